@@ -1,0 +1,37 @@
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+NATIVE := $(shell find src -name '*.pyx' -o -name '*.pxd' -o -name '*.h')
+
+.PHONY: demo test check bench clean
+
+demo: $(READY)
+	@$(BIN)/python -m examples.tour
+
+test: $(READY)
+	$(BIN)/python -m pytest $(ARGS)
+
+check: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+	$(BIN)/python tools/tidy.py
+
+bench: $(READY)
+	$(BIN)/python -m benchmarks $(ARGS)
+
+clean:
+	rm -rf $(VENV) build .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf src/ottla.egg-info
+	find src \( -name '*.so' -o -name '*.c' \) -delete
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# One virtual environment, made once and again only when something it was made from changes.
+$(READY): pyproject.toml setup.py constraints.txt $(NATIVE)
+	@echo "Setting up $(VENV) (once)…"
+	@$(PYTHON) -c 'import sys; assert sys.version_info >= (3, 11), "Ottla needs Python 3.11 or newer"'
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@

@@ -1,0 +1,1 @@
+"""Ottla: an event-streaming platform that speaks the Kafka protocol."""

@@ -1,0 +1,12 @@
+"""The one exception that means "answer the peer with this code"."""
+
+from ottla.model.error_code import ErrorCode
+
+
+class ApiError(Exception):
+    """A request, or one partition of it, failed in a way the protocol can name."""
+
+    def __init__(self, code: ErrorCode, detail: str = "") -> None:
+        super().__init__(f"{code.name}: {detail}" if detail else code.name)
+        self.code = code
+        self.detail = detail

@@ -1,0 +1,37 @@
+"""Distinct types for distinct numbers, so that mypy catches a swapped argument."""
+
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from typing import NamedTuple, NewType
+
+BrokerId = NewType("BrokerId", int)
+LeaderEpoch = NewType("LeaderEpoch", int)
+Milliseconds = NewType("Milliseconds", int)
+Offset = NewType("Offset", int)
+ProducerEpoch = NewType("ProducerEpoch", int)
+ProducerId = NewType("ProducerId", int)
+
+ZERO_UUID = bytes(16)
+"""The id that stands for "none". Ids are kept as their sixteen bytes."""
+
+
+class TopicPartition(NamedTuple):
+    """One partition of one topic."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+def uuid_to_text(raw: bytes) -> str:
+    """Write an id as Kafka does: twenty-two characters of URL-safe base64."""
+    return urlsafe_b64encode(raw).rstrip(b"=").decode()
+
+
+def uuid_from_text(text: str) -> bytes:
+    """Read an id that uuid_to_text wrote; ValueError for anything else."""
+    raw = urlsafe_b64decode(text + "==") if text.isascii() and len(text) == 22 else b""
+    if len(raw) != 16 or uuid_to_text(raw) != text:
+        raise ValueError(f"{text!r} is not an id: expected 22 characters of URL-safe base64")
+    return raw

@@ -1,0 +1,96 @@
+"""Whole frames: a broker reads requests and writes responses, a client the other way round."""
+
+from functools import cache
+from typing import Any, Final
+
+from ottla.model.error_code import ErrorCode
+from ottla.wire.apis import API_BY_KEY
+from ottla.wire.frames import frame_prefix
+from ottla.wire.headers import (
+    RequestHeader,
+    ResponseHeader,
+    read_response_header,
+    request_header_version,
+    response_header_version,
+    write_request_header,
+    write_response_header,
+)
+from ottla.wire.protocol_error import ProtocolError
+from ottla.wire.reading import decode
+from ottla.wire.schema import Message, Struct
+from ottla.wire.writing import size_of, write
+
+COPIED_BYTES_MAX: Final = 4096
+"""Record batches up to this size are copied beside their neighbours: cheaper than another call."""
+
+
+def decode_request(header: RequestHeader, frame: memoryview, position: int) -> Message:
+    """Read the request that follows its header."""
+    cls = API_BY_KEY[header.api_key].request
+    first, last = cls.versions
+    if not first <= header.api_version <= last:
+        raise ProtocolError(
+            f"{cls.__name__} v{header.api_version}, known are {first} to {last}",
+            ErrorCode.UNSUPPORTED_VERSION,
+        )
+    return decode(cls, header.api_version, frame, position)
+
+
+def encode_request(header: RequestHeader, request: Message) -> list[Any]:
+    """Write a whole frame, length first, as a list of pieces."""
+    version = request_header_version(header.api_key, header.api_version)
+    return _frame(write_request_header(header, version), request, header.api_version)
+
+
+def decode_response(
+    api_key: int, api_version: int, frame: memoryview
+) -> tuple[ResponseHeader, Message]:
+    """Read the answer to a request of this API and version."""
+    version = response_header_version(api_key, api_version)
+    header, position = read_response_header(version, frame)
+    return header, decode(API_BY_KEY[api_key].response, api_version, frame, position)
+
+
+def encode_response(
+    api_key: int, api_version: int, correlation_id: int, response: Message
+) -> list[Any]:
+    """Write a whole frame, length first, as a list of pieces.
+
+    Large record batches are pieces of their own, just as the response names them; everything
+    between two of them is one piece of bytes.
+    """
+    version = response_header_version(api_key, api_version)
+    header = write_response_header(ResponseHeader(correlation_id), version)
+    return _frame(header, response, api_version)
+
+
+def _frame(header: bytes, message: Message, api_version: int) -> list[Any]:
+    pieces = write(message, api_version)
+    start = frame_prefix(len(header) + size_of(pieces)) + header
+    if not carries_batches(type(message)):
+        return [start + b"".join(pieces)]
+    return _merged([start, *pieces])
+
+
+def _merged(pieces: list[Any]) -> list[Any]:
+    """Join neighbouring bytes, but leave large ones, and what is not bytes, alone."""
+    merged: list[Any] = []
+    small: list[Any] = []
+    for piece in pieces:
+        if isinstance(piece, bytes | bytearray | memoryview) and len(piece) <= COPIED_BYTES_MAX:
+            small.append(piece)
+            continue
+        merged += (b"".join(small), piece)
+        small = []
+    if small:
+        merged.append(b"".join(small))
+    return merged
+
+
+@cache
+def carries_batches(cls: type[Struct]) -> bool:
+    """Whether a message has a field of record batches, however deep."""
+    return any(
+        field.kind == "records" or (field.struct is not None and carries_batches(field.struct))
+        for field in cls.fields
+    )

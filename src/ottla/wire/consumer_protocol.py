@@ -1,0 +1,37 @@
+"""What consumers of a classic group say to each other, inside JoinGroup and SyncGroup.
+
+The broker passes these bytes on unread, but for the topics of a subscription.
+"""
+
+from ottla.wire.schema import Message, Struct, array, int32, octets, string
+
+
+class OwnedPartitions(Struct):
+    """The partitions of one topic that the consumer owns so far."""
+
+    topic: str = string(since=1)
+    partitions: list[int] = array("int32", since=1)
+
+
+class ConsumerProtocolSubscription(Message, versions=(0, 3)):
+    """What a consumer tells the leader of its group."""
+
+    topics: list[str] = array("string")
+    user_data: bytes | None = octets(default=None, nullable_since=0)
+    owned_partitions: list[OwnedPartitions] = array(OwnedPartitions, since=1, ignorable=True)
+    generation_id: int = int32(default=-1, since=2, ignorable=True)
+    rack_id: str | None = string(default=None, since=3, nullable_since=3, ignorable=True)
+
+
+class AssignedPartitions(Struct):
+    """The partitions of one topic that the consumer is given."""
+
+    topic: str = string()
+    partitions: list[int] = array("int32")
+
+
+class ConsumerProtocolAssignment(Message, versions=(0, 3)):
+    """What the leader of the group gives to a consumer."""
+
+    assigned_partitions: list[AssignedPartitions] = array(AssignedPartitions)
+    user_data: bytes | None = octets(default=None, nullable_since=0)

@@ -1,0 +1,1 @@
+"""The records that coordinators keep in internal topics, in Kafka's own formats."""

@@ -1,0 +1,11 @@
+"""What reading raises, and all that it raises, when a peer's bytes are not what they should be."""
+
+from ottla.model.api_error import ApiError
+from ottla.model.error_code import ErrorCode
+
+
+class ProtocolError(ApiError):
+    """Bytes that break the protocol. The detail says what is wrong, and where."""
+
+    def __init__(self, detail: str, code: ErrorCode = ErrorCode.INVALID_REQUEST) -> None:
+        super().__init__(code, detail)

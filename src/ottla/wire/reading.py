@@ -1,0 +1,291 @@
+"""Reads messages: one straight-line reader per message and version, compiled at first use.
+
+A reader trusts nothing. What it may allocate is bounded by a budget that grows with the frame:
+the count of every array is charged against it before the first item is read. Slices past the end
+of the buffer come out short, so every reader ends with a look at where it stopped.
+"""
+
+import struct
+from functools import cache
+from typing import Final, TypeVar
+
+from ottla.wire.generated import LAYOUT_BY_KIND, Generated, SourceCode, join_path
+from ottla.wire.primitives import read_tag_header, read_tags, read_uvarint
+from ottla.wire.protocol_error import ProtocolError
+from ottla.wire.schema import Field, Message, Struct
+
+BUDGET_FLOOR_BYTES: Final = 1 << 20
+BUDGET_MULTIPLE: Final = 16
+"""A message may take a megabyte of memory, and sixteen times the size of its frame besides."""
+TAG_BYTES: Final = 192
+_MEMORY_BY_KIND: Final = {"string": 64, "bytes": 64, "records": 208, "uuid": 64, "bool": 0}
+_NUMBER_BYTES: Final = 32
+_LIST_BYTES: Final = 88
+_OBJECT_BYTES: Final = 48
+
+M = TypeVar("M", bound=Message)
+
+
+def read(cls: type[M], version: int, buffer: memoryview, position: int = 0) -> tuple[M, int]:
+    """Read one message at a position; return it and the position after it.
+
+    Raises ProtocolError, and nothing else, for bytes that are no such message.
+    """
+    reader = reader_for(cls, version)
+    try:
+        value, end = reader.function(buffer, position)
+    except (ValueError, IndexError, OverflowError, struct.error) as error:
+        raise _explained(cls, version, reader, error) from None
+    if end > len(buffer):
+        raise ProtocolError(f"{cls.__name__} v{version} ends {end - len(buffer)} bytes too early")
+    return value, end
+
+
+def decode(cls: type[M], version: int, buffer: memoryview, position: int = 0) -> M:
+    """Read one message that reaches from a position to the end of the buffer."""
+    value, end = read(cls, version, buffer, position)
+    if end != len(buffer):
+        extra = len(buffer) - end
+        raise ProtocolError(f"{extra} bytes follow {cls.__name__} v{version} at byte {end}")
+    return value
+
+
+@cache
+def reader_for(cls: type[Message], version: int) -> Generated:
+    """Return the compiled reader: (buffer, position) in, (value, position) out."""
+    first, last = cls.versions
+    assert first <= version <= last, f"{cls.__name__} has no version {version}"
+    return _ReaderSource(cls, version).compile("read", f"reader of {cls.__name__} v{version}")
+
+
+def _explained(
+    cls: type[Message], version: int, reader: Generated, error: Exception
+) -> ProtocolError:
+    field, names = reader.failed_at(error.__traceback__)
+    what = "the bytes end" if isinstance(error, IndexError | struct.error) else str(error)
+    where = f"{cls.__name__} v{version}" + (f", {field}" if field else "")
+    return ProtocolError(f"{where}, at byte {names.get('p', 0)}: {what}")
+
+
+class _ReaderSource(SourceCode):
+    """The source of one reader. In it, b is the buffer, p the position, n a length or a count."""
+
+    def __init__(self, cls: type[Message], version: int) -> None:
+        super().__init__(
+            "def read(b, p)",
+            {
+                "new": object.__new__,
+                "uvarint": read_uvarint,
+                "read_tags": read_tags,
+                "tag_header": read_tag_header,
+                "unpack_from": struct.unpack_from,
+            },
+        )
+        self._version = version
+        self._flexible = version >= cls.flexible_since
+        self._run: list[tuple[str, str, str]] = []
+        self.add(f"budget = {BUDGET_FLOOR_BYTES} + {BUDGET_MULTIPLE} * (len(b) - p)")
+        self._read_struct(cls, "v", "")
+        self._flush()
+        self.add("return v, p")
+
+    # A run is a row of fixed-width values, and the length that follows them, read in one call.
+
+    def _fixed(self, letter: str, target: str, path: str) -> None:
+        self._run.append((letter, target, path))
+
+    def _flush(self) -> None:
+        if not self._run:
+            return
+        run, self._run = self._run, []
+        letters, targets = "".join(r[0] for r in run), ", ".join(r[1] for r in run)
+        path = run[0][2]
+        if letters == "B":
+            self.add(f"{targets} = b[p]", path)
+            self.add("p += 1", path)
+            return
+        layout = self.layout(letters)
+        unpack = self.name(layout.unpack_from, "unpack")
+        self.add(f"{targets}{',' if len(run) == 1 else ''} = {unpack}(b, p)", path)
+        self.add(f"p += {layout.size}", path)
+
+    def _read_struct(self, cls: type[Struct], target: str, path: str) -> None:
+        self.add(f"{target} = new({self.name(cls, cls.__name__)})", path)
+        self.add(f"{target}.unknown_tags = None", path)
+        for field in cls.fields:
+            if not field.is_present(self._version) or field.is_tagged(self._version):
+                self._assign_default(field, f"{target}.{field.name}")
+        for field in cls.fields:
+            if field.is_present(self._version) and not field.is_tagged(self._version):
+                self._read_field(field, f"{target}.{field.name}", join_path(path, field.name))
+        if self._flexible:
+            self._read_tagged_fields(cls, target, path)
+
+    def _assign_default(self, field: Field, target: str) -> None:
+        if isinstance(field.default, list):
+            self.add(f"{target} = []")
+        elif isinstance(field.default, type):
+            self.add(f"{target} = {self.name(field.default, 'default')}()")
+        else:
+            self.add(f"{target} = {self.name(field.default, 'default')}")
+
+    def _read_field(self, field: Field, target: str, path: str) -> None:
+        nullable = field.is_nullable(self._version)
+        if field.is_array:
+            self._read_array(field, target, path, nullable=nullable)
+        elif field.struct is not None:
+            self._read_nested(field.struct, target, path, nullable=nullable)
+        elif field.kind in LAYOUT_BY_KIND:
+            self._fixed(LAYOUT_BY_KIND[field.kind], target, path)
+        else:
+            self._read_sized(field.kind, target, path, nullable=nullable)
+
+    def _read_nested(self, cls: type[Struct], target: str, path: str, *, nullable: bool) -> None:
+        local = target.replace(".", "_")
+        if not nullable:
+            self._flush()
+            self._read_struct(cls, local, path)
+            self._flush()
+            self.add(f"{target} = {local}", path)
+            return
+        self._fixed("b", "n", path)
+        self._flush()
+        self.open("if n < 0:", path)
+        self.add(f"{target} = None", path)
+        self.close()
+        self.open("else:", path)
+        self._read_struct(cls, local, path)
+        self._flush()
+        self.add(f"{target} = {local}", path)
+        self.close()
+
+    def _read_sized(self, kind: str, target: str, path: str, *, nullable: bool) -> None:
+        self._read_length("h" if kind == "string" else "i", target, path, nullable=nullable)
+        self.add("e = p + n", path)
+        slice_ = {"string": "str(b[p:e], 'utf-8')", "bytes": "bytes(b[p:e])", "records": "b[p:e]"}
+        self.add(f"{target} = {slice_[kind]}", path)
+        self.add("p = e", path)
+        if nullable:
+            self.close()
+
+    def _read_length(self, letter: str, target: str, path: str, *, nullable: bool) -> None:
+        """Leave a length in n. If null may stand there, leave a block open for what is not null."""
+        if self._flexible:
+            self._fixed("B", "n", path)
+            self._flush()
+            self.open("if n > 127:", path)
+            self.add("n, p = uvarint(b, p - 1)", path)
+            self.close()
+            self.add("n -= 1", path)
+        else:
+            self._fixed(letter, "n", path)
+            self._flush()
+        self.open("if n < 0:", path)
+        if not nullable:
+            self.add("raise ValueError('null, or a negative length')", path)
+            self.close()
+            return
+        if not self._flexible:
+            self.open("if n != -1:", path)
+            self.add("raise ValueError('a negative length')", path)
+            self.close()
+        self.add(f"{target} = None", path)
+        self.close()
+        self.open("else:", path)
+
+    def _read_array(self, field: Field, target: str, path: str, *, nullable: bool) -> None:
+        self._read_length("i", target, path, nullable=nullable)
+        path += "[]"
+        if field.kind in LAYOUT_BY_KIND and field.kind != "uuid":
+            self._read_numbers(LAYOUT_BY_KIND[field.kind], target, path)
+        else:
+            self._read_items(field, target, path)
+        if nullable:
+            self.close()
+
+    def _read_numbers(self, letter: str, target: str, path: str) -> None:
+        size = self.layout(letter).size
+        self.open(f"if n * {size} > len(b) - p:", path)
+        self.add("raise ValueError(f'{n} items claimed, {len(b) - p} bytes left')", path)
+        self.close()
+        self.add(f"{target} = list(unpack_from(f'>{{n}}{letter}', b, p)) if n else []", path)
+        self.add(f"p += n * {size}", path)
+
+    def _read_items(self, field: Field, target: str, path: str) -> None:
+        cost = _memory_bytes(field, self._version) + 16
+        items = target.replace(".", "_") + "_items"
+        item = target.replace(".", "_")
+        self._charge("n", cost, path)
+        self.add(f"{target} = {items} = []", path)
+        self.open("for _ in range(n):", path)
+        if field.struct is not None:
+            self._read_struct(field.struct, item, path)
+        elif field.kind == "uuid":
+            self._fixed("16s", item, path)
+        else:
+            self._read_sized(field.kind, item, path, nullable=False)
+        self._flush()
+        self.add(f"{items}.append({item})", path)
+        self.close()
+
+    def _charge(self, count: str, cost: int, path: str) -> None:
+        self.add(f"budget -= {count} * {cost}", path)
+        self.open("if budget < 0:", path)
+        self.add(f"raise ValueError(f'{{{count}}} items claimed in {{len(b)}} bytes')", path)
+        self.close()
+
+    def _read_tagged_fields(self, cls: type[Struct], target: str, path: str) -> None:
+        self._fixed("B", "n", join_path(path, "tagged fields"))
+        self._flush()
+        path = join_path(path, "tagged fields")
+        self.open("if n:", path)
+        self.open("if n > 127:", path)
+        self.add("n, p = uvarint(b, p - 1)", path)
+        self.close()
+        self._charge("n", TAG_BYTES, path)
+        known = [f for f in cls.fields if f.is_tagged(self._version)]
+        if known:
+            self._read_known_tags(known, target, path)
+        else:
+            self.add(f"{target}.unknown_tags, p = read_tags(b, p, n)", path)
+        self.close()
+
+    def _read_known_tags(self, known: list[Field], target: str, path: str) -> None:
+        tag, end = f"{target}_tag", f"{target}_end"
+        self.add(f"{tag} = -1", path)
+        self.open("for _ in range(n):", path)
+        self.add(f"{tag}, n, p = tag_header(b, p, {tag})", path)
+        self.add(f"{end} = p + n", path)
+        word = "if"
+        for field in known:
+            self.open(f"{word} {tag} == {field.tag}:", path)
+            self._read_field(field, f"{target}.{field.name}", join_path(path, field.name))
+            self._flush()
+            self.close()
+            word = "elif"
+        self.open("else:", path)
+        self.open(f"if {target}.unknown_tags is None:", path)
+        self.add(f"{target}.unknown_tags = {{}}", path)
+        self.close()
+        self.add(f"{target}.unknown_tags[{tag}] = bytes(b[p:{end}])", path)
+        self.add(f"p = {end}", path)
+        self.close()
+        self.open(f"if p != {end}:", path)
+        self.add(f"raise ValueError(f'tag {{{tag}}} does not end where it says')", path)
+        self.close()
+        self.close()
+
+
+def _memory_bytes(field: Field, version: int) -> int:
+    """Return about how much memory one item takes, not counting what its own arrays hold."""
+    if field.struct is None:
+        return _MEMORY_BY_KIND.get(field.kind, _NUMBER_BYTES)
+    return _OBJECT_BYTES + sum(8 + _field_bytes(f, version) for f in field.struct.fields)
+
+
+def _field_bytes(field: Field, version: int) -> int:
+    if field.is_array:
+        return _LIST_BYTES
+    if not field.is_present(version) or field.is_tagged(version):
+        return 0
+    return _memory_bytes(field, version)

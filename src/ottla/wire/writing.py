@@ -1,0 +1,238 @@
+"""Writes messages: one straight-line writer per message and version, compiled at first use.
+
+A writer gives a list of pieces. Record batches are pieces of their own and may be anything that
+has a length, so that a broker can name a part of a file and let the kernel send it.
+"""
+
+import struct
+from functools import cache
+from typing import Any, Final
+
+from ottla.wire.generated import LAYOUT_BY_KIND, Generated, SourceCode, join_path
+from ottla.wire.primitives import SHORT_UVARINTS, uvarint, write_tags
+from ottla.wire.schema import Field, Message, Struct
+
+STRING_BYTES_MAX: Final = (1 << 15) - 1
+"""A length that fits even where it is written in two bytes, signed."""
+
+
+class UnwritableError(ValueError):
+    """A value that this version of its message cannot carry. Says which field, and why."""
+
+
+def write(value: Message, version: int) -> list[Any]:
+    """Write a message as a list of pieces: bytes, and record batches just as they were given."""
+    writer = writer_for(type(value), version)
+    out: list[Any] = []
+    try:
+        writer.function(value, out)
+    except (ValueError, TypeError, AttributeError, struct.error) as error:
+        raise _explained(value, version, writer, error) from error
+    return out
+
+
+def encode(value: Message, version: int) -> bytes:
+    """Write a message whose record batches, if it has any, are bytes."""
+    return b"".join(write(value, version))
+
+
+def size_of(pieces: list[Any]) -> int:
+    """Return how many bytes the pieces are together."""
+    return sum(map(len, pieces))
+
+
+@cache
+def writer_for(cls: type[Message], version: int) -> Generated:
+    """Return the compiled writer: it appends to a list of pieces."""
+    first, last = cls.versions
+    assert first <= version <= last, f"{cls.__name__} has no version {version}"
+    return _WriterSource(cls, version).compile("write", f"writer of {cls.__name__} v{version}")
+
+
+def _explained(
+    value: Message, version: int, writer: Generated, error: Exception
+) -> UnwritableError:
+    field, _ = writer.failed_at(error.__traceback__)
+    where = f"{type(value).__name__} v{version}" + (f", {field}" if field else "")
+    return UnwritableError(f"{where}: {error}")
+
+
+class _WriterSource(SourceCode):
+    """The source of one writer. In it, a appends a piece, n is a length or a count."""
+
+    def __init__(self, cls: type[Message], version: int) -> None:
+        names = {
+            "pack": struct.pack,
+            "short": SHORT_UVARINTS,
+            "uvarint": uvarint,
+            "write_tags": write_tags,
+        }
+        super().__init__("def write(v, out)", names)
+        self._version = version
+        self._flexible = version >= cls.flexible_since
+        self._run: list[tuple[str, str, str]] = []
+        self.add("a = out.append")
+        self._write_struct(cls, "v", "", "a")
+        self._flush("a")
+
+    def _fixed(self, letter: str, value: str, path: str) -> None:
+        self._run.append((letter, value, path))
+
+    def _flush(self, append: str) -> None:
+        if not self._run:
+            return
+        run, self._run = self._run, []
+        pack = self.name(self.layout("".join(r[0] for r in run)).pack, "pack")
+        paths = " to ".join(dict.fromkeys((run[0][2], run[-1][2])))
+        self.add(f"{append}({pack}({', '.join(r[1] for r in run)}))", paths)
+
+    def _write_struct(self, cls: type[Struct], value: str, path: str, append: str) -> None:
+        for field in cls.fields:
+            if not field.is_present(self._version) and not field.ignorable:
+                self._refuse_value(field, f"{value}.{field.name}", join_path(path, field.name))
+        for field in cls.fields:
+            if field.is_present(self._version) and not field.is_tagged(self._version):
+                self._write_field(
+                    field, f"{value}.{field.name}", join_path(path, field.name), append
+                )
+        if self._flexible:
+            self._write_tagged_fields(cls, value, path, append)
+
+    def _refuse_value(self, field: Field, value: str, path: str) -> None:
+        self.open(f"if {self._is_set(field, value)}:", path)
+        self.add(
+            f"raise ValueError('this version has no such field, given {{!r}}'.format({value}))",
+            path,
+        )
+        self.close()
+
+    def _is_set(self, field: Field, value: str) -> str:
+        """Return an expression that is true when the value is not the default."""
+        if isinstance(field.default, list):
+            return f"{value} or {value} is None" if field.is_nullable(self._version) else value
+        if field.default is None:
+            return f"{value} is not None"
+        if isinstance(field.default, type):
+            return f"{value} != {self.name(field.default(), 'default')}"
+        return f"{value} != {self.name(field.default, 'default')}"
+
+    def _write_field(self, field: Field, value: str, path: str, append: str) -> None:
+        nullable = field.is_nullable(self._version)
+        if field.is_array:
+            self._write_array(field, value, path, append, nullable=nullable)
+        elif field.struct is not None:
+            self._write_nested(field.struct, value, path, append, nullable=nullable)
+        elif field.kind in LAYOUT_BY_KIND:
+            self._fixed(LAYOUT_BY_KIND[field.kind], value, path)
+        else:
+            self._write_sized(field.kind, value, path, append, nullable=nullable)
+
+    def _write_nested(
+        self, cls: type[Struct], value: str, path: str, append: str, *, nullable: bool
+    ) -> None:
+        local = value.replace(".", "_")
+        if not nullable:
+            self.add(f"{local} = {value}", path)
+            self._write_struct(cls, local, path, append)
+            return
+        self._flush(append)
+        self.add(f"{local} = {value}", path)
+        self.open(f"if {local} is None:", path)
+        self.add(f"{append}(b'\\xff')", path)
+        self.close()
+        self.open("else:", path)
+        self.add(f"{append}(b'\\x01')", path)
+        self._write_struct(cls, local, path, append)
+        self._flush(append)
+        self.close()
+
+    def _write_sized(
+        self, kind: str, value: str, path: str, append: str, *, nullable: bool
+    ) -> None:
+        letter = "h" if kind == "string" else "i"
+        self._open_present(letter, value, path, append, nullable=nullable)
+        self.add(f"s = {value}.encode()" if kind == "string" else f"s = {value}", path)
+        self.add("n = len(s)", path)
+        if kind == "string" and self._flexible:
+            self.open(f"if n > {STRING_BYTES_MAX}:", path)
+            self.add("raise ValueError(f'{n} bytes of text are too many')", path)
+            self.close()
+        self._write_length(letter, path, append)
+        self.add(f"{append}(s)", path)
+        if nullable:
+            self.close()
+
+    def _open_present(
+        self, letter: str, value: str, path: str, append: str, *, nullable: bool
+    ) -> None:
+        """If null may stand here, write it for None and leave a block open for the rest."""
+        if not nullable:
+            return
+        self._flush(append)
+        self.open(f"if {value} is None:", path)
+        null = b"\0" if self._flexible else self.layout(letter).pack(-1)
+        self.add(f"{append}({null!r})", path)
+        self.close()
+        self.open("else:", path)
+
+    def _write_length(self, letter: str, path: str, append: str) -> None:
+        if self._flexible:
+            self._flush(append)
+            self.add("n += 1", path)
+            self.add(f"{append}(short[n] if n < {len(SHORT_UVARINTS)} else uvarint(n))", path)
+        else:
+            self._fixed(letter, "n", path)
+            self._flush(append)
+
+    def _write_array(
+        self, field: Field, value: str, path: str, append: str, *, nullable: bool
+    ) -> None:
+        items, item = value.replace(".", "_") + "_items", value.replace(".", "_")
+        self.add(f"{items} = {value}", path)
+        self._open_present("i", items, path, append, nullable=nullable)
+        self.add(f"n = len({items})", path)
+        self._write_length("i", path, append)
+        path += "[]"
+        if field.kind in LAYOUT_BY_KIND:
+            letter = LAYOUT_BY_KIND[field.kind]
+            self.add(f"{append}(pack('>' + {letter!r} * len({items}), *{items}))", path)
+        else:
+            self.open(f"for {item} in {items}:", path)
+            self._write_item(field, item, path, append)
+            self._flush(append)
+            self.close()
+        if nullable:
+            self.close()
+
+    def _write_item(self, field: Field, item: str, path: str, append: str) -> None:
+        if field.struct is not None:
+            self._write_struct(field.struct, item, path, append)
+        else:
+            self._write_sized(field.kind, item, path, append, nullable=False)
+
+    def _write_tagged_fields(self, cls: type[Struct], value: str, path: str, append: str) -> None:
+        known = [f for f in cls.fields if f.is_tagged(self._version)]
+        path = join_path(path, "tagged fields")
+        self._flush(append)
+        unset = [f"{value}.unknown_tags is None"]
+        unset += [f"not ({self._is_set(f, f'{value}.{f.name}')})" for f in known]
+        self.open(f"if {' and '.join(unset)}:", path)
+        self.add(f"{append}(b'\\0')", path)
+        self.close()
+        self.open("else:", path)
+        tags = f"{value}_tags"
+        self.add(f"{tags} = dict({value}.unknown_tags or ())", path)
+        for field in known:
+            self._write_known_tag(field, value, tags, path)
+        self.add(f"write_tags({append}, {tags})", path)
+        self.close()
+
+    def _write_known_tag(self, field: Field, value: str, tags: str, path: str) -> None:
+        inner = f"{value}_{field.name}_bytes"
+        self.open(f"if {self._is_set(field, f'{value}.{field.name}')}:", path)
+        self.add(f"{inner} = []", path)
+        self.add(f"{inner}_a = {inner}.append", path)
+        self._write_field(field, f"{value}.{field.name}", join_path(path, field.name), f"{inner}_a")
+        self._flush(f"{inner}_a")
+        self.add(f"{tags}[{field.tag}] = b''.join({inner})", path)
+        self.close()
