@@ -1,0 +1,1 @@
+"""Record batches: their headers read in place, their records only where someone asks."""

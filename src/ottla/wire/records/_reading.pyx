@@ -1,0 +1,319 @@
+# cython: boundscheck=False, wraparound=False, binding=False
+"""Reading records, compiled: the twin of _reading_python.py, which has the contracts.
+
+Every read is held against the end of the record, which is held against the end of the records.
+"""
+
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.bytes cimport PyBytes_FromStringAndSize
+from cpython.ref cimport Py_INCREF
+from cpython.tuple cimport PyTuple_SET_ITEM
+from cpython.unicode cimport PyUnicode_DecodeUTF8
+from libc.stdint cimport INT32_MAX, INT64_MAX, INT64_MIN, int32_t, int64_t, uint64_t
+
+from ottla.wire.records._reading_python import (
+    FIELDS_CUT,
+    FIELDS_OVER,
+    HEADER_COUNT_WRONG,
+    HEADER_KEY_WRONG,
+    LENGTH_WRONG,
+    NUMBER_CUT,
+    NUMBER_TOO_LARGE,
+    OFFSET_WRONG,
+    RECORDS_OVER,
+    TIMESTAMP_WRONG,
+    record_error,
+)
+
+cdef extern from *:
+    """
+    /* A NamedTuple whose fields are still to be put in. Its own __new__ is written in Python. */
+    static PyObject *ottla_empty(PyTypeObject *named_tuple, Py_ssize_t field_count) {
+        PyObject *made = named_tuple->tp_alloc(named_tuple, field_count);
+    #if PY_VERSION_HEX >= 0x030E0000
+        if (made != NULL)
+            ((PyTupleObject *)made)->ob_hash = -1;  /* not computed yet */
+    #endif
+        return made;
+    }
+    """
+    object ottla_empty(type named_tuple, Py_ssize_t field_count)
+
+ctypedef const unsigned char *Place
+
+cdef enum:
+    HEADER_BYTES_MIN = 2
+
+
+cdef struct Cursor:
+    Place start
+    Place at
+    Place end       # of the record that is being read
+    Place limit     # of all records
+    Py_ssize_t index
+
+
+cdef object error(Cursor *cursor, Place at, reason, int64_t number=0):
+    return record_error(cursor.index, at - cursor.start, reason, number)
+
+
+cdef Cursor cursor_over(const Py_buffer *buffer) noexcept:
+    cdef Cursor cursor
+    cursor.start = cursor.at = <Place>buffer.buf
+    cursor.end = cursor.limit = cursor.start + buffer.len
+    cursor.index = -1
+    return cursor
+
+
+cdef int read_long_number(
+    Cursor *cursor, int full_bytes, unsigned char top_byte_max, int64_t *number
+) except -1:
+    cdef Place at = cursor.at
+    cdef uint64_t bits = 0
+    cdef int shift = 0
+    cdef unsigned char byte
+    while at < cursor.end:
+        byte = at[0]
+        at += 1
+        if shift == 7 * full_bytes and byte > top_byte_max:
+            raise error(cursor, cursor.at, NUMBER_TOO_LARGE)
+        bits |= <uint64_t>(byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:
+            cursor.at = at
+            number[0] = <int64_t>((bits >> 1) ^ (0 - (bits & 1)))
+            return 0
+    raise error(cursor, cursor.at, NUMBER_CUT)
+
+
+cdef inline int read_number(
+    Cursor *cursor, int full_bytes, unsigned char top_byte_max, int64_t *number
+) except -1:
+    """Read a zigzag number: at most `full_bytes` of seven bits, then one that is not full."""
+    cdef unsigned char byte
+    if cursor.at < cursor.end and cursor.at[0] < 0x80:
+        byte = cursor.at[0]
+        cursor.at += 1
+        number[0] = (byte >> 1) ^ -(byte & 1)
+        return 0
+    return read_long_number(cursor, full_bytes, top_byte_max, number)
+
+
+cdef inline int read_varint(Cursor *cursor, int64_t *number) except -1:
+    return read_number(cursor, 4, 0x0F, number)
+
+
+cdef inline int read_varlong(Cursor *cursor, int64_t *number) except -1:
+    return read_number(cursor, 9, 0x01, number)
+
+
+cdef inline int enter_record(Cursor *cursor) except -1:
+    cdef int64_t length
+    cdef Place start = cursor.at
+    cursor.index += 1
+    cursor.end = cursor.limit
+    read_varint(cursor, &length)
+    if length < 0 or length > cursor.end - cursor.at:
+        raise error(cursor, start, LENGTH_WRONG, length)
+    cursor.end = cursor.at + length
+    if length == 0:
+        raise error(cursor, cursor.at, FIELDS_CUT)
+    cursor.at += 1
+    return 0
+
+
+cdef inline int leave_record(Cursor *cursor) except -1:
+    if cursor.at != cursor.end:
+        raise error(cursor, cursor.at, FIELDS_OVER, cursor.end - cursor.at)
+    return 0
+
+
+cdef int finish(Cursor *cursor) except -1:
+    cursor.index += 1
+    if cursor.at != cursor.limit:
+        raise error(cursor, cursor.at, RECORDS_OVER, cursor.limit - cursor.at)
+    return 0
+
+
+cdef inline int read_timestamp(
+    Cursor *cursor, int64_t base_ms, bint is_fixed, int64_t *timestamp_ms
+) except -1:
+    cdef int64_t delta
+    cdef Place start = cursor.at
+    read_varlong(cursor, &delta)
+    if is_fixed:
+        return 0
+    if (delta > 0 and base_ms > INT64_MAX - delta) or (delta < 0 and base_ms < INT64_MIN - delta):
+        raise error(cursor, start, TIMESTAMP_WRONG, delta)
+    timestamp_ms[0] = base_ms + delta
+    return 0
+
+
+cdef inline int read_offset_delta(Cursor *cursor, int64_t last, int64_t *delta) except -1:
+    """Read the delta that comes after the one in `delta`, into it."""
+    cdef int64_t following
+    cdef Place start = cursor.at
+    read_varint(cursor, &following)
+    if following <= delta[0] or following > last:
+        raise error(cursor, start, OFFSET_WRONG, following)
+    delta[0] = following
+    return 0
+
+
+cdef inline int read_span(Cursor *cursor, bint may_be_null, Place *span, int64_t *size) except -1:
+    """Find the bytes that come next; a size of -1 is null."""
+    cdef Place start = cursor.at
+    read_varint(cursor, size)
+    if size[0] == -1 and may_be_null:
+        return 0
+    if size[0] < 0 or size[0] > cursor.end - cursor.at:
+        raise error(cursor, start, LENGTH_WRONG, size[0])
+    span[0] = cursor.at
+    cursor.at += size[0]
+    return 0
+
+
+cdef inline object read_bytes(Cursor *cursor):
+    cdef Place span = NULL
+    cdef int64_t size
+    read_span(cursor, True, &span, &size)
+    if size == -1:
+        return None
+    return PyBytes_FromStringAndSize(<const char *>span, size)
+
+
+cdef inline int read_header_count(Cursor *cursor, int64_t *count) except -1:
+    cdef Place start = cursor.at
+    read_varint(cursor, count)
+    if count[0] < 0 or count[0] > (cursor.end - cursor.at) // HEADER_BYTES_MIN:
+        raise error(cursor, start, HEADER_COUNT_WRONG, count[0])
+    return 0
+
+
+cdef object read_header_key(Cursor *cursor):
+    cdef Place start = cursor.at
+    cdef Place span = NULL
+    cdef int64_t size
+    read_span(cursor, False, &span, &size)
+    try:
+        return PyUnicode_DecodeUTF8(<char *>span, size, NULL)
+    except UnicodeDecodeError:
+        raise error(cursor, start, HEADER_KEY_WRONG) from None
+
+
+cdef int skip_header(Cursor *cursor) except -1:
+    cdef Place start = cursor.at
+    cdef Place span = NULL
+    cdef int64_t size, index
+    cdef unsigned char seen = 0
+    read_span(cursor, False, &span, &size)
+    for index in range(size):
+        seen |= span[index]
+    if seen > 0x7F:
+        cursor.at = start
+        read_header_key(cursor)
+    read_span(cursor, True, &span, &size)
+    return 0
+
+
+cdef inline void put(object named_tuple, Py_ssize_t index, object field) noexcept:
+    Py_INCREF(field)
+    PyTuple_SET_ITEM(named_tuple, index, field)
+
+
+cdef tuple read_headers(Cursor *cursor, type header_type):
+    cdef int64_t count, index
+    read_header_count(cursor, &count)
+    if count == 0:
+        return ()
+    cdef list headers = []
+    for index in range(count):
+        key = read_header_key(cursor)
+        value = read_bytes(cursor)
+        header = ottla_empty(header_type, 2)
+        put(header, 0, key)
+        put(header, 1, value)
+        headers.append(header)
+    return tuple(headers)
+
+
+cdef list records_in(const Py_buffer *buffer, batch, type record_type, type header_type):
+    cdef Cursor cursor = cursor_over(buffer)
+    cdef int64_t base_offset = batch.base_offset
+    cdef int64_t base_ms = batch.base_timestamp_ms
+    cdef int64_t last_offset_delta = batch.last_offset_delta
+    cdef bint is_fixed = batch.is_log_append_time
+    cdef int64_t timestamp_ms = batch.max_timestamp_ms
+    cdef int64_t known_ms = timestamp_ms
+    cdef object known = timestamp_ms    # neighbours often share their timestamp: one object for all
+    cdef int64_t delta = -1
+    cdef int32_t index, count = batch.record_count
+    cdef list records = []
+    for index in range(count):
+        enter_record(&cursor)
+        read_timestamp(&cursor, base_ms, is_fixed, &timestamp_ms)
+        read_offset_delta(&cursor, last_offset_delta, &delta)
+        key = read_bytes(&cursor)
+        value = read_bytes(&cursor)
+        headers = read_headers(&cursor, header_type)
+        leave_record(&cursor)
+        if timestamp_ms != known_ms:
+            known = known_ms = timestamp_ms
+        offset = base_offset + delta
+        record = ottla_empty(record_type, 5)
+        put(record, 0, offset)
+        put(record, 1, known)
+        put(record, 2, key)
+        put(record, 3, value)
+        put(record, 4, headers)
+        records.append(record)
+    finish(&cursor)
+    return records
+
+
+def read_records(batch, section not None, type record_type not None, type header_type not None):
+    """See the twin. Both types are NamedTuples, and are made without their __new__."""
+    if not (issubclass(record_type, tuple) and issubclass(header_type, tuple)):
+        raise AssertionError("records and headers are NamedTuples")
+    cdef Py_buffer buffer
+    PyObject_GetBuffer(section, &buffer, PyBUF_SIMPLE)
+    try:
+        return records_in(&buffer, batch, record_type, header_type)
+    finally:
+        PyBuffer_Release(&buffer)
+
+
+cdef tuple scan_of(const Py_buffer *buffer, Py_ssize_t record_count):
+    cdef Cursor cursor = cursor_over(buffer)
+    cdef Place span = NULL
+    cdef int64_t least = INT64_MAX, greatest = INT64_MIN
+    cdef int64_t timestamp_delta, size, header_count, delta = -1
+    cdef Py_ssize_t index, null_key_count = 0
+    for index in range(record_count):
+        enter_record(&cursor)
+        read_varlong(&cursor, &timestamp_delta)
+        least = min(least, timestamp_delta)
+        greatest = max(greatest, timestamp_delta)
+        read_offset_delta(&cursor, INT32_MAX, &delta)
+        read_span(&cursor, True, &span, &size)
+        null_key_count += size == -1
+        read_span(&cursor, True, &span, &size)
+        read_header_count(&cursor, &header_count)
+        while header_count > 0:
+            skip_header(&cursor)
+            header_count -= 1
+        leave_record(&cursor)
+    finish(&cursor)
+    if record_count == 0:
+        least = greatest = 0
+    return null_key_count, least, greatest, delta + 1 == record_count
+
+
+def scan_records(section not None, Py_ssize_t record_count):
+    """See the twin."""
+    cdef Py_buffer buffer
+    PyObject_GetBuffer(section, &buffer, PyBUF_SIMPLE)
+    try:
+        return scan_of(&buffer, record_count)
+    finally:
+        PyBuffer_Release(&buffer)

@@ -1,0 +1,206 @@
+"""Reading records in plain Python: the twin of _reading.pyx, to the last error message.
+
+    record := length varint, attributes int8, timestamp delta varlong, offset delta varint,
+              key length varint, key, value length varint, value, header count varint, headers
+    header := key length varint, key, value length varint, value
+
+Numbers are zigzag varints; a length of -1 stands for null. The record's length counts what
+follows it. All positions are counted from the first byte of the records.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeVar
+
+from ottla.model.error_code import ErrorCode
+from ottla.wire.protocol_error import ProtocolError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ottla.wire.records.batch import Buffer, RecordBatch
+
+R = TypeVar("R")
+H = TypeVar("H")
+
+HEADER_BYTES_MIN = 2
+INT32_MAX = 2**31 - 1
+INT64_MAX = 2**63 - 1
+
+NUMBER_CUT = "a number is cut off"
+NUMBER_TOO_LARGE = "a number has too many bits"
+LENGTH_WRONG = "a length of {} does not fit"
+FIELDS_CUT = "there is no room for its fields"
+FIELDS_OVER = "{} bytes are left over after its fields"
+OFFSET_WRONG = "an offset delta of {} is out of order"
+TIMESTAMP_WRONG = "a timestamp delta of {} leaves the range of timestamps"
+HEADER_COUNT_WRONG = "{} headers do not fit"
+HEADER_KEY_WRONG = "a header key is not UTF-8"
+RECORDS_OVER = "{} bytes follow the last record"
+
+
+def record_error(index: int, position: int, reason: str, number: int = 0) -> ProtocolError:
+    """Say what is wrong with the record of this index, and at which byte of the records."""
+    detail = f"record {index}, byte {position}: {reason.format(number)}"
+    return ProtocolError(detail, code=ErrorCode.INVALID_RECORD)
+
+
+def read_records(
+    batch: RecordBatch,
+    section: Buffer,
+    record_type: Callable[[int, int, bytes | None, bytes | None, tuple[H, ...]], R],
+    header_type: Callable[[str, bytes | None], H],
+) -> list[R]:
+    """Read all records of a batch from its uncompressed section.
+
+    Offsets rise from record to record and stay within the batch. Bytes that break this or the
+    format raise ProtocolError. The batch's last offset must fit 64 bits.
+    """
+    cursor = _Cursor(section)
+    fixed_ms = batch.max_timestamp_ms if batch.is_log_append_time else None
+    previous = -1
+    records: list[R] = []
+    for _ in range(batch.record_count):
+        cursor.enter_record()
+        timestamp_ms = _timestamp(cursor, batch.base_timestamp_ms, fixed_ms)
+        previous = cursor.read_offset_delta(previous, batch.last_offset_delta)
+        key = cursor.read_bytes()
+        value = cursor.read_bytes()
+        headers = tuple(
+            header_type(cursor.read_header_key(), cursor.read_bytes())
+            for _ in range(cursor.read_header_count())
+        )
+        cursor.leave_record()
+        records.append(record_type(batch.base_offset + previous, timestamp_ms, key, value, headers))
+    cursor.finish()
+    return records
+
+
+def scan_records(section: Buffer, record_count: int) -> tuple[int, int, int, bool]:
+    """Check every record of an uncompressed section without keeping any.
+
+    Return how many keys are null, the least and the greatest timestamp delta (0 without
+    records), and whether the offset deltas are 0, 1, 2 and so on. Raise as read_records does.
+    """
+    cursor = _Cursor(section)
+    null_key_count = 0
+    least, greatest = INT64_MAX, -INT64_MAX - 1
+    previous = -1
+    for _ in range(record_count):
+        cursor.enter_record()
+        delta = cursor.read_varlong()
+        least, greatest = min(least, delta), max(greatest, delta)
+        previous = cursor.read_offset_delta(previous, INT32_MAX)
+        null_key_count += cursor.read_bytes() is None
+        cursor.read_bytes()
+        for _ in range(cursor.read_header_count()):
+            cursor.read_header_key()
+            cursor.read_bytes()
+        cursor.leave_record()
+    cursor.finish()
+    if record_count == 0:
+        least = greatest = 0
+    return null_key_count, least, greatest, previous + 1 == record_count
+
+
+def _timestamp(cursor: _Cursor, base_ms: int, fixed_ms: int | None) -> int:
+    start = cursor.position
+    delta = cursor.read_varlong()
+    if fixed_ms is not None:
+        return fixed_ms
+    if not -INT64_MAX - 1 <= base_ms + delta <= INT64_MAX:
+        raise cursor.error(start, TIMESTAMP_WRONG, delta)
+    return base_ms + delta
+
+
+class _Cursor:
+    """A place in the records: nothing is read past the record it is in, or past the end."""
+
+    __slots__ = ("data", "end", "index", "position")
+
+    def __init__(self, section: Buffer) -> None:
+        self.data = bytes(section)
+        self.end = len(self.data)
+        self.position = 0
+        self.index = -1
+
+    def error(self, position: int, reason: str, number: int = 0) -> ProtocolError:
+        return record_error(self.index, position, reason, number)
+
+    def enter_record(self) -> None:
+        self.index += 1
+        self.end = len(self.data)
+        start = self.position
+        length = self.read_varint()
+        if not 0 <= length <= self.end - self.position:
+            raise self.error(start, LENGTH_WRONG, length)
+        self.end = self.position + length
+        if length == 0:
+            raise self.error(self.position, FIELDS_CUT)
+        self.position += 1  # the attributes, in which no bit has a meaning
+
+    def leave_record(self) -> None:
+        if self.position != self.end:
+            raise self.error(self.position, FIELDS_OVER, self.end - self.position)
+
+    def finish(self) -> None:
+        self.index += 1
+        if self.position != len(self.data):
+            raise self.error(self.position, RECORDS_OVER, len(self.data) - self.position)
+
+    def read_varint(self) -> int:
+        return self._read_number(4, 0x0F)
+
+    def read_varlong(self) -> int:
+        return self._read_number(9, 0x01)
+
+    def _read_number(self, full_bytes: int, top_byte_max: int) -> int:
+        """Read a zigzag number: at most `full_bytes` of seven bits, then one that is not full."""
+        position = self.position
+        number = shift = 0
+        while position < self.end:
+            byte = self.data[position]
+            position += 1
+            if shift == 7 * full_bytes and byte > top_byte_max:
+                raise self.error(self.position, NUMBER_TOO_LARGE)
+            number |= (byte & 0x7F) << shift
+            shift += 7
+            if byte < 0x80:
+                self.position = position
+                return (number >> 1) ^ -(number & 1)
+        raise self.error(self.position, NUMBER_CUT)
+
+    def read_offset_delta(self, previous: int, last: int) -> int:
+        start = self.position
+        delta = self.read_varint()
+        if not previous < delta <= last:
+            raise self.error(start, OFFSET_WRONG, delta)
+        return delta
+
+    def read_bytes(self) -> bytes | None:
+        start = self.position
+        length = self.read_varint()
+        if length == -1:
+            return None
+        return self._take(start, length)
+
+    def read_header_count(self) -> int:
+        start = self.position
+        count = self.read_varint()
+        if not 0 <= count <= (self.end - self.position) // HEADER_BYTES_MIN:
+            raise self.error(start, HEADER_COUNT_WRONG, count)
+        return count
+
+    def read_header_key(self) -> str:
+        start = self.position
+        key = self._take(start, self.read_varint())
+        try:
+            return key.decode()
+        except UnicodeDecodeError:
+            raise self.error(start, HEADER_KEY_WRONG) from None
+
+    def _take(self, start: int, length: int) -> bytes:
+        if not 0 <= length <= self.end - self.position:
+            raise self.error(start, LENGTH_WRONG, length)
+        self.position += length
+        return self.data[self.position - length : self.position]

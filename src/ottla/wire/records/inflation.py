@@ -1,0 +1,68 @@
+"""Decompress without trust: how far a stream may grow, and how much of it is held meanwhile.
+
+What a peer claims about the size of its data sizes nothing here. Output is decoded piece by piece.
+As long as it stays in proportion to the input read it is simply kept. From there on it is only
+counted, so that a bomb costs a few megabytes and the time to reach its limit; a stream that does
+end within the limit is decoded a second time, into a buffer of the size that was counted.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import TypeAlias
+
+from ottla.model.error_code import ErrorCode
+from ottla.wire.protocol_error import ProtocolError
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+Pieces: TypeAlias = Callable[[Buffer], Iterator[tuple[bytes, int]]]
+"""Decodes lazily: pieces of at most `PIECE_BYTES`, each with the number of input bytes read so far.
+Raises ProtocolError at damage."""
+
+PIECE_BYTES = 1 << 20
+KEPT_FREE_BYTES = 4 << 20
+KEPT_RATIO = 4
+
+
+def corrupt(codec: str, what: str) -> ProtocolError:
+    """Make the error for bytes that do not decode: which codec, and what is wrong."""
+    return ProtocolError(f"{codec}: {what}", ErrorCode.CORRUPT_MESSAGE)
+
+
+def check_size(codec: str, data: Buffer, size_bytes: int, limit_bytes: int) -> None:
+    """Raise ProtocolError if what `data` decodes to is larger than the limit."""
+    if size_bytes > limit_bytes:
+        raise corrupt(codec, f"{len(data)} bytes decompress to more than {limit_bytes}")
+
+
+def kept_bytes_max(read_bytes: int) -> int:
+    """Say how much output of so many bytes may be held before all of it has been counted."""
+    return KEPT_FREE_BYTES + KEPT_RATIO * read_bytes
+
+
+def inflate(codec: str, pieces_of: Pieces, data: Buffer, limit_bytes: int) -> bytes | memoryview:
+    """Return all that `data` decodes to; ProtocolError if it is damaged or over the limit."""
+    kept: list[bytes] = []
+    size_bytes = 0
+    pieces = pieces_of(data)
+    for piece, read_bytes in pieces:
+        size_bytes += len(piece)
+        if size_bytes > min(limit_bytes, kept_bytes_max(read_bytes)):
+            break
+        kept.append(piece)
+    else:
+        return kept[0] if len(kept) == 1 else b"".join(kept)
+    kept.clear()
+    check_size(codec, data, size_bytes, limit_bytes)
+    for piece, _ in pieces:
+        size_bytes += len(piece)
+        check_size(codec, data, size_bytes, limit_bytes)
+    return _filled(pieces_of(data), size_bytes)
+
+
+def _filled(pieces: Iterable[tuple[bytes, int]], size_bytes: int) -> memoryview:
+    whole = memoryview(bytearray(size_bytes))
+    position = 0
+    for piece, _ in pieces:
+        whole[position : position + len(piece)] = piece
+        position += len(piece)
+    assert position == size_bytes, "the same input decoded to another size"
+    return whole

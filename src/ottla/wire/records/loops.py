@@ -1,0 +1,16 @@
+"""The loops that touch every record: compiled where that was possible, else in plain Python."""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ottla.wire.records._reading_python import read_records, scan_records
+    from ottla.wire.records._writing_python import RecordAccumulator
+else:
+    try:
+        from ottla.wire.records._reading import read_records, scan_records
+        from ottla.wire.records._writing import RecordAccumulator
+    except ImportError:
+        from ottla.wire.records._reading_python import read_records, scan_records
+        from ottla.wire.records._writing_python import RecordAccumulator
+
+__all__ = ["RecordAccumulator", "read_records", "scan_records"]

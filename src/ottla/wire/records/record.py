@@ -1,0 +1,75 @@
+"""What applications write and read: records, and how they are read out of a batch."""
+
+from typing import NamedTuple
+
+from ottla.model.error_code import ErrorCode
+from ottla.wire.protocol_error import ProtocolError
+from ottla.wire.records.batch import Buffer, RecordBatch
+from ottla.wire.records.compression import Compression, decompress
+from ottla.wire.records.loops import read_records
+from ottla.wire.records.loops import scan_records as scan_section
+
+_OFFSET_MAX = 2**63 - 1
+
+
+class RecordHeader(NamedTuple):
+    """One header of a record. Keys may repeat; their order is kept."""
+
+    key: str
+    value: bytes | None
+
+
+class Record(NamedTuple):
+    """One record, with its offset in the partition and its time since the epoch."""
+
+    offset: int
+    timestamp_ms: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[RecordHeader, ...] = ()
+
+
+class RecordScan(NamedTuple):
+    """What a look at every record found, besides that all are well formed.
+
+    Timestamp deltas count from the batch's base timestamp, and are 0 where there is no record.
+    """
+
+    null_key_count: int
+    min_timestamp_delta_ms: int
+    max_timestamp_delta_ms: int
+    is_sequential: bool
+    """Whether the offset deltas are 0, 1, 2 and so on: so in every batch from a producer."""
+
+
+def records_of(batch: RecordBatch) -> list[Record]:
+    """Read all records of a batch, decompressed within the limits of `decompress`.
+
+    ProtocolError names the record and the byte (of the decompressed records) where the format is
+    broken. Offsets rise strictly and stay within the batch; header keys are UTF-8. The checksum
+    is not looked at.
+    """
+    if batch.last_offset > _OFFSET_MAX:
+        raise ProtocolError(
+            f"batch's last offset {batch.last_offset} has more than 64 bits",
+            code=ErrorCode.INVALID_RECORD,
+        )
+    return read_records(batch, uncompressed_records(batch), Record, RecordHeader)
+
+
+def scan_records(section: Buffer, record_count: int) -> RecordScan:
+    """Check uncompressed records one by one, as records_of does, but without building any.
+
+    What passes, records_of can read, provided that the header's timestamp and offset leave room
+    for the deltas.
+    """
+    return RecordScan(*scan_section(section, record_count))
+
+
+def uncompressed_records(batch: RecordBatch) -> bytes | memoryview:
+    """Give the records' bytes without their compression: a view if they have none, else a copy."""
+    stored = batch.records_view
+    codec = batch.compression
+    if codec is Compression.NONE or not stored:
+        return stored
+    return decompress(codec, stored)
