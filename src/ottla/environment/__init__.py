@@ -1,0 +1,1 @@
+"""The outside world as interfaces: what a machine gives us, and what it promises."""

@@ -1,0 +1,1 @@
+"""The outside world, really: `ottla.environment` on the kernel."""

@@ -1,0 +1,155 @@
+"""The disk on Linux. The contract is `ottla.environment.disk`.
+
+Files are made readable for their owner only, directories too: what people produce is theirs.
+"""
+
+import errno
+import mmap
+import os
+import posixpath
+from pathlib import Path
+
+from ottla.environment.disk import Buffer
+
+FILE_MODE = 0o600
+DIRECTORY_MODE = 0o700
+_OPEN_FLAGS = os.O_RDWR | os.O_CLOEXEC
+
+
+class KernelFile:
+    """A file descriptor. Owns it: closes it, at the latest when it is collected itself."""
+
+    __slots__ = ("_descriptor",)
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    def write_at(self, position: int, data: Buffer) -> None:
+        """Write all of it, or raise `OSError`."""
+        written = os.pwrite(self._descriptor, data, position)
+        if written != len(data):
+            self._write_rest(position, memoryview(data), written)
+
+    def _write_rest(self, position: int, data: memoryview, written: int) -> None:
+        # The kernel stops early at 2 GiB, and where the disk fills up: the next call says why.
+        while written < len(data):
+            more = os.pwrite(self._descriptor, data[written:], position + written)
+            if more == 0:
+                raise OSError(errno.EIO, "the kernel takes no more bytes and does not say why")
+            written += more
+
+    def read_at(self, position: int, size_bytes: int) -> bytes:
+        """Return these bytes, fewer only where the file ends."""
+        data = os.pread(self._descriptor, size_bytes, position)
+        if len(data) == size_bytes:
+            return data
+        return self._read_rest(position, size_bytes, data)
+
+    def _read_rest(self, position: int, size_bytes: int, data: bytes) -> bytes:
+        pieces = bytearray(data)
+        while data and len(pieces) < size_bytes:
+            data = os.pread(self._descriptor, size_bytes - len(pieces), position + len(pieces))
+            pieces += data
+        return bytes(pieces)
+
+    def size_bytes(self) -> int:
+        """Return the position after the last byte."""
+        return os.fstat(self._descriptor).st_size
+
+    def truncate(self, size_bytes: int) -> None:
+        """Cut the file, or let it grow with zeros, to this size."""
+        os.ftruncate(self._descriptor, size_bytes)
+
+    def sync(self) -> None:
+        """Return when everything written so far, and the size, are durable.
+
+        fdatasync suffices: it leaves out only what reading the data back does not need, such as
+        the time of change, and saves a journal commit by it. The size it does not leave out.
+        """
+        os.fdatasync(self.fileno())  # a closed one would not even be an OSError
+
+    def close(self) -> None:
+        """Close the descriptor; fine if it is closed."""
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
+
+    def fileno(self) -> int:
+        """Return the descriptor; `OSError` if it is closed."""
+        if self._descriptor < 0:
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF))
+        return self._descriptor
+
+    def __del__(self) -> None:
+        self.close()
+
+
+class KernelDisk:
+    """The directories of this machine."""
+
+    __slots__ = ()
+
+    def open_file(self, path: str) -> KernelFile:
+        """Open a file that is there."""
+        return KernelFile(os.open(path, _OPEN_FLAGS))
+
+    def create_file(self, path: str) -> KernelFile:
+        """Open a file, made if missing."""
+        return KernelFile(os.open(path, _OPEN_FLAGS | os.O_CREAT, FILE_MODE))
+
+    def map_file(self, path: str) -> memoryview:
+        """Map the whole file; the mapping goes with the last view of it."""
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            if os.fstat(descriptor).st_size == 0:  # which the kernel refuses to map
+                return memoryview(b"")
+            return memoryview(mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ))
+        finally:
+            os.close(descriptor)
+
+    def exists(self, path: str) -> bool:
+        """Tell whether the path leads to something; a disk that cannot say raises `OSError`."""
+        try:
+            Path(path).stat()
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        return True
+
+    def list_directory(self, path: str) -> list[str]:
+        """Return the names in it, sorted."""
+        with os.scandir(path) as entries:
+            return sorted(entry.name for entry in entries)
+
+    def make_directory(self, path: str) -> None:
+        """Make it and the parents it lacks, all of them for their owner only."""
+        directory = Path(path)
+        # Not parents=True, which gives the parents the mode of the umask.
+        for parent in [*reversed(directory.parents), directory]:
+            if not parent.is_dir():
+                parent.mkdir(DIRECTORY_MODE, exist_ok=True)
+
+    def rename(self, old: str, new: str) -> None:
+        """Give a file or directory another name in its directory, replacing what has it."""
+        assert posixpath.dirname(old) == posixpath.dirname(new), f"{old} to {new}"
+        Path(old).replace(new)
+
+    def remove(self, path: str) -> None:
+        """Remove a file."""
+        Path(path).unlink()
+
+    def remove_directory(self, path: str) -> None:
+        """Remove an empty directory."""
+        Path(path).rmdir()
+
+    def sync_directory(self, path: str) -> None:
+        """Return when the names in it are durable."""
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def free_bytes(self, path: str) -> int:
+        """Return what this user can still write, without what is reserved for root."""
+        statistics = os.statvfs(path)
+        return statistics.f_bavail * statistics.f_frsize

@@ -1,0 +1,230 @@
+"""What a simulated disk is made of: files and directories that know what of them is durable.
+
+Each node has a cached state, which everybody sees, and a durable one, which is all there is after
+a power cut; and a list of what leads from the one to the other. Of that list a power cut keeps:
+
+* of a **directory** the first few changes, in the order they were made. A rename is one change.
+* of a **file** one of four things: nothing; everything; the first few operations, the next one up
+  to any byte; or a mixture, where each sector, and the size, has stopped at a moment of its own
+  between the last sync and now. That leaves holes of zeros in what grew, and old sectors between
+  new ones. A sector is written whole, so a write harms nothing beside it that was synced.
+
+In the mixture a truncation is a change of the filesystem's own, which goes with the size: kept or
+lost as a whole. What was written after one that is lost can be on disk only in the pages that it
+left the file, because the filesystem had given it no others yet; behind them the old bytes are
+back.
+"""
+
+from typing import Literal, NamedTuple, Protocol
+
+SECTOR_BYTES = 512
+PAGE_BYTES = 4096
+
+Keep = Literal["lose_all", "keep_all", "random"]
+
+
+class Dice(Protocol):
+    """Where chance comes from; `random.Random` is one."""
+
+    def randrange(self, stop: int, /) -> int:
+        """Return a number from 0 up to but not including `stop`."""
+        ...
+
+
+class _Write(NamedTuple):
+    position: int
+    content: bytes
+
+    @property
+    def end(self) -> int:
+        return self.position + len(self.content)
+
+
+class _Truncation(NamedTuple):
+    size_bytes: int
+
+
+_Change = _Write | _Truncation
+
+
+class FileNode:
+    """What is in a file."""
+
+    def __init__(self) -> None:
+        self.content = bytearray()
+        self._durable = bytearray()
+        self._dirty: list[_Change] = []
+
+    def write(self, position: int, content: bytes) -> None:
+        """Write to the cache; nothing at all is not even a hole."""
+        if content:
+            self._change(_Write(position, content))
+
+    def truncate(self, size_bytes: int) -> None:
+        """Cut or extend in the cache."""
+        self._change(_Truncation(size_bytes))
+
+    def _change(self, change: _Change) -> None:
+        _apply(change, self.content)
+        self._dirty.append(change)
+
+    def sync(self) -> None:
+        """Make everything durable that is still known to be dirty."""
+        for change in self._dirty:
+            _apply(change, self._durable)
+        self._dirty.clear()
+
+    def forget_dirty(self) -> None:
+        """Take what is dirty for clean: what the kernel does when it could not write it."""
+        self._dirty.clear()
+
+    def corrupt(self, position: int, content: bytes) -> None:
+        """Replace bytes that are there, in the cache and on disk, behind everybody's back."""
+        end = position + len(content)
+        assert end <= len(self.content), f"{end} is past the end"
+        self.content[position:end] = content
+        on_disk = content[: max(0, len(self._durable) - position)]
+        self._durable[position : position + len(on_disk)] = on_disk
+        if self._dirty:
+            self._dirty.append(_Write(position, content))
+
+    def cut_power(self, keep: Keep, dice: Dice | None) -> None:
+        """Become what a power cut leaves."""
+        if keep == "keep_all":
+            self.sync()
+        elif keep == "random" and self._dirty:
+            assert dice is not None
+            self._keep_some(dice)
+        self._dirty.clear()
+        self.content = bytearray(self._durable)
+
+    def _keep_some(self, dice: Dice) -> None:
+        match dice.randrange(4):
+            case 0:
+                self._dirty.clear()
+            case 1:
+                self.sync()
+            case 2:
+                self._keep_prefix(dice)
+            case _:
+                _Mixture(self._dirty, self._durable, dice).settle()
+
+    def _keep_prefix(self, dice: Dice) -> None:
+        moment = dice.randrange(len(self._dirty))
+        for change in self._dirty[:moment]:
+            _apply(change, self._durable)
+        last = self._dirty[moment]
+        if isinstance(last, _Write):
+            torn = last.content[: dice.randrange(len(last.content) + 1)]
+            _overwrite(self._durable, last.position, torn)
+
+
+class _Mixture:
+    """Settles, sector by sector, what of some changes has reached a file on disk."""
+
+    def __init__(self, changes: list[_Change], durable: bytearray, dice: Dice) -> None:
+        self._changes = changes
+        self._durable = durable
+        self._dice = dice
+        self._moment_by_sector: dict[int, int] = {}
+        self._size_bytes = len(durable)
+        self._in_place_end: int | None = None  # set by the first truncation that is lost
+
+    def settle(self) -> None:
+        """Make the durable bytes what the power cut leaves of them."""
+        size_moment = self._dice.randrange(len(self._changes) + 1)
+        for number, change in enumerate(self._changes):
+            if isinstance(change, _Write):
+                self._settle_sectors(number, change)
+                if number < size_moment:
+                    self._size_bytes = max(self._size_bytes, change.end)
+            elif number < size_moment:
+                _apply(change, self._durable)
+                self._size_bytes = change.size_bytes
+            else:
+                self._lose_truncation(number, change)
+        _apply(_Truncation(self._size_bytes), self._durable)
+
+    def _lose_truncation(self, number: int, change: _Truncation) -> None:
+        page_end = -(-change.size_bytes // PAGE_BYTES) * PAGE_BYTES
+        end = self._in_place_end
+        self._in_place_end = page_end if end is None else min(page_end, end)
+        # The rest of the page was zeroed in the cache, and may have been written like that.
+        self._settle_sectors(number, _Write(change.size_bytes, bytes(page_end - change.size_bytes)))
+
+    def _settle_sectors(self, number: int, write: _Write) -> None:
+        position = write.position
+        end = write.end if self._in_place_end is None else min(write.end, self._in_place_end)
+        while position < end:
+            sector = position // SECTOR_BYTES
+            piece_end = min(end, (sector + 1) * SECTOR_BYTES)
+            if number < self._moment_of(sector):
+                piece = write.content[position - write.position : piece_end - write.position]
+                _overwrite(self._durable, position, piece)
+            position = piece_end
+
+    def _moment_of(self, sector: int) -> int:
+        if sector not in self._moment_by_sector:
+            self._moment_by_sector[sector] = self._dice.randrange(len(self._changes) + 1)
+        return self._moment_by_sector[sector]
+
+
+class DirectoryNode:
+    """The names in a directory."""
+
+    def __init__(self) -> None:
+        self.entries: dict[str, Node] = {}
+        self._durable: dict[str, Node] = {}
+        self._pending: list[dict[str, Node | None]] = []
+
+    def change(self, entries: dict[str, "Node | None"]) -> None:
+        """Give these names to these nodes, or to nobody any more, all at once."""
+        _rename(entries, self.entries)
+        self._pending.append(entries)
+
+    def sync(self) -> None:
+        """Make the names durable, as far as they are still known not to be."""
+        for entries in self._pending:
+            _rename(entries, self._durable)
+        self._pending.clear()
+
+    def forget_dirty(self) -> None:
+        """Take the names for durable that are not."""
+        self._pending.clear()
+
+    def cut_power(self, keep: Keep, dice: Dice | None) -> None:
+        """Become what a power cut leaves, with everything that is still reached from here."""
+        if keep == "lose_all":
+            self._pending.clear()
+        elif keep == "random":
+            assert dice is not None
+            del self._pending[dice.randrange(len(self._pending) + 1) :]
+        self.sync()
+        self.entries = dict(self._durable)
+        for node in self.entries.values():
+            node.cut_power(keep, dice)
+
+
+Node = FileNode | DirectoryNode
+
+
+def _apply(change: _Change, content: bytearray) -> None:
+    if isinstance(change, _Write):
+        _overwrite(content, change.position, change.content)
+    else:
+        del content[change.size_bytes :]
+        content.extend(bytes(change.size_bytes - len(content)))
+
+
+def _overwrite(content: bytearray, position: int, piece: bytes) -> None:
+    if piece:
+        content.extend(bytes(max(0, position - len(content))))
+        content[position : position + len(piece)] = piece
+
+
+def _rename(change: dict[str, Node | None], entries: dict[str, Node]) -> None:
+    for name, node in change.items():
+        if node is None:
+            entries.pop(name, None)
+        else:
+            entries[name] = node
