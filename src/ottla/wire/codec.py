@@ -18,7 +18,7 @@ from ottla.wire.headers import (
 from ottla.wire.protocol_error import ProtocolError
 from ottla.wire.reading import decode
 from ottla.wire.schema import Message, Struct
-from ottla.wire.writing import size_of, write
+from ottla.wire.writing import encode, size_of, write
 
 COPIED_BYTES_MAX: Final = 4096
 """Record batches up to this size are copied beside their neighbours: cheaper than another call."""
@@ -65,11 +65,11 @@ def encode_response(
 
 
 def _frame(header: bytes, message: Message, api_version: int) -> list[Any]:
-    pieces = write(message, api_version)
-    start = frame_prefix(len(header) + size_of(pieces)) + header
     if not carries_batches(type(message)):
-        return [start + b"".join(pieces)]
-    return _merged([start, *pieces])
+        body = encode(message, api_version)
+        return [frame_prefix(len(header) + len(body)) + header + body]
+    pieces = write(message, api_version)
+    return _merged([frame_prefix(len(header) + size_of(pieces)) + header, *pieces])
 
 
 def _merged(pieces: list[Any]) -> list[Any]:

@@ -14,6 +14,7 @@ from ottla.wire.primitives import read_tag_header, read_tags, read_uvarint
 from ottla.wire.protocol_error import ProtocolError
 from ottla.wire.schema import Field, Message, Struct
 
+_READING_ERRORS: Final = (ValueError, IndexError, OverflowError, struct.error)
 BUDGET_FLOOR_BYTES: Final = 1 << 20
 BUDGET_MULTIPLE: Final = 16
 """A message may take a megabyte of memory, and sixteen times the size of its frame besides."""
@@ -23,6 +24,11 @@ _NUMBER_BYTES: Final = 32
 _LIST_BYTES: Final = 88
 _OBJECT_BYTES: Final = 48
 
+_CONVERSION_BY_KIND: Final = {
+    "string": ".tobytes().decode()",
+    "bytes": ".tobytes()",
+    "records": "",
+}
 M = TypeVar("M", bound=Message)
 
 
@@ -31,23 +37,29 @@ def read(cls: type[M], version: int, buffer: memoryview, position: int = 0) -> t
 
     Raises ProtocolError, and nothing else, for bytes that are no such message.
     """
-    reader = reader_for(cls, version)
     try:
-        value, end = reader.function(buffer, position)
-    except (ValueError, IndexError, OverflowError, struct.error) as error:
-        raise _explained(cls, version, reader, error) from None
+        value, end = (cls.readers.get(version) or reader_for(cls, version).function)(
+            buffer, position
+        )
+    except _READING_ERRORS as error:
+        raise _explained(cls, version, error) from None
     if end > len(buffer):
-        raise ProtocolError(f"{cls.__name__} v{version} ends {end - len(buffer)} bytes too early")
+        raise _wrong_end(cls, version, end, buffer)
     return value, end
 
 
 def decode(cls: type[M], version: int, buffer: memoryview, position: int = 0) -> M:
     """Read one message that reaches from a position to the end of the buffer."""
-    value, end = read(cls, version, buffer, position)
+    # The same as `read`, written out again: every request comes through here.
+    try:
+        value, end = (cls.readers.get(version) or reader_for(cls, version).function)(
+            buffer, position
+        )
+    except _READING_ERRORS as error:
+        raise _explained(cls, version, error) from None
     if end != len(buffer):
-        extra = len(buffer) - end
-        raise ProtocolError(f"{extra} bytes follow {cls.__name__} v{version} at byte {end}")
-    return value
+        raise _wrong_end(cls, version, end, buffer)
+    return value  # type: ignore[no-any-return]
 
 
 @cache
@@ -55,13 +67,20 @@ def reader_for(cls: type[Message], version: int) -> Generated:
     """Return the compiled reader: (buffer, position) in, (value, position) out."""
     first, last = cls.versions
     assert first <= version <= last, f"{cls.__name__} has no version {version}"
-    return _ReaderSource(cls, version).compile("read", f"reader of {cls.__name__} v{version}")
+    reader = _ReaderSource(cls, version).compile("read", f"reader of {cls.__name__} v{version}")
+    cls.readers[version] = reader.function
+    return reader
 
 
-def _explained(
-    cls: type[Message], version: int, reader: Generated, error: Exception
-) -> ProtocolError:
-    field, names = reader.failed_at(error.__traceback__)
+def _wrong_end(cls: type[Message], version: int, end: int, buffer: memoryview) -> ProtocolError:
+    extra = len(buffer) - end
+    if extra > 0:
+        return ProtocolError(f"{extra} bytes follow {cls.__name__} v{version} at byte {end}")
+    return ProtocolError(f"{cls.__name__} v{version} ends {-extra} bytes too early")
+
+
+def _explained(cls: type[Message], version: int, error: Exception) -> ProtocolError:
+    field, names = reader_for(cls, version).failed_at(error.__traceback__)
     what = "the bytes end" if isinstance(error, IndexError | struct.error) else str(error)
     where = f"{cls.__name__} v{version}" + (f", {field}" if field else "")
     return ProtocolError(f"{where}, at byte {names.get('p', 0)}: {what}")
@@ -161,26 +180,25 @@ class _ReaderSource(SourceCode):
 
     def _read_sized(self, kind: str, target: str, path: str, *, nullable: bool) -> None:
         self._read_length("h" if kind == "string" else "i", target, path, nullable=nullable)
-        self.add("e = p + n", path)
-        slice_ = {"string": "str(b[p:e], 'utf-8')", "bytes": "bytes(b[p:e])", "records": "b[p:e]"}
-        self.add(f"{target} = {slice_[kind]}", path)
+        self.add("e = p + n - 1" if self._flexible else "e = p + n", path)
+        self.add(f"{target} = b[p:e]{_CONVERSION_BY_KIND[kind]}", path)
         self.add("p = e", path)
         if nullable:
             self.close()
 
     def _read_length(self, letter: str, target: str, path: str, *, nullable: bool) -> None:
-        """Leave a length in n. If null may stand there, leave a block open for what is not null."""
+        """Leave a length in n: one more than it is, if it is compact.
+
+        If null may stand there, leave a block open for what is not null.
+        """
         if self._flexible:
             self._fixed("B", "n", path)
             self._flush()
-            self.open("if n > 127:", path)
-            self.add("n, p = uvarint(b, p - 1)", path)
-            self.close()
-            self.add("n -= 1", path)
+            self._finish_uvarint(path)
         else:
             self._fixed(letter, "n", path)
             self._flush()
-        self.open("if n < 0:", path)
+        self.open("if not n:" if self._flexible else "if n < 0:", path)
         if not nullable:
             self.add("raise ValueError('null, or a negative length')", path)
             self.close()
@@ -193,9 +211,24 @@ class _ReaderSource(SourceCode):
         self.close()
         self.open("else:", path)
 
+    def _finish_uvarint(self, path: str) -> None:
+        """Read what follows the first byte, in n. A second byte is common, and cheaper in line."""
+        self.open("if n > 127:", path)
+        self.add("m = b[p]", path)
+        self.open("if m < 128:", path)
+        self.add("n += (m << 7) - 128", path)
+        self.add("p += 1", path)
+        self.close()
+        self.open("else:", path)
+        self.add("n, p = uvarint(b, p - 1)", path)
+        self.close()
+        self.close()
+
     def _read_array(self, field: Field, target: str, path: str, *, nullable: bool) -> None:
         self._read_length("i", target, path, nullable=nullable)
         path += "[]"
+        if self._flexible:
+            self.add("n -= 1", path)
         if field.kind in LAYOUT_BY_KIND and field.kind != "uuid":
             self._read_numbers(LAYOUT_BY_KIND[field.kind], target, path)
         else:
@@ -239,9 +272,7 @@ class _ReaderSource(SourceCode):
         self._flush()
         path = join_path(path, "tagged fields")
         self.open("if n:", path)
-        self.open("if n > 127:", path)
-        self.add("n, p = uvarint(b, p - 1)", path)
-        self.close()
+        self._finish_uvarint(path)
         self._charge("n", TAG_BYTES, path)
         known = [f for f in cls.fields if f.is_tagged(self._version)]
         if known:
@@ -267,7 +298,7 @@ class _ReaderSource(SourceCode):
         self.open(f"if {target}.unknown_tags is None:", path)
         self.add(f"{target}.unknown_tags = {{}}", path)
         self.close()
-        self.add(f"{target}.unknown_tags[{tag}] = bytes(b[p:{end}])", path)
+        self.add(f"{target}.unknown_tags[{tag}] = b[p:{end}].tobytes()", path)
         self.add(f"p = {end}", path)
         self.close()
         self.open(f"if p != {end}:", path)

@@ -158,6 +158,9 @@ class StructType(type):
     """Turns the declared fields of a class into slots."""
 
     fields: "tuple[Field, ...]"
+    readers: dict[int, Any]
+    writers: dict[int, Any]
+    """The compiled code of each version that was used so far."""
 
     def __new__(
         cls, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **how: Any
@@ -172,6 +175,8 @@ class StructType(type):
         namespace["__slots__"] = (*(f.name for f in fields), *namespace.get("__slots__", ()))
         made = super().__new__(cls, name, bases, namespace, **how)
         made.fields = tuple(fields)
+        made.readers = {}
+        made.writers = {}
         return made
 
     def __init__(

@@ -12,6 +12,7 @@ from ottla.wire.generated import LAYOUT_BY_KIND, Generated, SourceCode, join_pat
 from ottla.wire.primitives import SHORT_UVARINTS, uvarint, write_tags
 from ottla.wire.schema import Field, Message, Struct
 
+_WRITING_ERRORS: Final = (ValueError, TypeError, AttributeError, struct.error)
 STRING_BYTES_MAX: Final = (1 << 15) - 1
 """A length that fits even where it is written in two bytes, signed."""
 
@@ -22,18 +23,25 @@ class UnwritableError(ValueError):
 
 def write(value: Message, version: int) -> list[Any]:
     """Write a message as a list of pieces: bytes, and record batches just as they were given."""
-    writer = writer_for(type(value), version)
+    cls = type(value)
     out: list[Any] = []
     try:
-        writer.function(value, out)
-    except (ValueError, TypeError, AttributeError, struct.error) as error:
-        raise _explained(value, version, writer, error) from error
+        (cls.writers.get(version) or writer_for(cls, version).function)(value, out.append)
+    except _WRITING_ERRORS as error:
+        raise _explained(value, version, error) from error
     return out
 
 
 def encode(value: Message, version: int) -> bytes:
     """Write a message whose record batches, if it has any, are bytes."""
-    return b"".join(write(value, version))
+    # The same as `write`, written out again: nearly every answer comes through here.
+    cls = type(value)
+    out: list[Any] = []
+    try:
+        (cls.writers.get(version) or writer_for(cls, version).function)(value, out.append)
+        return b"".join(out)
+    except _WRITING_ERRORS as error:
+        raise _explained(value, version, error) from error
 
 
 def size_of(pieces: list[Any]) -> int:
@@ -43,18 +51,25 @@ def size_of(pieces: list[Any]) -> int:
 
 @cache
 def writer_for(cls: type[Message], version: int) -> Generated:
-    """Return the compiled writer: it appends to a list of pieces."""
+    """Return the compiled writer: a value, and what is to be called with each piece, in."""
     first, last = cls.versions
     assert first <= version <= last, f"{cls.__name__} has no version {version}"
-    return _WriterSource(cls, version).compile("write", f"writer of {cls.__name__} v{version}")
+    writer = _WriterSource(cls, version).compile("write", f"writer of {cls.__name__} v{version}")
+    cls.writers[version] = writer.function
+    return writer
 
 
-def _explained(
-    value: Message, version: int, writer: Generated, error: Exception
-) -> UnwritableError:
-    field, _ = writer.failed_at(error.__traceback__)
+def _explained(value: Message, version: int, error: Exception) -> UnwritableError:
+    field, _ = writer_for(type(value), version).failed_at(error.__traceback__)
     where = f"{type(value).__name__} v{version}" + (f", {field}" if field else "")
     return UnwritableError(f"{where}: {error}")
+
+
+def _text_uvarint(length_plus_one: int) -> bytes:
+    """Write the length of a text, which compact or not may have no more than this."""
+    if length_plus_one > STRING_BYTES_MAX + 1:
+        raise ValueError(f"{length_plus_one - 1} bytes of text are too many")
+    return uvarint(length_plus_one)
 
 
 class _WriterSource(SourceCode):
@@ -64,14 +79,14 @@ class _WriterSource(SourceCode):
         names = {
             "pack": struct.pack,
             "short": SHORT_UVARINTS,
+            "text_uvarint": _text_uvarint,
             "uvarint": uvarint,
             "write_tags": write_tags,
         }
-        super().__init__("def write(v, out)", names)
+        super().__init__("def write(v, a)", names)
         self._version = version
         self._flexible = version >= cls.flexible_since
         self._run: list[tuple[str, str, str]] = []
-        self.add("a = out.append")
         self._write_struct(cls, "v", "", "a")
         self._flush("a")
 
@@ -153,11 +168,7 @@ class _WriterSource(SourceCode):
         self._open_present(letter, value, path, append, nullable=nullable)
         self.add(f"s = {value}.encode()" if kind == "string" else f"s = {value}", path)
         self.add("n = len(s)", path)
-        if kind == "string" and self._flexible:
-            self.open(f"if n > {STRING_BYTES_MAX}:", path)
-            self.add("raise ValueError(f'{n} bytes of text are too many')", path)
-            self.close()
-        self._write_length(letter, path, append)
+        self._write_length(letter, path, append, "text_uvarint" if kind == "string" else "uvarint")
         self.add(f"{append}(s)", path)
         if nullable:
             self.close()
@@ -175,11 +186,14 @@ class _WriterSource(SourceCode):
         self.close()
         self.open("else:", path)
 
-    def _write_length(self, letter: str, path: str, append: str) -> None:
+    def _write_length(
+        self, letter: str, path: str, append: str, long_uvarint: str = "uvarint"
+    ) -> None:
         if self._flexible:
             self._flush(append)
             self.add("n += 1", path)
-            self.add(f"{append}(short[n] if n < {len(SHORT_UVARINTS)} else uvarint(n))", path)
+            short = f"short[n] if n < {len(SHORT_UVARINTS)}"
+            self.add(f"{append}({short} else {long_uvarint}(n))", path)
         else:
             self._fixed(letter, "n", path)
             self._flush(append)
@@ -188,9 +202,11 @@ class _WriterSource(SourceCode):
         self, field: Field, value: str, path: str, append: str, *, nullable: bool
     ) -> None:
         items, item = value.replace(".", "_") + "_items", value.replace(".", "_")
+        self._flush(append)
         self.add(f"{items} = {value}", path)
         self._open_present("i", items, path, append, nullable=nullable)
         self.add(f"n = len({items})", path)
+        self.open("if n:", path)
         self._write_length("i", path, append)
         path += "[]"
         if field.kind in LAYOUT_BY_KIND:
@@ -201,6 +217,11 @@ class _WriterSource(SourceCode):
             self._write_item(field, item, path, append)
             self._flush(append)
             self.close()
+        self.close()
+        self.open("else:", path)
+        none = b"\1" if self._flexible else bytes(4)
+        self.add(f"{append}({none!r})", path)
+        self.close()
         if nullable:
             self.close()
 
@@ -213,13 +234,16 @@ class _WriterSource(SourceCode):
     def _write_tagged_fields(self, cls: type[Struct], value: str, path: str, append: str) -> None:
         known = [f for f in cls.fields if f.is_tagged(self._version)]
         path = join_path(path, "tagged fields")
-        self._flush(append)
         unset = [f"{value}.unknown_tags is None"]
         unset += [f"not ({self._is_set(f, f'{value}.{f.name}')})" for f in known]
+        run = list(self._run)
         self.open(f"if {' and '.join(unset)}:", path)
-        self.add(f"{append}(b'\\0')", path)
+        self._fixed("B", "0", path)
+        self._flush(append)
         self.close()
         self.open("else:", path)
+        self._run = run
+        self._flush(append)
         tags = f"{value}_tags"
         self.add(f"{tags} = dict({value}.unknown_tags or ())", path)
         for field in known:
