@@ -89,6 +89,7 @@ class _WriterSource(SourceCode):
         self._run: list[tuple[str, str, str]] = []
         self._write_struct(cls, "v", "", "a")
         self._flush("a")
+        self.add("return")  # a version may have no fields at all
 
     def _fixed(self, letter: str, value: str, path: str) -> None:
         self._run.append((letter, value, path))
