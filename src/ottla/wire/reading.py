@@ -1,4 +1,7 @@
-"""Reads messages: one straight-line reader per message and version, compiled at first use.
+"""Reads messages: one straight-line reader per message and version, generated at first use.
+
+Most messages never need it: where the extension is there, it reads what is sound and common, and
+leaves the rest to the generated reader, its twin, which alone knows what to complain about.
 
 A reader trusts nothing. What it may allocate is bounded by a budget that grows with the frame:
 the count of every array is charged against it before the first item is read. Slices past the end
@@ -6,13 +9,23 @@ of the buffer come out short, so every reader ends with a look at where it stopp
 """
 
 import struct
+from collections.abc import Callable
 from functools import cache
-from typing import Final, TypeVar
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from ottla.wire.generated import LAYOUT_BY_KIND, Generated, SourceCode, join_path
 from ottla.wire.primitives import read_tag_header, read_tags, read_uvarint
 from ottla.wire.protocol_error import ProtocolError
 from ottla.wire.schema import Field, Message, Struct
+
+if TYPE_CHECKING:
+    _compiled: ModuleType | None
+else:
+    try:
+        from ottla.wire import _message_reader as _compiled
+    except ImportError:
+        _compiled = None
 
 _READING_ERRORS: Final = (ValueError, IndexError, OverflowError, struct.error)
 BUDGET_FLOOR_BYTES: Final = 1 << 20
@@ -38,9 +51,9 @@ def read(cls: type[M], version: int, buffer: memoryview, position: int = 0) -> t
     Raises ProtocolError, and nothing else, for bytes that are no such message.
     """
     try:
-        value, end = (cls.readers.get(version) or reader_for(cls, version).function)(
+        value, end = (cls.readers.get(version) or _quickest_reader(cls, version))(
             buffer, position
-        )
+        ) or reader_for(cls, version).function(buffer, position)
     except _READING_ERRORS as error:
         raise _explained(cls, version, error) from None
     if end > len(buffer):
@@ -52,9 +65,9 @@ def decode(cls: type[M], version: int, buffer: memoryview, position: int = 0) ->
     """Read one message that reaches from a position to the end of the buffer."""
     # The same as `read`, written out again: every request comes through here.
     try:
-        value, end = (cls.readers.get(version) or reader_for(cls, version).function)(
+        value, end = (cls.readers.get(version) or _quickest_reader(cls, version))(
             buffer, position
-        )
+        ) or reader_for(cls, version).function(buffer, position)
     except _READING_ERRORS as error:
         raise _explained(cls, version, error) from None
     if end != len(buffer):
@@ -64,12 +77,51 @@ def decode(cls: type[M], version: int, buffer: memoryview, position: int = 0) ->
 
 @cache
 def reader_for(cls: type[Message], version: int) -> Generated:
-    """Return the compiled reader: (buffer, position) in, (value, position) out."""
+    """Return the generated reader: (buffer, position) in, (value, position) out."""
+    _check_version(cls, version)
+    return _ReaderSource(cls, version).compile("read", f"reader of {cls.__name__} v{version}")
+
+
+def compiled_reader_for(cls: type[Message], version: int) -> Callable[..., Any] | None:
+    """Return the reader in C: in and out as above, but None comes out if the bytes are odd.
+
+    Where the extension is missing there is no such reader.
+    """
+    _check_version(cls, version)
+    if _compiled is None:
+        return None
+    reader = _compiled.MessageReader(
+        _struct_reader(_compiled, cls, version),
+        is_flexible=version >= cls.flexible_since,
+        budget_floor=BUDGET_FLOOR_BYTES,
+        budget_multiple=BUDGET_MULTIPLE,
+    )
+    return reader.read  # type: ignore[no-any-return]
+
+
+def _struct_reader(compiled: ModuleType, cls: type[Struct], version: int) -> Any:
+    """Return a StructReader, having told it what to do for each slot."""
+    steps: list[Any] = [("unknown_tags", "default", False, False, 0, None)]
+    for field in cls.fields:
+        if not field.is_present(version) or field.is_tagged(version):
+            steps.append((field.name, "default", False, False, 0, field.default))
+            continue
+        nested = field.struct and _struct_reader(compiled, field.struct, version)
+        nullable = field.is_nullable(version)
+        cost = 0 if _is_number(field) else _item_bytes(field, version)
+        steps.append((field.name, field.kind, field.is_array, nullable, cost, nested))
+    return compiled.StructReader(cls, tuple(steps))
+
+
+def _quickest_reader(cls: type[Message], version: int) -> Callable[..., Any]:
+    reader = compiled_reader_for(cls, version) or reader_for(cls, version).function
+    cls.readers[version] = reader
+    return reader
+
+
+def _check_version(cls: type[Message], version: int) -> None:
     first, last = cls.versions
     assert first <= version <= last, f"{cls.__name__} has no version {version}"
-    reader = _ReaderSource(cls, version).compile("read", f"reader of {cls.__name__} v{version}")
-    cls.readers[version] = reader.function
-    return reader
 
 
 def _wrong_end(cls: type[Message], version: int, end: int, buffer: memoryview) -> ProtocolError:
@@ -169,7 +221,7 @@ class _ReaderSource(SourceCode):
             return
         self._fixed("b", "n", path)
         self._flush()
-        self.open("if n < 0:", path)
+        self.open("if n < 1:", path)  # -1 stands for null, but 0 in a tagged field
         self.add(f"{target} = None", path)
         self.close()
         self.open("else:", path)
@@ -229,7 +281,7 @@ class _ReaderSource(SourceCode):
         path += "[]"
         if self._flexible:
             self.add("n -= 1", path)
-        if field.kind in LAYOUT_BY_KIND and field.kind != "uuid":
+        if _is_number(field):
             self._read_numbers(LAYOUT_BY_KIND[field.kind], target, path)
         else:
             self._read_items(field, target, path)
@@ -245,10 +297,9 @@ class _ReaderSource(SourceCode):
         self.add(f"p += n * {size}", path)
 
     def _read_items(self, field: Field, target: str, path: str) -> None:
-        cost = _memory_bytes(field, self._version) + 16
         items = target.replace(".", "_") + "_items"
         item = target.replace(".", "_")
-        self._charge("n", cost, path)
+        self._charge("n", _item_bytes(field, self._version), path)
         self.add(f"{target} = {items} = []", path)
         self.open("for _ in range(n):", path)
         if field.struct is not None:
@@ -305,6 +356,15 @@ class _ReaderSource(SourceCode):
         self.add(f"raise ValueError(f'tag {{{tag}}} does not end where it says')", path)
         self.close()
         self.close()
+
+
+def _is_number(field: Field) -> bool:
+    return field.kind in LAYOUT_BY_KIND and field.kind != "uuid"
+
+
+def _item_bytes(field: Field, version: int) -> int:
+    """Return what an item of this array is charged: its memory, and its place in the list."""
+    return _memory_bytes(field, version) + 16
 
 
 def _memory_bytes(field: Field, version: int) -> int:

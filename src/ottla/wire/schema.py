@@ -141,8 +141,11 @@ def record_batches(**how: Unpack[How]) -> Any:
 
 
 def struct(item: "type[Struct]", **how: Unpack[How]) -> Any:
-    """Declare a nested structure. A tagged or nullable one is None where it is absent."""
-    default = None if "tag" in how or "nullable_since" in how else item
+    """Declare a nested structure. A tagged one is None where it is absent; so is a nullable one.
+
+    One that is both can be there as null, and where it is absent it is empty, as in Kafka.
+    """
+    default = item if ("tag" in how) == ("nullable_since" in how) else None
     return Field("struct", default, how, item)
 
 
@@ -185,12 +188,17 @@ class StructType(type):
         super().__init__(name, bases, namespace)
 
 
-class Struct(metaclass=StructType):
-    """A structure on the wire. Its constructor takes every field by keyword."""
+class _Tagged:
+    """What every structure has besides its fields, and what its constructor does not take."""
 
     __slots__ = ("unknown_tags",)
+
     unknown_tags: dict[int, bytes] | None
     """Tagged fields that this release does not know, kept so that writing gives them back."""
+
+
+class Struct(_Tagged, metaclass=StructType):
+    """A structure on the wire. Its constructor takes every field by keyword."""
 
     def __init__(self, **values: Any) -> None:
         cls = type(self)

@@ -137,24 +137,28 @@ class _WriterSource(SourceCode):
         if field.is_array:
             self._write_array(field, value, path, append, nullable=nullable)
         elif field.struct is not None:
-            self._write_nested(field.struct, value, path, append, nullable=nullable)
+            null = None
+            if nullable:
+                null = b"\0" if field.is_tagged(self._version) else b"\xff"
+            self._write_nested(field.struct, value, path, append, null)
         elif field.kind in LAYOUT_BY_KIND:
             self._fixed(LAYOUT_BY_KIND[field.kind], value, path)
         else:
             self._write_sized(field.kind, value, path, append, nullable=nullable)
 
     def _write_nested(
-        self, cls: type[Struct], value: str, path: str, append: str, *, nullable: bool
+        self, cls: type[Struct], value: str, path: str, append: str, null: bytes | None
     ) -> None:
+        """Write a structure; `null` is what stands for None, where None is allowed."""
         local = value.replace(".", "_")
-        if not nullable:
+        if null is None:
             self.add(f"{local} = {value}", path)
             self._write_struct(cls, local, path, append)
             return
         self._flush(append)
         self.add(f"{local} = {value}", path)
         self.open(f"if {local} is None:", path)
-        self.add(f"{append}(b'\\xff')", path)
+        self.add(f"{append}({null!r})", path)
         self.close()
         self.open("else:", path)
         self.add(f"{append}(b'\\x01')", path)

@@ -20,10 +20,10 @@ class TransactionLogValue(Message, versions=(0, 1), flexible_since=1):
     """Where a transaction stands."""
 
     producer_id: int = int64()
-    previous_producer_id: int = int64(default=-1, tag=0, tagged_since=1)
-    next_producer_id: int = int64(default=-1, tag=1, tagged_since=1)
+    previous_producer_id: int = int64(default=-1, since=1, tag=0)
+    next_producer_id: int = int64(default=-1, since=1, tag=1)
     producer_epoch: int = int16()
-    next_producer_epoch: int = int16(default=-1, tag=3, tagged_since=1)
+    next_producer_epoch: int = int16(default=-1, since=1, tag=3)
     transaction_timeout_ms: int = int32()
     transaction_status: int = int8()
     transaction_partitions: list[PartitionsSchema] | None = array(
@@ -31,4 +31,4 @@ class TransactionLogValue(Message, versions=(0, 1), flexible_since=1):
     )
     transaction_last_update_timestamp_ms: int = int64()
     transaction_start_timestamp_ms: int = int64()
-    client_transaction_version: int = int16(tag=2, tagged_since=1)
+    client_transaction_version: int = int16(since=1, tag=2)

@@ -1,5 +1,7 @@
 """Records of internal topics, byte for byte as Kafka keeps them."""
 
+import struct
+
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -16,7 +18,11 @@ from ottla.wire.coordinator_records.codec import (
     RecordCodec,
     RecordKind,
 )
-from ottla.wire.coordinator_records.transaction_state import TransactionLogKey
+from ottla.wire.coordinator_records.consumer_group import (
+    ConsumerGroupMemberMetadataKey,
+    ConsumerGroupMemberMetadataValue,
+)
+from ottla.wire.coordinator_records.transaction_state import TransactionLogKey, TransactionLogValue
 from ottla.wire.protocol_error import ProtocolError
 from tests.message_strategies import values_of
 
@@ -40,6 +46,29 @@ def test_a_committed_offset_looks_as_in_kafka() -> None:
 def test_a_transaction_is_named_by_its_id() -> None:
     codec = RecordCodec(TRANSACTION_STATE)
     assert codec.encode_key(TransactionLogKey(transactional_id="tx")) == b"\0\0\0\x02tx"
+
+
+def test_an_old_transaction_has_none_of_the_later_fields() -> None:
+    value = TransactionLogValue(
+        producer_id=1,
+        producer_epoch=2,
+        transaction_timeout_ms=3,
+        transaction_status=4,
+        transaction_partitions=None,
+        transaction_last_update_timestamp_ms=5,
+        transaction_start_timestamp_ms=6,
+    )
+    raw = RecordCodec(TRANSACTION_STATE).encode_value(value, 0)
+    assert raw == struct.pack(">hqhibiqq", 0, 1, 2, 3, 4, -1, 5, 6)
+
+
+def test_a_consumer_that_never_was_a_classic_member_says_so_by_a_null() -> None:
+    codec = RecordCodec(CONSUMER_OFFSETS)
+    value = ConsumerGroupMemberMetadataValue(classic_member_metadata=None)
+    raw = codec.encode_value(value, 0)
+    assert raw.hex(" ") == "00 00 01 01 01 01 01 01 ff ff ff ff 01 01 00 01 00"
+    key = codec.encode_key(ConsumerGroupMemberMetadataKey())
+    assert codec.decode(key, raw)[1] == value
 
 
 @pytest.mark.parametrize(

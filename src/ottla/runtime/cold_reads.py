@@ -1,0 +1,39 @@
+"""Cold data, fetched by a thread: what is not in the page cache must not stall the event loop.
+
+The loop asks `needs_thread` before it sends a part of a file. Cold parts go through `fetch` on a
+thread; when that returns they are in the page cache, and the loop sends them as it sends anything.
+What was cold is given back to the kernel once it is sent, so that someone who reads a day of old
+data does not push out the minutes that everybody else reads.
+"""
+
+from typing import Final
+
+from ottla.environment.disk import File
+from ottla.runtime.page_cache import advise_done, advise_sequential, is_cached
+
+STEP_BYTES: Final = 1 << 20
+"""How much is read at once: no more than this is held besides the page cache."""
+
+
+def needs_thread(file: File, position: int, size_bytes: int) -> bool:
+    """Tell, without waiting for the disk, whether sending this would wait for it."""
+    try:
+        return not is_cached(file, position, size_bytes)
+    except OSError:  # as it is with a file that the kernel does not have
+        return False
+
+
+def fetch(file: File, position: int, size_bytes: int) -> None:
+    """Bring a part of a file into the page cache. Blocks: to be called on a thread."""
+    advise_sequential(file, position, size_bytes)
+    end = position + size_bytes
+    while position < end:
+        got = len(file.read_at(position, min(STEP_BYTES, end - position)))
+        if got == 0:
+            return
+        position += got
+
+
+def give_back(file: File, position: int, size_bytes: int) -> None:
+    """Let the kernel drop a part that was cold, and has been sent."""
+    advise_done(file, position, size_bytes)
