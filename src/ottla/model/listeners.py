@@ -1,0 +1,138 @@
+"""Listeners: where a broker listens, by which protocol, and what it tells clients to connect to."""
+
+import re
+from collections.abc import Iterable, Mapping
+from enum import StrEnum
+from typing import Final, NamedTuple
+
+from ottla.model.settings import Kind, SettingType, split_list
+
+PORT_MAX: Final = 2**16 - 1
+
+_NAME = r"[A-Za-z0-9][A-Za-z0-9_.-]*"
+_LISTENER = re.compile(
+    rf"({_NAME})://(?:\[([0-9A-Za-z%._:-]*)\]|([0-9A-Za-z%._-]*)):([0-9]{{1,5}})"
+)
+_PROTOCOL = re.compile(rf"({_NAME}):([A-Za-z_]+)")
+_EVERY_ADDRESS = frozenset({"", "0.0.0.0", "::"})  # noqa: S104 - nothing is bound here
+
+
+class SecurityProtocol(StrEnum):
+    """How a listener talks: openly or by TLS, with or without authentication by SASL."""
+
+    PLAINTEXT = "PLAINTEXT"
+    SSL = "SSL"
+    SASL_PLAINTEXT = "SASL_PLAINTEXT"
+    SASL_SSL = "SASL_SSL"
+
+
+class Listener(NamedTuple):
+    """A name, a host and a port. No host is every address; port 0 is one that the kernel picks."""
+
+    name: str
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{self.name}://{host}:{self.port}"
+
+    @property
+    def is_on_every_address(self) -> bool:
+        """Whether the host is none that somebody could connect to."""
+        return self.host in _EVERY_ADDRESS
+
+
+class ListenerProtocol(NamedTuple):
+    """The protocol of the listeners of a name."""
+
+    name: str
+    protocol: SecurityProtocol
+
+    def __str__(self) -> str:
+        return f"{self.name}:{self.protocol}"
+
+
+def advertised_listeners(
+    listeners: Iterable[Listener],
+    advertised: Iterable[Listener],
+    port_by_name: Mapping[str, int],
+    host_name: str,
+) -> tuple[Listener, ...]:
+    """Return what clients are told of each listener: as it was set, else as it is.
+
+    `port_by_name` has the ports that were bound, and stands in for port 0. `host_name` is this
+    machine's, and stands in for hosts that are every address. A listener on localhost is
+    advertised as such, and reached from this machine only.
+    """
+    advertised_by_name = {listener.name: listener for listener in advertised}
+    told = [advertised_by_name.get(listener.name, listener) for listener in listeners]
+    return tuple(
+        listener._replace(
+            host=host_name if listener.is_on_every_address else listener.host,
+            port=listener.port or port_by_name[listener.name],
+        )
+        for listener in told
+    )
+
+
+# -- reading --------------------------------------------------------------------------------------
+
+
+def _listener(text: str) -> Listener:
+    match = _LISTENER.fullmatch(text)
+    if match is None or int(match[4]) > PORT_MAX:
+        raise ValueError(text)
+    return Listener(match[1].upper(), match[2] or match[3] or "", int(match[4]))
+
+
+def _listeners(text: str) -> tuple[Listener, ...]:
+    listeners = tuple(map(_listener, split_list(text)))
+    if len({listener.name for listener in listeners}) != len(listeners):
+        raise ValueError(text)
+    return listeners
+
+
+def _some_listeners(text: str) -> tuple[Listener, ...]:
+    if not text:
+        raise ValueError(text)
+    return _listeners(text)
+
+
+def _protocol(text: str) -> ListenerProtocol:
+    match = _PROTOCOL.fullmatch(text)
+    if match is None:
+        raise ValueError(text)
+    return ListenerProtocol(match[1].upper(), SecurityProtocol(match[2].upper()))
+
+
+def _protocols(text: str) -> tuple[ListenerProtocol, ...]:
+    protocols = tuple(map(_protocol, split_list(text)))
+    if len({protocol.name for protocol in protocols}) != len(protocols):
+        raise ValueError(text)
+    return protocols
+
+
+def _name(text: str) -> str:
+    if not re.fullmatch(_NAME, text):
+        raise ValueError(text)
+    return text.upper()
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(map(_name, split_list(text)))
+
+
+LISTENERS: Final = Kind(
+    SettingType.LIST,
+    "a list of listeners with different names, each as NAME://HOST:PORT",
+    _some_listeners,
+)
+ADVERTISED_LISTENERS: Final = Kind(SettingType.LIST, f"{LISTENERS.allowed}, or empty", _listeners)
+LISTENER_PROTOCOLS: Final = Kind(
+    SettingType.STRING,
+    f"a list of NAME:PROTOCOL, each name once, with protocols {', '.join(SecurityProtocol)}",
+    _protocols,
+)
+LISTENER_NAME: Final = Kind(SettingType.STRING, "the name of a listener", _name)
+LISTENER_NAMES: Final = Kind(SettingType.LIST, "a list of names of listeners", _names)

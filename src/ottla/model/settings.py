@@ -1,0 +1,243 @@
+"""What topic and broker settings have in common: a table declares them, and text is read by it.
+
+A `Setting` says what DescribeConfigs and the documentation tell about it; the default is that of
+the configuration's field of the same name, `segment_bytes` for `segment.bytes`.
+"""
+
+import re
+import sys
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from enum import IntEnum, StrEnum
+from typing import Any, Final
+
+from ottla.model.api_error import ApiError
+from ottla.model.error_code import ErrorCode
+
+INT16_MAX: Final = 2**15 - 1
+INT32_MAX: Final = 2**31 - 1
+INT64_MAX: Final = 2**63 - 1
+UNKNOWN_NAMES_MAX: Final = 10
+"""How many names that do not exist are told; the others are counted."""
+
+_NUMBER = re.compile(r"[+-]?[0-9]{1,20}")
+_DECIMAL = re.compile(r"([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,3})?")
+_SHOWN_CHARACTERS_MAX = 100
+_NAME_CHARACTERS_MAX = 100
+
+
+class SettingType(IntEnum):
+    """Kafka's types of settings, by their numbers in DescribeConfigs."""
+
+    BOOLEAN = 1
+    STRING = 2
+    INT = 3
+    SHORT = 4
+    LONG = 5
+    DOUBLE = 6
+    LIST = 7
+    CLASS = 8
+    PASSWORD = 9
+
+
+class UpdateMode(StrEnum):
+    """When a setting can change: at a start only, or at any time in one broker, or in all."""
+
+    READ_ONLY = "read-only"
+    PER_BROKER = "per-broker"
+    CLUSTER_WIDE = "cluster-wide"
+
+
+class InvalidSettingsError(ApiError):
+    """Settings cannot be what they were set to. Every problem is one sentence that says why."""
+
+    def __init__(self, problems: Collection[str]) -> None:
+        super().__init__(ErrorCode.INVALID_CONFIG, "; ".join(problems))
+        self.problems = tuple(problems)
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """The values that a setting takes: of which type, which in words, and how they are read.
+
+    `read` raises ValueError for text that is none of them.
+    """
+
+    type: SettingType
+    allowed: str
+    read: Callable[[str], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One setting. An alias is another name of a setting, which counts if that is not set."""
+
+    name: str
+    kind: Kind
+    documentation: str
+    update_mode: UpdateMode = UpdateMode.CLUSTER_WIDE
+    alias_of: str = ""
+
+    @property
+    def field(self) -> str:
+        """The field that holds the value."""
+        return field_name(self.alias_of or self.name)
+
+    @property
+    def is_sensitive(self) -> bool:
+        """Whether nobody may be shown the value."""
+        return self.kind.type is SettingType.PASSWORD
+
+    def problem_with(self, text: str) -> str:
+        """Say that the text is not allowed, and what is."""
+        given = "what was given" if self.is_sensitive else shown(text)
+        return f"{self.name} cannot be {given}: it must be {self.kind.allowed}"
+
+
+# -- tables ---------------------------------------------------------------------------------------
+
+
+def table_of(*settings: Setting) -> dict[str, Setting]:
+    """Make a table by name."""
+    table = {setting.name: setting for setting in settings}
+    assert len(table) == len(settings), "a name is declared twice"
+    return table
+
+
+def read_settings(
+    table: Mapping[str, Setting], settings: Mapping[str, str]
+) -> tuple[dict[str, Any], dict[str, str]]:
+    """Read settings of the table: values by field, and what is wrong by name."""
+    value_by_field: dict[str, Any] = {}
+    problem_by_name: dict[str, str] = {}
+    # A name takes precedence over its aliases.
+    for name in sorted(settings, key=lambda name: not table[name].alias_of):
+        setting = table[name]
+        try:
+            value_by_field[setting.field] = setting.kind.read(settings[name].strip())
+        except ValueError:
+            problem_by_name[name] = setting.problem_with(settings[name])
+    return value_by_field, problem_by_name
+
+
+def unknown_settings(names: Sequence[str], noun: str, known: Collection[str]) -> list[str]:
+    """Say that there are no such settings, and which have the nearest names."""
+    problems = [
+        f"no {noun} setting is called {shown(name)}{nearest_to(name, known)}"
+        for name in names[:UNKNOWN_NAMES_MAX]
+    ]
+    if len(names) > UNKNOWN_NAMES_MAX:
+        problems.append(f"{len(names) - UNKNOWN_NAMES_MAX} more names are not those of settings")
+    return problems
+
+
+def nearest_to(name: str, known: Collection[str]) -> str:
+    """Ask whether the nearest of the known names was meant, to end a sentence about a wrong one."""
+    # Looking for something near takes long for long names, and those are near to nothing.
+    near = get_close_matches(name, known, n=1) if len(name) <= _NAME_CHARACTERS_MAX else []
+    return f"; did you mean {near[0]}?" if near else ""
+
+
+def texts_of(config: object, table: Mapping[str, Setting]) -> dict[str, str]:
+    """Write the settings of a configuration as they are read; those that are None are left out."""
+    values = {name: getattr(config, setting.field) for name, setting in table.items()}
+    return {name: text_of(value) for name, value in values.items() if value is not None}
+
+
+def text_of(value: object) -> str:
+    """Write one value as it is read."""
+    match value:
+        case bool():
+            return str(value).lower()
+        case frozenset():
+            return ",".join(sorted(value))
+        case tuple():
+            return ",".join(map(str, value))
+        case _:
+            return str(value)
+
+
+def field_name(name: str) -> str:
+    """Return the field of a setting."""
+    return name.replace(".", "_")
+
+
+def shown(text: str) -> str:
+    """Quote what somebody wrote, up to a length."""
+    return repr(text if len(text) <= _SHOWN_CHARACTERS_MAX else text[:_SHOWN_CHARACTERS_MAX] + "…")
+
+
+def split_list(text: str) -> list[str]:
+    """Split a list at its commas; nothing is an empty list."""
+    return [item.strip() for item in text.split(",")] if text else []
+
+
+# -- kinds ----------------------------------------------------------------------------------------
+
+
+def short(least: int, most: int = INT16_MAX) -> Kind:
+    """Whole numbers that Kafka keeps in two bytes."""
+    return _whole(SettingType.SHORT, least, most)
+
+
+def integer(least: int, most: int = INT32_MAX, *, also: int | None = None) -> Kind:
+    """Whole numbers that Kafka keeps in four bytes."""
+    return _whole(SettingType.INT, least, most, also)
+
+
+def long(least: int, most: int = INT64_MAX, *, also: int | None = None) -> Kind:
+    """Whole numbers that Kafka keeps in eight bytes."""
+    return _whole(SettingType.LONG, least, most, also)
+
+
+def double(least: float, most: float = sys.float_info.max) -> Kind:
+    """Numbers with a fraction, not below 0."""
+    limit = "" if most == sys.float_info.max else f" to {most:g}"
+
+    def read(text: str) -> float:
+        number = float(text) if _DECIMAL.fullmatch(text) else None
+        if number is None or not least <= number <= most:
+            raise ValueError(text)
+        return number
+
+    return Kind(SettingType.DOUBLE, f"a number from {least:g}{limit}", read)
+
+
+def one_of(*allowed: str) -> Kind:
+    """One of a few words."""
+
+    def read(text: str) -> str:
+        if text not in allowed:
+            raise ValueError(text)
+        return text
+
+    return Kind(SettingType.STRING, f"one of {', '.join(allowed)}", read)
+
+
+def optional(kind: Kind) -> Kind:
+    """Add to a kind nothing at all, which is None."""
+    return Kind(
+        kind.type, f"{kind.allowed}, or empty", lambda text: kind.read(text) if text else None
+    )
+
+
+def _whole(type_: SettingType, least: int, most: int, also: int | None = None) -> Kind:
+    def read(text: str) -> int:
+        number = int(text) if _NUMBER.fullmatch(text) else None
+        if number is None or not (least <= number <= most or number == also):
+            raise ValueError(text)
+        return number
+
+    exception = "" if also is None else f", or {also}"
+    return Kind(type_, f"a whole number from {least} to {most}{exception}", read)
+
+
+def _flag(text: str) -> bool:
+    if text.lower() not in {"true", "false"}:
+        raise ValueError(text)
+    return text.lower() == "true"
+
+
+FLAG: Final = Kind(SettingType.BOOLEAN, "true or false", _flag)
+TEXT: Final = Kind(SettingType.STRING, "any text", str)

@@ -1,0 +1,50 @@
+"""Which names topics may have, and which of them are too alike."""
+
+import re
+from typing import Final
+
+from ottla.model.api_error import ApiError
+from ottla.model.error_code import ErrorCode
+
+NAME_CHARACTERS_MAX: Final = 249
+"""So that a partition's folder, with its number behind the name, is a legal file name."""
+CLUSTER_METADATA_TOPIC: Final = "__cluster_metadata"
+CONSUMER_OFFSETS_TOPIC: Final = "__consumer_offsets"
+SHARE_GROUP_STATE_TOPIC: Final = "__share_group_state"
+TRANSACTION_STATE_TOPIC: Final = "__transaction_state"
+INTERNAL_TOPICS: Final = frozenset(
+    {CONSUMER_OFFSETS_TOPIC, SHARE_GROUP_STATE_TOPIC, TRANSACTION_STATE_TOPIC}
+)
+"""What Metadata calls internal. The metadata log is none of them: clients never see it."""
+
+_LEGAL: Final = re.compile(r"[a-zA-Z0-9._-]+")
+_SHOWN_CHARACTERS_MAX: Final = 100
+
+
+def check_topic_name(name: str) -> None:
+    """Raise ApiError INVALID_TOPIC_EXCEPTION, which says why, unless the name is legal."""
+    if not name:
+        raise _invalid("a topic needs a name")
+    if name in {".", ".."}:
+        raise _invalid(f"{name!r} cannot be the name of a topic")
+    if len(name) > NAME_CHARACTERS_MAX:
+        raise _invalid(
+            f"a topic's name has at most {NAME_CHARACTERS_MAX} characters, this one {len(name)}"
+        )
+    if not _LEGAL.fullmatch(name):
+        raise _invalid(
+            f"{name[:_SHOWN_CHARACTERS_MAX]!r} has a character that is none of a-z, A-Z, 0-9, '.',"
+            " '_' and '-'"
+        )
+
+
+def folded(name: str) -> str | None:
+    """Return what two names have in common that clash, or None for one that clashes with none.
+
+    Names that differ only in '.' and '_' clash: they would be the same in the names of metrics.
+    """
+    return name.replace(".", "_") if "." in name or "_" in name else None
+
+
+def _invalid(detail: str) -> ApiError:
+    return ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, detail)

@@ -1,0 +1,86 @@
+"""What a log answers when its disk does not do what it was asked to do."""
+
+import errno
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import wraps
+from typing import Concatenate, Final, ParamSpec, TypeVar
+
+from ottla.model.api_error import ApiError
+from ottla.model.error_code import ErrorCode
+from ottla.storage.segment import CorruptSegmentError
+from ottla.storage.sparse_index import CorruptIndexError
+
+_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+_CORRUPT: Final = (CorruptSegmentError, CorruptIndexError)
+
+_Parameters = ParamSpec("_Parameters")
+_Result = TypeVar("_Result")
+
+
+class DiskBound:
+    """Lives in one directory, and is offline from the moment that the disk fails under it.
+
+    Offline, everything is KAFKA_STORAGE_ERROR, and the disk is not asked again: it might say that
+    all is well. A full disk has not failed: it refuses what needs room, and that is all.
+    """
+
+    def __init__(self, directory: str) -> None:
+        self.directory = directory
+        self._failure: Exception | None = None
+
+    @property
+    def is_offline(self) -> bool:
+        """Whether the disk has failed under this."""
+        return self._failure is not None
+
+    def take_offline(self, failure: Exception) -> None:
+        """Answer everything with KAFKA_STORAGE_ERROR from now on."""
+        self._failure = self._failure or failure
+
+    def _check_online(self) -> None:
+        if self._failure is not None:
+            raise self._storage_error(f"is offline: {self._failure}")
+
+    @contextmanager
+    def _irrevocably(self) -> Iterator[None]:
+        """Go offline if this fails half-way, whatever the reason: neither state is there then."""
+        try:
+            yield
+        except (OSError, *_CORRUPT) as error:
+            self.take_offline(error)
+            raise
+
+    def _refused(self, error: OSError) -> ApiError:
+        """Tell a full disk, which refuses and goes on, from one that has failed."""
+        if error.errno not in _FULL:
+            self.take_offline(error)
+        return self._storage_error(f"refuses: {error}")
+
+    def _storage_error(self, detail: str) -> ApiError:
+        return ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.directory} {detail}")
+
+
+_Self = TypeVar("_Self", bound=DiskBound)
+
+
+def on_disk(
+    method: Callable[Concatenate[_Self, _Parameters], _Result],
+) -> Callable[Concatenate[_Self, _Parameters], _Result]:
+    """Let a method run as long as the disk works, and answer for what the disk does wrong.
+
+    Bytes that were there and are not what they should be fail this one call: they say nothing
+    about all others.
+    """
+
+    @wraps(method)
+    def run(self: _Self, /, *args: _Parameters.args, **kwargs: _Parameters.kwargs) -> _Result:
+        self._check_online()
+        try:
+            return method(self, *args, **kwargs)
+        except OSError as error:
+            raise self._refused(error) from error
+        except _CORRUPT as error:
+            raise self._storage_error(f"is damaged: {error}") from error
+
+    return run

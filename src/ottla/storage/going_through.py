@@ -1,0 +1,102 @@
+"""Goes through the batches of a segment, believing nothing: CRCs, lengths and offsets must fit.
+
+The CRC does not cover a batch's base offset and leader epoch. A wrong offset is found by those
+around it; a wrong epoch is not.
+"""
+
+from collections.abc import Iterator
+from contextlib import suppress
+from heapq import merge
+from typing import NamedTuple
+
+from ottla.storage.damage import Damage
+from ottla.storage.leader_epochs import LeaderEpochs
+from ottla.storage.segment import CorruptSegmentError, Segment
+from ottla.storage.sparse_index import CorruptIndexError
+from ottla.wire.records.batch import HEADER_BYTES, LOG_OVERHEAD_BYTES, RecordBatch
+
+
+class Stop(NamedTuple):
+    """Where sound batches end, and what is wrong there; nothing, at the end of the segment."""
+
+    position: int
+    end_offset: int
+    complaint: CorruptSegmentError | None
+
+
+def read_through(
+    segment: Segment, epochs: LeaderEpochs | None, position: int, end_offset: int
+) -> Stop:
+    """Go on from a position, up to which the log ends at this offset; tell epochs of each batch."""
+    suspect: Stop | None = None
+    try:
+        for at, batch in segment.batches_at(position):
+            if suspect is not None and suspect.end_offset <= batch.base_offset < end_offset:
+                return suspect
+            _check(segment, at, batch, end_offset)
+            suspect = _suspect(segment, at, batch, end_offset)
+            if epochs is not None and 0 <= batch.partition_leader_epoch != epochs.latest_epoch:
+                epochs.assign(batch.partition_leader_epoch, batch.base_offset)
+            end_offset = batch.end_offset
+    except CorruptSegmentError as error:
+        ends = [d.end_offset for d in segment.damage if d.end_position <= error.position]
+        return Stop(error.position, max([end_offset, *ends]), error)
+    return Stop(segment.size_bytes, end_offset, None)
+
+
+def _suspect(segment: Segment, position: int, batch: RecordBatch, end_offset: int) -> Stop | None:
+    """Remember a batch before which offsets are missing.
+
+    If the next one has one of those it is not that one's offset that is wrong, but this one's.
+    """
+    if batch.base_offset == end_offset:
+        return None
+    detail = f"{batch} after offset {end_offset}, and before lower ones"
+    return Stop(position, end_offset, CorruptSegmentError(segment.path, position, detail))
+
+
+def _check(segment: Segment, position: int, batch: RecordBatch, end_offset: int) -> None:
+    """Raise CorruptSegmentError unless the batch is sound and comes after what is before it."""
+    is_near = segment.offset_index.can_append(batch.last_offset)
+    if batch.base_offset < end_offset or batch.last_offset_delta < 0 or not is_near:
+        raise CorruptSegmentError(segment.path, position, f"{batch} after offset {end_offset}")
+    if not batch.has_valid_crc():
+        raise CorruptSegmentError(segment.path, position, f"the CRC of {batch} is wrong")
+
+
+def damage_at(
+    segment: Segment, position: int, offset: int, recovery_point: int, limit: int
+) -> Damage:
+    """Say how far the damage reaches that begins here, before the recovery point.
+
+    That is up to the next sound batch, which is looked for where the lengths of the batches lead
+    and where the index says one is. If there is none the rest of the segment is lost, all of it up
+    to the limit; except where the lengths say that the damaged batch was the last.
+    """
+    for at in merge(_chained(segment, position), _indexed(segment, position)):
+        with suppress(CorruptSegmentError):
+            for found_at, batch in segment.batches_at(at):
+                _check(segment, found_at, batch, offset)
+                return Damage(position, found_at, offset, batch.base_offset)
+    is_last = next(_chained(segment, position), None) == segment.size_bytes
+    end_offset = min(recovery_point, limit) if is_last else limit
+    return Damage(position, segment.size_bytes, offset, max(offset, end_offset))
+
+
+def _chained(segment: Segment, position: int) -> Iterator[int]:
+    """Go from batch to batch by their lengths alone, as far as these can be right."""
+    file = segment.file
+    while True:
+        length = file.read_at(position, LOG_OVERHEAD_BYTES)[LOG_OVERHEAD_BYTES - 4 :]
+        size_bytes = int.from_bytes(length, "big") + LOG_OVERHEAD_BYTES
+        if not HEADER_BYTES <= size_bytes <= segment.size_bytes - position:
+            return
+        position += size_bytes
+        yield position
+
+
+def _indexed(segment: Segment, position: int) -> Iterator[int]:
+    with suppress(CorruptIndexError):
+        for entry in segment.offset_index.entries():
+            if position < entry.position < segment.size_bytes:
+                yield entry.position

@@ -1,0 +1,29 @@
+"""A part of a log, named and not read: what a fetch is answered with."""
+
+from typing import Final
+
+from ottla.environment.disk import File
+
+
+class LogSlice:
+    """Some bytes of a file. Its length is what the protocol wants to know of record batches.
+
+    While anyone holds a slice the file stays open, even if retention removes it meanwhile.
+    """
+
+    __slots__ = ("file", "position", "size_bytes")
+
+    def __init__(self, file: File, position: int, size_bytes: int) -> None:
+        self.file: Final = file
+        self.position: Final = position
+        self.size_bytes: Final = size_bytes
+
+    def __len__(self) -> int:
+        return self.size_bytes
+
+    def __repr__(self) -> str:
+        return f"<LogSlice of {self.size_bytes} bytes at {self.position}>"
+
+    def read(self) -> bytes:
+        """Read the bytes, where the kernel cannot send them by itself."""
+        return self.file.read_at(self.position, self.size_bytes)

@@ -1,0 +1,176 @@
+"""Kafka's producer snapshots: what a log knew about its producers when it ended at an offset.
+
+The offset is in the name: twenty digits and `.snapshot`. The file holds
+
+    version int16 = 1 | CRC-32C uint32 of all that follows | count int32 | entries
+
+    entry := producer id int64, producer epoch int16, last sequence int32, last offset int64,
+             offset delta int32, timestamp int64, coordinator epoch int32,
+             first offset of the open transaction int64
+
+A producer without a known batch has -1 as last sequence and last offset, and 0 as offset delta; one
+without an open transaction has -1 as its first offset.
+"""
+
+import posixpath
+import re
+from collections.abc import Callable, Collection, Iterable
+from contextlib import closing
+from struct import Struct
+from typing import NamedTuple
+
+from ottla.environment.disk import Buffer, Disk
+from ottla.wire.records.crc32c import crc32c
+
+VERSION = 1
+SUFFIX = ".snapshot"
+
+_HEAD = Struct(">hIi")
+_CHECKED_FROM = 6
+_COUNT = Struct(">i")
+_ENTRY = Struct(">qhiqiqiq")
+_NAME = re.compile(r"([0-9]{20})\.snapshot")
+
+
+class CorruptSnapshotError(Exception):
+    """A file that is no producer snapshot, or not a whole one. The log knows what it said."""
+
+
+class ProducerEntry(NamedTuple):
+    """One producer, as a snapshot keeps it: of its batches only the last."""
+
+    producer_id: int
+    producer_epoch: int
+    last_sequence: int
+    last_offset: int
+    offset_delta: int
+    timestamp_ms: int
+    coordinator_epoch: int
+    transaction_first_offset: int
+
+
+class FoundSnapshot(NamedTuple):
+    """The newest snapshot that can be used, or the beginning of the log and no entries."""
+
+    offset: int
+    entries: list[ProducerEntry]
+    damaged: list[CorruptSnapshotError]
+    """What was wrong with newer ones."""
+
+
+class ProducerSnapshots:
+    """The snapshots of one log, in its directory. Keeps nothing in memory."""
+
+    __slots__ = ("_disk", "directory")
+
+    def __init__(self, disk: Disk, directory: str) -> None:
+        self._disk = disk
+        self.directory = directory
+
+    def offsets(self) -> list[int]:
+        """List the snapshots that are there, ascending."""
+        names = map(_NAME.fullmatch, self._disk.list_directory(self.directory))
+        return [int(name[1]) for name in names if name]
+
+    def write(self, offset: int, entries: Iterable[ProducerEntry], *, sync: bool) -> None:
+        """Write the snapshot at this offset in place of one that may be there.
+
+        Unsynced, or when this fails, a part of it may be there: the CRC finds that out.
+        """
+        with closing(self._disk.create_file(self.path(offset))) as file:
+            file.truncate(0)
+            file.write_at(0, encode_snapshot(entries))
+            if sync:
+                file.sync()
+                self._disk.sync_directory(self.directory)
+
+    def find_newest(self, start_offset: int, end_offset: int) -> FoundSnapshot:
+        """Read the newest snapshot of a log with these bounds.
+
+        Those outside the bounds speak of what the log does not hold: they are removed, and the
+        damaged ones, too.
+        """
+        self._remove_durably(lambda offset: not start_offset < offset <= end_offset)
+        damaged = []
+        for offset in reversed(self.offsets()):
+            with closing(self._disk.open_file(self.path(offset))) as file:
+                content = file.read_at(0, file.size_bytes())
+            try:
+                entries = decode_snapshot(content, offset)
+            except CorruptSnapshotError as error:
+                damaged.append(error)
+                self._disk.remove(self.path(offset))
+            else:
+                return FoundSnapshot(offset, entries, damaged)
+        return FoundSnapshot(start_offset, [], damaged)
+
+    def remove_before(self, offset: int) -> None:
+        """Remove the snapshots that only segments before this offset needed."""
+        self._remove(lambda snapshot: snapshot < offset)
+
+    def remove_strays(self, base_offsets: Collection[int]) -> None:
+        """Keep only the snapshots where segments begin, and the newest if it is later.
+
+        That one comes from a clean shutdown, and spares the next start the reading of a segment.
+        """
+        newest = max(self.offsets(), default=0)
+        kept = {*base_offsets, max([newest, *base_offsets])}
+        self._remove(lambda snapshot: snapshot not in kept)
+
+    def remove_all(self) -> None:
+        """Remove every snapshot: the log begins anew."""
+        self._remove_durably(lambda _: True)
+
+    def path(self, offset: int) -> str:
+        """Name the file of the snapshot that covers everything before this offset."""
+        return posixpath.join(self.directory, f"{offset:020d}{SUFFIX}")
+
+    def _remove_durably(self, is_unwanted: Callable[[int], bool]) -> None:
+        """Remove what a power cut must not bring back: it would speak of another history."""
+        if self._remove(is_unwanted):
+            self._disk.sync_directory(self.directory)
+
+    def _remove(self, is_unwanted: Callable[[int], bool]) -> bool:
+        unwanted = [offset for offset in self.offsets() if is_unwanted(offset)]
+        for offset in unwanted:
+            self._disk.remove(self.path(offset))
+        return bool(unwanted)
+
+
+def encode_snapshot(entries: Iterable[ProducerEntry]) -> bytes:
+    """Write the content of a snapshot."""
+    rows = [_ENTRY.pack(*entry) for entry in entries]
+    checked = _COUNT.pack(len(rows)) + b"".join(rows)
+    return _HEAD.pack(VERSION, crc32c(checked), len(rows)) + checked[_COUNT.size :]
+
+
+def decode_snapshot(content: Buffer, offset: int) -> list[ProducerEntry]:
+    """Read the snapshot at this offset; CorruptSnapshotError unless all of it is right.
+
+    Entries that speak of batches at or after the offset are not right either.
+    """
+    view = memoryview(content)
+    if len(view) < _HEAD.size:
+        raise CorruptSnapshotError(f"snapshot {offset} has only {len(view)} bytes")
+    version, checksum, count = _HEAD.unpack_from(view)
+    if version != VERSION:
+        raise CorruptSnapshotError(f"snapshot {offset} has unknown version {version}")
+    if crc32c(view[_CHECKED_FROM:]) != checksum:
+        raise CorruptSnapshotError(f"snapshot {offset} does not have the CRC of its bytes")
+    if len(view) != _HEAD.size + count * _ENTRY.size:
+        raise CorruptSnapshotError(f"snapshot {offset}: {count} entries in {len(view)} bytes")
+    entries = [ProducerEntry._make(row) for row in _ENTRY.iter_unpack(view[_HEAD.size :])]
+    _check_entries(entries, offset)
+    return entries
+
+
+def _check_entries(entries: list[ProducerEntry], offset: int) -> None:
+    opened = [entry.transaction_first_offset for entry in entries]
+    opened = [first_offset for first_offset in opened if first_offset >= 0]
+    if len({entry.producer_id for entry in entries}) < len(entries):
+        raise CorruptSnapshotError(f"snapshot {offset} has a producer twice")
+    if len(set(opened)) < len(opened):
+        raise CorruptSnapshotError(f"snapshot {offset} has two transactions at one offset")
+    for entry in entries:
+        if max(entry.last_offset, entry.transaction_first_offset) >= offset:
+            raise CorruptSnapshotError(f"snapshot {offset} is ahead of itself: {entry}")

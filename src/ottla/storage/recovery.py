@@ -1,0 +1,315 @@
+"""Opens a log: reads next to nothing after a clean stop, and mends what a crash left.
+
+What lies below the recovery point was durable, so nothing there may be missing. What lies above it
+may be torn anywhere, and is cut at the first byte that is no sound batch. Damage *below* the point
+is something else: the disk has lost what it had promised to keep. It is reported and fenced off,
+never served and never cut away with all the good data behind it.
+"""
+
+import posixpath
+import re
+from bisect import bisect_left
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from ottla.model.topic_config import TopicConfig
+from ottla.storage.checkpoints import CorruptCheckpointError
+from ottla.storage.damage import DAMAGE_SUFFIX, Damage, damage_path, read_damage, write_damage
+from ottla.storage.going_through import damage_at, read_through
+from ottla.storage.leader_epochs import LEADER_EPOCH_FILE, LeaderEpochs
+from ottla.storage.log import LogState, PartitionLog
+from ottla.storage.open_files import OpenFiles
+from ottla.storage.producer_state import ProducerStates
+from ottla.storage.segment import (
+    DELETED_SUFFIX,
+    LOG_SUFFIX,
+    OFFSET_INDEX_SUFFIX,
+    TEMPORARY_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    CorruptSegmentError,
+    Segment,
+    segment_name,
+)
+from ottla.storage.sparse_index import RELATIVE_OFFSET_MAX, CorruptIndexError
+from ottla.storage.swap import finish_swaps
+
+_SEGMENT: Final = re.compile(r"([0-9]{20})(\.log|\.index|\.timeindex|\.txnindex|\.damage)")
+
+
+@dataclass(slots=True)
+class Findings:
+    """What opening a log found out of order, in sentences for the one who runs it."""
+
+    notes: list[str] = field(default_factory=list)
+    cut_bytes: int = 0
+    damage: list[Damage] = field(default_factory=list)
+
+
+class OpenedLog(NamedTuple):
+    """A log, and what was found when it was opened."""
+
+    log: PartitionLog
+    findings: Findings
+
+
+def open_log(
+    files: OpenFiles,
+    directory: str,
+    config: TopicConfig,
+    now_ms: int,
+    *,
+    is_clean: bool,
+    recovery_point: int = 0,
+    log_start_offset: int = 0,
+    on_recovery_point_lowered: Callable[[int], None] = lambda _: None,
+) -> OpenedLog:
+    """Open the log in a directory, made if it is missing.
+
+    `is_clean` says that the broker closed every log before it stopped. May be interrupted by
+    another crash at any moment, and begun again.
+    """
+    opening = _Opening(files, directory, config, now_ms)
+    state = opening.run(recovery_point, log_start_offset, is_clean=is_clean)
+    log = PartitionLog(files, directory, config, state, on_recovery_point_lowered)
+    log.reload_producers(rebuilt_from=opening.rebuilt_from)
+    opening.keep_rebuilt()
+    log.producers.snapshots.remove_strays([segment.base_offset for segment in log.segments])
+    return OpenedLog(log, opening.findings)
+
+
+class _Opening:
+    """One run of open_log."""
+
+    def __init__(self, files: OpenFiles, directory: str, config: TopicConfig, now_ms: int) -> None:
+        self.findings = Findings()
+        self._files = files
+        self._disk = files.disk
+        self._directory = directory
+        self._config = config
+        self._now_ms = now_ms
+        self._is_durable_by_rebuilt: dict[Segment, bool] = {}
+        self._with_unread_damage: list[Segment] = []
+
+    @property
+    def rebuilt_from(self) -> int | None:
+        """Where the first segment begins that has lost its index of aborted transactions."""
+        return min((s.base_offset for s in self._is_durable_by_rebuilt), default=None)
+
+    def run(self, recovery_point: int, log_start_offset: int, *, is_clean: bool) -> LogState:
+        self._disk.make_directory(self._directory)
+        finish_swaps(self._disk, self._directory)
+        suffixes_by_base = self._sweep()
+        if not suffixes_by_base:  # nothing in the directory is durable before its own name is
+            self._disk.sync_directory(posixpath.dirname(self._directory))
+        segments = [self._open_segment(base) for base in sorted(suffixes_by_base)]
+        for segment in segments:
+            self._read_damage(segment, suffixes_by_base[segment.base_offset])
+        epochs = self._open_epochs(segments)
+        for segment, end_offset in _with_ends(segments, recovery_point):
+            suffixes = suffixes_by_base[segment.base_offset]
+            if is_clean:
+                check = _check_active if segment is segments[-1] else _check_nothing
+                self._mend(segment, end_offset, suffixes, check)
+            elif end_offset < recovery_point:
+                self._mend(segment, end_offset, suffixes, _check_indexes)
+        if not is_clean:
+            segments = self._recover_above(segments, epochs, recovery_point)
+        if not segments or segments[-1].end_offset() < log_start_offset:
+            segments = [self._restart(segments, epochs, log_start_offset)]
+        end_offset = segments[-1].end_offset()
+        log_start_offset = max(log_start_offset, segments[0].base_offset)
+        epochs.truncate_from_end(end_offset)
+        epochs.truncate_from_start(segments[0].base_offset)
+        return LogState(
+            segments=segments,
+            epochs=epochs,
+            producers=ProducerStates(self._disk, self._directory),
+            log_start_offset=log_start_offset,
+            end_offset=end_offset,
+            recovery_point=min(recovery_point, end_offset),
+        )
+
+    def keep_rebuilt(self) -> None:
+        """Give the indexes that were made anew their names, now that all of them are complete."""
+        for segment, is_durable in self._is_durable_by_rebuilt.items():
+            segment.keep_rebuilt(sync=is_durable)
+
+    # -- what is there --------------------------------------------------------------------------
+
+    def _sweep(self) -> dict[int, set[str]]:
+        """Remove what an interrupted deletion left; return the files of each segment."""
+        suffixes_by_base: dict[int, set[str]] = {}
+        for name in self._disk.list_directory(self._directory):
+            if name.endswith((DELETED_SUFFIX, TEMPORARY_SUFFIX)):
+                self._disk.remove(self._path(name))
+            elif match := _SEGMENT.fullmatch(name):
+                suffixes_by_base.setdefault(int(match[1]), set()).add(match[2])
+        for base_offset in [b for b, found in suffixes_by_base.items() if LOG_SUFFIX not in found]:
+            for suffix in suffixes_by_base.pop(base_offset):
+                self._disk.remove(self._path(segment_name(base_offset) + suffix))
+        return suffixes_by_base
+
+    def _open_segment(self, base_offset: int) -> Segment:
+        return Segment.open(self._files, self._directory, base_offset, self._config, self._now_ms)
+
+    def _read_damage(self, segment: Segment, suffixes: set[str]) -> None:
+        """Remember what an earlier opening fenced off; if that cannot be read, find it again."""
+        if DAMAGE_SUFFIX not in suffixes:
+            return
+        try:
+            noted = read_damage(self._disk, damage_path(segment.path))
+        except CorruptCheckpointError as error:
+            self._note(f"{error}: the segment is gone through again")
+            self._with_unread_damage.append(segment)
+            suffixes.discard(OFFSET_INDEX_SUFFIX)
+        else:
+            # The file may have been cut since, by one who died before noting it here.
+            segment.damage = tuple(d for d in noted if d.position < segment.size_bytes)
+            self.findings.damage += segment.damage
+
+    def _open_epochs(self, segments: list[Segment]) -> LeaderEpochs:
+        path = self._path(LEADER_EPOCH_FILE)
+        try:
+            return LeaderEpochs.load(self._disk, path)
+        except CorruptCheckpointError as error:
+            self._note(f"{error}: made anew")
+        epochs = LeaderEpochs(self._disk, path)
+        epochs.clear()
+        for segment in segments:
+            read_through(segment, epochs, 0, segment.base_offset)
+        return epochs
+
+    def _mend(
+        self,
+        segment: Segment,
+        end_offset: int,
+        suffixes: set[str],
+        check: Callable[[Segment, int], object],
+    ) -> None:
+        """Make indexes anew that are missing, or that the check finds useless."""
+        try:
+            _check_present(segment, suffixes)
+            check(segment, end_offset)
+        except (CorruptIndexError, CorruptSegmentError) as error:
+            self._note(f"{error}: made anew")
+            self._recover(segment, None, end_offset, end_offset)
+            self._is_durable_by_rebuilt[segment] = True
+
+    def _restart(self, segments: list[Segment], epochs: LeaderEpochs, base_offset: int) -> Segment:
+        """Begin an empty log, in place of one that ends before its start."""
+        for segment in reversed(segments):
+            self._note(f"{segment.path} ends before the log's start, {base_offset}")
+            segment.remove()
+        self._is_durable_by_rebuilt.clear()
+        epochs.truncate_from_end(0)
+        segment = Segment.create(
+            self._files, self._directory, base_offset, self._config, self._now_ms
+        )
+        self._disk.sync_directory(self._directory)
+        return segment
+
+    # -- after a crash --------------------------------------------------------------------------
+
+    def _recover_above(
+        self, segments: list[Segment], epochs: LeaderEpochs, recovery_point: int
+    ) -> list[Segment]:
+        """Go through every batch from the segment of the recovery point on; cut the torn tail.
+
+        One that ends just there is gone through, too: its indexes may have been written later.
+        """
+        bases = [segment.base_offset for segment in segments]
+        first = max(bisect_left(bases, recovery_point) - 1, 0)
+        if segments:
+            epochs.truncate_from_end(bases[first])
+        end_offset = 0
+        for number, (segment, limit) in enumerate(_with_ends(segments, recovery_point)):
+            if number < first:
+                continue
+            if number > first and not _goes_on(segment, end_offset):
+                return self._drop(segments, number, f"does not begin at offset {end_offset}")
+            is_whole, end_offset = self._recover(segment, epochs, recovery_point, limit)
+            self._is_durable_by_rebuilt[segment] = False
+            if not is_whole:
+                return self._drop(segments, number + 1, "lies behind a torn tail")
+        if end_offset < recovery_point:
+            self._note(f"the log ends at {end_offset}, and had been durable to {recovery_point}")
+        return segments
+
+    def _recover(
+        self, segment: Segment, epochs: LeaderEpochs | None, recovery_point: int, limit: int
+    ) -> tuple[bool, int]:
+        """Go through a segment that reaches up to a limit, and make its indexes anew.
+
+        Return whether it is whole, and where it ends now.
+        """
+        segment.unname_indexes()
+        is_whole = True
+        position, end_offset = 0, segment.base_offset
+        while True:
+            position, end_offset, complaint = read_through(segment, epochs, position, end_offset)
+            if complaint is None or end_offset >= recovery_point:
+                break
+            self._note(f"damaged below its recovery point {recovery_point}: {complaint}")
+            damage = damage_at(segment, position, end_offset, recovery_point, limit)
+            segment.fence_off(damage)
+            self.findings.damage.append(damage)
+            position, end_offset = damage.end_position, damage.end_offset
+        segment.drop_indexes()
+        if complaint is not None:
+            self._note(f"cut at offset {end_offset}: {complaint}")
+            self.findings.cut_bytes += segment.size_bytes - position
+            segment.truncate(position, end_offset)
+            is_whole = False
+        segment.rebuild_indexes()
+        if segment in self._with_unread_damage:
+            write_damage(self._disk, damage_path(segment.path), segment.damage)
+        return is_whole, segment.end_offset()
+
+    def _drop(self, segments: list[Segment], count: int, reason: str) -> list[Segment]:
+        """Keep the first segments; the others hold nothing that can be trusted."""
+        for segment in reversed(segments[count:]):
+            self.findings.cut_bytes += segment.size_bytes
+            self._note(f"{segment.path} {reason}")
+            segment.remove()
+        self._disk.sync_directory(self._directory)
+        return segments[:count]
+
+    def _note(self, sentence: str) -> None:
+        self.findings.notes.append(sentence)
+
+    def _path(self, name: str) -> str:
+        return posixpath.join(self._directory, name)
+
+
+def _with_ends(segments: list[Segment], recovery_point: int) -> Iterator[tuple[Segment, int]]:
+    """Pair each segment with the offset that the next one begins at; the last with the point."""
+    ends = [segment.base_offset for segment in segments[1:]]
+    yield from zip(segments, [*ends, recovery_point], strict=False)
+
+
+def _goes_on(segment: Segment, end_offset: int) -> bool:
+    """Tell whether a segment begins where the one before it ends, or as far away as none can."""
+    distance = segment.base_offset - end_offset
+    return distance == 0 or distance > RELATIVE_OFFSET_MAX
+
+
+def _check_present(segment: Segment, suffixes: set[str]) -> None:
+    if segment.size_bytes and not {OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX} <= suffixes:
+        raise CorruptIndexError(segment.path, "an index of it is missing")
+
+
+def _check_nothing(_segment: Segment, _end_offset: int) -> None:
+    """Believe a closed segment: who searches it notices when an index is no use."""
+
+
+def _check_active(segment: Segment, _end_offset: int) -> object:
+    """Ask what everyone asks who appends."""
+    return segment.end_offset(), segment.greatest_timestamp, segment.aborted_index.last_offset
+
+
+def _check_indexes(segment: Segment, end_offset: int) -> None:
+    """Read all indexes of a segment that ends here."""
+    segment.offset_index.check(segment.size_bytes)
+    segment.time_index.check(end_offset)
+    segment.aborted_index.check()

@@ -1,0 +1,120 @@
+"""Reads the batches of a segment in their order: by their headers alone, or all of each."""
+
+from collections.abc import Iterator
+from struct import Struct
+from typing import Final, NamedTuple
+
+from ottla.environment.disk import File
+from ottla.storage.damage import Damage
+from ottla.storage.open_files import OpenFiles
+from ottla.wire.protocol_error import ProtocolError
+from ottla.wire.records.batch import (
+    HEADER_BYTES,
+    LOG_OVERHEAD_BYTES,
+    MAGIC,
+    RecordBatch,
+    batch_at,
+)
+
+_LOOK_BYTES: Final = 8192
+"""How much is read at once to find a batch: the stretch between two index entries, and more."""
+_SCAN_BYTES: Final = 1 << 20
+"""How much is read at once to go through a whole segment."""
+_PLACE: Final = Struct(">qi4xb6xi")
+"""What tells where a batch lies: base offset, length, magic, last offset delta."""
+
+
+class CorruptSegmentError(Exception):
+    """Bytes that are no batch, where there should be one."""
+
+    def __init__(self, path: str, position: int, detail: str) -> None:
+        super().__init__(f"{path}, byte {position}: {detail}")
+        self.position = position
+
+
+class BatchPlace(NamedTuple):
+    """Where a batch lies, and which offsets it spans."""
+
+    position: int
+    size_bytes: int
+    base_offset: int
+    last_offset: int
+
+
+class SegmentBatches:
+    """A file of batches, back to back but for what is damaged, which is passed over."""
+
+    __slots__ = ("_files", "damage", "path", "size_bytes")
+
+    damage: tuple[Damage, ...]
+
+    def __init__(self, files: OpenFiles, path: str) -> None:
+        self._files = files
+        self.path = path
+        self.size_bytes = 0
+        self.damage = ()
+
+    @property
+    def file(self) -> File:
+        """The open file of batches."""
+        return self._files.get(self.path)
+
+    def places(self, position: int) -> Iterator[BatchPlace]:
+        """Go through the batches from a position on, by their headers alone."""
+        file, size_bytes = self.file, self.size_bytes
+        block, block_at = b"", position
+        while (position := self._past_damage(position)) < size_bytes:
+            at = position - block_at
+            if at + _PLACE.size > len(block):
+                block, block_at, at = file.read_at(position, _LOOK_BYTES), position, 0
+                if len(block) < _PLACE.size:
+                    raise self._corrupt(position, "the file ends inside a header")
+            base_offset, length, magic, last_offset_delta = _PLACE.unpack_from(block, at)
+            batch_bytes = length + LOG_OVERHEAD_BYTES
+            if (
+                magic != MAGIC
+                or not HEADER_BYTES <= batch_bytes <= size_bytes - position
+                or last_offset_delta < 0
+            ):
+                raise self._corrupt(position, f"a batch of {batch_bytes} bytes, magic {magic}")
+            yield BatchPlace(position, batch_bytes, base_offset, base_offset + last_offset_delta)
+            position += batch_bytes
+
+    def batches(self, position: int) -> Iterator[RecordBatch]:
+        """Go through the batches from a position on, reading all of each; CRCs are not checked."""
+        return (batch for _, batch in self.batches_at(position))
+
+    def batches_at(self, position: int) -> Iterator[tuple[int, RecordBatch]]:
+        """Go through the batches from a position on, with the position of each."""
+        file, size_bytes = self.file, self.size_bytes
+        block, block_at = memoryview(b""), position
+        while (position := self._past_damage(position)) < size_bytes:
+            needed = _batch_bytes(block, position - block_at)
+            if position - block_at + needed > len(block):
+                block, block_at = memoryview(file.read_at(position, _SCAN_BYTES)), position
+                needed = _batch_bytes(block, 0)
+                if len(block) < needed <= size_bytes - position:
+                    block = memoryview(file.read_at(position, needed))
+            try:
+                batch = batch_at(block, position - block_at)
+            except ProtocolError as error:
+                raise self._corrupt(position, error.detail) from None
+            yield position, batch
+            position += batch.size_bytes
+
+    def _past_damage(self, position: int) -> int:
+        for damage in self.damage:
+            if damage.position <= position < damage.end_position:
+                return damage.end_position
+        return position
+
+    def _corrupt(self, position: int, detail: str) -> CorruptSegmentError:
+        return CorruptSegmentError(self.path, position, detail)
+
+
+def _batch_bytes(block: memoryview, at: int) -> int:
+    """Return how many bytes the batch at this place says it has; a header's, if it is cut off."""
+    if len(block) - at < LOG_OVERHEAD_BYTES:
+        return HEADER_BYTES
+    length = int.from_bytes(block[at + 8 : at + LOG_OVERHEAD_BYTES], "big", signed=True)
+    return max(length + LOG_OVERHEAD_BYTES, HEADER_BYTES)

@@ -1,0 +1,58 @@
+"""D3: a recovery may itself be crashed anywhere, and the next one comes to the same log."""
+
+import pytest
+
+from ottla.wire.records.control import ControlType
+from tests.crashes.crash_points import Cut, Story, check_everywhere, check_recovery
+from tests.crashes.invariants import knowledge
+from tests.log_building import DIRECTORY, LogFolder, batch, marker
+
+TORN_SEEDS = range(8)
+
+
+def half_durable(story: Story) -> None:
+    """Some segments durable, some not, and a transaction aborted in each half."""
+    story.open()
+    story.append(batch(2, 500, producer_id=7, base_sequence=0))
+    story.append(batch(1, 900, producer_id=8, base_sequence=0, is_transactional=True), 1)
+    story.append(marker(ControlType.ABORT, 8), 1)
+    story.append(batch(1, 300), 1)
+    story.flush()
+    story.append(batch(1, 950, producer_id=8, base_sequence=1, is_transactional=True), 2)
+    story.append(batch(3, 400, producer_id=7, base_sequence=2), 2)
+    story.append(marker(ControlType.ABORT, 8), 3)
+    story.append(batch(1, 800), 3)
+
+
+@pytest.mark.parametrize("seed", TORN_SEEDS)
+def test_a_recovery_of_a_torn_log(seed: int) -> None:
+    def prepare(story: Story) -> None:
+        half_durable(story)
+        story.fall(Cut("random", seed))
+
+    undisturbed = Story()
+    prepare(undisturbed)
+    undisturbed.open()
+    expected = knowledge(undisturbed.folder.log)
+
+    def check(story: Story, cut: Cut) -> None:
+        check_recovery(story, cut)
+        again = LogFolder(story.disk, story.folder.config)
+        again.start()
+        assert knowledge(again.log) == expected, "D3"
+
+    check_everywhere(prepare, Story.open, check=check)
+
+
+def test_a_recovery_that_fences_off_damage() -> None:
+    def prepare(story: Story) -> None:
+        half_durable(story)
+        story.disk.flip_bit(f"{DIRECTORY}/{4:020d}.log", 70, 3)
+        story.fall(Cut("lose_all"))
+
+    def check(story: Story, _: Cut) -> None:
+        again = LogFolder(story.disk, story.folder.config)
+        again.start()
+        assert [d[2:] for d in again.findings.damage] == [(4, 5)]
+
+    check_everywhere(prepare, Story.open, check=check)

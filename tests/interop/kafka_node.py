@@ -1,0 +1,182 @@
+"""An Apache Kafka broker of one node on loopback, which tests start, stop and kill.
+
+Its jars are not in the repository: `make interop` fetches them by name, into an ignored folder.
+"""
+
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Self
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+
+JARS = Path(__file__).parents[2] / ".interop" / "libs"
+CLUSTER_ID = "b3R0bGEtYW5kLWthZmthIQ"
+
+START_SECONDS_MAX = 90
+STOP_SECONDS_MAX = 60
+TOOL_SECONDS_MAX = 120
+
+_SMALL_JVM = ["-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+_PROPERTIES = """\
+process.roles=broker,controller
+node.id=1
+listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}
+advertised.listeners=PLAINTEXT://127.0.0.1:{port}
+controller.listener.names=CONTROLLER
+controller.quorum.bootstrap.servers=127.0.0.1:{controller_port}
+listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT
+log.dirs={directory}/logs
+metadata.log.dir={directory}/metadata
+auto.create.topics.enable=false
+log.retention.ms=-1
+log.initial.task.delay.ms=200
+log.cleaner.backoff.ms=200
+log.cleaner.dedupe.buffer.size=2097152
+offsets.topic.num.partitions=1
+offsets.topic.replication.factor=1
+transaction.state.log.num.partitions=1
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
+share.coordinator.state.topic.num.partitions=1
+share.coordinator.state.topic.replication.factor=1
+share.coordinator.state.topic.min.isr=1
+"""
+# What loading a log finds out of order is told at INFO: that is what the tests want to see.
+_LOGGING = """\
+appender.out.type=Console
+appender.out.name=out
+appender.out.layout.type=PatternLayout
+appender.out.layout.pattern=%p %c{1}: %m%n%throwable
+rootLogger.level=WARN
+rootLogger.appenderRef.out.ref=out
+logger.storage.name=org.apache.kafka.storage.internals.log
+logger.storage.level=INFO
+logger.manager.name=kafka.log
+logger.manager.level=INFO
+"""
+
+
+def java_command(main_class: str, *arguments: str, options: tuple[str, ...] = ()) -> list[str]:
+    """Return what runs a class of Kafka's."""
+    java = shutil.which("java")
+    assert java is not None, "there is no Java here"
+    assert JARS.is_dir(), f"Kafka's jars are not in {JARS}: `make interop` puts them there"
+    return [java, *_SMALL_JVM, *options, "-cp", f"{JARS}/*", main_class, *arguments]
+
+
+def run_tool(main_class: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run one of Kafka's tools to its end."""
+    return subprocess.run(
+        java_command(main_class, *arguments),
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=TOOL_SECONDS_MAX,
+    )
+
+
+class KafkaNode:
+    """One broker, controller and all, with its folders below a directory."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.logs = directory / "logs"
+        self._process: subprocess.Popen[bytes] | None = None
+        self._output = directory / "output.txt"
+        self._properties = directory / "server.properties"
+        self._logging = directory / "log4j2.properties"
+        self.port, controller_port = _free_ports()
+        directory.mkdir(parents=True, exist_ok=True)
+        text = _PROPERTIES.format(
+            directory=directory, port=self.port, controller_port=controller_port
+        )
+        self._properties.write_text(text)
+        self._logging.write_text(_LOGGING)
+        self._format()
+
+    @property
+    def bootstrap_server(self) -> str:
+        """Where clients find it."""
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def output(self) -> str:
+        """What it has printed since it was last started."""
+        return self._output.read_text()
+
+    def _format(self) -> None:
+        done = run_tool(
+            "kafka.tools.StorageTool",
+            *("format", "-t", CLUSTER_ID, "-c", str(self._properties), "--standalone"),
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+
+    def start(self) -> Self:
+        """Start the process and wait until it answers."""
+        assert self._process is None, "it runs already"
+        options = (f"-Dlog4j2.configurationFile={self._logging}",)
+        command = java_command("kafka.Kafka", str(self._properties), options=options)
+        with self._output.open("wb") as output:
+            self._process = subprocess.Popen(
+                command, stdout=output, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL
+            )
+        self._await_answer(self._process)
+        return self
+
+    def _await_answer(self, process: subprocess.Popen[bytes]) -> None:
+        deadline = time.monotonic() + START_SECONDS_MAX
+        while time.monotonic() < deadline:
+            assert process.poll() is None, self.output
+            with socket.socket() as probe:
+                if probe.connect_ex(("127.0.0.1", self.port)) == 0:
+                    break
+            time.sleep(0.2)
+        client = AdminClient({"bootstrap.servers": self.bootstrap_server, "log_level": 0})
+        while time.monotonic() < deadline:
+            try:
+                if client.list_topics(timeout=5).brokers:
+                    return
+            except KafkaException:
+                assert process.poll() is None, self.output
+        raise AssertionError(f"no answer in {START_SECONDS_MAX} s: {self.output}")
+
+    def stop(self) -> None:
+        """Let it stop as it should, with every log closed."""
+        process, self._process = self._process, None
+        assert process is not None, "it does not run"
+        process.terminate()
+        try:
+            process.wait(STOP_SECONDS_MAX)
+        finally:
+            process.kill()
+            process.wait()
+
+    def kill(self) -> None:
+        """End it without warning, if it runs."""
+        process, self._process = self._process, None
+        if process is not None:
+            process.kill()
+            process.wait()
+
+
+@contextmanager
+def kafka_node(directory: Path) -> Iterator[KafkaNode]:
+    """Give a formatted node that is not started yet; what is left of it in the end is killed."""
+    node = KafkaNode(directory)
+    try:
+        yield node
+    finally:
+        node.kill()
+
+
+def _free_ports() -> tuple[int, int]:
+    with socket.socket() as first, socket.socket() as second:
+        for probe in (first, second):
+            probe.bind(("127.0.0.1", 0))
+        return first.getsockname()[1], second.getsockname()[1]

@@ -1,0 +1,99 @@
+import re
+from types import SimpleNamespace
+
+import pytest
+
+from ottla.model.settings import (
+    FLAG,
+    TEXT,
+    UNKNOWN_NAMES_MAX,
+    Kind,
+    Setting,
+    SettingType,
+    double,
+    integer,
+    long,
+    one_of,
+    optional,
+    read_settings,
+    short,
+    table_of,
+    texts_of,
+    unknown_settings,
+)
+
+
+def test_types_have_the_numbers_of_the_protocol() -> None:
+    names = ["BOOLEAN", "STRING", "INT", "SHORT", "LONG", "DOUBLE", "LIST", "CLASS", "PASSWORD"]
+    assert [SettingType(number).name for number in range(1, 10)] == names
+
+
+@pytest.mark.parametrize(
+    ("kind", "type_", "text", "value"),
+    [
+        (short(1), SettingType.SHORT, "32767", 32767),
+        (integer(0), SettingType.INT, "+7", 7),
+        (integer(1, also=-1), SettingType.INT, "-1", -1),
+        (long(0), SettingType.LONG, "9223372036854775807", 2**63 - 1),
+        (double(0, 1), SettingType.DOUBLE, ".5", 0.5),
+        (double(1), SettingType.DOUBLE, "1.7976931348623157E308", 1.7976931348623157e308),
+        (FLAG, SettingType.BOOLEAN, "True", True),
+        (TEXT, SettingType.STRING, "anything", "anything"),
+        (one_of("a", "b"), SettingType.STRING, "b", "b"),
+        (optional(integer(1)), SettingType.INT, "", None),
+        (optional(integer(1)), SettingType.INT, "1", 1),
+    ],
+)
+def test_a_kind_reads_text(kind: Kind, type_: SettingType, text: str, value: object) -> None:
+    assert kind.type is type_
+    assert kind.read(text) == value
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        (short(1), "32768"),
+        (integer(0), "2147483648"),
+        (integer(0), ""),
+        (integer(0), "1.0"),
+        (integer(1, also=-1), "0"),
+        (long(0), "9223372036854775808"),
+        (double(1), "0.99"),
+        (double(1), "1e309"),
+        (double(1), "inf"),
+        (FLAG, "1"),
+        (one_of("a", "b"), "A"),
+        (optional(integer(1)), "0"),
+    ],
+)
+def test_a_kind_refuses_the_rest(kind: Kind, text: str) -> None:
+    with pytest.raises(ValueError, match=f"^{re.escape(text)}$"):
+        kind.read(text)
+
+
+def test_a_name_goes_before_its_alias_in_any_order() -> None:
+    table = table_of(Setting("new.name", TEXT, ""), Setting("old", TEXT, "", alias_of="new.name"))
+    for settings in ({"new.name": "1", "old": "2"}, {"old": "2", "new.name": "1"}):
+        assert read_settings(table, settings) == ({"new_name": "1"}, {})
+    assert read_settings(table, {"old": "2"}) == ({"new_name": "2"}, {})
+
+
+def test_a_password_is_not_told() -> None:
+    kind = Kind(SettingType.PASSWORD, "right", float)
+    setting = Setting("secret", kind, "")
+    assert setting.is_sensitive
+    _, problems = read_settings(table_of(setting), {"secret": "hunter2"})
+    assert problems == {"secret": "secret cannot be what was given: it must be right"}
+
+
+def test_what_has_no_value_is_not_written() -> None:
+    table = table_of(Setting("segment.bytes", integer(0), ""), Setting("flush.ms", long(0), ""))
+    config = SimpleNamespace(segment_bytes=7, flush_ms=None)
+    assert texts_of(config, table) == {"segment.bytes": "7"}
+
+
+def test_a_flood_of_unknown_names_is_counted_rather_than_told() -> None:
+    names = [f"name.{number}" for number in range(100_000)]
+    problems = unknown_settings(names, "topic", ["name"])
+    assert len(problems) == UNKNOWN_NAMES_MAX + 1
+    assert problems[-1] == "99990 more names are not those of settings"

@@ -1,0 +1,180 @@
+"""Several folders: where logs go, what survives a restart, and what a failing disk takes along."""
+
+import errno
+from pathlib import Path
+
+import pytest
+
+from ottla.model.api_error import ApiError
+from ottla.model.error_code import ErrorCode
+from ottla.model.identifiers import TopicPartition
+from ottla.model.topic_config import TopicConfig
+from ottla.runtime.disk import KernelDisk
+from ottla.simulation.disk import SimulatedDisk
+from ottla.storage.log import PartitionLog
+from ottla.storage.log_dirs import LogDirs
+from ottla.wire.records.builder import build_batch
+from ottla.wire.records.record import Record
+
+CONFIG = TopicConfig(segment_bytes=400, index_interval_bytes=100)
+ORDERS = [TopicPartition("orders", number) for number in range(4)]
+TOPIC_ID = bytes(range(16))
+
+
+def opened(disk: KernelDisk | SimulatedDisk, *paths: str, open_files_max: int = 100) -> LogDirs:
+    dirs = LogDirs(disk, paths, open_files_max=open_files_max)
+    dirs.open(lambda _: CONFIG, now_ms=0)
+    return dirs
+
+
+def append(log: PartitionLog, *values: bytes, epoch: int = 0) -> None:
+    for value in values:
+        batch = build_batch([Record(0, 1000, b"key", value)])
+        log.append_as_leader(memoryview(batch), epoch, now_ms=1000)
+
+
+def test_a_new_partition_goes_where_the_fewest_are() -> None:
+    dirs = opened(SimulatedDisk(), "/a", "/b")
+    for partition in ORDERS:
+        dirs.create(partition, TOPIC_ID, CONFIG, now_ms=0)
+    assert [len(folder.hosted) for folder in dirs.dirs] == [2, 2]
+
+
+def test_logs_are_found_again_after_a_clean_stop(tmp_path: Path) -> None:
+    paths = (str(tmp_path / "a"), str(tmp_path / "b"))
+    dirs = opened(KernelDisk(), *paths)
+    for partition in ORDERS:
+        append(dirs.create(partition, TOPIC_ID, CONFIG, now_ms=0), b"one", b"two", b"three")
+    dirs.close(now_ms=0, broker_epoch=7)
+
+    again = opened(KernelDisk(), *paths)
+    assert all(folder.was_clean for folder in again.dirs)
+    for partition in ORDERS:
+        log = again.log_of(partition)
+        folder = again.dir_of(partition)
+        assert log is not None
+        assert folder is not None
+        assert log.end_offset == 3
+        assert log.recovery_point == 3
+        assert folder.hosted[partition].topic_id == TOPIC_ID
+
+
+def test_the_mark_of_a_clean_stop_is_gone_once_the_logs_are_open() -> None:
+    disk = SimulatedDisk()
+    dirs = opened(disk, "/a")
+    append(dirs.create(ORDERS[0], TOPIC_ID, CONFIG, now_ms=0), b"one")
+    dirs.close(now_ms=0, broker_epoch=1)
+    assert disk.exists("/a/.kafka_cleanshutdown")
+    opened(disk, "/a")
+    assert not disk.exists("/a/.kafka_cleanshutdown")
+    disk.kill()
+    assert not opened(disk, "/a").dirs[0].was_clean
+
+
+def test_a_lowered_recovery_point_is_on_disk_before_the_log_is_cut() -> None:
+    disk = SimulatedDisk()
+    dirs = opened(disk, "/a")
+    log = dirs.create(ORDERS[0], TOPIC_ID, CONFIG, now_ms=0)
+    append(log, *[b"v"] * 20)
+    log.flush(now_ms=0)
+    dirs.checkpoint()
+    log.truncate_to(5)
+    append(log, b"not flushed", epoch=1)
+    disk.crash("lose_all")
+    again = opened(disk, "/a").log_of(ORDERS[0])
+    assert again is not None
+    assert again.end_offset == 5
+    assert not any(segment.damage for segment in again.segments)
+
+
+def test_where_delete_records_let_a_log_begin_survives_a_restart() -> None:
+    disk = SimulatedDisk()
+    dirs = opened(disk, "/a")
+    log = dirs.create(ORDERS[0], TOPIC_ID, CONFIG, now_ms=0)
+    append(log, b"one", b"two", b"three")
+    log.advance_log_start(2)
+    dirs.close(now_ms=0, broker_epoch=1)
+    again = opened(disk, "/a").log_of(ORDERS[0])
+    assert again is not None
+    assert again.log_start_offset == 2
+
+
+def test_a_failing_folder_takes_only_its_own_partitions() -> None:
+    disk = SimulatedDisk()
+    dirs = opened(disk, "/a", "/b")
+    logs = {p: dirs.create(p, TOPIC_ID, CONFIG, now_ms=0) for p in ORDERS}
+    dirs.dirs[0].fail(OSError(errno.EIO, "the disk is gone"))
+    for partition, log in logs.items():
+        if dirs.dir_of(partition) is dirs.dirs[1]:
+            append(log, b"goes on")
+            continue
+        with pytest.raises(ApiError, match="is offline") as refusal:
+            append(log, b"refused")
+        assert refusal.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+
+
+def test_a_folder_that_cannot_be_opened_is_offline_and_the_others_are_not() -> None:
+    disk = SimulatedDisk()
+    opened(disk, "/a", "/b").close(now_ms=0, broker_epoch=1)
+    disk.faults.fail_on(under="/a", error=errno.EIO)
+    dirs = opened(disk, "/a", "/b")
+    assert [folder.is_online for folder in dirs.dirs] == [False, True]
+    dirs.create(ORDERS[0], TOPIC_ID, CONFIG, now_ms=0)
+    assert dirs.dir_of(ORDERS[0]) is dirs.dirs[1]
+
+
+def test_with_every_folder_offline_no_partition_can_be_made() -> None:
+    dirs = opened(SimulatedDisk(), "/a")
+    dirs.dirs[0].fail(OSError(errno.EIO, "gone"))
+    with pytest.raises(ApiError, match="every log folder is offline"):
+        dirs.create(ORDERS[0], TOPIC_ID, CONFIG, now_ms=0)
+
+
+def test_a_damaged_recovery_point_file_means_that_all_is_recovered() -> None:
+    disk = SimulatedDisk()
+    dirs = opened(disk, "/a")
+    append(dirs.create(ORDERS[0], TOPIC_ID, CONFIG, now_ms=0), b"one", b"two")
+    dirs.close(now_ms=0, broker_epoch=1)
+    disk.corrupt("/a/recovery-point-offset-checkpoint", 0, b"?")
+    again = opened(disk, "/a")
+    log = again.log_of(ORDERS[0])
+    assert log is not None
+    assert log.end_offset == 2
+    assert log.recovery_point == 0
+    assert not again.dirs[0].was_clean
+    assert any("recovery-point" in note for note in again.dirs[0].notes)
+
+
+def test_a_deleted_partition_is_gone_at_once_and_its_files_later() -> None:
+    disk = SimulatedDisk()
+    dirs = opened(disk, "/a")
+    log = dirs.create(ORDERS[0], TOPIC_ID, CONFIG, now_ms=0)
+    append(log, b"one")
+    folder = dirs.dirs[0]
+    renamed = folder.delete(ORDERS[0], mark="0123")
+    assert dirs.log_of(ORDERS[0]) is None
+    assert disk.exists(renamed)
+    dirs.create(ORDERS[0], TOPIC_ID, CONFIG, now_ms=0)
+    folder.remove_deleted(renamed)
+    assert not disk.exists(renamed)
+
+
+def test_a_deletion_that_was_interrupted_is_finished_at_the_next_start() -> None:
+    disk = SimulatedDisk()
+    dirs = opened(disk, "/a")
+    append(dirs.create(ORDERS[0], TOPIC_ID, CONFIG, now_ms=0), b"one")
+    renamed = dirs.dirs[0].delete(ORDERS[0], mark="0123")
+    disk.kill()
+    assert opened(disk, "/a").log_of(ORDERS[0]) is None
+    assert not disk.exists(renamed)
+
+
+def test_open_files_are_bounded_whatever_is_read_and_written() -> None:
+    disk = SimulatedDisk()
+    dirs = opened(disk, "/a", open_files_max=3)
+    logs = [dirs.create(partition, TOPIC_ID, CONFIG, now_ms=0) for partition in ORDERS]
+    for log in logs:
+        append(log, *[b"x" * 50] * 10)
+    slices = [log.read(0, log.end_offset, 1 << 20) for log in logs]
+    assert len(dirs.dirs[0].open_files) <= 3
+    assert all(len(part.read()) == len(part) > 0 for part in slices)

@@ -1,0 +1,272 @@
+"""Opening a log: after a clean stop, after a crash, and what is found out of order."""
+
+from ottla.environment.disk import Buffer
+from ottla.simulation.disk import SimulatedDisk, SimulatedFile
+from ottla.simulation.disk_faults import Operation, OperationKind
+from ottla.storage.leader_epochs import LEADER_EPOCH_FILE
+from ottla.storage.open_files import OpenFiles
+from ottla.storage.recovery import OpenedLog, open_log
+from tests.crashes.invariants import check_derived, knowledge
+from tests.log_building import (
+    DIRECTORY,
+    NOW_MS,
+    LogFolder,
+    batch,
+    contents,
+    fill,
+    stamped,
+    tiny,
+)
+
+SIZE = len(batch())
+
+
+class CountingDisk(SimulatedDisk):
+    """Counts the bytes that are read."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bytes_read = 0
+
+    def open_file(self, path: str) -> SimulatedFile:
+        opened = super().open_file(path)
+        return CountingFile(self, opened._life, path, opened._open_node())
+
+    def map_file(self, path: str) -> memoryview:
+        mapped = super().map_file(path)
+        self.bytes_read += len(mapped)
+        return mapped
+
+
+class CountingFile(SimulatedFile):
+    __slots__ = ()
+
+    def read_at(self, position: int, size_bytes: int) -> bytes:
+        data = super().read_at(position, size_bytes)
+        assert isinstance(self._disk, CountingDisk)
+        self._disk.bytes_read += len(data)
+        return data
+
+
+def path(name: str) -> str:
+    return f"{DIRECTORY}/{name}"
+
+
+def name(base_offset: int, suffix: str) -> str:
+    return path(f"{base_offset:020d}.{suffix}")
+
+
+def filled(count: int = 10) -> LogFolder:
+    folder = LogFolder(SimulatedDisk())
+    fill(folder.start(), count)
+    return folder
+
+
+def opened_uncleanly(
+    disk: SimulatedDisk, recovery_point: int = 0, log_start_offset: int = 0
+) -> OpenedLog:
+    disk.kill()
+    return open_log(
+        OpenFiles(disk),
+        DIRECTORY,
+        tiny(),
+        NOW_MS,
+        is_clean=False,
+        recovery_point=recovery_point,
+        log_start_offset=log_start_offset,
+    )
+
+
+def write(disk: SimulatedDisk, file_path: str, content: Buffer) -> None:
+    file = disk.create_file(file_path)
+    file.truncate(0)
+    file.write_at(0, content)
+    file.sync()
+    disk.sync_directory(DIRECTORY)
+
+
+class TestACleanStop:
+    def test_the_next_start_finds_the_same_log_and_changes_nothing(self) -> None:
+        folder = filled()
+        before = knowledge(folder.log)
+        folder.stop()
+        folder.disk.crash("lose_all")
+        again = LogFolder(folder.disk)
+        done = len(folder.disk.faults.operations)
+        again.start()
+        assert again.was_clean
+        assert again.findings.notes == []
+        touched = [op for op in folder.disk.faults.operations[done:] if DIRECTORY in op.path]
+        assert touched == []
+        assert knowledge(again.log) == before
+
+    def test_the_next_start_reads_next_to_nothing(self) -> None:
+        disk = CountingDisk()
+        config = tiny(segment_bytes=100_000, index_interval_bytes=4096)
+        folder = LogFolder(disk, config)
+        fill(folder.start(), 500, value=bytes(1000), producer_id=-1)
+        folder.stop()
+        disk.kill()
+        disk.bytes_read = 0
+        again = LogFolder(disk, config)
+        again.start()
+        assert again.log.end_offset == 500
+        assert len(again.log.segments) == 6
+        assert disk.bytes_read < 30_000
+
+    def test_a_log_without_records_stops_and_starts(self) -> None:
+        folder = filled(0)
+        folder.stop()
+        folder.disk.crash("lose_all")
+        again = LogFolder(folder.disk)
+        assert again.start().end_offset == 0
+        assert again.was_clean
+
+    def test_an_index_that_is_missing_all_the_same_is_made(self) -> None:
+        folder = filled()
+        folder.stop()
+        folder.disk.kill()
+        folder.disk.remove(name(3, "index"))
+        again = LogFolder(folder.disk)
+        again.start()
+        assert "missing" in " ".join(again.findings.notes)
+        assert folder.disk.exists(name(3, "index"))
+        check_derived(again.log, contents(again.log))
+
+    def test_what_a_producer_repeats_is_known_again(self) -> None:
+        folder = LogFolder(SimulatedDisk())
+        log = folder.start()
+        fill(log, 1, producer_id=7, base_sequence=0)
+        folder.stop()
+        folder.disk.kill()
+        again = LogFolder(folder.disk).start()
+        assert fill(again, 1, producer_id=7, base_sequence=0)[0].is_duplicate
+
+
+class TestAKill:
+    def test_nothing_is_lost(self) -> None:
+        folder = filled()
+        before = contents(folder.log)
+        log, findings = opened_uncleanly(folder.disk)
+        assert contents(log) == before
+        assert findings.notes == []
+        check_derived(log, before)
+
+    def test_a_torn_tail_is_cut_and_counted(self) -> None:
+        folder = filled()
+        before = contents(folder.log)
+        file = folder.disk.open_file(name(9, "log"))
+        file.write_at(file.size_bytes(), before[0][:40])
+        log, findings = opened_uncleanly(folder.disk)
+        assert contents(log) == before
+        assert findings.cut_bytes == 40
+        assert len(findings.notes) == 1
+        assert "cut at offset 10" in findings.notes[0]
+        assert opened_uncleanly(folder.disk).findings.notes == []
+
+    def test_segments_behind_a_torn_one_go(self) -> None:
+        folder = filled()
+        before = contents(folder.log)
+        folder.disk.corrupt(name(3, "log"), 2 * SIZE + 30, b"\xff\xff")
+        log, findings = opened_uncleanly(folder.disk)
+        assert contents(log) == before[:5]
+        assert log.end_offset == 5
+        assert findings.cut_bytes == 5 * SIZE
+        assert [segment.base_offset for segment in log.segments] == [0, 3]
+
+    def test_a_segment_that_has_lost_its_end_takes_those_behind_it_along(self) -> None:
+        folder = filled()
+        before = contents(folder.log)
+        folder.disk.open_file(name(3, "log")).truncate(2 * SIZE)
+        log, findings = opened_uncleanly(folder.disk)
+        assert contents(log) == before[:5]
+        assert log.end_offset == 5
+        assert "does not begin at offset 5" in findings.notes[0]
+
+    def test_a_segment_that_begins_too_early_goes(self) -> None:
+        folder = filled(6)
+        write(folder.disk, name(4, "log"), b"")
+        log, _ = opened_uncleanly(folder.disk)
+        assert [segment.base_offset for segment in log.segments] == [0, 3]
+        assert log.end_offset == 6
+
+    def test_offsets_too_far_apart_for_one_segment_are_no_lost_end(self) -> None:
+        folder = filled(2)
+        folder.log.append_as_follower(stamped(batch(), 1 << 40), NOW_MS)
+        log, findings = opened_uncleanly(folder.disk)
+        assert log.end_offset == (1 << 40) + 1
+        assert findings.notes == []
+
+    def test_the_recovery_point_is_not_advanced_by_recovering(self) -> None:
+        folder = filled()
+        assert opened_uncleanly(folder.disk, recovery_point=4).log.recovery_point == 4
+
+    def test_a_log_that_ends_before_its_recovery_point_is_reported(self) -> None:
+        folder = filled()
+        opened = opened_uncleanly(folder.disk, recovery_point=99)
+        assert opened.log.recovery_point == 10
+        assert "durable to 99" in opened.findings.notes[0]
+
+    def test_a_log_that_ends_before_its_start_begins_anew_there(self) -> None:
+        folder = filled()
+        log, findings = opened_uncleanly(folder.disk, log_start_offset=50)
+        assert (log.log_start_offset, log.end_offset) == (50, 50)
+        assert log.epochs.entries == ()
+        assert len(findings.notes) == 4
+        names = folder.disk.list_directory(DIRECTORY)
+        assert [n for n in names if n.endswith((".log", "index"))] == [f"{50:020d}.log"]
+
+    def test_leftovers_are_swept_up(self) -> None:
+        folder = filled(1)
+        for leftover in ("log.deleted", "index.deleted", "index.tmp"):
+            write(folder.disk, name(0, leftover), b"left over")
+        write(folder.disk, name(77, "timeindex"), b"no log for this")
+        write(folder.disk, path("leader-epoch-checkpoint.tmp"), b"0\n")
+        write(folder.disk, path("partition.metadata"), b"kept")
+        log, _ = opened_uncleanly(folder.disk)
+        names = folder.disk.list_directory(DIRECTORY)
+        kept = [f"{0:020d}.{suffix}" for suffix in ("index", "log", "timeindex")]
+        assert names == [*kept, LEADER_EPOCH_FILE, "partition.metadata"]
+        assert log.end_offset == 1
+
+
+class TestEpochs:
+    def test_a_damaged_checkpoint_is_made_anew_from_the_batches(self) -> None:
+        folder = LogFolder(SimulatedDisk())
+        log = folder.start()
+        for epoch in (1, 1, 4, 4, 4, 7, 7, 7, 8):
+            fill(log, 1, leader_epoch=epoch)
+        entries = log.epochs.entries
+        folder.stop()
+        folder.disk.kill()
+        write(folder.disk, path(LEADER_EPOCH_FILE), b"0\n1\n4 xyz\n")
+        again = LogFolder(folder.disk)
+        again.start()
+        assert again.log.epochs.entries == entries
+        assert len(again.findings.notes) == 1
+
+    def test_epochs_that_nobody_wrote_in_are_forgotten(self) -> None:
+        folder = filled(3)
+        folder.log.epochs.assign(5, 3)
+        assert opened_uncleanly(folder.disk).log.epochs.entries == ((0, 0),)
+
+
+class TestDurability:
+    def test_the_parent_of_a_new_directory_is_synced_before_anything_is_in_it(self) -> None:
+        disk = SimulatedDisk()
+        disk.make_directory("/logs")
+        open_log(OpenFiles(disk), DIRECTORY, tiny(), NOW_MS, is_clean=True)
+        operations = disk.faults.operations
+        synced = operations.index(Operation(OperationKind.SYNC_DIRECTORY, "/logs"))
+        created = operations.index(Operation(OperationKind.CREATE, name(0, "log")))
+        assert synced < created
+
+    def test_it_is_synced_by_the_next_start_if_a_crash_came_before(self) -> None:
+        disk = SimulatedDisk()
+        disk.make_directory(DIRECTORY)
+        disk.sync_directory("/")
+        log, _ = opened_uncleanly(disk)
+        fill(log, 1)
+        log.flush(NOW_MS)
+        disk.crash("lose_all")
+        assert opened_uncleanly(disk).log.end_offset == 1

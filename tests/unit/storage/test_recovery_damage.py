@@ -1,0 +1,171 @@
+"""What a disk has lost below the recovery point: fenced off, or made anew from the batches."""
+
+import pytest
+
+from ottla.model.error_code import ErrorCode
+from ottla.simulation.disk import SimulatedDisk
+from ottla.storage.log import PartitionLog
+from ottla.storage.open_files import OpenFiles
+from ottla.storage.recovery import OpenedLog, open_log
+from ottla.wire.records.control import ControlType
+from tests.crashes.invariants import check_derived
+from tests.log_building import (
+    DIRECTORY,
+    NOW_MS,
+    READ_BYTES,
+    LogFolder,
+    batch,
+    contents,
+    fill,
+    marker,
+    refusal,
+    stamped,
+    tiny,
+)
+
+SIZE = len(batch())
+
+
+def name(base_offset: int, suffix: str) -> str:
+    return f"{DIRECTORY}/{base_offset:020d}.{suffix}"
+
+
+def filled(count: int = 10) -> LogFolder:
+    folder = LogFolder(SimulatedDisk())
+    fill(folder.start(), count)
+    return folder
+
+
+def opened_uncleanly(disk: SimulatedDisk, recovery_point: int = 0) -> OpenedLog:
+    disk.kill()
+    files = OpenFiles(disk)
+    return open_log(files, DIRECTORY, tiny(), NOW_MS, is_clean=False, recovery_point=recovery_point)
+
+
+class TestBelowTheRecoveryPoint:
+    """The segments from 0 on and 3 on, and offset 6, had been durable."""
+
+    def opened(self, folder: LogFolder) -> OpenedLog:
+        return opened_uncleanly(folder.disk, recovery_point=7)
+
+    def test_damage_is_fenced_off_and_what_is_around_it_stays(self) -> None:
+        folder = filled()
+        before = contents(folder.log)
+        folder.disk.corrupt(name(6, "log"), 70, b"\xff")
+        log, findings = self.opened(folder)
+        assert [d[2:] for d in findings.damage] == [(6, 7)]
+        assert "damaged below its recovery point" in findings.notes[0]
+        self.check_only_damaged(log, before, {6})
+
+    def check_only_damaged(self, log: PartitionLog, before: list[bytes], damaged: set[int]) -> None:
+        assert log.end_offset == len(before)
+        for offset, raw in enumerate(before):
+            if offset in damaged:
+                code = refusal(log.read, offset, log.end_offset, READ_BYTES)
+                assert code is ErrorCode.KAFKA_STORAGE_ERROR
+            else:
+                assert log.read(offset, log.end_offset, 1).read() == raw
+
+    def test_it_is_remembered(self) -> None:
+        folder = filled()
+        before = contents(folder.log)
+        folder.disk.corrupt(name(6, "log"), 70, b"\xff")
+        self.opened(folder).log.close(NOW_MS)
+        folder.disk.kill()
+        files = OpenFiles(folder.disk)
+        log, findings = open_log(files, DIRECTORY, tiny(), NOW_MS, is_clean=True, recovery_point=10)
+        assert [d[2:] for d in findings.damage] == [(6, 7)]
+        self.check_only_damaged(log, before, {6})
+
+    def test_a_wrong_length_ends_at_the_next_batch_that_the_index_knows(self) -> None:
+        folder = LogFolder(SimulatedDisk(), tiny(segment_bytes=1 << 20))
+        log = folder.start()
+        fill(log, 9)
+        folder.flush()
+        before = contents(log)
+        folder.disk.kill()
+        folder.disk.corrupt(name(0, "log"), 3 * SIZE + 10, b"\x7f")
+        again = LogFolder(folder.disk, folder.config)
+        again.start()
+        assert [d[2:] for d in again.findings.damage] == [(3, 4)]
+        self.check_only_damaged(again.log, before, {3})
+
+    def test_two_damages_are_two(self) -> None:
+        folder = LogFolder(SimulatedDisk(), tiny(segment_bytes=1 << 20))
+        log = folder.start()
+        fill(log, 9)
+        folder.flush()
+        before = contents(log)
+        for offset in (2, 5, 6):
+            folder.disk.corrupt(name(0, "log"), offset * SIZE + 65, b"\xff")
+        folder.disk.kill()
+        again = LogFolder(folder.disk, folder.config)
+        again.start()
+        assert [d[2:] for d in again.findings.damage] == [(2, 3), (5, 7)]
+        self.check_only_damaged(again.log, before, {2, 5, 6})
+
+    def test_what_is_appended_behind_damage_is_read(self) -> None:
+        folder = filled(7)
+        before = contents(folder.log)
+        folder.disk.corrupt(name(6, "log"), 70, b"\xff")
+        log, _ = self.opened(folder)
+        assert fill(log, 1)[0].base_offset == 7
+        self.check_only_damaged(log, [*before, bytes(stamped(batch(), 7))], {6})
+
+    def test_a_log_that_is_cut_before_its_damage_is_sound_again(self) -> None:
+        folder = filled()
+        folder.disk.corrupt(name(6, "log"), 70, b"\xff")
+        log, _ = self.opened(folder)
+        log.truncate_to(6)
+        fill(log, 3)
+        assert [raw[:8] for raw in contents(log)] == [n.to_bytes(8, "big") for n in range(9)]
+        log, findings = opened_uncleanly(folder.disk, recovery_point=6)
+        assert findings.damage == []
+        assert len(contents(log)) == 9
+
+    def test_a_wrong_offset_is_told_by_those_around_it(self) -> None:
+        folder = LogFolder(SimulatedDisk(), tiny(segment_bytes=1 << 20))
+        log = folder.start()
+        fill(log, 9)
+        folder.flush()
+        before = contents(log)
+        folder.disk.kill()
+        folder.disk.flip_bit(name(0, "log"), 4 * SIZE + 5, 2)
+        again = LogFolder(folder.disk, folder.config)
+        again.start()
+        assert [d[2:] for d in again.findings.damage] == [(4, 5)]
+        self.check_only_damaged(again.log, before, {4})
+
+    @pytest.mark.parametrize("suffix", ["index", "timeindex", "txnindex"])
+    def test_an_index_that_is_not_whole_is_made_anew(self, suffix: str) -> None:
+        folder = LogFolder(SimulatedDisk())
+        log = folder.start()
+        fill(log, 1, producer_id=8, base_sequence=0, is_transactional=True)
+        log.append_as_follower(stamped(marker(ControlType.ABORT, 8), 1), NOW_MS)
+        fill(log, 8)
+        folder.flush()
+        before = contents(log)
+        folder.disk.kill()
+        file = folder.disk.open_file(name(0, suffix))
+        file.truncate(file.size_bytes() - 1)
+        again = LogFolder(folder.disk)
+        again.start()
+        assert len(again.findings.notes) == 1
+        check_derived(again.log, before)
+        folder.disk.crash("lose_all")
+        once_more = LogFolder(folder.disk)
+        once_more.start()
+        assert once_more.findings.notes == []
+        check_derived(once_more.log, before)
+
+    def test_all_aborted_transactions_are_found_again_from_the_first_segment_on(self) -> None:
+        folder = LogFolder(SimulatedDisk())
+        log = folder.start()
+        for sequence in range(4):
+            data = batch(producer_id=8, base_sequence=sequence, is_transactional=True)
+            log.append_as_leader(data, 0, NOW_MS)
+            log.append_as_follower(stamped(marker(ControlType.ABORT, 8), log.end_offset), NOW_MS)
+        before = contents(log)
+        again, _ = opened_uncleanly(folder.disk)
+        assert [one.first_offset for one in again.aborted_transactions(0, 8)] == [0, 2, 4, 6]
+        check_derived(again, before)
