@@ -1,0 +1,1 @@
+"""Replicated state machines: a request leads to a decision, replaying its records to new state."""

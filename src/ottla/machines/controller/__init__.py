@@ -1,0 +1,1 @@
+"""Decides what becomes of topics, their settings, brokers and producer ids."""

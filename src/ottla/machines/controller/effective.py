@@ -1,0 +1,99 @@
+"""What a setting comes to: the topic's own value, or what brokers say, or the default.
+
+    set for the topic
+    set for this broker while running     log.retention.ms of broker 3
+    set for all brokers while running     log.retention.ms of the broker without a name
+    the broker's configuration file
+    Kafka's default
+
+Brokers have their own names for what topics inherit from them.
+"""
+
+from collections.abc import Mapping
+from enum import IntEnum
+from typing import Final, NamedTuple
+
+from ottla.machines.controller.settings import ControllerSettings
+from ottla.metadata.image import EVERY_BROKER, ClusterImage, ConfigResource, ResourceType
+from ottla.model.synonyms import TOPIC_SYNONYMS
+from ottla.model.topic_config import TopicConfig
+
+TOPIC_SETTING_BY_BROKER_SETTING: Final = {
+    synonyms[0].name: topic_setting for topic_setting, synonyms in TOPIC_SYNONYMS.items()
+}
+"""What can be changed while brokers run. Synonyms in other units count at a start only."""
+
+
+class ConfigSource(IntEnum):
+    """Where a value comes from, by the protocol's numbers."""
+
+    TOPIC = 1
+    BROKER = 2
+    EVERY_BROKER = 3
+    FILE = 4
+    DEFAULT = 5
+
+
+class SourcedValue(NamedTuple):
+    """A value, and where it comes from."""
+
+    value: str
+    source: ConfigSource
+
+
+def topic_defaults(image: ClusterImage, settings: ControllerSettings) -> TopicConfig:
+    """Return what topics have that set nothing themselves."""
+    return parsed_broker_settings(image.broker_settings(settings.broker_id), settings)
+
+
+def topic_config(image: ClusterImage, topic: str, defaults: TopicConfig) -> TopicConfig:
+    """Return all settings of a topic, given its defaults."""
+    own = image.topic_settings(topic)
+    return TopicConfig.parse(own, defaults) if own else defaults
+
+
+def parsed_broker_settings(
+    broker_settings: Mapping[str, str], settings: ControllerSettings
+) -> TopicConfig:
+    """Read what brokers say for topics; ApiError INVALID_CONFIG speaks of the topics' names."""
+    if not broker_settings:
+        return settings.topic_defaults
+    return TopicConfig.parse(_as_topic_settings(broker_settings), settings.topic_defaults)
+
+
+def sourced_defaults(image: ClusterImage, settings: ControllerSettings) -> dict[str, SourcedValue]:
+    """Return every setting of a topic that sets nothing itself, and where each comes from."""
+    default = TopicConfig().as_strings()
+    found = {
+        name: SourcedValue(
+            text, ConfigSource.DEFAULT if text == default[name] else ConfigSource.FILE
+        )
+        for name, text in settings.topic_defaults.as_strings().items()
+    }
+    own = ConfigResource(ResourceType.BROKER, str(settings.broker_id))
+    for resource, source in (
+        (EVERY_BROKER, ConfigSource.EVERY_BROKER),
+        (own, ConfigSource.BROKER),
+    ):
+        for name, text in _as_topic_settings(image.configs.get(resource, {})).items():
+            found[name] = SourcedValue(text, source)
+    return found
+
+
+def sourced_topic_settings(
+    image: ClusterImage, topic: str, settings: ControllerSettings
+) -> dict[str, SourcedValue]:
+    """Return every setting of a topic, and where each comes from."""
+    own = image.topic_settings(topic).items()
+    return sourced_defaults(image, settings) | {
+        name: SourcedValue(text, ConfigSource.TOPIC) for name, text in own
+    }
+
+
+def _as_topic_settings(broker_settings: Mapping[str, str]) -> dict[str, str]:
+    # A newer release may have written down what this one does not know.
+    return {
+        TOPIC_SETTING_BY_BROKER_SETTING[name]: text
+        for name, text in broker_settings.items()
+        if name in TOPIC_SETTING_BY_BROKER_SETTING
+    }

@@ -1,0 +1,27 @@
+"""What deciding returns: records to be written, and the answer to give once they are safe.
+
+    request -> decide -> Decision(records, response)
+                             |
+                 append, wait until committed, replay, answer with the response
+
+Deciding changes nothing. Replaying records is all that changes a machine, so that a machine that
+replays the same log, on another broker or after a restart, is in the same state.
+"""
+
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+R = TypeVar("R")
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Decision(Generic[R, T]):
+    """Records that must become durable together or not at all, and the answer.
+
+    A decision without records is an answer about what the machine has replayed; it too may be
+    given only when that is committed.
+    """
+
+    records: tuple[R, ...]
+    response: T

@@ -1,0 +1,40 @@
+"""What comes with a request besides its fields, and what a request is told that has to wait."""
+
+from typing import NamedTuple, TypeVar
+
+from ottla.machines.decision import Decision
+from ottla.machines.groups.group_records import GroupRecord
+
+T = TypeVar("T")
+
+
+class Moment(NamedTuple):
+    """One moment on both clocks: records are stamped by the wall, deadlines are monotonic."""
+
+    wall_ms: int
+    monotonic_ms: int
+
+
+class Caller(NamedTuple):
+    """Who joins, as the members and the operators of the group will see it."""
+
+    api_version: int
+    client_id: str = ""
+    client_host: str = ""
+
+
+class NotYet(NamedTuple):
+    """No answer yet: wait until the group's bell rings, then ask again with this.
+
+    The number tells the request from any other that the same member sends.
+    """
+
+    group_id: str
+    member_id: str
+    group_instance_id: str | None
+    number: int
+
+
+def answer_only(response: T) -> Decision[GroupRecord, T]:
+    """Make the decision that writes nothing."""
+    return Decision((), response)

@@ -1,0 +1,239 @@
+"""JoinGroup: who may come in, under which id, and what it has to wait for.
+
+A dynamic member is given an id first and has to come again with it (since version 4), so that one
+which vanishes in between leaves no member behind. A static member keeps its place under a new id
+as it comes back; if the group is stable and its protocol stays what it was, nobody else notices.
+"""
+
+from typing import Final
+from uuid import UUID
+
+from ottla.machines.decision import Decision
+from ottla.machines.groups.calls import Caller, Moment, NotYet, answer_only
+from ottla.machines.groups.classic_group import ClassicGroup, GroupState, Member
+from ottla.machines.groups.group_records import GroupRecord
+from ottla.machines.groups.liveness import Liveness
+from ottla.machines.groups.rebalance import Rebalancing
+from ottla.machines.groups.roster import Roster
+from ottla.machines.groups.settings import GroupSettings
+from ottla.model.api_error import ApiError
+from ottla.model.error_code import ErrorCode
+from ottla.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
+
+JoinDecision = Decision[GroupRecord, JoinGroupResponse | NotYet]
+
+REBALANCE_TIMEOUT_SINCE: Final = 1
+MEMBER_ID_REQUIRED_SINCE: Final = 4
+SKIP_ASSIGNMENT_SINCE: Final = 9
+MEMBER_ID_PREFIX_CHARACTERS_MAX: Final = 255
+"""Longer names of clients are cut, so that ids fit into any version of the protocol."""
+
+
+class Joining:
+    """Decides about JoinGroup."""
+
+    def __init__(
+        self,
+        settings: GroupSettings,
+        roster: Roster,
+        liveness: Liveness,
+        rebalancing: Rebalancing,
+    ) -> None:
+        self._settings = settings
+        self._roster = roster
+        self._liveness = liveness
+        self._rebalancing = rebalancing
+
+    def join(
+        self, request: JoinGroupRequest, caller: Caller, fresh_uuid: bytes, now: Moment
+    ) -> JoinDecision:
+        """Decide about a request that was not asked before."""
+        try:
+            return self._join(request, caller, fresh_uuid, now)
+        except ApiError as error:
+            return answer_only(_refusal(request.member_id, error.code))
+
+    def ask_again(self, wait: NotYet) -> JoinDecision:
+        """Answer a request that was told to wait, or have it wait on."""
+        try:
+            return answer_only(self._answer(wait))
+        except ApiError as error:
+            return answer_only(_refusal("", error.code))
+
+    def _join(
+        self, request: JoinGroupRequest, caller: Caller, fresh_uuid: bytes, now: Moment
+    ) -> JoinDecision:
+        self._check_request(request)
+        group = self._find_group(request)
+        member = _described_member(request, caller)
+        known_id = member.member_id or group.static_member_id(member.group_instance_id) or ""
+        if not self._has_room(group, known_id):
+            return self._turn_away(group, known_id, now)
+        if not group.supports(request.protocol_type, member.metadata_by_protocol):
+            raise ApiError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, request.protocol_type)
+        if member.member_id:
+            return self._join_as_known(group, member, request.protocol_type, now)
+        prefix = (member.group_instance_id or caller.client_id)[:MEMBER_ID_PREFIX_CHARACTERS_MAX]
+        member.member_id = f"{prefix}-{UUID(bytes=fresh_uuid)}"
+        if known_id:
+            return self._return_static(group, known_id, member, caller, now)
+        is_dynamic = member.group_instance_id is None
+        if is_dynamic and caller.api_version >= MEMBER_ID_REQUIRED_SINCE:
+            return self._hand_out_id(group, member, now)
+        return self._add(group, member, request.protocol_type, now)
+
+    def _join_as_known(
+        self, group: ClassicGroup, member: Member, protocol_type: str, now: Moment
+    ) -> JoinDecision:
+        if member.member_id in group.attendance.pending and member.group_instance_id is None:
+            return self._add(group, member, protocol_type, now)
+        group.check_member(member.member_id, member.group_instance_id)
+        return self._rejoin(group, member, now)
+
+    def _check_request(self, request: JoinGroupRequest) -> None:
+        settings = self._settings
+        if not request.group_id:
+            raise ApiError(ErrorCode.INVALID_GROUP_ID, "the id is empty")
+        shortest, longest = (
+            settings.group_min_session_timeout_ms,
+            settings.group_max_session_timeout_ms,
+        )
+        if not shortest <= request.session_timeout_ms <= longest:
+            raise ApiError(
+                ErrorCode.INVALID_SESSION_TIMEOUT,
+                f"{request.session_timeout_ms} ms, allowed are {shortest} to {longest}",
+            )
+
+    def _find_group(self, request: JoinGroupRequest) -> ClassicGroup:
+        """Return the group; for a member without an id a new one, which is not admitted yet."""
+        if request.member_id:
+            return self._roster.group_of_member(request.group_id)
+        return self._roster.get(request.group_id) or ClassicGroup(request.group_id)
+
+    def _has_room(self, group: ClassicGroup, known_id: str) -> bool:
+        """Whether somebody may come in, as the member of this id or as a new one.
+
+        While the group gathers, those count that have joined, so that a group which is larger than
+        it may be, since the limit was lowered, loses those that come last.
+        """
+        limit = self._settings.group_max_size
+        attendance = group.attendance
+        if group.state is GroupState.PREPARING_REBALANCE:
+            return known_id in attendance.joining or len(attendance.joining) < limit
+        return known_id in group.members or len(group.members) < limit
+
+    def _turn_away(self, group: ClassicGroup, known_id: str, now: Moment) -> JoinDecision:
+        records: tuple[GroupRecord, ...] = ()
+        if known_id in group.members or known_id in group.attendance.pending:
+            self._rebalancing.remove(group, known_id)
+            records = self._rebalancing.complete_if_all_joined(group, now)
+        return Decision(records, _refusal("", ErrorCode.GROUP_MAX_SIZE_REACHED))
+
+    def _hand_out_id(self, group: ClassicGroup, member: Member, now: Moment) -> JoinDecision:
+        self._admit(group, member)
+        group.attendance.pending[member.member_id] = None
+        self._liveness.start_session(
+            group.group_id, member.member_id, now, member.session_timeout_ms
+        )
+        return answer_only(_refusal(member.member_id, ErrorCode.MEMBER_ID_REQUIRED))
+
+    def _add(
+        self, group: ClassicGroup, member: Member, protocol_type: str, now: Moment
+    ) -> JoinDecision:
+        self._admit(group, member)
+        attendance = group.attendance
+        attendance.pending.pop(member.member_id, None)
+        attendance.has_grown = True
+        group.add(member, protocol_type)
+        attendance.new.add(member.member_id)
+        self._liveness.start_session(
+            group.group_id, member.member_id, now, self._settings.new_member_join_timeout_ms
+        )
+        return self._wait(group, member, now)
+
+    def _admit(self, group: ClassicGroup, member: Member) -> None:
+        """Take in the group if it is new; raise if there is no room for it or for a session."""
+        if member.member_id in group.attendance.pending:
+            return
+        if len(self._liveness.deadlines) >= self._settings.sessions_max:
+            raise ApiError(ErrorCode.GROUP_MAX_SIZE_REACHED, "no room for another session")
+        is_new = self._roster.get(group.group_id) is None
+        if is_new and len(self._roster) >= self._settings.groups_max:
+            raise ApiError(ErrorCode.GROUP_MAX_SIZE_REACHED, "no room for another group")
+        self._roster.admit(group)
+
+    def _return_static(
+        self, group: ClassicGroup, old_id: str, member: Member, caller: Caller, now: Moment
+    ) -> JoinDecision:
+        old_leader = group.leader
+        group.replace(old_id, member)
+        self._liveness.end_session(group.group_id, old_id)
+        self._rebalancing.renew_session(group, member.member_id, now)
+        self._liveness.ring(group.group_id)
+        if group.state is not GroupState.STABLE or group.vote() != group.protocol:
+            return self._wait(group, member, now)
+        work = {member_id: each.assignment for member_id, each in group.members.items()}
+        response = group.join_response(member.member_id)
+        if caller.api_version >= SKIP_ASSIGNMENT_SINCE:
+            response.skip_assignment = group.leader == member.member_id
+        else:
+            # An older leader would assign anew, and nobody would be told: better a follower.
+            response.leader = old_leader or ""
+            response.members = []
+        return Decision((group.propose(work, now.wall_ms),), response)
+
+    def _rejoin(self, group: ClassicGroup, member: Member, now: Moment) -> JoinDecision:
+        is_unchanged = group.members[member.member_id].supports_the_same(
+            member.metadata_by_protocol
+        )
+        is_leader = member.member_id == group.leader
+        completes = group.state is GroupState.COMPLETING_REBALANCE
+        if is_unchanged and (completes or (group.state is GroupState.STABLE and not is_leader)):
+            # It may have missed the answer: it is told of the current generation once more.
+            return answer_only(group.join_response(member.member_id))
+        group.update(member)
+        return self._wait(group, member, now)
+
+    def _wait(self, group: ClassicGroup, member: Member, now: Moment) -> JoinDecision:
+        wait = NotYet(
+            group.group_id,
+            member.member_id,
+            member.group_instance_id,
+            self._liveness.next_number(),
+        )
+        # A request of the same member that waits already waits in vain, and will be told so.
+        self._liveness.ring(group.group_id)
+        group.attendance.joining[member.member_id] = wait.number
+        records = self._rebalancing.advance(group, now)
+        return Decision(records, self._answer(wait))
+
+    def _answer(self, wait: NotYet) -> JoinGroupResponse | NotYet:
+        group = self._roster.group_of_member(wait.group_id)
+        attendance = group.attendance
+        if attendance.joining.get(wait.member_id) == wait.number:
+            return wait
+        answer = attendance.join_answers.get(wait.member_id)
+        if answer is not None and answer.number == wait.number:
+            del attendance.join_answers[wait.member_id]
+            return answer.response
+        group.check_member(wait.member_id, wait.group_instance_id)
+        raise ApiError(ErrorCode.REBALANCE_IN_PROGRESS, "the member has joined once more")
+
+
+def _refusal(member_id: str, code: ErrorCode) -> JoinGroupResponse:
+    return JoinGroupResponse(member_id=member_id, error_code=code)
+
+
+def _described_member(request: JoinGroupRequest, caller: Caller) -> Member:
+    has_timeout = caller.api_version >= REBALANCE_TIMEOUT_SINCE
+    return Member(
+        member_id=request.member_id,
+        group_instance_id=request.group_instance_id,
+        client_id=caller.client_id,
+        client_host=caller.client_host,
+        session_timeout_ms=request.session_timeout_ms,
+        rebalance_timeout_ms=(
+            request.rebalance_timeout_ms if has_timeout else request.session_timeout_ms
+        ),
+        metadata_by_protocol={p.name: p.metadata for p in request.protocols},
+    )

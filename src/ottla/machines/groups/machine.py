@@ -1,0 +1,182 @@
+"""The classic consumer groups of one partition of `__consumer_offsets`.
+
+    decide_…(request, now) -> Decision(records, response)     soft state may change, the log's not
+    replay(key, value)                                         the only writer of the log's state
+    take_rung() -> groups whose waiting requests must ask again, to be called after replaying
+    next_deadline_ms(), expire(now)                            time
+
+Records of a decision are appended and replayed before anything else is decided. Should appending
+fail, nothing has happened that a client would not repair by asking again. The order of records
+matters and their being one batch does not.
+
+JoinGroup and SyncGroup may be answered `NotYet`: then the caller waits for the bell of the group
+and asks again with what it was given, as often as it takes. Nobody needs to tell if it gives up.
+"""
+
+from collections.abc import Iterable
+
+from ottla.machines.decision import Decision
+from ottla.machines.groups import describing
+from ottla.machines.groups.calls import Caller, Moment, NotYet, answer_only
+from ottla.machines.groups.classic_group import ClassicGroup
+from ottla.machines.groups.committing import Committing
+from ottla.machines.groups.group_records import CommittedOffset, GroupRecord
+from ottla.machines.groups.joining import JoinDecision, Joining
+from ottla.machines.groups.liveness import Liveness, Phase
+from ottla.machines.groups.membership import Membership, SyncDecision
+from ottla.machines.groups.rebalance import Rebalancing
+from ottla.machines.groups.retention import Retention
+from ottla.machines.groups.roster import Roster
+from ottla.machines.groups.settings import GroupSettings
+from ottla.model.api_error import ApiError
+from ottla.model.identifiers import TopicPartition
+from ottla.wire.messages.delete_groups import DeletableGroupResult
+from ottla.wire.messages.describe_groups import DescribedGroup
+from ottla.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from ottla.wire.messages.join_group import JoinGroupRequest
+from ottla.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
+from ottla.wire.messages.list_groups import ListedGroup, ListGroupsRequest
+from ottla.wire.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
+from ottla.wire.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
+from ottla.wire.messages.offset_fetch import OffsetFetchRequestGroup, OffsetFetchResponseGroup
+from ottla.wire.messages.sync_group import SyncGroupRequest
+from ottla.wire.schema import Message
+
+
+class GroupMachine:
+    """Groups and offsets, after all records of the partition were replayed and `start` called."""
+
+    def __init__(self, settings: GroupSettings) -> None:
+        self._settings = settings
+        self._liveness = Liveness()
+        self._roster = Roster(self._liveness)
+        self._rebalancing = Rebalancing(settings, self._liveness)
+        self._joining = Joining(settings, self._roster, self._liveness, self._rebalancing)
+        self._membership = Membership(self._roster, self._liveness, self._rebalancing)
+        self._committing = Committing(settings, self._roster, self._rebalancing)
+        self._retention = Retention(settings, self._roster, self._liveness)
+
+    def replay(self, key: Message, value: Message | None) -> None:
+        """Take over one record, from the log or from a decision; None is a tombstone.
+
+        Kinds of records that are not of classic groups are passed over.
+        """
+        self._roster.replay(key, value)
+
+    def start(self, now: Moment) -> None:
+        """Grant a session to every member that was loaded, and begin to watch time.
+
+        A group that is larger than it may be has to rebalance, and will lose some of its members.
+        """
+        for group in self._roster.groups():
+            for member_id in group.members:
+                self._rebalancing.renew_session(group, member_id, now)
+            if len(group.members) > self._settings.group_max_size:
+                self._rebalancing.prepare(group, now)
+        self._retention.schedule(now)
+
+    def next_deadline_ms(self) -> int | None:
+        """Return when `expire` has something to do, on the monotonic clock; None before `start`."""
+        return self._liveness.deadlines.next_ms()
+
+    def expire(self, now: Moment) -> Decision[GroupRecord, None]:
+        """Act on the earliest deadline that has passed, if any; call again for the next."""
+        due = self._liveness.deadlines.take_due(now)
+        if due is None:
+            return answer_only(None)
+        if due.phase is Phase.RETENTION:
+            return Decision(self._retention.look(now), None)
+        group = self._roster.get(due.group_id)
+        assert group is not None, f"a deadline of a group that is not there: {due}"
+        if due.phase is Phase.JOIN:
+            return Decision(self._rebalancing.expire_join(group, now), None)
+        if due.phase is Phase.SYNC:
+            return Decision(self._rebalancing.expire_sync(group, now), None)
+        records = self._rebalancing.expire_session(group, due.member_id, now)
+        self._roster.drop_if_void(group)
+        return Decision(records, None)
+
+    def take_rung(self) -> tuple[str, ...]:
+        """Return the groups whose bells have rung since the last time, each once."""
+        return self._liveness.take_rung()
+
+    def decide_join(
+        self, request: JoinGroupRequest, caller: Caller, fresh_uuid: bytes, now: Moment
+    ) -> JoinDecision:
+        """Decide about JoinGroup. A new member is called after sixteen bytes that are unique."""
+        return self._joining.join(request, caller, fresh_uuid, now)
+
+    def ask_join_again(self, wait: NotYet) -> JoinDecision:
+        """Decide about a JoinGroup that was told to wait."""
+        return self._joining.ask_again(wait)
+
+    def decide_sync(self, request: SyncGroupRequest, now: Moment) -> SyncDecision:
+        """Decide about SyncGroup."""
+        return self._membership.sync(request, now)
+
+    def ask_sync_again(self, wait: NotYet) -> SyncDecision:
+        """Decide about a SyncGroup that was told to wait."""
+        return self._membership.ask_again(wait)
+
+    def decide_heartbeat(
+        self, request: HeartbeatRequest, now: Moment
+    ) -> Decision[GroupRecord, HeartbeatResponse]:
+        """Decide about Heartbeat."""
+        return self._membership.heartbeat(request, now)
+
+    def decide_leave(
+        self, request: LeaveGroupRequest, api_version: int, now: Moment
+    ) -> Decision[GroupRecord, LeaveGroupResponse]:
+        """Decide about LeaveGroup."""
+        return self._membership.leave(request, api_version, now)
+
+    def decide_commit(
+        self, request: OffsetCommitRequest, api_version: int, now: Moment
+    ) -> Decision[GroupRecord, OffsetCommitResponse]:
+        """Decide about OffsetCommit. Every topic has its name, and every partition exists."""
+        return self._committing.commit(request, api_version, now)
+
+    def decide_fetch(
+        self, request: OffsetFetchRequestGroup
+    ) -> Decision[GroupRecord, OffsetFetchResponseGroup]:
+        """Decide about one group of OffsetFetch. Every topic has its name.
+
+        Answers to "all topics" have names only, no topic ids.
+        """
+        return self._committing.fetch(request)
+
+    def decide_offset_delete(
+        self, request: OffsetDeleteRequest
+    ) -> Decision[GroupRecord, OffsetDeleteResponse]:
+        """Decide about OffsetDelete. Every topic exists."""
+        return self._committing.delete(request)
+
+    def decide_describe(
+        self, group_id: str, api_version: int
+    ) -> Decision[GroupRecord, DescribedGroup]:
+        """Decide about one group of DescribeGroups."""
+        return answer_only(describing.describe(self._roster, group_id, api_version))
+
+    def decide_list(self, request: ListGroupsRequest) -> Decision[GroupRecord, list[ListedGroup]]:
+        """Decide about ListGroups, for the groups that are kept here."""
+        return answer_only(describing.list_groups(self._roster, request))
+
+    def decide_delete(self, group_id: str) -> Decision[GroupRecord, DeletableGroupResult]:
+        """Decide about one group of DeleteGroups."""
+        try:
+            records = self._retention.delete_group(group_id)
+        except ApiError as error:
+            return answer_only(DeletableGroupResult(group_id=group_id, error_code=error.code))
+        return Decision(records, DeletableGroupResult(group_id=group_id))
+
+    def decide_forget(self, gone: Iterable[TopicPartition]) -> Decision[GroupRecord, None]:
+        """Forget what was committed for deleted partitions; repeat until there are no records."""
+        return Decision(self._retention.forget_partitions(gone), None)
+
+    def group(self, group_id: str) -> ClassicGroup | None:
+        """Return a group, to be looked at only."""
+        return self._roster.get(group_id)
+
+    def committed(self, group_id: str, topic: str, partition: int) -> CommittedOffset | None:
+        """Return what a group has committed for a partition."""
+        return self._roster.offsets.get(group_id, topic, partition)

@@ -1,0 +1,122 @@
+"""Offsets that nobody needs any more, and groups of which nothing is left.
+
+An offset expires `offsets.retention.minutes` after its commit, and no sooner than as long after the
+group became empty. Those of a group with members stay, unless it reads other topics now. An empty
+group goes with its last offset.
+"""
+
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from typing import Final
+
+from ottla.machines.groups.calls import Moment
+from ottla.machines.groups.classic_group import ClassicGroup, GroupState
+from ottla.machines.groups.group_records import (
+    NEVER,
+    CommittedOffset,
+    GroupRecord,
+    group_tombstone,
+    offset_tombstone,
+)
+from ottla.machines.groups.liveness import Due, Liveness, Phase
+from ottla.machines.groups.roster import Roster
+from ottla.machines.groups.settings import GroupSettings
+from ottla.machines.groups.subscriptions import CONSUMER_PROTOCOL_TYPE
+from ottla.model.api_error import ApiError
+from ottla.model.error_code import ErrorCode
+from ottla.model.identifiers import TopicPartition
+
+LOOKS_MAX: Final = 10_000
+"""How many offsets are looked at in one go."""
+TOMBSTONES_MAX: Final = 1_000
+"""How many tombstones one decision has, unless a group is deleted."""
+
+
+class Retention:
+    """Decides which offsets and groups are forgotten."""
+
+    def __init__(self, settings: GroupSettings, roster: Roster, liveness: Liveness) -> None:
+        self._settings = settings
+        self._roster = roster
+        self._liveness = liveness
+        self._unseen: list[str] = []
+
+    def schedule(self, now: Moment) -> None:
+        """Have a look after the interval, or at once if the last look was not finished."""
+        interval_ms = self._settings.offsets_retention_check_interval_ms
+        delay_ms = 0 if self._unseen else interval_ms
+        self._liveness.deadlines.set(Due(Phase.RETENTION), now, delay_ms)
+
+    def look(self, now: Moment) -> tuple[GroupRecord, ...]:
+        """Forget what has expired in as many groups as can be looked at in one go."""
+        if not self._unseen:
+            self._unseen = self._roster.group_ids()
+        looks = 0
+        records: list[GroupRecord] = []
+        while self._unseen and looks < LOOKS_MAX and len(records) < TOMBSTONES_MAX:
+            group = self._roster.get(self._unseen.pop())
+            if group is not None:
+                looks += 1 + self._roster.offsets.count(group.group_id)
+                expired = self._expired(group, now.wall_ms)
+                records += expired
+                if len(expired) >= TOMBSTONES_MAX:
+                    self._unseen.append(group.group_id)
+        self.schedule(now)
+        return tuple(records)
+
+    def delete_group(self, group_id: str) -> tuple[GroupRecord, ...]:
+        """Forget a group with all its offsets; raise if it has members or is not there."""
+        group = self._roster.get(group_id)
+        if group is None:
+            raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, group_id)
+        if group.state is not GroupState.EMPTY:
+            raise ApiError(ErrorCode.NON_EMPTY_GROUP, group_id)
+        offsets = self._roster.offsets.of_group(group_id)
+        tombstones = [
+            offset_tombstone(group_id, topic, partition) for topic, partition, _ in offsets
+        ]
+        return (*tombstones, group_tombstone(group_id))
+
+    def forget_partitions(self, gone: Iterable[TopicPartition]) -> tuple[GroupRecord, ...]:
+        """Forget what was committed for partitions that were deleted, some of it at a time."""
+        partitions = list(gone)
+        tombstones = (
+            offset_tombstone(group_id, topic, partition)
+            for group_id in self._roster.offsets.group_ids()
+            for topic, partition in partitions
+            if self._roster.offsets.get(group_id, topic, partition) is not None
+        )
+        return tuple(islice(tombstones, TOMBSTONES_MAX))
+
+    def _expired(self, group: ClassicGroup, now_ms: int) -> list[GroupRecord]:
+        offsets = self._roster.offsets
+        expired = list(islice(self._expired_offsets(group, now_ms), TOMBSTONES_MAX))
+        records = [offset_tombstone(group.group_id, *place) for place in expired]
+        has_all_expired = len(expired) == offsets.count(group.group_id)
+        is_unused = group.state is GroupState.EMPTY and not group.attendance.pending
+        if has_all_expired and is_unused and group.stored is not None:
+            records.append(group_tombstone(group.group_id))
+        return records
+
+    def _expired_offsets(self, group: ClassicGroup, now_ms: int) -> Iterator[tuple[str, int]]:
+        if not _may_expire(group):
+            return
+        for topic, partition, committed in self._roster.offsets.of_group(group.group_id):
+            if not group.is_subscribed_to(topic) and self._is_expired(group, committed, now_ms):
+                yield topic, partition
+
+    def _is_expired(self, group: ClassicGroup, committed: CommittedOffset, now_ms: int) -> bool:
+        if committed.expire_timestamp_ms != NEVER:
+            return now_ms >= committed.expire_timestamp_ms
+        since_ms = max(committed.commit_timestamp_ms, group.emptied_ms())
+        return now_ms - since_ms >= self._settings.offsets_retention_ms
+
+
+def _may_expire(group: ClassicGroup) -> bool:
+    if group.state is GroupState.EMPTY:
+        return True
+    return (
+        group.state is GroupState.STABLE
+        and group.protocol_type == CONSUMER_PROTOCOL_TYPE
+        and group.subscribed_topics is not None
+    )

@@ -1,0 +1,114 @@
+"""All the groups and offsets of one partition of `__consumer_offsets`, and replaying into them.
+
+A group is there as long as the log has a record of it or of an offset of it, or while somebody is
+in it or on the way to it.
+"""
+
+from collections.abc import Iterable
+
+from ottla.machines.groups.classic_group import ClassicGroup, GroupState
+from ottla.machines.groups.group_records import CommittedOffset, committed_offset
+from ottla.machines.groups.liveness import Due, Liveness, Phase
+from ottla.machines.groups.offsets import Offsets
+from ottla.model.api_error import ApiError
+from ottla.model.error_code import ErrorCode
+from ottla.wire.coordinator_records.classic_group import (
+    GroupMetadataKey,
+    GroupMetadataValue,
+    LegacyOffsetCommitKey,
+    LegacyOffsetCommitValue,
+    OffsetCommitKey,
+    OffsetCommitValue,
+)
+from ottla.wire.schema import Message
+
+
+class Roster:
+    """The groups by their ids, and what they have committed."""
+
+    def __init__(self, liveness: Liveness) -> None:
+        self.offsets = Offsets()
+        self._liveness = liveness
+        self._groups: dict[str, ClassicGroup] = {}
+
+    def __len__(self) -> int:
+        return len(self._groups)
+
+    def group_ids(self) -> list[str]:
+        """Return the ids of all groups."""
+        return list(self._groups)
+
+    def groups(self) -> Iterable[ClassicGroup]:
+        """Return all groups."""
+        return self._groups.values()
+
+    def get(self, group_id: str) -> ClassicGroup | None:
+        """Return a group, if it is there."""
+        return self._groups.get(group_id)
+
+    def group_of_member(self, group_id: str) -> ClassicGroup:
+        """Return the group that somebody claims to be a member of; raise if it cannot be one."""
+        if not group_id:
+            raise ApiError(ErrorCode.INVALID_GROUP_ID, "the id is empty")
+        group = self._groups.get(group_id)
+        if group is None:
+            raise ApiError(ErrorCode.UNKNOWN_MEMBER_ID, f"there is no group {group_id}")
+        return group
+
+    def admit(self, group: ClassicGroup) -> None:
+        """Take in a group that somebody has come to. It is no new one to the log until later."""
+        self._groups.setdefault(group.group_id, group)
+
+    def drop_if_void(self, group: ClassicGroup) -> None:
+        """Let go of a group that neither the log nor anybody alive knows of."""
+        is_logged = group.stored is not None or self.offsets.has_group(group.group_id)
+        is_used = group.state is not GroupState.EMPTY or group.attendance.pending
+        if not is_logged and not is_used:
+            self._close(group)
+
+    def replay(self, key: Message, value: Message | None) -> None:
+        """Take over one record of the log. Kinds that are not of classic groups are passed over."""
+        if isinstance(key, GroupMetadataKey):
+            assert value is None or isinstance(value, GroupMetadataValue)
+            self._replay_group(key.group, value)
+        elif isinstance(key, OffsetCommitKey | LegacyOffsetCommitKey):
+            if value is None:
+                self._remove_offset(key.group, key.topic, key.partition)
+            else:
+                assert isinstance(value, OffsetCommitValue | LegacyOffsetCommitValue)
+                self._put_offset(key.group, key.topic, key.partition, committed_offset(value))
+
+    def _replay_group(self, group_id: str, value: GroupMetadataValue | None) -> None:
+        group = self._groups.get(group_id)
+        if group is not None and value is not None and group.proposed == value:
+            group.settle(value)
+        else:
+            # A fact from before our time, or the end: what was under way here is void.
+            if group is not None:
+                self._close(group)
+            if value is not None:
+                self._groups[group_id] = ClassicGroup.loaded(group_id, value)
+            elif self.offsets.has_group(group_id):
+                self._groups[group_id] = ClassicGroup(group_id)
+        self._liveness.ring(group_id)
+
+    def _put_offset(
+        self, group_id: str, topic: str, partition: int, committed: CommittedOffset
+    ) -> None:
+        if group_id not in self._groups:
+            self._groups[group_id] = ClassicGroup(group_id)
+        self.offsets.put(group_id, topic, partition, committed)
+
+    def _remove_offset(self, group_id: str, topic: str, partition: int) -> None:
+        self.offsets.remove(group_id, topic, partition)
+        group = self._groups.get(group_id)
+        if group is not None:
+            self.drop_if_void(group)
+
+    def _close(self, group: ClassicGroup) -> None:
+        for member_id in (*group.members, *group.attendance.pending):
+            self._liveness.end_session(group.group_id, member_id)
+        self._liveness.deadlines.cancel(Due(Phase.JOIN, group.group_id))
+        self._liveness.deadlines.cancel(Due(Phase.SYNC, group.group_id))
+        group.move(GroupState.DEAD)
+        del self._groups[group.group_id]

@@ -1,0 +1,129 @@
+"""What the metadata log says, up to an offset: all that a broker ever asks about its cluster.
+
+An image never changes; replaying records makes another one, which shares with it whatever they
+say nothing about. So a request that has taken an image sees one state of the cluster until its
+end, however often it waits. The mappings are plain dicts for speed; only `replay` makes them, and
+nobody changes them afterwards.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import NamedTuple
+
+from ottla.metadata.records import NO_LEADER
+
+
+class ResourceType(IntEnum):
+    """What can have settings, by the protocol's numbers."""
+
+    TOPIC = 2
+    BROKER = 4
+
+
+class ConfigResource(NamedTuple):
+    """One thing that has settings. The broker without a name stands for all brokers."""
+
+    kind: ResourceType
+    name: str
+
+
+EVERY_BROKER = ConfigResource(ResourceType.BROKER, "")
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionImage:
+    """One partition: who keeps it, who leads it, who is in sync."""
+
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+    leader: int = NO_LEADER
+    leader_epoch: int = 0
+    partition_epoch: int = 0
+    """Rises with every change; who wants to change the partition names the one it knows."""
+    adding_replicas: tuple[int, ...] = ()
+    removing_replicas: tuple[int, ...] = ()
+    directories: tuple[bytes, ...] = ()
+    """The folder of each replica; none if the record did not tell."""
+    leader_recovery_state: int = 0
+    """1 while a leader that was not in sync is recovering."""
+    eligible_leader_replicas: tuple[int, ...] = ()
+    last_known_elr: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TopicImage:
+    """One topic. A partition's number is its place among the partitions."""
+
+    name: str
+    topic_id: bytes
+    partitions: tuple[PartitionImage, ...] = ()
+
+    def partition(self, number: int) -> PartitionImage | None:
+        """Return a partition, or None where a client made its number up."""
+        return self.partitions[number] if 0 <= number < len(self.partitions) else None
+
+
+class Endpoint(NamedTuple):
+    """Where a broker listens."""
+
+    name: str
+    host: str
+    port: int
+    security_protocol: int
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerImage:
+    """One broker as it registered. A fenced one does not serve clients."""
+
+    broker_id: int
+    broker_epoch: int
+    incarnation_id: bytes
+    endpoints: tuple[Endpoint, ...]
+    rack: str | None = None
+    is_fenced: bool = False
+    is_shutting_down: bool = False
+    log_dirs: tuple[bytes, ...] = ()
+    levels_by_feature: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    """The first and the last level of each feature that it can do."""
+
+    @property
+    def is_active(self) -> bool:
+        """Whether it may lead and be in sync."""
+        return not self.is_fenced and not self.is_shutting_down
+
+    def endpoint(self, listener: str) -> Endpoint | None:
+        """Return where it listens under the name of this listener."""
+        return next((one for one in self.endpoints if one.name == listener), None)
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterImage:
+    """The whole cluster."""
+
+    cluster_id: str
+    end_offset: int = 0
+    """The first offset of the metadata log that is not in here."""
+    topics: Mapping[str, TopicImage] = field(default_factory=dict)
+    topics_by_id: Mapping[bytes, TopicImage] = field(default_factory=dict)
+    topic_name_by_folded: Mapping[str, str] = field(default_factory=dict)
+    """The topics that other names can clash with (`model.topic_names`)."""
+    partition_count: int = 0
+    configs: Mapping[ConfigResource, Mapping[str, str]] = field(default_factory=dict)
+    """What was set, by dotted name; resources without settings are not in it."""
+    brokers: Mapping[int, BrokerImage] = field(default_factory=dict)
+    level_by_feature: Mapping[str, int] = field(default_factory=dict)
+    next_producer_id: int = 0
+
+    def topic_settings(self, topic: str) -> Mapping[str, str]:
+        """Return what was set for a topic; nothing for one that does not exist."""
+        return self.configs.get(ConfigResource(ResourceType.TOPIC, topic), _NO_SETTINGS)
+
+    def broker_settings(self, broker_id: int) -> Mapping[str, str]:
+        """Return what was set for all brokers and, before that, for this one."""
+        own = self.configs.get(ConfigResource(ResourceType.BROKER, str(broker_id)), _NO_SETTINGS)
+        return {**self.configs.get(EVERY_BROKER, _NO_SETTINGS), **own}
+
+
+_NO_SETTINGS: Mapping[str, str] = {}

@@ -1,0 +1,205 @@
+"""The facts that a controller writes, in the formats of Kafka's metadata log (KRaft).
+
+The value of a record in that log is a frame of three varints, and the message; there is no key:
+
+    frame version (1) | kind | version of the kind | message
+"""
+
+from typing import Final
+
+from ottla.model.error_code import ErrorCode
+from ottla.wire.primitives import read_uvarint, uvarint
+from ottla.wire.protocol_error import ProtocolError
+from ottla.wire.reading import decode
+from ottla.wire.schema import (
+    Message,
+    Struct,
+    array,
+    boolean,
+    int8,
+    int16,
+    int32,
+    int64,
+    string,
+    uint16,
+    uuid,
+)
+from ottla.wire.writing import encode
+
+FRAME_VERSION: Final = 1
+NO_LEADER: Final = -1
+LEADER_UNCHANGED: Final = -2
+RECOVERY_STATE_UNCHANGED: Final = -1
+UNASSIGNED_DIRECTORY: Final = bytes(15) + b"\x01"
+"""The directory of a replica whose broker has not chosen one of its folders yet."""
+
+
+class BrokerEndpoint(Struct):
+    """Where a broker listens."""
+
+    name: str = string()
+    host: str = string()
+    port: int = uint16()
+    security_protocol: int = int16()
+
+
+class BrokerFeature(Struct):
+    """The levels of one feature that a broker can do."""
+
+    name: str = string()
+    min_supported_version: int = int16()
+    max_supported_version: int = int16()
+
+
+class RegisterBrokerRecord(Message, versions=(0, 3), flexible_since=0):
+    """A broker has come, or has come back."""
+
+    broker_id: int = int32()
+    is_migrating_zk_broker: bool = boolean(since=2)
+    incarnation_id: bytes = uuid()
+    broker_epoch: int = int64()
+    end_points: list[BrokerEndpoint] = array(BrokerEndpoint)
+    features: list[BrokerFeature] = array(BrokerFeature)
+    rack: str | None = string(nullable_since=0)
+    fenced: bool = boolean(default=True)
+    in_controlled_shutdown: bool = boolean(since=1)
+    log_dirs: list[bytes] = array("uuid", since=3, tag=0)
+
+
+class TopicRecord(Message, versions=(0, 0), flexible_since=0):
+    """A topic was created; its partitions follow."""
+
+    name: str = string()
+    topic_id: bytes = uuid()
+
+
+class PartitionRecord(Message, versions=(0, 2), flexible_since=0):
+    """All about one partition: it was created, or is written down anew."""
+
+    partition_id: int = int32(default=-1)
+    topic_id: bytes = uuid()
+    replicas: list[int] = array("int32")
+    isr: list[int] = array("int32")
+    removing_replicas: list[int] = array("int32")
+    adding_replicas: list[int] = array("int32")
+    leader: int = int32(default=NO_LEADER)
+    leader_recovery_state: int = int8(tag=0)
+    leader_epoch: int = int32(default=-1)
+    partition_epoch: int = int32(default=-1)
+    directories: list[bytes] = array("uuid", since=1)
+    eligible_leader_replicas: list[int] | None = array(
+        "int32", default=None, since=2, nullable_since=2, tag=1
+    )
+    last_known_elr: list[int] | None = array(
+        "int32", default=None, since=2, nullable_since=2, tag=2
+    )
+
+
+class ConfigRecord(Message, versions=(0, 0), flexible_since=0):
+    """A setting of a resource has this value now, or null: it falls back to its default."""
+
+    resource_type: int = int8()
+    resource_name: str = string()
+    name: str = string()
+    value: str | None = string(nullable_since=0)
+
+
+class PartitionChangeRecord(Message, versions=(0, 2), flexible_since=0):
+    """What has changed about one partition. Its epoch rises by one, as does a new leader's."""
+
+    partition_id: int = int32(default=-1)
+    topic_id: bytes = uuid()
+    isr: list[int] | None = array("int32", default=None, nullable_since=0, tag=0)
+    leader: int = int32(default=LEADER_UNCHANGED, tag=1)
+    replicas: list[int] | None = array("int32", default=None, nullable_since=0, tag=2)
+    removing_replicas: list[int] | None = array("int32", default=None, nullable_since=0, tag=3)
+    adding_replicas: list[int] | None = array("int32", default=None, nullable_since=0, tag=4)
+    leader_recovery_state: int = int8(default=RECOVERY_STATE_UNCHANGED, tag=5)
+    eligible_leader_replicas: list[int] | None = array(
+        "int32", default=None, since=2, nullable_since=2, tag=6
+    )
+    last_known_elr: list[int] | None = array(
+        "int32", default=None, since=2, nullable_since=2, tag=7
+    )
+    directories: list[bytes] | None = array("uuid", default=None, since=1, nullable_since=1, tag=8)
+
+
+class RemoveTopicRecord(Message, versions=(0, 0), flexible_since=0):
+    """A topic was deleted, with its partitions and settings."""
+
+    topic_id: bytes = uuid()
+
+
+class FeatureLevelRecord(Message, versions=(0, 0), flexible_since=0):
+    """The cluster uses a feature at this level from now on; 0 is not at all."""
+
+    name: str = string()
+    feature_level: int = int16()
+
+
+class ProducerIdsRecord(Message, versions=(0, 0), flexible_since=0):
+    """A broker was given the producer ids up to, but not including, the next one."""
+
+    broker_id: int = int32()
+    broker_epoch: int = int64(default=-1)
+    next_producer_id: int = int64()
+
+
+MetadataRecord = (
+    RegisterBrokerRecord
+    | TopicRecord
+    | PartitionRecord
+    | ConfigRecord
+    | PartitionChangeRecord
+    | RemoveTopicRecord
+    | FeatureLevelRecord
+    | ProducerIdsRecord
+)
+
+RECORD_BY_KIND: Final[dict[int, type[MetadataRecord]]] = {
+    0: RegisterBrokerRecord,
+    2: TopicRecord,
+    3: PartitionRecord,
+    4: ConfigRecord,
+    5: PartitionChangeRecord,
+    9: RemoveTopicRecord,
+    12: FeatureLevelRecord,
+    15: ProducerIdsRecord,
+}
+_PREFIX_BY_RECORD: Final = {
+    record: uvarint(FRAME_VERSION) + uvarint(kind) + uvarint(record.versions[1])
+    for kind, record in RECORD_BY_KIND.items()
+}
+
+
+def encode_record(record: MetadataRecord) -> bytes:
+    """Write a record in the newest version of its kind."""
+    cls = type(record)
+    return _PREFIX_BY_RECORD[cls] + encode(record, cls.versions[1])
+
+
+def decode_record(value: bytes | memoryview) -> MetadataRecord:
+    """Read a record in any version; ProtocolError INVALID_RECORD for what is none."""
+    data = memoryview(value)
+    try:
+        frame_version, position = read_uvarint(data, 0)
+        kind, position = read_uvarint(data, position)
+        version, position = read_uvarint(data, position)
+    except (IndexError, ValueError):
+        raise _invalid(f"a metadata record of {len(data)} bytes has no whole frame") from None
+    if frame_version != FRAME_VERSION:
+        raise _invalid(f"frame version {frame_version}, known is {FRAME_VERSION}")
+    cls = RECORD_BY_KIND.get(kind)
+    if cls is None:
+        raise _invalid(f"a metadata record of unknown kind {kind}")
+    first, last = cls.versions
+    if not first <= version <= last:
+        raise _invalid(f"{cls.__name__} of version {version}, known are {first} to {last}")
+    try:
+        return decode(cls, version, data, position)
+    except ProtocolError as error:
+        raise _invalid(error.detail) from None
+
+
+def _invalid(detail: str) -> ProtocolError:
+    return ProtocolError(detail, ErrorCode.INVALID_RECORD)

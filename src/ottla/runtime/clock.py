@@ -1,0 +1,19 @@
+"""The clocks of this machine. The contract is `ottla.environment.clock`."""
+
+from time import monotonic_ns, time_ns
+
+_NS_PER_MS = 1_000_000
+
+
+class SystemClock:
+    """What the kernel says."""
+
+    __slots__ = ()
+
+    def now_ms(self) -> int:
+        """Return milliseconds since 1970 in UTC."""
+        return time_ns() // _NS_PER_MS
+
+    def monotonic_ms(self) -> int:
+        """Return milliseconds since the machine was started."""
+        return monotonic_ns() // _NS_PER_MS

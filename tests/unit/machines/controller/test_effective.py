@@ -1,0 +1,73 @@
+"""What settings come to."""
+
+from ottla.machines.controller.effective import (
+    TOPIC_SETTING_BY_BROKER_SETTING,
+    ConfigSource,
+    SourcedValue,
+    sourced_topic_settings,
+    topic_config,
+    topic_defaults,
+)
+from ottla.machines.controller.settings import ControllerSettings
+from ottla.metadata.records import ConfigRecord
+from ottla.model.topic_config import TopicConfig
+from tests.metadata_building import image_of
+
+SETTINGS = ControllerSettings(
+    broker_id=3,
+    topic_defaults=TopicConfig(retention_ms=1, flush_ms=1, segment_ms=1, preallocate=True),
+)
+
+
+def setting(kind: int, resource: str, name: str, value: str) -> ConfigRecord:
+    return ConfigRecord(resource_type=kind, resource_name=resource, name=name, value=value)
+
+
+IMAGE = image_of(
+    setting(4, "", "log.retention.ms", "2"),
+    setting(4, "", "log.flush.interval.ms", "2"),
+    setting(4, "", "log.roll.ms", "2"),
+    setting(4, "3", "log.flush.interval.ms", "3"),
+    setting(4, "3", "log.roll.ms", "3"),
+    setting(4, "4", "log.roll.ms", "4"),
+    setting(2, "t", "segment.ms", "5"),
+)
+
+
+def test_every_setting_that_topics_inherit_has_one_name_at_brokers() -> None:
+    known = TopicConfig().as_strings()
+    inherited = list(TOPIC_SETTING_BY_BROKER_SETTING.values())
+    assert len(set(inherited)) == len(inherited)
+    own = {name for name in known if "throttled" in name}
+    assert set(inherited) == known.keys() - own
+
+
+def test_the_nearest_value_counts() -> None:
+    config = topic_config(IMAGE, "t", topic_defaults(IMAGE, SETTINGS))
+    assert (config.segment_ms, config.flush_ms, config.retention_ms) == (5, 3, 2)
+    assert config.preallocate
+
+
+def test_topics_that_set_nothing_share_their_settings() -> None:
+    defaults = topic_defaults(IMAGE, SETTINGS)
+    assert topic_config(IMAGE, "other", defaults) is defaults
+
+
+def test_without_anything_set_the_file_counts() -> None:
+    assert topic_defaults(image_of(), SETTINGS) is SETTINGS.topic_defaults
+
+
+def test_every_value_is_told_with_its_source() -> None:
+    told = sourced_topic_settings(IMAGE, "t", SETTINGS)
+    assert told.keys() == TopicConfig().as_strings().keys()
+    assert told["segment.ms"] == SourcedValue("5", ConfigSource.TOPIC)
+    assert told["flush.ms"] == SourcedValue("3", ConfigSource.BROKER)
+    assert told["retention.ms"] == SourcedValue("2", ConfigSource.EVERY_BROKER)
+    assert told["preallocate"] == SourcedValue("true", ConfigSource.FILE)
+    assert told["cleanup.policy"] == SourcedValue("delete", ConfigSource.DEFAULT)
+
+
+def test_what_a_newer_release_has_set_for_brokers_is_passed_over() -> None:
+    image = image_of(setting(4, "", "what.is.this", "1"), setting(4, "", "log.roll.ms", "7"))
+    assert topic_defaults(image, SETTINGS).segment_ms == 7
+    assert sourced_topic_settings(image, "t", SETTINGS)["segment.ms"].value == "7"
