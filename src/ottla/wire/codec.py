@@ -16,7 +16,7 @@ from ottla.wire.headers import (
     write_response_header,
 )
 from ottla.wire.protocol_error import ProtocolError
-from ottla.wire.reading import decode
+from ottla.wire.reading import decode, read
 from ottla.wire.schema import Message, Struct
 from ottla.wire.writing import encode, size_of, write
 
@@ -25,7 +25,11 @@ COPIED_BYTES_MAX: Final = 4096
 
 
 def decode_request(header: RequestHeader, frame: memoryview, position: int) -> Message:
-    """Read the request that follows its header."""
+    """Read the request that follows its header.
+
+    Bytes behind it are left alone, as Kafka leaves them: librdkafka 2.16 sends three of them with
+    Metadata v13.
+    """
     cls = API_BY_KEY[header.api_key].request
     first, last = cls.versions
     if not first <= header.api_version <= last:
@@ -33,7 +37,7 @@ def decode_request(header: RequestHeader, frame: memoryview, position: int) -> M
             f"{cls.__name__} v{header.api_version}, known are {first} to {last}",
             ErrorCode.UNSUPPORTED_VERSION,
         )
-    return decode(cls, header.api_version, frame, position)
+    return read(cls, header.api_version, frame, position)[0]
 
 
 def encode_request(header: RequestHeader, request: Message) -> list[Any]:

@@ -84,3 +84,11 @@ def test_large_records_in_memory_are_not_copied() -> None:
 def _fetched(*records: object) -> FetchResponse:
     partitions = [PartitionData(partition_index=i, records=r) for i, r in enumerate(records)]
     return FetchResponse(responses=[FetchableTopicResponse(topic="t", partitions=partitions)])
+
+
+def test_bytes_behind_a_request_are_left_alone() -> None:
+    sent = HeartbeatRequest(group_id="g", generation_id=3, member_id="m")
+    header = RequestHeader(ApiKey.HEARTBEAT, 4, 11, "test")
+    frame = memoryview(bytes(only_frame(encode_request(header, sent))) + b"\0\0\0")
+    read_header, position = read_request_header(frame)
+    assert decode_request(read_header, frame, position) == sent

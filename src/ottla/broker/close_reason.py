@@ -1,0 +1,21 @@
+"""Why connections end: what a server counts them by."""
+
+from enum import StrEnum
+
+
+class CloseReason(StrEnum):
+    """Why a connection ended, or was not let in."""
+
+    PEER_CLOSED = "peer-closed"
+    INVALID_FRAME = "invalid-frame"
+    """A length out of bounds, or a request that the protocol does not know."""
+    REQUEST_FAILED = "request-failed"
+    """A fault of ours while answering; the log has it."""
+    SEND_FAILED = "send-failed"
+    """The answer could not be read from the disk; the log says why."""
+    SLOW_FRAME = "slow-frame"
+    STALLED = "stalled"
+    IDLE = "idle"
+    STOPPED = "stopped"
+    TOO_MANY_CONNECTIONS = "too-many-connections"
+    TOO_MANY_FROM_ADDRESS = "too-many-from-address"

@@ -1,0 +1,385 @@
+"""One client: frames are cut, dispatched as they come, and answered in the order they came.
+
+Two things hold a client back, and neither holds back another client. Its requests are not begun
+while too many are in flight or too much waits to be sent; then it is not read from either, and in
+the end its own kernel stops it. And when the requests of all clients take too much memory together,
+those who have a share in it are not read from.
+
+A connection ends in two steps. It *finishes* when nothing more is to be read: the peer has closed
+its side, has sent what cannot be understood, or the server stops. What is in flight is answered,
+then the socket is closed. If the peer is gone the socket is closed at once, and what is in flight
+goes on without it. Either way the requests have `farewell_ms_max` to come to an end.
+"""
+
+import asyncio
+import logging
+import sys
+from collections.abc import Callable, Coroutine, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from socket import socket
+from typing import Any, Final, NamedTuple
+
+from ottla.broker.close_reason import CloseReason
+from ottla.broker.dispatch import Peer
+from ottla.broker.in_flight import InFlight, Request
+from ottla.broker.incoming import Incoming
+from ottla.broker.limits import ConnectionLimits
+from ottla.broker.outgoing import ColdReads, Outgoing, Piece, Progress
+from ottla.broker.request_memory import RequestMemory
+from ottla.wire.protocol_error import ProtocolError
+
+FRUGAL_READ_BYTES: Final = 4096
+"""What a connection without requests here may still read when the memory for requests is full."""
+STALLED_BYTES: Final = 1 << 16
+"""A peer that takes less than this in `stalled_ms_max` does not read its answers."""
+_log = logging.getLogger(__name__)
+
+Dispatch = Callable[[Peer, memoryview], Coroutine[Any, Any, Sequence[Piece] | None]]
+"""Answers a frame with pieces, or with None if no answer is wanted.
+
+A ProtocolError means that the peer cannot be talked to any more. Dispatches of one connection run
+side by side, each begun after the one before it has run up to where it first waits. Where it waits
+it may be cancelled, some time after its peer has gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """What the connections of a server have in common."""
+
+    loop: asyncio.AbstractEventLoop
+    dispatch: Dispatch
+    limits: ConnectionLimits
+    memory: RequestMemory
+    scratch: memoryview
+    cold_reads: ColdReads
+    threads: Executor
+
+
+class _Watched(NamedTuple):
+    """Something that has to change in time."""
+
+    reason: CloseReason
+    value: int
+    ms_max: int
+
+
+class Connection:
+    """A client's connection, from `open` until it calls `on_closed`, with itself and why."""
+
+    __slots__ = (
+        "_has_backlog",
+        "_held_bytes",
+        "_in_flight",
+        "_incoming",
+        "_is_fetching",
+        "_is_open",
+        "_is_reading",
+        "_is_reported",
+        "_is_turn_planned",
+        "_is_writing",
+        "_on_closed",
+        "_outgoing",
+        "_reason",
+        "_shared",
+        "_socket",
+        "_watched",
+        "_watched_since_ms",
+        "peer",
+    )
+
+    def __init__(
+        self,
+        connected: socket,
+        peer: Peer,
+        shared: Shared,
+        on_closed: Callable[["Connection", CloseReason], None],
+    ) -> None:
+        self.peer = peer
+        self._shared = shared
+        self._on_closed = on_closed
+        self._socket = connected
+        self._is_open = True
+        self._incoming = Incoming(shared.limits.frame_bytes_max, shared.scratch)
+        self._outgoing = Outgoing(shared.cold_reads, shared.threads)
+        self._in_flight = InFlight()
+        self._held_bytes = 0  # what the incoming side has taken of the shared memory
+        self._has_backlog = False  # frames are here that may not be begun yet
+        self._is_reading = self._is_writing = self._is_fetching = False
+        self._is_turn_planned = self._is_reported = False
+        self._reason: CloseReason | None = None  # why nothing more is read
+        self._watched: _Watched | None = None
+        self._watched_since_ms = 0
+
+    def open(self) -> None:
+        """Begin to read. The socket must not block."""
+        self._read_on()
+
+    # Reading
+
+    def _may_begin(self) -> bool:
+        limits = self._shared.limits
+        return (
+            self._reason is None
+            and len(self._in_flight) < limits.in_flight_requests_max
+            and self._in_flight.waiting_bytes + self._outgoing.unsent_bytes
+            < limits.output_bytes_max
+        )
+
+    def _read_on(self) -> None:
+        """Read whenever something arrives, unless requests could not be begun anyway."""
+        if self._is_reading or not self._is_open or self._has_backlog or not self._may_begin():
+            return
+        self._is_reading = True
+        self._shared.loop.add_reader(self._socket, self._on_readable)
+
+    def _stop_reading(self) -> None:
+        if self._is_reading:
+            self._is_reading = False
+            self._shared.loop.remove_reader(self._socket)
+
+    def _on_readable(self) -> None:
+        # Asked only now: most clients send no more anyway before they have been answered.
+        if self._has_backlog or not self._may_begin():
+            self._stop_reading()
+            return
+        memory = self._shared.memory
+        if memory.is_full and (self._held_bytes or self._in_flight):
+            self._stop_reading()
+            memory.wait(self._read_on)
+            return
+        self._receive(FRUGAL_READ_BYTES if memory.is_full else None)
+
+    def _receive(self, bytes_max: int | None) -> None:
+        try:
+            received_bytes = self._socket.recv_into(self._incoming.room()[:bytes_max])
+        except BlockingIOError:
+            self._incoming.settle()
+            return
+        except OSError:
+            self._lose(CloseReason.PEER_CLOSED)
+            return
+        if received_bytes == 0:
+            self.finish(CloseReason.PEER_CLOSED)
+            return
+        self._incoming.received(received_bytes)
+        if self._begin_requests():
+            if self._in_flight.running < len(self._in_flight):
+                self._turn()
+            else:
+                self._plan_turn()  # after the tasks have run for the first time
+
+    def _begin_requests(self) -> bool:
+        """Begin what may be begun of the requests that are here; tell whether any was."""
+        incoming = self._incoming
+        begun_before = incoming.frame_count
+        try:
+            while self._may_begin() and (frame := incoming.take_frame()) is not None:
+                self._begin(frame)
+        except ProtocolError as error:
+            _log.debug("%s sent %s", self.peer, error)
+            self.finish(CloseReason.INVALID_FRAME)
+        self._has_backlog = incoming.has_unread and not self._may_begin()
+        incoming.settle()
+        self._count_held()
+        return incoming.frame_count > begun_before
+
+    def _count_held(self) -> None:
+        memory = self._shared.memory
+        held_before, self._held_bytes = self._held_bytes, self._incoming.held_bytes
+        if self._held_bytes > held_before:
+            memory.take(self._held_bytes - held_before)
+        elif self._held_bytes < held_before:
+            memory.give_back(held_before - self._held_bytes)
+
+    # Answering
+
+    def _begin(self, frame: memoryview) -> None:
+        self._shared.memory.take(len(frame))
+        request = self._in_flight.add()
+        request.task = _start(self._serve(request, frame), self._shared.loop)
+
+    async def _serve(self, request: Request, frame: memoryview) -> None:
+        try:
+            answer = await self._shared.dispatch(self.peer, frame)
+            self._in_flight.answer(request, () if answer is None else answer)
+        except ProtocolError as error:
+            _log.debug("%s sent %s", self.peer, error)
+            self._refuse(request, CloseReason.INVALID_FRAME)
+        except Exception:  # noqa: BLE001 - one request's bug ends one connection
+            _log.exception("A request from %s failed", self.peer)
+            self._refuse(request, CloseReason.REQUEST_FAILED)
+        finally:
+            self._in_flight.running -= 1
+            self._shared.memory.give_back(len(frame))
+            if request.task is not None:  # else who began it has not even begun to wait
+                self._plan_turn()
+
+    def _refuse(self, request: Request, reason: CloseReason) -> None:
+        self._in_flight.refuse(request)
+        self.finish(reason)
+
+    def _plan_turn(self) -> None:
+        """Send once for all the requests that are answered in the same round of the loop."""
+        if not self._is_turn_planned:
+            self._is_turn_planned = True
+            self._shared.loop.call_soon(self._turn)
+
+    def _turn(self) -> None:
+        self._is_turn_planned = False
+        if self._is_open:
+            for answer in self._in_flight.take_answers():
+                self._outgoing.add(answer)
+            if not self._is_writing and not self._is_fetching:
+                self._send()
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """Do what may have become possible by sending."""
+        if self._has_backlog and self._may_begin() and self._begin_requests():
+            self._plan_turn()
+        self._read_on()
+        self._end_if_done()
+
+    # Writing
+
+    def _send(self) -> None:
+        try:
+            progress = self._outgoing.send(self._socket)
+        except (ConnectionError, TimeoutError):
+            self._lose(CloseReason.PEER_CLOSED)
+        except OSError as error:
+            self._lose_unsent(error)
+        else:
+            self._wait_to_send(progress)
+
+    def _wait_to_send(self, progress: Progress) -> None:
+        if progress in {Progress.BLOCKED, Progress.TURN_OVER}:
+            if not self._is_writing:
+                self._is_writing = True
+                self._shared.loop.add_writer(self._socket, self._on_writable)
+            return
+        self._stop_writing()
+        if progress is Progress.COLD:
+            self._fetch()
+
+    def _stop_writing(self) -> None:
+        if self._is_writing:
+            self._is_writing = False
+            self._shared.loop.remove_writer(self._socket)
+
+    def _on_writable(self) -> None:
+        self._send()
+        self._go_on()
+
+    def _fetch(self) -> None:
+        chunk = self._outgoing.cold_chunk
+        assert chunk is not None
+        self._is_fetching = True
+        shared = self._shared
+        fetched = shared.loop.run_in_executor(shared.threads, shared.cold_reads.fetch, *chunk)
+        fetched.add_done_callback(self._on_fetched)
+
+    def _on_fetched(self, fetched: "asyncio.Future[None]") -> None:
+        self._is_fetching = False
+        error = fetched.exception()
+        if not self._is_open:
+            return
+        if error is not None:
+            self._lose_unsent(error)
+            return
+        self._outgoing.chunk_is_hot()
+        self._send()
+        self._go_on()
+
+    # Ending
+
+    def finish(self, reason: CloseReason) -> None:
+        """Read no more; close when all that is in flight has been answered."""
+        if self._reason is not None:
+            return
+        self._reason = reason
+        self._stop_reading()
+        self._incoming.clear()
+        self._has_backlog = False
+        self._count_held()
+        self._end_if_done()
+
+    def _end_if_done(self) -> None:
+        is_answered = self._in_flight.is_broken or not self._in_flight
+        if self._is_open:
+            if self._reason is not None and is_answered and not self._outgoing.unsent_bytes:
+                self._close()
+        elif not self._in_flight.running:
+            self._report()
+
+    def _lose_unsent(self, error: BaseException) -> None:
+        _log.warning("An answer to %s cannot be sent: %s", self.peer, error)
+        self._lose(CloseReason.SEND_FAILED)
+
+    def _lose(self, reason: CloseReason) -> None:
+        """Close at once: nothing that is in flight can be answered any more."""
+        self._outgoing.clear()
+        self.finish(reason)
+        if self._is_open:
+            self._close()
+
+    def _close(self) -> None:
+        self._stop_writing()
+        self._shared.memory.forget(self._read_on)
+        self._socket.close()
+        self._is_open = False
+        self._end_if_done()
+
+    def _report(self) -> None:
+        if not self._is_reported:
+            self._is_reported = True
+            assert self._reason is not None
+            self._on_closed(self, self._reason)
+
+    # Time
+
+    def tick(self, now_ms: int) -> None:
+        """Close if the peer has taken too long for what it has to do, as of this time."""
+        watched = self._to_watch()
+        if watched != self._watched:
+            self._watched = watched
+            self._watched_since_ms = now_ms
+        elif watched is not None and now_ms - self._watched_since_ms >= watched.ms_max:
+            self._time_is_up(watched.reason)
+
+    def _to_watch(self) -> _Watched | None:
+        limits = self._shared.limits
+        if self._reason is not None:
+            return _Watched(self._reason, 0, limits.farewell_ms_max)
+        if self._is_writing:
+            progress = self._outgoing.sent_bytes // STALLED_BYTES
+            return _Watched(CloseReason.STALLED, progress, limits.stalled_ms_max)
+        frame_count = self._incoming.frame_count
+        if self._incoming.has_unread and self._may_begin():
+            return _Watched(CloseReason.SLOW_FRAME, frame_count, limits.frame_ms_max)
+        if not self._in_flight and not self._is_fetching:
+            return _Watched(CloseReason.IDLE, frame_count, limits.idle_ms_max)
+        return None
+
+    def _time_is_up(self, reason: CloseReason) -> None:
+        if self._reason is not None:
+            self._abandon()
+        elif reason is CloseReason.STALLED:
+            self._lose(reason)
+        else:
+            self.finish(reason)
+
+    def _abandon(self) -> None:
+        """End now, whatever is in flight."""
+        assert self._reason is not None
+        self._lose(self._reason)
+        self._in_flight.cancel()
+        self._report()
+
+
+def _start(work: Coroutine[Any, Any, None], loop: asyncio.AbstractEventLoop) -> asyncio.Task[None]:
+    """Run it in a task; at once, where Python can do that, up to where it first waits."""
+    if sys.version_info >= (3, 12):
+        return asyncio.Task(work, loop=loop, eager_start=True)
+    return loop.create_task(work)

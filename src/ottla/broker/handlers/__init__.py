@@ -1,0 +1,1 @@
+"""One file per API: what a request leads to."""

@@ -1,0 +1,34 @@
+"""CreatePartitions v0-v3: give topics more partitions, or only check that it could be done."""
+
+from dataclasses import dataclass
+
+from ottla.broker.metadata_store.embedded import EmbeddedMetadataStore
+from ottla.broker.request_context import RequestContext
+from ottla.environment.randomness import Randomness
+from ottla.wire.messages.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+)
+
+VERSIONS = range(4)
+_START_BELOW = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class CreatePartitionsHandler:
+    """Answers CreatePartitions."""
+
+    store: EmbeddedMetadataStore
+    randomness: Randomness
+
+    async def handle(
+        self, _context: RequestContext, request: CreatePartitionsRequest
+    ) -> CreatePartitionsResponse:
+        """Let the controller decide; the partitions are there when this is answered."""
+        start = self.randomness.below(_START_BELOW)
+        results = await self.store.execute(
+            lambda controller: controller.create_partitions(
+                request.topics, start=start, validate_only=request.validate_only
+            )
+        )
+        return CreatePartitionsResponse(results=results)

@@ -1,0 +1,23 @@
+"""CreateTopics v2-v7: make topics, or only check that it could be done."""
+
+from dataclasses import dataclass
+
+from ottla.broker.request_context import RequestContext
+from ottla.broker.topic_creation import TopicCreation
+from ottla.wire.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
+
+VERSIONS = range(2, 8)
+
+
+@dataclass(frozen=True, slots=True)
+class CreateTopicsHandler:
+    """Answers CreateTopics."""
+
+    creation: TopicCreation
+
+    async def handle(
+        self, _context: RequestContext, request: CreateTopicsRequest
+    ) -> CreateTopicsResponse:
+        """Let the controller decide; the partitions are there when this is answered."""
+        results = await self.creation.create(request.topics, validate_only=request.validate_only)
+        return CreateTopicsResponse(topics=results)

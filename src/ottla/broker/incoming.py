@@ -1,0 +1,138 @@
+"""What arrives on a connection, cut into frames. Does no I/O: it says where received bytes go.
+
+A connection at rest has no buffer: bytes are received into a scratch that all connections share,
+and what is left there when a connection has had its turn is moved to memory of its own. The rest of
+a large frame is received where it stays. Room for it is made as it arrives: never more ahead than
+what is already here, or `ROOM_BYTES`. So a length alone, whatever it claims, costs next to nothing.
+"""
+
+from typing import Final
+
+from ottla.wire.frames import LENGTH_BYTES, frame_bytes_at
+
+SCRATCH_BYTES: Final = 1 << 16
+ROOM_BYTES: Final = 1 << 16
+"""Room made for the rest of a frame of which less than this has arrived."""
+_ZEROS: Final = memoryview(bytes(1 << 20))  # room comes from here: cheaper than new zeros each time
+_NOTHING: Final = memoryview(b"")
+
+
+def new_scratch() -> memoryview:
+    """Return a scratch, to be shared by the connections of one event loop."""
+    return memoryview(bytearray(SCRATCH_BYTES))
+
+
+class Incoming:
+    """Cuts frames as they are asked for. Each is writable memory of its own, never used again.
+
+    A turn: `room`, `received`, `take_frame` while frames are wanted, `settle`.
+    """
+
+    __slots__ = (
+        "_body",
+        "_chunk",
+        "_end",
+        "_filled_bytes",
+        "_frame_bytes",
+        "_frame_bytes_max",
+        "_position",
+        "_scratch",
+        "frame_count",
+    )
+
+    def __init__(self, frame_bytes_max: int, scratch: memoryview) -> None:
+        self._frame_bytes_max = frame_bytes_max
+        self._scratch = scratch
+        self._chunk = _NOTHING  # what was received, but for the body
+        self._position = self._end = 0
+        self._body: bytearray | None = None  # a frame of which a part is here
+        self._filled_bytes = self._frame_bytes = 0
+        self.frame_count = 0
+
+    @property
+    def has_unread(self) -> bool:
+        """Whether anything is here that has not been taken: frames, or a part of one."""
+        return self._body is not None or self._position < self._end
+
+    @property
+    def held_bytes(self) -> int:
+        """How much memory is held besides the scratch."""
+        body_bytes = 0 if self._body is None else len(self._body)
+        return body_bytes + self._end - self._position
+
+    def room(self) -> memoryview:
+        """Return where to receive next. Forget it before asking again: the memory moves."""
+        body = self._body
+        if body is None:
+            return self._room_in_scratch()
+        assert self._filled_bytes < self._frame_bytes, "more is received only when this is taken"
+        if self._filled_bytes == len(body):
+            ahead_bytes = max(ROOM_BYTES, self._filled_bytes)
+            body += _ZEROS[: min(ahead_bytes, self._frame_bytes - self._filled_bytes)]
+        return memoryview(body)[self._filled_bytes :]
+
+    def _room_in_scratch(self) -> memoryview:
+        """Put the beginning of a length, if that is what is here, before what is to come."""
+        kept = self._chunk[self._position : self._end]
+        assert len(kept) < LENGTH_BYTES, "more is received only when all frames are taken"
+        self._chunk = self._scratch
+        self._position, self._end = 0, len(kept)
+        self._scratch[: len(kept)] = kept
+        return self._scratch[len(kept) :]
+
+    def received(self, size_bytes: int) -> None:
+        """Say how much has been received into the room."""
+        if self._body is None:
+            self._end += size_bytes
+        else:
+            self._filled_bytes += size_bytes
+
+    def take_frame(self) -> memoryview | None:
+        """Return the next whole frame, without its length; None if it is not all here.
+
+        A length out of bounds is a ProtocolError, each time.
+        """
+        if self._body is not None:
+            return self._take_body()
+        begin = self._position + LENGTH_BYTES
+        if begin > self._end:
+            return None
+        size_bytes = frame_bytes_at(self._chunk, self._position, self._frame_bytes_max)
+        end = begin + size_bytes
+        if end > self._end:
+            self._begin_body(begin, size_bytes)
+            return None
+        self._position = end
+        self.frame_count += 1
+        return memoryview(bytearray(self._chunk[begin:end]))
+
+    def _begin_body(self, begin: int, size_bytes: int) -> None:
+        self._body = bytearray(self._chunk[begin : self._end])
+        self._filled_bytes = len(self._body)
+        self._frame_bytes = size_bytes
+        self._position = self._end
+
+    def _take_body(self) -> memoryview | None:
+        if self._body is None or self._filled_bytes < self._frame_bytes:
+            return None
+        frame = memoryview(self._body)
+        self._body = None
+        self.frame_count += 1
+        return frame
+
+    def settle(self) -> None:
+        """Leave the scratch to others; what has not been taken moves to memory of its own."""
+        if self._position == self._end:
+            self._chunk = _NOTHING
+        elif self._chunk is self._scratch:
+            self._chunk = memoryview(bytes(self._chunk[self._position : self._end]))
+        else:
+            return
+        self._end -= self._position
+        self._position = 0
+
+    def clear(self) -> None:
+        """Forget everything that is here."""
+        self._body = None
+        self._chunk = _NOTHING
+        self._position = self._end = 0

@@ -1,0 +1,42 @@
+"""What a peer may take of this broker. Nobody is trusted, and every limit has a name."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectionLimits:
+    """The limits of a server and of each of its connections; times are checked once a second."""
+
+    frame_bytes_max: int = 104_857_600
+    """Kafka's `socket.request.max.bytes`. A longer request closes the connection, unread."""
+
+    in_flight_requests_max: int = 32
+    """Requests of one connection that are being answered, or whose turn to be answered has not
+    come; then its next request is not begun."""
+
+    output_bytes_max: int = 1 << 20
+    """Bytes of answers that wait to be sent on one connection; then its next request is not begun.
+    The answers to requests already begun may go beyond it."""
+
+    request_bytes_max: int = 1 << 29
+    """Kafka's `queued.max.request.bytes`: requests that are arriving or being answered, on all
+    connections together; then those that have a share in it are not read from."""
+
+    connections_max: int = 10_000
+    """Kafka's `max.connections`, on all listeners together; one more is closed at once."""
+
+    connections_per_address_max: int = 5_000
+    """Kafka's `max.connections.per.ip`; one more from there is closed at once."""
+
+    frame_ms_max: int = 30_000
+    """How long a request may take to arrive, once its first byte is here."""
+
+    stalled_ms_max: int = 60_000
+    """How long a peer may leave its answers unread."""
+
+    idle_ms_max: int = 600_000
+    """Kafka's `connections.max.idle.ms`: how long there may be nothing to do."""
+
+    farewell_ms_max: int = 10_000
+    """How long the requests in flight may still take when a connection ends, by the peer's wish, by
+    its fault, or because the server stops; then they are cancelled."""

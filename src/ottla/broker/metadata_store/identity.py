@@ -1,0 +1,82 @@
+"""Whose log folders these are: `meta.properties` names the cluster and the broker in each."""
+
+import posixpath
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ottla.environment.disk import Disk
+from ottla.environment.randomness import Randomness
+from ottla.model.identifiers import uuid_to_text
+from ottla.storage.checkpoints import (
+    META_PROPERTIES_FILE,
+    CorruptCheckpointError,
+    MetaProperties,
+    read_meta_properties,
+    write_meta_properties,
+)
+
+
+class ForeignFolderError(Exception):
+    """A log folder belongs to another broker or cluster, or says nothing that can be read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Who this broker is, and the ids of its log folders, in their order."""
+
+    cluster_id: str
+    node_id: int
+    directory_ids: tuple[bytes, ...]
+
+
+def claim_folders(
+    disk: Disk, paths: Sequence[str], node_id: int, randomness: Randomness
+) -> Identity:
+    """Make the folders if they are missing, and mark as ours those that nobody has marked.
+
+    Raises ForeignFolderError, and has changed nothing, unless all marks agree with each other and
+    with the node id. A broker that finds no mark at all begins a new cluster.
+    """
+    found = [_read(disk, path) for path in paths]
+    cluster_id = _agreed_cluster_id(paths, found)
+    for path, mark in zip(paths, found, strict=True):
+        if mark is not None and mark.node_id not in {None, node_id}:
+            raise ForeignFolderError(f"{path} belongs to node {mark.node_id}, not to {node_id}")
+    known = [mark.directory_id for mark in found if mark and mark.directory_id]
+    if len(set(known)) != len(known):
+        raise ForeignFolderError(f"two of {', '.join(paths)} have the same directory.id")
+    cluster_id = cluster_id or uuid_to_text(randomness.uuid())
+    marks = [
+        MetaProperties(cluster_id, node_id, (mark and mark.directory_id) or randomness.uuid())
+        for mark in found
+    ]
+    for path, old, new in zip(paths, found, marks, strict=True):
+        if new != old:
+            _write(disk, path, new)
+    return Identity(cluster_id, node_id, tuple(mark.directory_id or b"" for mark in marks))
+
+
+def _agreed_cluster_id(paths: Sequence[str], found: Sequence[MetaProperties | None]) -> str | None:
+    path_by_cluster = {
+        mark.cluster_id: path
+        for path, mark in zip(paths, found, strict=True)
+        if mark is not None and mark.cluster_id is not None
+    }
+    if len(path_by_cluster) > 1:
+        told = ", ".join(f"{path} to {cluster}" for cluster, path in path_by_cluster.items())
+        raise ForeignFolderError(f"the folders belong to different clusters: {told}")
+    return next(iter(path_by_cluster), None)
+
+
+def _read(disk: Disk, path: str) -> MetaProperties | None:
+    try:
+        return read_meta_properties(disk, posixpath.join(path, META_PROPERTIES_FILE))
+    except CorruptCheckpointError as error:
+        raise ForeignFolderError(f"whose folder this is cannot be read: {error}") from error
+
+
+def _write(disk: Disk, path: str, mark: MetaProperties) -> None:
+    if not disk.exists(path):
+        disk.make_directory(path)
+        disk.sync_directory(posixpath.dirname(path) or ".")
+    write_meta_properties(disk, posixpath.join(path, META_PROPERTIES_FILE), mark)

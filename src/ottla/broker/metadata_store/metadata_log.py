@@ -1,0 +1,186 @@
+"""The metadata log of a broker that has no others to ask: a partition's log, always synced.
+
+One decision is one batch, so that it is there as a whole or not at all. What the log has promised
+to keep is never cut off at a start: if it is damaged there, or records are missing, the broker
+does not start, for the topics that it would forget might be the ones whose data is still there.
+"""
+
+import posixpath
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from ottla.environment.disk import Disk
+from ottla.metadata.records import MetadataRecord, decode_record, encode_record
+from ottla.model.api_error import ApiError
+from ottla.model.error_code import ErrorCode
+from ottla.model.identifiers import TopicPartition
+from ottla.model.topic_config import NO_LIMIT, TopicConfig
+from ottla.model.topic_names import CLUSTER_METADATA_TOPIC
+from ottla.storage.admission import Origin
+from ottla.storage.checkpoints import (
+    RECOVERY_POINT_FILE,
+    CorruptCheckpointError,
+    read_offsets,
+    write_offsets,
+)
+from ottla.storage.flush import Flush
+from ottla.storage.log import PartitionLog
+from ottla.storage.open_files import OpenFiles
+from ottla.storage.recovery import Findings, open_log
+from ottla.wire.protocol_error import ProtocolError
+from ottla.wire.records.batch import RecordBatch, batches
+from ottla.wire.records.builder import BatchBuilder
+from ottla.wire.records.record import Record, records_of
+
+METADATA_PARTITION: Final = TopicPartition(CLUSTER_METADATA_TOPIC, 0)
+DECISION_BYTES_MAX: Final = 8 << 20
+"""What one decision may write. Ten thousand partitions need a tenth of it."""
+RECORDS_PER_CHECKPOINT: Final = 1000
+_LEADER_EPOCH: Final = 0
+_READ_BYTES: Final = 1 << 20
+_CONFIG: Final = TopicConfig(
+    cleanup_policy=frozenset(),
+    max_message_bytes=DECISION_BYTES_MAX,
+    segment_bytes=64 << 20,
+    segment_ms=NO_LIMIT,
+)
+
+
+class DamagedMetadataError(Exception):
+    """The metadata log is not what it was; the detail says where."""
+
+
+class MetadataLog:
+    """Appends and reads metadata records. Raises ApiError for what the disk does wrong."""
+
+    def __init__(self, disk: Disk, folder: str, now_ms: int) -> None:
+        """Open the log in its place below a log folder, made if it is missing."""
+        self._disk = disk
+        self._directory = posixpath.join(folder, str(METADATA_PARTITION))
+        self._checkpointed, self.notes = self._read_checkpoint()
+        self._log, findings = open_log(
+            OpenFiles(disk),
+            self._directory,
+            _CONFIG,
+            now_ms,
+            is_clean=False,  # there is little to go through, and much to lose
+            recovery_point=self._checkpointed,
+        )
+        self.notes += findings.notes
+        _check_whole(self._directory, self._log, findings, self._checkpointed)
+
+    @property
+    def end_offset(self) -> int:
+        """The offset of the next record."""
+        return self._log.end_offset
+
+    @property
+    def is_offline(self) -> bool:
+        """Whether the disk has failed, so that only a restart can help."""
+        return self._log.is_offline
+
+    def append(self, records: Iterable[MetadataRecord], now_ms: int) -> None:
+        """Append one decision's records, to be made durable by a flush.
+
+        Raises ApiError, and has appended nothing, if they are too many or the disk refuses.
+        """
+        builder = BatchBuilder()
+        for record in records:
+            builder.append(now_ms, None, encode_record(record))
+            if builder.size_bytes > DECISION_BYTES_MAX:
+                raise ApiError(
+                    ErrorCode.POLICY_VIOLATION,
+                    f"the request would write more than {DECISION_BYTES_MAX} bytes of metadata",
+                )
+        batch = memoryview(builder.build())
+        self._log.append_as_leader(batch, _LEADER_EPOCH, now_ms, origin=Origin.COORDINATOR)
+
+    def read(self) -> Iterator[MetadataRecord]:
+        """Read all records; DamagedMetadataError for what is none."""
+        for batch in self._batches():
+            try:
+                batch.check_crc()
+                records = [_decoded(record) for record in records_of(batch)]
+            except ApiError as error:
+                raise self._damaged(f"the batch at offset {batch.base_offset}", error) from error
+            yield from records
+
+    def _batches(self) -> Iterator[RecordBatch]:
+        offset = 0
+        while offset < self._log.end_offset:
+            try:
+                found = list(batches(self._log.read(offset, NO_LIMIT, _READ_BYTES).read()))
+            except ApiError as error:
+                raise self._damaged(f"what is at offset {offset}", error) from error
+            assert found, f"no batch at {offset}, and the end is {self._log.end_offset}"
+            yield from found
+            offset = found[-1].end_offset
+
+    def _damaged(self, what: str, error: ApiError) -> DamagedMetadataError:
+        return DamagedMetadataError(f"{self._directory}: {what} cannot be read: {error.detail}")
+
+    # -- durability -----------------------------------------------------------------------------
+
+    def begin_flush(self) -> Flush:
+        """Hand out what has to be synced, to be run in a thread."""
+        return self._log.begin_flush()
+
+    def end_flush(self, flush: Flush, now_ms: int) -> None:
+        """Take note that it was; ApiError if it failed, and then the log is offline."""
+        self._log.end_flush(flush, now_ms)
+
+    def flush(self, now_ms: int) -> None:
+        """Make everything durable, and write down that it is, before returning."""
+        if self._log.recovery_point < self._log.end_offset:
+            self._log.flush(now_ms)
+        if self._checkpointed < self._log.recovery_point:
+            self.write_checkpoint()
+
+    @property
+    def needs_checkpoint(self) -> bool:
+        """Whether much has become durable that nobody has written down."""
+        return self._log.recovery_point - self._checkpointed >= RECORDS_PER_CHECKPOINT
+
+    def write_checkpoint(self) -> None:
+        """Write down up to where the log is durable: damage before that is never cut off."""
+        point = self._log.recovery_point
+        write_offsets(self._disk, self._checkpoint_path, {METADATA_PARTITION: point})
+        self._checkpointed = point
+
+    def close(self, now_ms: int) -> None:
+        """Make everything durable."""
+        self._log.close(now_ms)
+        self.write_checkpoint()
+
+    @property
+    def _checkpoint_path(self) -> str:
+        # Not the file of the same name beside the other logs, which they write without this one.
+        return posixpath.join(self._directory, RECOVERY_POINT_FILE)
+
+    def _read_checkpoint(self) -> tuple[int, list[str]]:
+        try:
+            return read_offsets(self._disk, self._checkpoint_path).get(METADATA_PARTITION, 0), []
+        except CorruptCheckpointError as error:
+            return 0, [f"{error}: the metadata log is recovered from its start"]
+
+
+def _check_whole(directory: str, log: PartitionLog, findings: Findings, promised: int) -> None:
+    for damage in findings.damage:
+        raise DamagedMetadataError(
+            f"{directory} is damaged from offset {damage.offset} to {damage.end_offset}"
+        )
+    if log.end_offset < promised:
+        raise DamagedMetadataError(
+            f"{directory} ends at offset {log.end_offset}, and had been durable to {promised}"
+        )
+    if log.log_start_offset > 0:
+        raise DamagedMetadataError(
+            f"{directory} begins at offset {log.log_start_offset}, and the records before it are"
+            " missing"
+        )
+
+
+def _decoded(record: Record) -> MetadataRecord:
+    if record.value is None:
+        raise ProtocolError("a metadata record without a value", ErrorCode.INVALID_RECORD)
+    return decode_record(record.value)

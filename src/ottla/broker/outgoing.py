@@ -1,0 +1,212 @@
+"""What leaves on a connection: bytes by `send`, slices of files by `sendfile`, in order.
+
+A slice is looked at in chunks. A chunk that is cold is not sent: the disk would stall everybody. It
+is named, someone has it fetched on a thread, and then it is as hot as any other.
+"""
+
+import errno
+import os
+from collections import deque
+from collections.abc import Sequence
+from concurrent.futures import Executor
+from enum import Enum, auto
+from socket import MSG_MORE, socket
+from typing import Final, NamedTuple, Protocol
+
+from ottla.environment.disk import File
+from ottla.storage.log_slice import LogSlice
+
+TURN_BYTES: Final = 1 << 20
+"""About how much one connection sends before it is another's turn."""
+CHUNK_BYTES: Final = 1 << 20
+"""How much of a slice is looked at, and fetched if it is cold."""
+COPIED_BYTES_MAX: Final = 1 << 16
+"""How much is read at once of a file that the kernel cannot send."""
+JOINED_BYTES_MAX: Final = 1 << 16
+"""Small pieces are joined up to this size: copying is cheaper than calling the kernel."""
+
+Piece = bytes | bytearray | memoryview | LogSlice
+
+
+class ColdReads(Protocol):
+    """Tells cold parts of files from hot ones; `ottla.runtime.cold_reads` is one."""
+
+    def needs_thread(self, file: File, position: int, size_bytes: int) -> bool:
+        """Tell, without waiting for the disk, whether sending this would wait for it."""
+        ...
+
+    def fetch(self, file: File, position: int, size_bytes: int) -> None:
+        """Make it hot; called on a thread."""
+        ...
+
+    def give_back(self, file: File, position: int, size_bytes: int) -> None:
+        """Take note that it has been sent and was cold; called on a thread."""
+        ...
+
+
+class Progress(Enum):
+    """Why sending has stopped."""
+
+    DONE = auto()
+    BLOCKED = auto()
+    """The peer has to read first."""
+    TURN_OVER = auto()
+    COLD = auto()
+    """`cold_chunk` has to be fetched first."""
+
+
+class Chunk(NamedTuple):
+    """A part of a file."""
+
+    file: File
+    position: int
+    size_bytes: int
+
+
+class Outgoing:
+    """The pieces that wait to be sent on one socket."""
+
+    __slots__ = (
+        "_cold_reads",
+        "_cold_start",
+        "_head_sent_bytes",
+        "_hot_bytes",
+        "_pieces",
+        "_threads",
+        "cold_chunk",
+        "sent_bytes",
+        "unsent_bytes",
+    )
+
+    def __init__(self, cold_reads: ColdReads, threads: Executor) -> None:
+        self._cold_reads = cold_reads
+        self._threads = threads
+        self._pieces: deque[Piece] = deque()
+        self._head_sent_bytes = 0  # of the first piece
+        self._hot_bytes = 0  # that follow them, if the first piece is a slice
+        self._cold_start: int | None = None  # from here to what is sent the file was cold
+        self.cold_chunk: Chunk | None = None
+        self.sent_bytes = 0
+        self.unsent_bytes = 0
+
+    def add(self, pieces: Sequence[Piece]) -> None:
+        """Send these after all others."""
+        for piece in pieces:
+            if size_bytes := len(piece):
+                self._pieces.append(piece)
+                self.unsent_bytes += size_bytes
+
+    def clear(self) -> None:
+        """Forget everything that was not sent."""
+        self._pieces.clear()
+        self.cold_chunk = None
+        self.unsent_bytes = self._head_sent_bytes = self._hot_bytes = 0
+
+    def send(self, sock: socket) -> Progress:
+        """Send until there is nothing left, or a reason not to.
+
+        An OSError means that the peer is gone, or that a file cannot be read; what has been sent
+        of an answer then cannot be completed.
+        """
+        end_bytes = self.sent_bytes + TURN_BYTES
+        try:
+            while self._pieces:
+                if self.sent_bytes >= end_bytes:
+                    return Progress.TURN_OVER
+                if not isinstance(self._pieces[0], LogSlice):
+                    self._send_bytes(sock)
+                elif self._is_hot(self._pieces[0]):
+                    self._send_slice(sock, self._pieces[0])
+                else:
+                    return Progress.COLD
+        except BlockingIOError:
+            return Progress.BLOCKED
+        return Progress.DONE
+
+    def _send_bytes(self, sock: socket) -> None:
+        head = self._joined_head()
+        flags = MSG_MORE if len(self._pieces) > 1 else 0  # so that they share packets
+        if self._head_sent_bytes:
+            head = memoryview(head)[self._head_sent_bytes :]
+        self._advance(sock.send(head, flags))
+
+    def _joined_head(self) -> bytes | bytearray | memoryview:
+        """Join the first piece with those that follow, as long as they are bytes, and few."""
+        pieces = self._pieces
+        head = pieces[0]
+        assert not isinstance(head, LogSlice)
+        if self._head_sent_bytes or len(pieces) == 1:
+            return head
+        joined: list[bytes | bytearray | memoryview] = []
+        size_bytes = 0
+        while pieces and not isinstance(piece := pieces[0], LogSlice):
+            size_bytes += len(piece)
+            if joined and size_bytes > JOINED_BYTES_MAX:
+                break
+            joined.append(piece)
+            pieces.popleft()
+        if len(joined) > 1:
+            head = b"".join(joined)
+        pieces.appendleft(head)
+        return head
+
+    def _is_hot(self, piece: LogSlice) -> bool:
+        """Look at the next chunk, unless that has been done."""
+        if self._hot_bytes:
+            return True
+        position = piece.position + self._head_sent_bytes
+        size_bytes = min(CHUNK_BYTES, len(piece) - self._head_sent_bytes)
+        if self._cold_reads.needs_thread(piece.file, position, size_bytes):
+            self.cold_chunk = Chunk(piece.file, position, size_bytes)
+            return False
+        self._hot_bytes = size_bytes
+        self._cold_start = None
+        return True
+
+    def chunk_is_hot(self) -> None:
+        """Take note that the cold chunk has been fetched."""
+        assert self.cold_chunk is not None
+        self._hot_bytes = self.cold_chunk.size_bytes
+        if self._cold_start is None:
+            self._cold_start = self.cold_chunk.position
+        self.cold_chunk = None
+
+    def _send_slice(self, sock: socket, piece: LogSlice) -> None:
+        position = piece.position + self._head_sent_bytes
+        sent_bytes = _send_part(sock, piece.file, position, self._hot_bytes)
+        self._hot_bytes -= sent_bytes
+        if self._cold_start is not None and not self._hot_bytes:
+            # From where it began to be cold: the kernel keeps pages that are still being sent, so
+            # each time takes what the times before could not.
+            size_bytes = position + sent_bytes - self._cold_start
+            self._threads.submit(
+                self._cold_reads.give_back, piece.file, self._cold_start, size_bytes
+            )
+        self._advance(sent_bytes)
+
+    def _advance(self, size_bytes: int) -> None:
+        self.sent_bytes += size_bytes
+        self.unsent_bytes -= size_bytes
+        self._head_sent_bytes += size_bytes
+        if self._head_sent_bytes == len(self._pieces[0]):
+            self._pieces.popleft()
+            self._head_sent_bytes = 0
+            self._cold_start = None
+
+
+def _send_part(sock: socket, file: File, position: int, size_bytes: int) -> int:
+    """Send some of a part of a file, and return how much."""
+    try:
+        descriptor = file.fileno()
+    except OSError:  # as it is with a file that the kernel does not have
+        sent_bytes = _send_copy(sock, file, position, size_bytes)
+    else:
+        sent_bytes = os.sendfile(sock.fileno(), descriptor, position, size_bytes)
+    if sent_bytes == 0:
+        raise OSError(errno.ENODATA, f"the file ends before position {position}")
+    return sent_bytes
+
+
+def _send_copy(sock: socket, file: File, position: int, size_bytes: int) -> int:
+    data = file.read_at(position, min(size_bytes, COPIED_BYTES_MAX))
+    return sock.send(data) if data else 0

@@ -1,0 +1,60 @@
+"""Wakes requests when something that they wait for may have happened.
+
+A request looks, and if what it finds is not enough it waits for a bell and looks again. No ring is
+lost in between: `wait_any` registers before its first suspension, and until then nobody else runs.
+"""
+
+import asyncio
+from collections.abc import Hashable, Iterable
+
+from ottla.environment.clock import Clock
+
+
+class Bells:
+    """A bell per name, rung for everyone who waits for that name at the time."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        # Dicts in place of sets, for their order: who came first is woken first.
+        self._waiting: dict[Hashable, dict[asyncio.Future[None], None]] = {}
+
+    def ring(self, name: Hashable) -> None:
+        """Wake all who wait for this name."""
+        for woken in self._waiting.pop(name, ()):
+            if not woken.done():
+                woken.set_result(None)
+
+    async def wait_any(self, names: Iterable[Hashable], deadline_ms: int) -> bool:
+        """Wait until one of the bells rings; False if the deadline came first."""
+        left_ms = deadline_ms - self._clock.monotonic_ms()
+        if left_ms <= 0:
+            return False
+        loop = asyncio.get_running_loop()
+        woken: asyncio.Future[None] = loop.create_future()
+        known = list(names)
+        for name in known:
+            self._waiting.setdefault(name, {})[woken] = None
+        timer = loop.call_later(left_ms / 1000, woken.cancel)
+        try:
+            await woken
+        except asyncio.CancelledError:
+            if not woken.cancelled() or _is_cancelling():
+                raise
+            return False
+        finally:
+            timer.cancel()
+            self._forget(known, woken)
+        return True
+
+    def _forget(self, names: list[Hashable], woken: "asyncio.Future[None]") -> None:
+        for name in names:
+            waiting = self._waiting.get(name)
+            if waiting is not None:
+                waiting.pop(woken, None)
+                if not waiting:
+                    del self._waiting[name]
+
+
+def _is_cancelling() -> bool:
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0

@@ -1,0 +1,20 @@
+"""Every API that this broker answers: the table that ApiVersions reports and dispatch follows."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ottla.broker.request_context import RequestContext
+
+Handle = Callable[[RequestContext, Any], Awaitable[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """Which versions of an API are offered, and who answers them."""
+
+    versions: range
+    handle: Handle
+
+
+Routes = Mapping[int, Route]

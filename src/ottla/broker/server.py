@@ -1,0 +1,168 @@
+"""The server: listens, lets connections in as the limits allow, and watches over their time."""
+
+import asyncio
+import logging
+from collections import Counter
+from concurrent.futures import Executor
+from functools import partial
+from socket import IPPROTO_TCP, SO_KEEPALIVE, SOL_SOCKET, TCP_NODELAY, socket
+from typing import Final
+
+from ottla.broker.close_reason import CloseReason
+from ottla.broker.connection import Connection, Dispatch, Shared
+from ottla.broker.dispatch import Peer
+from ottla.broker.incoming import new_scratch
+from ottla.broker.limits import ConnectionLimits
+from ottla.broker.listening import listening_sockets, port_of
+from ottla.broker.outgoing import ColdReads
+from ottla.broker.request_memory import RequestMemory
+from ottla.environment.clock import Clock
+from ottla.model.listeners import Listener
+
+TICK_SECONDS: Final = 1.0
+ACCEPTED_PER_TURN_MAX: Final = 64
+_MAPPED_IPV4: Final = "::ffff:"
+_log = logging.getLogger(__name__)
+
+
+class Server:
+    """Serves clients on any number of listeners: `bind` each, then `start`, in the end `stop`.
+
+    Must be made where the event loop runs. Cold parts of files are read on `threads`, which have
+    to outlive the server.
+    """
+
+    def __init__(
+        self,
+        dispatch: Dispatch,
+        limits: ConnectionLimits,
+        clock: Clock,
+        cold_reads: ColdReads,
+        threads: Executor,
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._limits = limits
+        self._clock = clock
+        self._shared = Shared(
+            self._loop,
+            dispatch,
+            limits,
+            RequestMemory(limits.request_bytes_max),
+            new_scratch(),
+            cold_reads,
+            threads,
+        )
+        self._listening: dict[socket, str] = {}
+        self._is_accepting = False
+        # A dict in place of a set, for its order.
+        self._connections: dict[Connection, None] = {}
+        self._count_by_address: Counter[str] = Counter()
+        self._timer: asyncio.TimerHandle | None = None
+        self._emptied: asyncio.Future[None] | None = None
+        self.closed_by_reason: Counter[CloseReason] = Counter()
+        """How many connections ended, or were not let in, and why."""
+
+    @property
+    def connection_count(self) -> int:
+        """How many connections there are, with those whose last requests have not ended."""
+        return len(self._connections)
+
+    async def bind(self, listener: Listener) -> int:
+        """Take the listener's addresses and return its port; clients wait until `start`.
+
+        OSError if an address cannot be had.
+        """
+        sockets = await listening_sockets(listener, self._loop)
+        self._listening.update(dict.fromkeys(sockets, listener.name))
+        return port_of(sockets[0])
+
+    def start(self) -> None:
+        """Let clients in."""
+        self._accept()
+        self._timer = self._loop.call_later(TICK_SECONDS, self._on_timer)
+
+    async def stop(self) -> None:
+        """Let nobody in, answer what is in flight, and return when all connections are closed.
+
+        Whatever takes longer than `farewell_ms_max` is cancelled.
+        """
+        self._stop_accepting()
+        for listening in self._listening:
+            listening.close()
+        self._listening.clear()
+        for connection in list(self._connections):
+            connection.finish(CloseReason.STOPPED)
+        if self._connections:
+            self._emptied = self._loop.create_future()
+            await self._emptied
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def tick(self, now_ms: int) -> None:
+        """Look at every limit of time; called once a second, with the monotonic clock's time."""
+        for connection in list(self._connections):
+            connection.tick(now_ms)
+        self._accept()
+
+    def _on_timer(self) -> None:
+        self._timer = self._loop.call_later(TICK_SECONDS, self._on_timer)
+        self.tick(self._clock.monotonic_ms())
+
+    def _accept(self) -> None:
+        if not self._is_accepting:
+            self._is_accepting = True
+            for listening, name in self._listening.items():
+                self._loop.add_reader(listening, partial(self._on_acceptable, listening, name))
+
+    def _stop_accepting(self) -> None:
+        if self._is_accepting:
+            self._is_accepting = False
+            for listening in self._listening:
+                self._loop.remove_reader(listening)
+
+    def _on_acceptable(self, listening: socket, name: str) -> None:
+        for _ in range(ACCEPTED_PER_TURN_MAX):
+            try:
+                accepted, address = listening.accept()
+            except BlockingIOError:
+                return
+            except ConnectionAbortedError:  # it has gone again
+                continue
+            except OSError as error:
+                # No descriptors, no memory: asking again at once would only burn the processor.
+                _log.warning("No connection can be accepted until the next tick: %s", error)
+                self._stop_accepting()
+                return
+            self._admit(accepted, Peer(address[0].removeprefix(_MAPPED_IPV4), name))
+
+    def _admit(self, accepted: socket, peer: Peer) -> None:
+        reason = self._reason_to_refuse(peer)
+        if reason is not None:
+            self.closed_by_reason[reason] += 1
+            _log.debug("%s is not let in: %s", peer, reason)
+            accepted.close()
+            return
+        accepted.setblocking(False)
+        accepted.setsockopt(IPPROTO_TCP, TCP_NODELAY, 1)
+        accepted.setsockopt(SOL_SOCKET, SO_KEEPALIVE, 1)
+        connection = Connection(accepted, peer, self._shared, self._on_closed)
+        self._connections[connection] = None
+        self._count_by_address[peer.address] += 1
+        connection.open()
+
+    def _reason_to_refuse(self, peer: Peer) -> CloseReason | None:
+        if len(self._connections) >= self._limits.connections_max:
+            return CloseReason.TOO_MANY_CONNECTIONS
+        if self._count_by_address[peer.address] >= self._limits.connections_per_address_max:
+            return CloseReason.TOO_MANY_FROM_ADDRESS
+        return None
+
+    def _on_closed(self, connection: Connection, reason: CloseReason) -> None:
+        del self._connections[connection]
+        self.closed_by_reason[reason] += 1
+        address = connection.peer.address
+        self._count_by_address[address] -= 1
+        if not self._count_by_address[address]:
+            del self._count_by_address[address]
+        if self._emptied is not None and not self._emptied.done() and not self._connections:
+            self._emptied.set_result(None)

@@ -1,0 +1,49 @@
+"""Makes topics, for those who ask for it and for those who merely use a topic that is not there."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ottla.broker.metadata_store.embedded import EmbeddedMetadataStore
+from ottla.environment.randomness import Randomness
+from ottla.model.error_code import ErrorCode
+from ottla.wire.messages.create_topics import CreatableTopic, CreatableTopicResult
+
+_DEFAULT = -1
+_START_BELOW = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class TopicCreation:
+    """Asks the controller for topics; ids and the place to begin are drawn here."""
+
+    store: EmbeddedMetadataStore
+    randomness: Randomness
+    is_automatic: bool
+
+    async def create(
+        self, topics: Sequence[CreatableTopic], *, validate_only: bool = False
+    ) -> list[CreatableTopicResult]:
+        """Make these topics, and say of each what came of it."""
+        topic_ids = [self.randomness.uuid() for _ in topics]
+        start = self.randomness.below(_START_BELOW)
+        return await self.store.execute(
+            lambda controller: controller.create_topics(
+                topics, topic_ids=topic_ids, start=start, validate_only=validate_only
+            )
+        )
+
+    async def create_automatically(self, names: Sequence[str]) -> list[ErrorCode]:
+        """Make topics with the defaults, if that is allowed; return what a client is told."""
+        if not names or not self.is_automatic:
+            return [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * len(names)
+        wanted = [
+            CreatableTopic(name=name, num_partitions=_DEFAULT, replication_factor=_DEFAULT)
+            for name in names
+        ]
+        results = await self.create(wanted)
+        return [_told(ErrorCode(result.error_code)) for result in results]
+
+
+def _told(code: ErrorCode) -> ErrorCode:
+    is_there = code in {ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS}
+    return ErrorCode.LEADER_NOT_AVAILABLE if is_there else code

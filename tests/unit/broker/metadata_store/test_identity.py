@@ -1,0 +1,86 @@
+"""Whose log folders these are."""
+
+import pytest
+
+from ottla.broker.metadata_store.identity import ForeignFolderError, Identity, claim_folders
+from ottla.model.identifiers import uuid_to_text
+from ottla.simulation.disk import SimulatedDisk
+from ottla.storage.checkpoints import MetaProperties, read_meta_properties, write_meta_properties
+from tests.metadata_building import CountingRandomness, uuid_of
+
+NEW_CLUSTER = uuid_to_text(uuid_of(1))
+
+
+def claim(disk: SimulatedDisk, *paths: str, node_id: int = 7) -> Identity:
+    return claim_folders(disk, paths, node_id, CountingRandomness())
+
+
+def mark(disk: SimulatedDisk, path: str, properties: MetaProperties) -> None:
+    disk.make_directory(path)
+    write_meta_properties(disk, f"{path}/meta.properties", properties)
+
+
+def mark_of(disk: SimulatedDisk, path: str) -> MetaProperties | None:
+    return read_meta_properties(disk, f"{path}/meta.properties")
+
+
+def test_a_broker_that_finds_no_mark_begins_a_cluster() -> None:
+    disk = SimulatedDisk()
+    assert claim(disk, "/one", "/two") == Identity(NEW_CLUSTER, 7, (uuid_of(2), uuid_of(3)))
+    assert mark_of(disk, "/one") == MetaProperties(NEW_CLUSTER, 7, uuid_of(2))
+    assert mark_of(disk, "/two") == MetaProperties(NEW_CLUSTER, 7, uuid_of(3))
+
+
+def test_a_mark_survives_a_power_cut_and_is_not_written_again() -> None:
+    disk = SimulatedDisk()
+    first = claim(disk, "/one")
+    disk.crash("lose_all")
+    written = len(disk.faults.operations)
+    assert claim(disk, "/one") == first
+    assert len(disk.faults.operations) == written
+
+
+def test_a_new_folder_joins_those_that_are_marked() -> None:
+    disk = SimulatedDisk()
+    mark(disk, "/old", MetaProperties("cluster", 7, uuid_of(50)))
+    assert claim(disk, "/new", "/old") == Identity("cluster", 7, (uuid_of(1), uuid_of(50)))
+    assert mark_of(disk, "/new") == MetaProperties("cluster", 7, uuid_of(1))
+
+
+def test_a_mark_of_an_old_release_gets_what_it_lacks() -> None:
+    disk = SimulatedDisk()
+    disk.make_directory("/old")
+    disk.create_file("/old/meta.properties").write_at(0, b"version=0\ncluster.id=c\n")
+    assert claim(disk, "/old") == Identity("c", 7, (uuid_of(1),))
+    assert mark_of(disk, "/old") == MetaProperties("c", 7, uuid_of(1))
+
+
+@pytest.mark.parametrize(
+    ("second", "complaint"),
+    [
+        (MetaProperties("cluster", 8, uuid_of(51)), "/two belongs to node 8, not to 7"),
+        (MetaProperties("other", 7, uuid_of(51)), "/one to cluster, /two to other"),
+        (
+            MetaProperties("cluster", 7, uuid_of(50)),
+            "two of /one, /two, /three have the same directory.id",
+        ),
+    ],
+)
+def test_folders_that_do_not_belong_together_are_left_alone(
+    second: MetaProperties, complaint: str
+) -> None:
+    disk = SimulatedDisk()
+    mark(disk, "/one", MetaProperties("cluster", 7, uuid_of(50)))
+    mark(disk, "/two", second)
+    written = len(disk.faults.operations)
+    with pytest.raises(ForeignFolderError, match=complaint):
+        claim(disk, "/one", "/two", "/three")
+    assert len(disk.faults.operations) == written
+
+
+def test_a_mark_that_cannot_be_read_is_not_replaced() -> None:
+    disk = SimulatedDisk()
+    disk.make_directory("/one")
+    disk.create_file("/one/meta.properties").write_at(0, b"version=9\n")
+    with pytest.raises(ForeignFolderError, match=r"cannot be read: /one/meta\.properties"):
+        claim(disk, "/one")

@@ -1,0 +1,212 @@
+"""A server on a loopback port, clients that talk to it in bytes, and time that tests drive."""
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from inspect import isawaitable
+from pathlib import Path
+from typing import Any
+
+from ottla.broker.connection import Dispatch
+from ottla.broker.dispatch import Peer
+from ottla.broker.limits import ConnectionLimits
+from ottla.broker.outgoing import ColdReads, Piece
+from ottla.broker.server import Server
+from ottla.environment.disk import File
+from ottla.model.listeners import Listener
+from ottla.wire.frames import LENGTH_BYTES, frame_prefix
+
+LOCALHOST = "127.0.0.1"
+PATIENCE_STEPS = 10_000
+STEP_SECONDS = 0.001
+
+Answer = Sequence[Piece] | None
+
+
+class StoppedClock:
+    """Time passes for a server only when a test calls `Server.tick`."""
+
+    def now_ms(self) -> int:
+        return 0
+
+    def monotonic_ms(self) -> int:
+        return 0
+
+
+class AllHot:
+    """A page cache that has everything."""
+
+    def needs_thread(self, file: File, position: int, size_bytes: int) -> bool:
+        return False
+
+    def fetch(self, file: File, position: int, size_bytes: int) -> None:
+        raise AssertionError("nothing is cold")
+
+    def give_back(self, file: File, position: int, size_bytes: int) -> None:
+        raise AssertionError("nothing was cold")
+
+
+def frame(body: bytes) -> bytes:
+    return frame_prefix(len(body)) + body
+
+
+def answering(answer: Callable[[bytes], Answer | Awaitable[Answer]]) -> Dispatch:
+    """Dispatch to a function of the body, which may wait or not."""
+
+    async def dispatch(peer: Peer, body: memoryview) -> Answer:
+        answered = answer(bytes(body))
+        return await answered if isawaitable(answered) else answered
+
+    return dispatch
+
+
+def echo(body: bytes) -> list[Piece]:
+    return [frame(body)]
+
+
+class Serving:
+    """What a test has of a running server."""
+
+    def __init__(self, server: Server, port: int) -> None:
+        self.server = server
+        self.port = port
+        self._clients: list[Client] = []
+
+    async def connect(self, **options: int) -> "Client":
+        client = await Client.connect(self.port, **options)
+        self._clients.append(client)
+        return client
+
+    @property
+    def reasons(self) -> dict[str, int]:
+        return {reason.value: count for reason, count in self.server.closed_by_reason.items()}
+
+    def disconnect(self) -> None:
+        for client in self._clients:
+            client.close()
+
+
+@asynccontextmanager
+async def serving(
+    dispatch: Dispatch,
+    limits: ConnectionLimits | None = None,
+    cold_reads: ColdReads | None = None,
+) -> AsyncIterator[Serving]:
+    """Serve; in the end nothing may be left: no connection, no memory, no file descriptor."""
+    descriptors_before = open_descriptors()
+    with ThreadPoolExecutor(1) as threads:
+        server = Server(
+            dispatch, limits or ConnectionLimits(), StoppedClock(), cold_reads or AllHot(), threads
+        )
+        port = await server.bind(Listener("PLAINTEXT", LOCALHOST, 0))
+        server.start()
+        running = Serving(server, port)
+        try:
+            yield running
+        finally:
+            running.disconnect()
+            await server.stop()
+    assert server.connection_count == 0
+    assert server._shared.memory.used_bytes == 0
+    assert open_descriptors() == descriptors_before
+
+
+def open_descriptors() -> int:
+    return sum(1 for _ in Path("/proc/self/fd").iterdir())
+
+
+async def until(condition: Callable[[], object]) -> None:
+    """Wait until something is so."""
+    for _ in range(PATIENCE_STEPS):
+        if condition():
+            return
+        await asyncio.sleep(STEP_SECONDS)
+    raise AssertionError("it did not come to be")
+
+
+async def a_while() -> None:
+    """Let everything happen that is going to happen by itself."""
+    for _ in range(10):
+        await asyncio.sleep(STEP_SECONDS)
+
+
+class Client:
+    """A client that can do everything wrong."""
+
+    def __init__(self, connected: socket.socket) -> None:
+        self.socket = connected
+        self._loop = asyncio.get_running_loop()
+
+    @classmethod
+    async def connect(cls, port: int, **options: int) -> "Client":
+        """Connect, with socket options by name, such as SO_RCVBUF."""
+        opened = socket.socket()
+        opened.setblocking(False)
+        for name, value in options.items():
+            opened.setsockopt(socket.SOL_SOCKET, getattr(socket, name), value)
+        await asyncio.get_running_loop().sock_connect(opened, (LOCALHOST, port))
+        return cls(opened)
+
+    async def send(self, data: bytes) -> None:
+        await self._loop.sock_sendall(self.socket, data)
+
+    async def send_while_taken(self, data: bytes) -> int:
+        """Send it over and over until the server takes no more; return how many bytes it took."""
+        sent_bytes = stalls = 0
+        while stalls < 10:
+            try:
+                sent_bytes += self.socket.send(data[sent_bytes % len(data) :])
+                stalls = 0
+            except BlockingIOError:
+                stalls += 1
+            await asyncio.sleep(STEP_SECONDS if stalls else 0)
+        return sent_bytes
+
+    async def receive(self, size_bytes: int) -> bytes:
+        """Receive this much, less only if the connection ends."""
+        received = bytearray()
+        while len(received) < size_bytes:
+            data = await self._loop.sock_recv(self.socket, min(size_bytes - len(received), 1 << 20))
+            if not data:
+                break
+            received += data
+        return bytes(received)
+
+    async def receive_frame(self) -> bytes:
+        prefix = await self.receive(LENGTH_BYTES)
+        return await self.receive(int.from_bytes(prefix))
+
+    async def ask(self, body: bytes) -> bytes:
+        await self.send(frame(body))
+        return await self.receive_frame()
+
+    async def receive_all(self) -> bytes:
+        """Receive until the server closes the connection, gently or not."""
+        try:
+            return await self.receive(1 << 40)
+        except ConnectionError:
+            return b""
+
+    async def is_closed(self) -> bool:
+        return await self.receive_all() == b""
+
+    def send_no_more(self) -> None:
+        self.socket.shutdown(socket.SHUT_WR)
+
+    def reset(self) -> None:
+        """Close so that the server gets an RST."""
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+        self.close()
+
+    def close(self) -> None:
+        self.socket.close()
+
+
+def run(test: Callable[..., Awaitable[None]], *args: Any) -> None:
+    asyncio.run(_awaited(test, args))
+
+
+async def _awaited(test: Callable[..., Awaitable[None]], args: tuple[Any, ...]) -> None:
+    await test(*args)
