@@ -2,9 +2,10 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+JARS := .interop/libs/.ready
 NATIVE := $(shell find src -name '*.pyx' -o -name '*.pxd' -o -name '*.h')
 
-.PHONY: demo test check bench clean
+.PHONY: demo test check bench interop clean
 
 demo: $(READY)
 	@$(BIN)/python -m examples.tour
@@ -22,8 +23,11 @@ check: $(READY)
 bench: $(READY)
 	$(BIN)/python -m benchmarks $(ARGS)
 
+interop: $(READY) $(JARS)
+	$(BIN)/python -m pytest tests/interop $(ARGS)
+
 clean:
-	rm -rf $(VENV) build .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) .interop build .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	rm -rf src/ottla.egg-info
 	find src \( -name '*.so' -o -name '*.c' \) -delete
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
@@ -34,4 +38,11 @@ $(READY): pyproject.toml setup.py constraints.txt $(NATIVE)
 	@$(PYTHON) -c 'import sys; assert sys.version_info >= (3, 11), "Ottla needs Python 3.11 or newer"'
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@
+
+# Apache Kafka, only to be compared with: needs Java 17 and Maven.
+$(JARS): tests/interop/pom.xml
+	@echo "Fetching Apache Kafka into .interop (once)…"
+	@rm -rf $(@D)
+	@mvn --quiet --batch-mode --file $< dependency:copy-dependencies -DoutputDirectory=$(CURDIR)/$(@D)
 	@touch $@

@@ -1,0 +1,40 @@
+"""Measures and prints: `python -m benchmarks [name ...]`, all groups if none is named.
+
+Nothing here fails by a clock: a figure that is not what was asked for is printed as "short".
+"""
+
+import argparse
+
+from benchmarks import admission, arrow, codecs, imports, messages, records, storage
+from benchmarks.comparison import measure
+from benchmarks.report import machine, table
+
+GROUPS = {
+    "messages": messages,
+    "records": records,
+    "arrow": arrow,
+    "codecs": codecs,
+    "admission": admission,
+    "imports": imports,
+    "storage": storage,
+}
+
+
+def main() -> None:
+    """Measure the groups that the command line names."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="name", help=f"one of {', '.join(GROUPS)}")
+    names = parser.parse_args().names or list(GROUPS)
+    unknown = set(names) - set(GROUPS)
+    if unknown:
+        parser.error(f"no group is called {', '.join(sorted(unknown))}: {', '.join(GROUPS)}")
+    print("\n".join(machine()))
+    for name in names:
+        group = GROUPS[name]
+        results = [measure(case) for case in group.cases()]
+        print()
+        print("\n".join(table(group.TITLE, results)), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,130 @@
+"""Compaction of a log of records of 100 bytes, of which one in ten has a key of its own.
+
+    python -m benchmarks.compaction [megabytes]
+
+compacts a log of that size (1000 if none is given) once, swap and all, and says how long it took.
+"""
+
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from random import Random
+from unittest.mock import patch
+
+from benchmarks.comparison import Case, Unit
+from ottla.model.topic_config import CleanupPolicy, TopicConfig
+from ottla.runtime.disk import KernelDisk
+from ottla.storage import _compaction_python, cleaning, offset_map, swap
+from ottla.storage.compaction import Compaction, take_over
+from ottla.storage.compaction_plan import plan
+from ottla.storage.log import PartitionLog
+from ottla.storage.open_files import OpenFiles
+from ottla.storage.recovery import open_log
+from ottla.wire.records.builder import BatchBuilder
+from ottla.wire.records.compression import Compression
+
+TITLE = "Compaction, CPU time of both passes and of writing"
+MEGABYTES = Unit("MB/s", 1e6, is_time=False)
+ASKED_MB = 50
+NOW_MS = 1_700_000_000_000
+RECORD_BYTES = 100
+BATCH_RECORDS = 160
+VALUE = bytes(80)
+CONFIG = TopicConfig(cleanup_policy=frozenset({CleanupPolicy.COMPACT}), segment_bytes=256 << 20)
+
+_DISK = KernelDisk()
+
+
+def cases() -> Iterator[Case]:
+    """Yield batches of 16 KB without and with compression, tiny ones, and plain Python."""
+    yield from _case("batches of 16 KB", 64_000_000, asked=ASKED_MB)
+    yield from _case("batches of 16 KB in lz4", 64_000_000, codec=Compression.LZ4)
+    yield from _case("batches of 16 KB in zstd", 64_000_000, codec=Compression.ZSTD)
+    yield from _case("batches of one record", 4_000_000, batch_records=1)
+    with plain_python():
+        yield from _case("batches of 16 KB, in plain Python", 2_000_000)
+
+
+def _case(
+    work: str,
+    size_bytes: int,
+    codec: Compression = Compression.NONE,
+    batch_records: int = BATCH_RECORDS,
+    asked: float | None = None,
+) -> Iterator[Case]:
+    with log_of(size_bytes, codec, batch_records) as log:
+        ours = partial(clean, log)
+        yield Case(work=work, unit=MEGABYTES, ours=ours, amount=size_bytes, asked=asked)
+
+
+@contextmanager
+def log_of(size_bytes: int, codec: Compression, batch_records: int) -> Iterator[PartitionLog]:
+    """Make a log in a folder of its own; sizes are those of the records before compression."""
+    directory = tempfile.mkdtemp(prefix="ottla-")
+    try:
+        log = open_log(OpenFiles(_DISK), directory, CONFIG, NOW_MS, is_clean=False).log
+        fill(log, size_bytes // RECORD_BYTES, codec, batch_records)
+        yield log
+    finally:
+        shutil.rmtree(directory)
+
+
+def fill(log: PartitionLog, record_count: int, codec: Compression, batch_records: int) -> None:
+    """Write so many records, and close the segment."""
+    dice = Random(1)
+    for start in range(0, record_count, batch_records):
+        count = min(batch_records, record_count - start)
+        keys = [b"%012d" % dice.randrange(record_count // 10) for _ in range(count)]
+        builder = BatchBuilder(compression=codec)
+        builder.extend(NOW_MS, [VALUE] * count, keys)
+        log.append_as_leader(memoryview(builder.build()), 0, NOW_MS)
+    log.roll(NOW_MS)
+
+
+def clean(log: PartitionLog) -> None:
+    """Do what a thread does for a compaction, and let the log be as it was."""
+    compaction = begun(log)
+    while (group := compaction.clean_next()) is not None:
+        swap.discard(_DISK, log.directory, group.base_offset)
+
+
+def begun(log: PartitionLog) -> Compaction:
+    """Begin to compact all of a log."""
+    planned = plan(log, 0, log.end_offset, NOW_MS)
+    assert planned is not None
+    return Compaction(_DISK, log, planned, NOW_MS)
+
+
+@contextmanager
+def plain_python() -> Iterator[None]:
+    """Do without what is compiled for compaction."""
+    with (
+        patch.object(offset_map, "OffsetMap", _compaction_python.OffsetMap),
+        patch.object(cleaning, "shift_timestamps", _compaction_python.shift_timestamps),
+    ):
+        yield
+
+
+def main() -> None:
+    """Compact one large log."""
+    megabytes = int(sys.argv[1]) if len(sys.argv) > 1 else 1000
+    with log_of(megabytes * 1_000_000, Compression.NONE, BATCH_RECORDS) as log:
+        before_bytes = log.segments.size_bytes
+        wall, cpu = time.perf_counter(), time.process_time()
+        compaction = begun(log)
+        while (group := compaction.clean_next()) is not None:
+            take_over(log, group, NOW_MS)
+        wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
+        assert compaction.end_offset == log.end_offset
+        after_bytes = log.segments.size_bytes
+    print(f"{before_bytes / 1e6:.0f} MB became {after_bytes / 1e6:.0f} MB")
+    print(f"CPU time {cpu:.1f} s, {before_bytes / cpu / 1e6:.0f} MB/s")
+    print(f"wall time {wall:.1f} s, {before_bytes / wall / 1e6:.0f} MB/s")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,126 @@
+"""One piece of work, done here and by others, and timed in turns.
+
+Time is CPU time. Each contender does its work in rounds, one round each in turn, and its best round
+counts: what else runs on the machine can only make a round slower. Garbage is collected as it
+always is, but only what the work itself leaves: the collector is kept from going through all that
+the benchmarks have loaded.
+"""
+
+import gc
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import repeat
+from math import inf
+from typing import NamedTuple
+
+ROUNDS = 15
+ROUND_SECONDS = 0.02
+"""About how long a round is; work that takes longer is done once in a round."""
+
+Work = Callable[[], object]
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """What a figure counts: the time of a call, where less is better, or an amount per second."""
+
+    name: str
+    factor: float
+    is_time: bool
+
+    def figure(self, seconds: float, amount: float) -> float:
+        """Return the figure of a call that handled this amount in this time."""
+        return seconds * self.factor if self.is_time else amount / seconds / self.factor
+
+    def ratio(self, ours: float, theirs: float) -> float:
+        """Return how many times as fast as theirs ours is."""
+        return theirs / ours if self.is_time else ours / theirs
+
+    def is_met(self, figure: float, asked: float) -> bool:
+        """Whether a figure is as good as what was asked for."""
+        return figure <= asked if self.is_time else figure >= asked
+
+
+MICROSECONDS = Unit("\N{MICRO SIGN}s", 1e6, is_time=True)
+MILLISECONDS = Unit("ms", 1e3, is_time=True)
+MILLION_RECORDS = Unit("M records/s", 1e6, is_time=False)
+MILLION_BATCHES = Unit("M batches/s", 1e6, is_time=False)
+GIGABYTES = Unit("GB/s", 1e9, is_time=False)
+MEGABYTES = Unit("MB/s", 1e6, is_time=False)
+SECONDS = Unit("s", 1, is_time=True)
+BYTES_EACH = Unit("bytes", 1, is_time=True)
+
+
+class Peer(NamedTuple):
+    """Somebody else who does the same work, and how many times as fast we should be."""
+
+    name: str
+    work: Work
+    asked_ratio: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """The work: its amount in one call, what was asked for, and who else does it.
+
+    Where a baseline is given, its time is taken off everybody's.
+    """
+
+    work: str
+    unit: Unit
+    ours: Work
+    amount: float = 1
+    asked: float | None = None
+    peers: tuple[Peer, ...] = ()
+    baseline: Work | None = None
+    clock: Callable[[], float] = time.process_time
+    rounds: int = ROUNDS
+    figure: float | None = None
+    """Measured already, by other means than a clock; then there is no work to time."""
+
+
+class Result(NamedTuple):
+    """The figures of a case: ours, and the peers' in their order."""
+
+    case: Case
+    ours: float
+    peers: tuple[float, ...]
+
+
+def measure(case: Case) -> Result:
+    """Time all contenders of a case in turns."""
+    if case.figure is not None:
+        return Result(case, case.figure, ())
+    works = [case.ours, *(peer.work for peer in case.peers)]
+    if case.baseline is not None:
+        works.append(case.baseline)
+    gc.collect()
+    gc.freeze()
+    best = _best_seconds(works, case.clock, case.rounds)
+    gc.unfreeze()
+    bare = best.pop() if case.baseline is not None else 0.0
+    ours, *peers = (case.unit.figure(seconds - bare, case.amount) for seconds in best)
+    return Result(case, ours, tuple(peers))
+
+
+def _best_seconds(works: list[Work], clock: Callable[[], float], rounds: int) -> list[float]:
+    calls = [_calls_per_round(work, clock) for work in works]
+    best = [inf] * len(works)
+    for _ in range(rounds):
+        for index, work in enumerate(works):
+            best[index] = min(best[index], _seconds(work, calls[index], clock))
+    return best
+
+
+def _calls_per_round(work: Work, clock: Callable[[], float]) -> int:
+    work()  # what is compiled or loaded at first use is not part of it
+    seconds = max(_seconds(work, 1, clock), 1e-9)
+    return max(1, round(ROUND_SECONDS / seconds))
+
+
+def _seconds(work: Work, calls: int, clock: Callable[[], float]) -> float:
+    start = clock()
+    for _ in repeat(None, calls):
+        work()
+    return (clock() - start) / calls

@@ -1,0 +1,203 @@
+"""What a connection costs the server: its CPU time, not the client's, over a loopback socket.
+
+The answers are ready at once, so this is reading, cutting, keeping the order and sending, and none
+of what a broker does to find the answer. The client is a thread that hardly runs any Python; only
+the thread of the event loop is timed. Where uvloop is installed the same is done on it.
+"""
+
+import asyncio
+import socket
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from functools import partial
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from benchmarks.comparison import MEGABYTES, Case, Peer, Unit, Work
+from ottla.broker import dispatch
+from ottla.broker.limits import ConnectionLimits
+from ottla.broker.outgoing import Piece
+from ottla.broker.server import Server
+from ottla.model.listeners import Listener
+from ottla.runtime import cold_reads
+from ottla.runtime.disk import KernelDisk
+from ottla.storage.log_slice import LogSlice
+from ottla.wire.frames import LENGTH_BYTES, frame_prefix
+
+TITLE = "A connection, CPU time of the server"
+REQUESTS = 2000
+REQUEST = frame_prefix(150) + bytes(150)
+ANSWER = frame_prefix(60) + bytes(60)
+SLICE_BYTES = 1 << 20
+SLICES = 32
+EACH = Unit("\N{MICRO SIGN}s", 1e6 / REQUESTS, is_time=True)
+
+Answerer = Callable[[object, memoryview], Awaitable[list[Piece]]]
+Serving = Callable[[asyncio.AbstractEventLoop], AbstractContextManager[int]]
+
+
+def cases() -> Iterator[Case]:
+    """Yield small requests, pipelined and one by one, then large requests and large answers."""
+    with ExitStack() as stack, TemporaryDirectory() as folder:
+        for name, loop in _loops(stack):
+            yield from _small_requests(stack, name, loop)
+            yield from _large(stack, name, loop, folder)
+
+
+def _loops(stack: ExitStack) -> Iterator[tuple[str, asyncio.AbstractEventLoop]]:
+    yield "asyncio", stack.enter_context(asyncio.Runner()).get_loop()
+    if find_spec("uvloop") is not None:
+        new_loop = import_module("uvloop").new_event_loop
+        yield "uvloop", stack.enter_context(asyncio.Runner(loop_factory=new_loop)).get_loop()
+
+
+def _small_requests(stack: ExitStack, name: str, loop: asyncio.AbstractEventLoop) -> Iterator[Case]:
+    for shape, talk in (("pipelined", _pipelined), ("one by one", _one_by_one)):
+        yield Case(
+            work=f"small request, {shape}, {name}",
+            unit=EACH,
+            ours=_work(stack, loop, _ours(_answer_at_once), talk),
+            peers=(Peer("streams", _work(stack, loop, _streams, talk)),),
+            clock=time.thread_time,
+        )
+
+
+def _large(
+    stack: ExitStack, name: str, loop: asyncio.AbstractEventLoop, folder: str
+) -> Iterator[Case]:
+    file = KernelDisk().create_file(str(Path(folder) / "segment.log"))
+    file.write_at(0, bytes(SLICE_BYTES))
+    part = LogSlice(file, 0, SLICE_BYTES)
+    data = bytes(SLICE_BYTES)
+    case = partial(
+        Case, unit=MEGABYTES, amount=SLICES * SLICE_BYTES, clock=time.thread_time, rounds=5
+    )
+    yield case(
+        work=f"requests of 1 MB, {name}",
+        ours=_work(stack, loop, _ours(_answer_at_once), _large_requests),
+    )
+    yield case(
+        work=f"answers of 1 MB from a file, {name}",
+        ours=_work(stack, loop, _ours(partial(_answer_with, part)), _large_answers),
+        peers=(
+            Peer(
+                "from memory",
+                _work(stack, loop, _ours(partial(_answer_with, data)), _large_answers),
+            ),
+        ),
+    )
+
+
+# What the server is given to answer with.
+
+
+async def _answer_at_once(peer: object, frame: memoryview) -> list[Any]:
+    return [ANSWER]
+
+
+async def _answer_with(piece: Piece, peer: object, frame: memoryview) -> list[Any]:
+    return [frame_prefix(len(piece)), piece]
+
+
+# Servers.
+
+
+class _Clock:
+    def now_ms(self) -> int:
+        return time.time_ns() // 1_000_000
+
+    def monotonic_ms(self) -> int:
+        return time.monotonic_ns() // 1_000_000
+
+
+def _ours(answer: Callable[..., Any]) -> Serving:
+    @contextmanager
+    def serving(loop: asyncio.AbstractEventLoop) -> Iterator[int]:
+        with ThreadPoolExecutor(1) as threads:
+            server, port = loop.run_until_complete(_started(answer, threads))
+            yield port
+            loop.run_until_complete(server.stop())
+
+    return serving
+
+
+async def _started(answer: Callable[..., Any], threads: ThreadPoolExecutor) -> tuple[Server, int]:
+    server = Server(answer, ConnectionLimits(), _Clock(), cold_reads, threads)
+    port = await server.bind(Listener("PLAINTEXT", "127.0.0.1", 0))
+    server.start()
+    return server, port
+
+
+@contextmanager
+def _streams(loop: asyncio.AbstractEventLoop) -> Iterator[int]:
+    """Do the same by asyncio's streams, one request after the other."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while True:
+                prefix = await reader.readexactly(LENGTH_BYTES)
+                frame = memoryview(await reader.readexactly(int.from_bytes(prefix)))
+                writer.writelines(await _answer_at_once(dispatch.Peer, frame))
+                await writer.drain()
+        except (asyncio.IncompleteReadError, asyncio.CancelledError, ConnectionError):
+            writer.close()
+
+    server = loop.run_until_complete(asyncio.start_server(serve, "127.0.0.1", 0))
+    yield server.sockets[0].getsockname()[1]
+    server.close()
+    loop.run_until_complete(server.wait_closed())
+
+
+# Clients.
+
+
+def _work(
+    stack: ExitStack,
+    loop: asyncio.AbstractEventLoop,
+    serving: Serving,
+    talk: Callable[[socket.socket], None],
+) -> Work:
+    """Return a round of talk with a server, which is over when the client has all its answers."""
+    port = stack.enter_context(serving(loop))
+    thread = stack.enter_context(ThreadPoolExecutor(1))
+    client = stack.enter_context(socket.create_connection(("127.0.0.1", port)))
+    client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def work() -> None:
+        loop.run_until_complete(loop.run_in_executor(thread, talk, client))
+
+    return work
+
+
+def _pipelined(client: socket.socket) -> None:
+    client.sendall(REQUEST * REQUESTS)
+    _receive(client, len(ANSWER) * REQUESTS)
+
+
+def _one_by_one(client: socket.socket) -> None:
+    for _ in range(REQUESTS):
+        client.send(REQUEST)
+        _receive(client, len(ANSWER))
+
+
+def _large_requests(client: socket.socket) -> None:
+    request = frame_prefix(SLICE_BYTES) + bytes(SLICE_BYTES)
+    for _ in range(SLICES):
+        client.sendall(request)
+    _receive(client, len(ANSWER) * SLICES)
+
+
+def _large_answers(client: socket.socket) -> None:
+    client.sendall(REQUEST * SLICES)
+    _receive(client, (SLICE_BYTES + LENGTH_BYTES) * SLICES)
+
+
+def _receive(client: socket.socket, size_bytes: int) -> None:
+    room = bytearray(min(size_bytes, 1 << 18))
+    while size_bytes > 0:
+        size_bytes -= client.recv_into(room)

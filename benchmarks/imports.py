@@ -1,0 +1,61 @@
+"""Importing in a fresh process: CPU time beyond that of an interpreter that does nothing.
+
+All contenders find their byte code ready, in a folder of this run's own.
+"""
+
+import os
+import pkgutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from functools import partial
+from resource import RUSAGE_CHILDREN, getrusage
+from tempfile import TemporaryDirectory
+
+import ottla.wire
+from benchmarks.comparison import MILLISECONDS, Case, Peer
+
+TITLE = "Import in a fresh process, beyond a bare interpreter"
+NEEDS_PYARROW = "ottla.wire.records.arrow"
+KAFKA_PYTHON = tuple(
+    f"kafka.protocol.{name}" for name in ("admin", "consumer", "metadata", "producer", "sasl")
+)
+
+
+def cases() -> Iterator[Case]:
+    """Yield what can be imported."""
+    with TemporaryDirectory() as folder:
+        child = partial(import_in_child, folder)
+        for work, modules, asked in (
+            ("every message, and the frames around them", ["ottla.wire.codec"], None),
+            ("all of ottla.wire but the bridge to pyarrow", list(_without_pyarrow()), 150),
+        ):
+            yield Case(
+                work=work,
+                unit=MILLISECONDS,
+                ours=partial(child, *modules),
+                asked=asked,
+                peers=(Peer("kafka-python", partial(child, *KAFKA_PYTHON)),),
+                baseline=child,
+                clock=children_seconds,
+            )
+
+
+def import_in_child(bytecode_folder: str, *modules: str) -> None:
+    """Start an interpreter that imports these and ends."""
+    program = f"import {', '.join(modules)}" if modules else ""
+    environment = os.environ | {"PYTHONPYCACHEPREFIX": bytecode_folder}
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
+    subprocess.run([sys.executable, "-c", program], check=True, env=environment)
+
+
+def children_seconds() -> float:
+    """Return the CPU time of all children that have ended."""
+    usage = getrusage(RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
+
+
+def _without_pyarrow() -> Iterator[str]:
+    for module in pkgutil.walk_packages(ottla.wire.__path__, "ottla.wire."):
+        if module.name != NEEDS_PYARROW:
+            yield module.name

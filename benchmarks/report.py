@@ -1,0 +1,82 @@
+"""What is printed: the machine and the contestants first, then a table for each group."""
+
+import os
+import platform
+import sys
+from collections.abc import Iterable, Iterator
+from importlib.metadata import version
+from pathlib import Path
+
+from benchmarks.comparison import Result
+from ottla.wire.records import arrow, crc32c, loops
+
+PEERS = ("kio", "kafka-python", "aiokafka")
+COLUMNS = ("work", "ours", "peer", "ratio", "asked for", "verdict")
+
+_Line = tuple[str, str, str, str, str, str]
+
+
+def machine() -> Iterator[str]:
+    """Say what the figures were measured on, and against what."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    python = f"{platform.python_implementation()} {platform.python_version()}"
+    yield f"{cores} cores, {_processor()}; {python}"
+    yield f"Compiled loops: {', '.join(_compiled_loops()) or 'none, all is plain Python'}"
+    yield f"Peers: {', '.join(f'{name} {version(name)}' for name in PEERS)}"
+
+
+def table(title: str, results: Iterable[Result]) -> Iterator[str]:
+    """Lay the results out in columns: a line for our own figure, then one for each peer."""
+    lines = [COLUMNS, *(line for result in results for line in _lines(result))]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    yield title
+    for index, line in enumerate(lines):
+        cells = (cell.ljust(width) for cell, width in zip(line, widths, strict=True))
+        yield "  " + "  ".join(cells).rstrip()
+        if index == 0:
+            yield "  " + "  ".join("-" * width for width in widths)
+
+
+def _lines(result: Result) -> Iterator[_Line]:
+    case, unit = result.case, result.case.unit
+    asked = verdict = ""
+    if case.asked is not None:
+        asked = f"at {'most' if unit.is_time else 'least'} {case.asked:g} {unit.name}"
+        verdict = _verdict(is_met=unit.is_met(result.ours, case.asked))
+    yield case.work, f"{_digits(result.ours)} {unit.name}", "", "", asked, verdict
+    for peer, figure in zip(case.peers, result.peers, strict=True):
+        ratio = unit.ratio(result.ours, figure)
+        asked = verdict = ""
+        if peer.asked_ratio is not None:
+            asked = f"at least {peer.asked_ratio:g}x {peer.name}"
+            verdict = _verdict(is_met=ratio >= peer.asked_ratio)
+        yield "", "", f"{peer.name} {_digits(figure)}", f"{ratio:.1f}x", asked, verdict
+
+
+def _verdict(*, is_met: bool) -> str:
+    return "met" if is_met else "short"
+
+
+def _digits(figure: float) -> str:
+    decimals = 0 if figure >= 100 else 1 if figure >= 10 else 2
+    return f"{figure:.{decimals}f}"
+
+
+def _processor() -> str:
+    path = Path("/proc/cpuinfo")
+    described = path.read_text().splitlines() if path.exists() else []
+    names = [line.partition(":")[2].strip() for line in described if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()
+
+
+def _compiled_loops() -> Iterator[str]:
+    modules = {
+        "reading": loops.read_records.__module__,
+        "writing": loops.RecordAccumulator.__module__,
+        "crc32c": crc32c.crc32c.__module__,
+        "Arrow": vars(arrow)["Columns"].__module__,
+        "Arrow rows": vars(arrow)["Rows"].__module__,
+    }
+    for name, module in modules.items():
+        if not getattr(sys.modules[module], "__file__", "").endswith(".py"):
+            yield name

@@ -1,0 +1,113 @@
+"""The documents are held against the code: examples are run, names and numbers are looked up."""
+
+import doctest
+import importlib
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+DOCUMENTS = sorted(path for pattern in ("*.md", "docs/**/*.md") for path in ROOT.glob(pattern))
+WITH_EXAMPLES = [
+    ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
+    *sorted(ROOT.glob("docs/*.md")),
+]
+STATUS_ROWS = [
+    *(f"A{number}" for number in range(1, 13)),
+    *(f"B{number}" for number in range(1, 7)),
+    *(f"C{number}" for number in range(1, 7)),
+    *(f"D{number}" for number in range(1, 6)),
+    *"EFGHIJKLMN",
+]
+UNITS = {"": 1, "bytes": 1, "KiB": 1 << 10, "MiB": 1 << 20}
+
+FENCE = re.compile(r"^```.*$", re.MULTILINE)
+CODE = re.compile(r"```.*?```|`[^`\n]+`", re.DOTALL)
+LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
+REPOSITORY_PATH = re.compile(r"`((?:src|tests|docs|tools|benchmarks|examples)/[\w./-]+)`")
+LIMIT = re.compile(r"^\| `(\w+)` \| ([\d,]+) ?(\w*) \| `src/([\w/]+)\.py` \|", re.MULTILINE)
+
+each_document = pytest.mark.parametrize(
+    "path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT))
+)
+
+
+def read(name: str) -> str:
+    return (ROOT / name).read_text(encoding="utf-8")
+
+
+def first_cells(text: str, heading: str) -> list[str]:
+    """Return the first column of the table under a heading, without code marks."""
+    section = text.split(f"## {heading}\n", 1)[1].split("\n## ", 1)[0]
+    rows = [line for line in section.splitlines() if line.startswith("| ")]
+    return [row.split("|")[1].strip().strip("`") for row in rows[2:]]
+
+
+@each_document
+def test_the_examples_of_a_document_come_out_as_it_says(path: Path) -> None:
+    # A closing fence would be taken for output; an empty line in its place keeps the numbering.
+    text = FENCE.sub("", path.read_text(encoding="utf-8"))
+    examples = doctest.DocTestParser().get_doctest(text, {}, path.name, str(path), 0)
+    assert bool(examples.examples) or path not in WITH_EXAMPLES, "no example is left"
+    said: list[str] = []
+    runner = doctest.DocTestRunner(verbose=False, optionflags=doctest.ELLIPSIS)
+    assert runner.run(examples, out=said.append).failed == 0, "".join(said)
+
+
+@each_document
+def test_the_make_words_of_a_document_are_in_the_makefile(path: Path) -> None:
+    words = set(re.findall(r"^([a-z]+):", read("Makefile"), re.MULTILINE))
+    code = "\n".join(CODE.findall(path.read_text(encoding="utf-8")))
+    assert set(re.findall(r"\bmake ([a-z]+)", code)) <= words
+
+
+@each_document
+def test_what_a_document_points_to_is_there(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    targets = [path.parent / link for link in LINK.findall(text) if "://" not in link]
+    targets += [ROOT / name for name in REPOSITORY_PATH.findall(text)]
+    assert [str(target) for target in targets if not target.exists()] == []
+
+
+def test_every_extra_that_the_readme_names_can_be_installed() -> None:
+    extras = tomllib.loads(read("pyproject.toml"))["project"]["optional-dependencies"]
+    named = set(re.findall(r"ottla\[(\w+)\]", read("README.md")))
+    assert named
+    assert named <= set(extras)
+
+
+def test_the_readme_says_where_every_row_stands() -> None:
+    rows = [cell.split()[0] for cell in first_cells(read("README.md"), "Status")]
+    assert rows == STATUS_ROWS
+
+
+def test_the_architecture_names_the_packages_that_are_there_and_no_others() -> None:
+    packages = [path.parent.name for path in sorted(ROOT.glob("src/ottla/*/__init__.py"))]
+    assert sorted(first_cells(read("ARCHITECTURE.md"), "What is there")) == packages
+
+
+def test_the_limits_in_the_architecture_are_those_in_the_code() -> None:
+    limits = LIMIT.findall(read("ARCHITECTURE.md"))
+    assert len(limits) == len(first_cells(read("ARCHITECTURE.md"), "Limits"))
+    for name, number, unit, file in limits:
+        module = importlib.import_module(file.replace("/", "."))
+        assert getattr(module, name) == int(number.replace(",", "")) * UNITS[unit], name
+
+
+def test_the_glossary_is_in_order_and_says_each_word_once() -> None:
+    words = re.findall(r"^- \*\*(.+?)\*\*", read("GLOSSARY.md"), re.MULTILINE)
+    assert words == sorted(set(words), key=str.lower)
+
+
+def test_decisions_are_numbered_without_a_gap_and_say_what_they_are_about() -> None:
+    paths = sorted(ROOT.glob("docs/decisions/*.md"))
+    assert paths
+    assert [path.name[:4] for path in paths] == [f"{n:04}" for n in range(1, len(paths) + 1)]
+    for path in paths:
+        text = path.read_text(encoding="utf-8")
+        assert text.startswith(f"# {path.name[:4]} "), path.name
+        for heading in ("Context", "Decision", "Consequences"):
+            assert f"\n## {heading}\n" in text, path.name
