@@ -71,7 +71,7 @@ def test_a_flush() -> None:
 def test_a_flush_just_before_a_roll() -> None:
     def act(story: Story) -> None:
         for number in range(7):
-            story.append(batch(1, 1000 - number))
+            story.append(batch(1, 1000 + number))
             story.flush()
 
     check_everywhere(nothing, act)

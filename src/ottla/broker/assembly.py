@@ -7,16 +7,27 @@ from typing import Final, Self
 from ottla.broker.dispatch import Dispatch
 from ottla.broker.endpoints import Endpoints
 from ottla.broker.flushing import Flushing
+from ottla.broker.group_coordinator import GroupCoordinator
 from ottla.broker.handlers import (
     api_versions,
     create_partitions,
     create_topics,
+    delete_groups,
     delete_topics,
+    describe_groups,
     fetch,
+    find_coordinator,
+    heartbeat,
     init_producer_id,
+    join_group,
+    leave_group,
+    list_groups,
     list_offsets,
     metadata,
+    offset_commit,
+    offset_fetch,
     produce,
+    sync_group,
 )
 from ottla.broker.image_follower import ImageFollower
 from ottla.broker.limits import ConnectionLimits
@@ -32,6 +43,7 @@ from ottla.environment.clock import Clock
 from ottla.environment.disk import Disk
 from ottla.environment.randomness import Randomness
 from ottla.machines.controller.settings import ControllerSettings
+from ottla.machines.groups.settings import GroupSettings
 from ottla.metadata.image import Endpoint
 from ottla.model.broker_config import BrokerConfig
 from ottla.model.listeners import Listener
@@ -82,6 +94,7 @@ class Broker:
             threads,
         )
         self._broker_epoch = -1
+        self._coordinator: GroupCoordinator | None = None
 
     @classmethod
     async def start(cls, config: BrokerConfig, environment: Environment) -> Self:
@@ -125,7 +138,20 @@ class Broker:
         for listener in advertised:
             self.endpoints.advertise(listener.name, listener.host, listener.port)
         self._broker_epoch = await self._register(advertised)
-        self._routes.update(self._make_routes())
+        creation = TopicCreation(
+            self._store, self._environment.randomness, self.config.auto_create_topics_enable
+        )
+        self._coordinator = GroupCoordinator(
+            self.partitions,
+            creation,
+            self._bells,
+            self._environment.clock,
+            _group_settings(self.config),
+            self.config.offsets_topic_num_partitions,
+        )
+        self._coordinator.open_if_there()
+        self._routes.update(self._make_routes(creation))
+        self._routes.update(self._make_group_routes(self._coordinator))
         self._server.start()
 
     async def _register(self, advertised: tuple[Listener, ...]) -> int:
@@ -138,11 +164,10 @@ class Broker:
             lambda controller: controller.register_broker(self.config.node_id, incarnation_id, ends)
         )
 
-    def _make_routes(self) -> dict[int, Route]:
-        """Wire every handler: one row per API."""
+    def _make_routes(self, creation: TopicCreation) -> dict[int, Route]:
+        """Wire the handlers of data and topics: one row per API."""
         clock, randomness = self._environment.clock, self._environment.randomness
         node_id, store = self.config.node_id, self._store
-        creation = TopicCreation(store, randomness, self.config.auto_create_topics_enable)
         producer_ids = ProducerIds(store, node_id, self._broker_epoch)
         flushing = Flushing(self._threads, clock)
         produce_ = produce.ProduceHandler(self.partitions, flushing, clock)
@@ -166,9 +191,38 @@ class Broker:
             ApiKey.CREATE_PARTITIONS: Route(create_partitions.VERSIONS, partitions.handle),
         }
 
+    def _make_group_routes(self, coordinator: GroupCoordinator) -> dict[int, Route]:
+        """Wire the handlers of groups: one row per API."""
+        find = find_coordinator.FindCoordinatorHandler(
+            self.config.node_id, self.endpoints, coordinator
+        )
+        join = join_group.JoinGroupHandler(coordinator, self._environment.randomness)
+        sync = sync_group.SyncGroupHandler(coordinator)
+        beat = heartbeat.HeartbeatHandler(coordinator)
+        leave = leave_group.LeaveGroupHandler(coordinator)
+        commit = offset_commit.OffsetCommitHandler(coordinator, self.partitions)
+        offsets = offset_fetch.OffsetFetchHandler(coordinator)
+        list_ = list_groups.ListGroupsHandler(coordinator)
+        describe = describe_groups.DescribeGroupsHandler(coordinator)
+        delete = delete_groups.DeleteGroupsHandler(coordinator)
+        return {
+            ApiKey.OFFSET_COMMIT: Route(offset_commit.VERSIONS, commit.handle),
+            ApiKey.OFFSET_FETCH: Route(offset_fetch.VERSIONS, offsets.handle),
+            ApiKey.FIND_COORDINATOR: Route(find_coordinator.VERSIONS, find.handle),
+            ApiKey.JOIN_GROUP: Route(join_group.VERSIONS, join.handle),
+            ApiKey.HEARTBEAT: Route(heartbeat.VERSIONS, beat.handle),
+            ApiKey.LEAVE_GROUP: Route(leave_group.VERSIONS, leave.handle),
+            ApiKey.SYNC_GROUP: Route(sync_group.VERSIONS, sync.handle),
+            ApiKey.DESCRIBE_GROUPS: Route(describe_groups.VERSIONS, describe.handle),
+            ApiKey.LIST_GROUPS: Route(list_groups.VERSIONS, list_.handle),
+            ApiKey.DELETE_GROUPS: Route(delete_groups.VERSIONS, delete.handle),
+        }
+
     async def stop(self) -> None:
         """Answer what is in flight, close every log, and leave the marks of a clean stop."""
         await self._server.stop()
+        if self._coordinator is not None:
+            self._coordinator.stop()
         await self._store.close()
         self._log_dirs.close(self._environment.clock.now_ms(), self._broker_epoch)
         self._threads.shutdown()
@@ -180,4 +234,16 @@ def _limits(config: BrokerConfig) -> ConnectionLimits:
         connections_max=config.max_connections,
         connections_per_address_max=config.max_connections_per_ip,
         idle_ms_max=config.connections_max_idle_ms,
+    )
+
+
+def _group_settings(config: BrokerConfig) -> GroupSettings:
+    return GroupSettings(
+        group_min_session_timeout_ms=config.group_min_session_timeout_ms,
+        group_max_session_timeout_ms=config.group_max_session_timeout_ms,
+        group_initial_rebalance_delay_ms=config.group_initial_rebalance_delay_ms,
+        group_max_size=config.group_max_size,
+        offset_metadata_max_bytes=config.offset_metadata_max_bytes,
+        offsets_retention_ms=config.offsets_retention_minutes * 60_000,
+        offsets_retention_check_interval_ms=config.offsets_retention_check_interval_ms,
     )

@@ -137,6 +137,7 @@ class Connection:
         if self._is_reading:
             self._is_reading = False
             self._shared.loop.remove_reader(self._socket)
+            self._shared.memory.forget(self._read_on)
 
     def _on_readable(self) -> None:
         # Asked only now: most clients send no more anyway before they have been answered.
@@ -144,13 +145,17 @@ class Connection:
             self._stop_reading()
             return
         memory = self._shared.memory
-        if memory.is_full and (self._held_bytes or self._in_flight):
+        if not memory.is_full:
+            self._receive()
+        elif not self._held_bytes and not self._in_flight:
+            self._receive(FRUGAL_READ_BYTES)
+        elif self._held_bytes and memory.favours(self._read_on):
+            self._receive()
+        else:
             self._stop_reading()
             memory.wait(self._read_on)
-            return
-        self._receive(FRUGAL_READ_BYTES if memory.is_full else None)
 
-    def _receive(self, bytes_max: int | None) -> None:
+    def _receive(self, bytes_max: int | None = None) -> None:
         try:
             received_bytes = self._socket.recv_into(self._incoming.room()[:bytes_max])
         except BlockingIOError:
@@ -191,6 +196,8 @@ class Connection:
             memory.take(self._held_bytes - held_before)
         elif self._held_bytes < held_before:
             memory.give_back(held_before - self._held_bytes)
+        if held_before and not self._held_bytes:
+            memory.forget(self._read_on)
 
     # Answering
 

@@ -7,7 +7,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from inspect import isawaitable
 from pathlib import Path
-from typing import Any
 
 from ottla.broker.connection import Dispatch
 from ottla.broker.dispatch import Peer
@@ -19,6 +18,8 @@ from ottla.model.listeners import Listener
 from ottla.wire.frames import LENGTH_BYTES, frame_prefix
 
 LOCALHOST = "127.0.0.1"
+SMALL_BUFFER_BYTES = 4096
+SMALL_SEGMENT_BYTES = 1000
 PATIENCE_STEPS = 10_000
 STEP_SECONDS = 0.001
 
@@ -74,8 +75,8 @@ class Serving:
         self.port = port
         self._clients: list[Client] = []
 
-    async def connect(self, **options: int) -> "Client":
-        client = await Client.connect(self.port, **options)
+    async def connect(self, *, has_small_buffers: bool = False) -> "Client":
+        client = await Client.connect(self.port, has_small_buffers=has_small_buffers)
         self._clients.append(client)
         return client
 
@@ -140,12 +141,13 @@ class Client:
         self._loop = asyncio.get_running_loop()
 
     @classmethod
-    async def connect(cls, port: int, **options: int) -> "Client":
-        """Connect, with socket options by name, such as SO_RCVBUF."""
+    async def connect(cls, port: int, *, has_small_buffers: bool = False) -> "Client":
         opened = socket.socket()
         opened.setblocking(False)
-        for name, value in options.items():
-            opened.setsockopt(socket.SOL_SOCKET, getattr(socket, name), value)
+        if has_small_buffers:  # and segments that fit into them
+            opened.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, SMALL_BUFFER_BYTES)
+            opened.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SMALL_BUFFER_BYTES)
+            opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, SMALL_SEGMENT_BYTES)
         await asyncio.get_running_loop().sock_connect(opened, (LOCALHOST, port))
         return cls(opened)
 
@@ -202,11 +204,3 @@ class Client:
 
     def close(self) -> None:
         self.socket.close()
-
-
-def run(test: Callable[..., Awaitable[None]], *args: Any) -> None:
-    asyncio.run(_awaited(test, args))
-
-
-async def _awaited(test: Callable[..., Awaitable[None]], args: tuple[Any, ...]) -> None:
-    await test(*args)

@@ -60,3 +60,25 @@ def test_who_has_gone_is_not_woken() -> None:
     memory.forget(wake)
     memory.give_back(10)
     assert woken == []
+
+
+def test_one_at_a_time_is_favoured() -> None:
+    memory = RequestMemory(10)
+    woken: list[str] = []
+
+    def first() -> None:
+        woken.append("first")
+
+    def second() -> None:
+        woken.append("second")
+
+    memory.take(10)
+    assert memory.favours(first)
+    assert not memory.favours(second)
+    memory.wait(second)
+    assert memory.favours(first)
+    memory.forget(first)
+    assert woken == ["second"]
+    assert memory.favours(second)
+    memory.forget(second)
+    assert woken == ["second"]

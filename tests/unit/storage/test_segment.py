@@ -132,6 +132,15 @@ class TestUselessIndexes:
         place = reopened(disk).find(105)
         assert place is not None
 
+    def test_batches_whose_offsets_cannot_be_right_make_no_index(self, disk: SimulatedDisk) -> None:
+        disk.flip_bit("/00000000000000000100.index", 8, 7)
+        for flipped in (0, 7):
+            disk.flip_bit(PATH, SIZE + flipped, 2)
+            with pytest.raises(CorruptSegmentError):
+                reopened(disk).find(103)
+            disk.flip_bit(PATH, SIZE + flipped, 2)
+        assert reopened(disk).find(103) is not None
+
 
 class TestUnreadableBatches:
     @pytest.mark.parametrize(

@@ -1,0 +1,35 @@
+"""DeleteGroups v0-v2: forget groups that have no members, and what they have committed."""
+
+from dataclasses import dataclass
+
+from ottla.broker.group_coordinator import GroupCoordinator
+from ottla.broker.request_context import RequestContext
+from ottla.model.api_error import ApiError
+from ottla.wire.messages.delete_groups import (
+    DeletableGroupResult,
+    DeleteGroupsRequest,
+    DeleteGroupsResponse,
+)
+
+VERSIONS = range(3)
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteGroupsHandler:
+    """Answers DeleteGroups."""
+
+    coordinator: GroupCoordinator
+
+    async def handle(
+        self, _context: RequestContext, request: DeleteGroupsRequest
+    ) -> DeleteGroupsResponse:
+        """Delete one group after the other."""
+        return DeleteGroupsResponse(results=[self._delete(name) for name in request.groups_names])
+
+    def _delete(self, group_id: str) -> DeletableGroupResult:
+        try:
+            return self.coordinator.execute(
+                group_id, lambda machine: machine.decide_delete(group_id)
+            )
+        except ApiError as error:
+            return DeletableGroupResult(group_id=group_id, error_code=error.code)

@@ -1,0 +1,37 @@
+"""DescribeGroups v0-v6: the members of groups, and what they were given."""
+
+from dataclasses import dataclass
+
+from ottla.broker.group_coordinator import GroupCoordinator
+from ottla.broker.request_context import RequestContext
+from ottla.model.api_error import ApiError
+from ottla.wire.messages.describe_groups import (
+    DescribedGroup,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+)
+
+VERSIONS = range(7)
+
+
+@dataclass(frozen=True, slots=True)
+class DescribeGroupsHandler:
+    """Answers DescribeGroups."""
+
+    coordinator: GroupCoordinator
+
+    async def handle(
+        self, context: RequestContext, request: DescribeGroupsRequest
+    ) -> DescribeGroupsResponse:
+        """Describe one group after the other."""
+        return DescribeGroupsResponse(
+            groups=[self._describe(group_id, context.api_version) for group_id in request.groups]
+        )
+
+    def _describe(self, group_id: str, api_version: int) -> DescribedGroup:
+        try:
+            return self.coordinator.execute(
+                group_id, lambda machine: machine.decide_describe(group_id, api_version)
+            )
+        except ApiError as error:
+            return DescribedGroup(group_id=group_id, error_code=error.code)

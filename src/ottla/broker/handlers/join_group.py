@@ -1,0 +1,35 @@
+"""JoinGroup v0-v9: take part in the group's next generation; waits until it is complete."""
+
+from dataclasses import dataclass
+
+from ottla.broker.group_coordinator import GroupCoordinator
+from ottla.broker.request_context import RequestContext
+from ottla.environment.randomness import Randomness
+from ottla.machines.groups.calls import Caller
+from ottla.model.api_error import ApiError
+from ottla.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
+
+VERSIONS = range(10)
+
+
+@dataclass(frozen=True, slots=True)
+class JoinGroupHandler:
+    """Answers JoinGroup."""
+
+    coordinator: GroupCoordinator
+    randomness: Randomness
+
+    async def handle(self, context: RequestContext, request: JoinGroupRequest) -> JoinGroupResponse:
+        """Join, and wait for the others."""
+        host = f"/{context.client_address}"
+        caller = Caller(context.api_version, context.client_id or "", host)
+        fresh = self.randomness.uuid()
+        now = self.coordinator.moment()
+        try:
+            return await self.coordinator.execute_waiting(
+                request.group_id,
+                lambda machine: machine.decide_join(request, caller, fresh, now),
+                lambda machine, waiting: machine.ask_join_again(waiting),
+            )
+        except ApiError as error:
+            return JoinGroupResponse(error_code=error.code, member_id=request.member_id)

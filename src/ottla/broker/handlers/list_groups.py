@@ -1,0 +1,23 @@
+"""ListGroups v0-v5: every group, or those in some states or of some types."""
+
+from dataclasses import dataclass
+
+from ottla.broker.group_coordinator import GroupCoordinator
+from ottla.broker.request_context import RequestContext
+from ottla.wire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+
+VERSIONS = range(6)
+
+
+@dataclass(frozen=True, slots=True)
+class ListGroupsHandler:
+    """Answers ListGroups."""
+
+    coordinator: GroupCoordinator
+
+    async def handle(
+        self, _context: RequestContext, request: ListGroupsRequest
+    ) -> ListGroupsResponse:
+        """Ask the machine of every partition."""
+        found = self.coordinator.execute_on_all(lambda machine: machine.decide_list(request))
+        return ListGroupsResponse(groups=[group for groups in found for group in groups])

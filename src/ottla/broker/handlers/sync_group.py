@@ -1,0 +1,31 @@
+"""SyncGroup v0-v5: learn what the group's leader has assigned; waits until it has."""
+
+from dataclasses import dataclass
+
+from ottla.broker.group_coordinator import GroupCoordinator
+from ottla.broker.request_context import RequestContext
+from ottla.model.api_error import ApiError
+from ottla.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+
+VERSIONS = range(6)
+
+
+@dataclass(frozen=True, slots=True)
+class SyncGroupHandler:
+    """Answers SyncGroup."""
+
+    coordinator: GroupCoordinator
+
+    async def handle(
+        self, _context: RequestContext, request: SyncGroupRequest
+    ) -> SyncGroupResponse:
+        """Hand in, or wait for, the assignment."""
+        now = self.coordinator.moment()
+        try:
+            return await self.coordinator.execute_waiting(
+                request.group_id,
+                lambda machine: machine.decide_sync(request, now),
+                lambda machine, waiting: machine.ask_sync_again(waiting),
+            )
+        except ApiError as error:
+            return SyncGroupResponse(error_code=error.code)
