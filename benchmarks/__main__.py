@@ -5,7 +5,17 @@ Nothing here fails by a clock: a figure that is not what was asked for is printe
 
 import argparse
 
-from benchmarks import admission, arrow, codecs, imports, messages, records, storage
+from benchmarks import (
+    admission,
+    arrow,
+    codecs,
+    compaction,
+    connection,
+    imports,
+    messages,
+    records,
+    storage,
+)
 from benchmarks.comparison import measure
 from benchmarks.report import machine, table
 
@@ -17,6 +27,8 @@ GROUPS = {
     "admission": admission,
     "imports": imports,
     "storage": storage,
+    "compaction": compaction,
+    "connection": connection,
 }
 
 

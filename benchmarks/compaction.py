@@ -15,7 +15,7 @@ from functools import partial
 from random import Random
 from unittest.mock import patch
 
-from benchmarks.comparison import Case, Unit
+from benchmarks.comparison import MEGABYTES, Case
 from ottla.model.topic_config import CleanupPolicy, TopicConfig
 from ottla.runtime.disk import KernelDisk
 from ottla.storage import _compaction_python, cleaning, offset_map, swap
@@ -28,7 +28,6 @@ from ottla.wire.records.builder import BatchBuilder
 from ottla.wire.records.compression import Compression
 
 TITLE = "Compaction, CPU time of both passes and of writing"
-MEGABYTES = Unit("MB/s", 1e6, is_time=False)
 ASKED_MB = 50
 NOW_MS = 1_700_000_000_000
 RECORD_BYTES = 100

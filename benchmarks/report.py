@@ -8,6 +8,8 @@ from importlib.metadata import version
 from pathlib import Path
 
 from benchmarks.comparison import Result
+from ottla.storage import offset_map
+from ottla.wire import reading
 from ottla.wire.records import arrow, crc32c, loops
 
 PEERS = ("kio", "kafka-python", "aiokafka")
@@ -76,6 +78,8 @@ def _compiled_loops() -> Iterator[str]:
         "crc32c": crc32c.crc32c.__module__,
         "Arrow": vars(arrow)["Columns"].__module__,
         "Arrow rows": vars(arrow)["Rows"].__module__,
+        "messages": getattr(vars(reading)["_compiled"], "__name__", reading.__name__),
+        "compaction": offset_map.OffsetMap.__module__,
     }
     for name, module in modules.items():
         if not getattr(sys.modules[module], "__file__", "").endswith(".py"):

@@ -190,19 +190,16 @@ class Connection:
         return incoming.frame_count > begun_before
 
     def _count_held(self) -> None:
-        memory = self._shared.memory
         held_before, self._held_bytes = self._held_bytes, self._incoming.held_bytes
-        if self._held_bytes > held_before:
-            memory.take(self._held_bytes - held_before)
-        elif self._held_bytes < held_before:
-            memory.give_back(held_before - self._held_bytes)
-        if held_before and not self._held_bytes:
-            memory.forget(self._read_on)
+        if self._held_bytes != held_before:
+            self._shared.memory.arriving(self._held_bytes - held_before)
+            if not self._held_bytes:
+                self._shared.memory.forget(self._read_on)
 
     # Answering
 
     def _begin(self, frame: memoryview) -> None:
-        self._shared.memory.take(len(frame))
+        self._shared.memory.answering(len(frame))
         request = self._in_flight.add()
         request.task = _start(self._serve(request, frame), self._shared.loop)
 
@@ -218,7 +215,7 @@ class Connection:
             self._refuse(request, CloseReason.REQUEST_FAILED)
         finally:
             self._in_flight.running -= 1
-            self._shared.memory.give_back(len(frame))
+            self._shared.memory.answering(-len(frame))
             if request.task is not None:  # else who began it has not even begun to wait
                 self._plan_turn()
 
@@ -360,7 +357,7 @@ class Connection:
         if self._reason is not None:
             return _Watched(self._reason, 0, limits.farewell_ms_max)
         if self._is_writing:
-            progress = self._outgoing.sent_bytes // STALLED_BYTES
+            progress = self._outgoing.taken_bytes(self._socket) // STALLED_BYTES
             return _Watched(CloseReason.STALLED, progress, limits.stalled_ms_max)
         frame_count = self._incoming.frame_count
         if self._incoming.has_unread and self._may_begin():

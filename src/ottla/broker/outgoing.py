@@ -6,11 +6,15 @@ is named, someone has it fetched on a thread, and then it is as hot as any other
 
 import errno
 import os
+import sys
 from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import Executor
 from enum import Enum, auto
+from fcntl import ioctl
 from socket import MSG_MORE, socket
+from struct import calcsize
+from termios import TIOCOUTQ
 from typing import Final, NamedTuple, Protocol
 
 from ottla.environment.disk import File
@@ -122,6 +126,15 @@ class Outgoing:
         except BlockingIOError:
             return Progress.BLOCKED
         return Progress.DONE
+
+    def taken_bytes(self, sock: socket) -> int:
+        """Return how much the peer has taken, of all that was sent.
+
+        A socket takes more only when a good part of what it holds has left it, so what was sent
+        would not tell a peer that reads slowly from one that does not read.
+        """
+        held = ioctl(sock, TIOCOUTQ, bytes(calcsize("i")))
+        return self.sent_bytes - int.from_bytes(held, sys.byteorder)
 
     def _send_bytes(self, sock: socket) -> None:
         head = self._joined_head()

@@ -1,6 +1,7 @@
 """A server on a loopback port, clients that talk to it in bytes, and time that tests drive."""
 
 import asyncio
+import gc
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -96,6 +97,7 @@ async def serving(
     cold_reads: ColdReads | None = None,
 ) -> AsyncIterator[Serving]:
     """Serve; in the end nothing may be left: no connection, no memory, no file descriptor."""
+    gc.collect()  # what tests before this one have left open
     descriptors_before = open_descriptors()
     with ThreadPoolExecutor(1) as threads:
         server = Server(
@@ -106,12 +108,25 @@ async def serving(
         running = Serving(server, port)
         try:
             yield running
-        finally:
             running.disconnect()
             await server.stop()
+        except BaseException:
+            running.disconnect()
+            await stop_at_once(server)
+            raise
     assert server.connection_count == 0
-    assert server._shared.memory.used_bytes == 0
+    assert server._shared.memory.arriving_bytes == 0
+    assert server._shared.memory.answering_bytes == 0
     assert open_descriptors() == descriptors_before
+
+
+async def stop_at_once(server: Server) -> None:
+    """Stop a server, whatever is in flight."""
+    stopping = asyncio.create_task(server.stop())
+    await asyncio.sleep(0)
+    server.tick(0)
+    server.tick(10**12)
+    await stopping
 
 
 def open_descriptors() -> int:

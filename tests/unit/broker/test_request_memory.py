@@ -3,82 +3,97 @@
 from ottla.broker.request_memory import RequestMemory
 
 
-def test_it_is_full_when_all_of_it_is_taken() -> None:
-    memory = RequestMemory(10)
-    memory.take(9)
+class Waiter:
+    """Remembers how often it was woken."""
+
+    def __init__(self) -> None:
+        self.woken = 0
+
+    def wake(self) -> None:
+        self.woken += 1
+
+
+def full_of_requests() -> RequestMemory:
+    memory = RequestMemory(100)
+    memory.answering(100)
+    return memory
+
+
+def full_of_parts() -> RequestMemory:
+    memory = RequestMemory(100)
+    memory.arriving(100)
+    return memory
+
+
+def test_it_is_full_when_both_kinds_together_take_all_of_it() -> None:
+    memory = RequestMemory(100)
+    memory.arriving(60)
+    memory.answering(39)
     assert not memory.is_full
-    memory.take(5)
+    memory.answering(1)
     assert memory.is_full
-    memory.give_back(5)
+    memory.arriving(-60)
     assert not memory.is_full
 
 
-def test_those_who_wait_are_woken_in_order_when_there_is_room() -> None:
-    memory = RequestMemory(10)
-    woken: list[str] = []
-
-    def wake(name: str) -> None:
-        woken.append(name)
-
-    memory.take(20)
-    for name in ("first", "second"):
-        memory.wait(lambda name=name: wake(name))  # type: ignore[misc]
-    memory.give_back(5)
-    assert woken == []
-    memory.give_back(6)
-    assert woken == ["first", "second"]
-    memory.give_back(1)
-    assert woken == ["first", "second"]
+def test_those_who_wait_are_woken_once_when_there_is_room() -> None:
+    memory = full_of_requests()
+    memory.answering(20)
+    waiters = [Waiter(), Waiter()]
+    for waiter in waiters:
+        memory.wait(waiter.wake)
+    memory.answering(-20)
+    assert [waiter.woken for waiter in waiters] == [0, 0]
+    memory.answering(-1)
+    assert [waiter.woken for waiter in waiters] == [1, 1]
+    memory.answering(-1)
+    assert [waiter.woken for waiter in waiters] == [1, 1]
 
 
 def test_who_is_woken_may_wait_again() -> None:
-    memory = RequestMemory(10)
+    memory = full_of_requests()
     woken: list[int] = []
 
     def take_all_again() -> None:
-        woken.append(memory.used_bytes)
-        memory.take(10)
+        woken.append(memory.answering_bytes)
+        memory.answering(100)
         memory.wait(take_all_again)
 
-    memory.take(10)
     memory.wait(take_all_again)
-    memory.give_back(10)
-    memory.give_back(3)
-    assert woken == [0, 7]
+    memory.answering(-100)
+    memory.answering(-30)
+    assert woken == [0, 70]
 
 
 def test_who_has_gone_is_not_woken() -> None:
-    memory = RequestMemory(10)
-    woken: list[int] = []
-
-    def wake() -> None:
-        woken.append(1)
-
-    memory.take(10)
-    memory.wait(wake)
-    memory.forget(wake)
-    memory.forget(wake)
-    memory.give_back(10)
-    assert woken == []
+    memory = full_of_requests()
+    waiter = Waiter()
+    memory.wait(waiter.wake)
+    memory.forget(waiter.wake)
+    memory.forget(waiter.wake)
+    memory.answering(-100)
+    assert waiter.woken == 0
 
 
-def test_one_at_a_time_is_favoured() -> None:
-    memory = RequestMemory(10)
-    woken: list[str] = []
+def test_when_all_have_a_part_of_a_request_one_at_a_time_is_favoured() -> None:
+    memory = full_of_parts()
+    first, second = Waiter(), Waiter()
+    assert memory.favours(first.wake)
+    assert not memory.favours(second.wake)
+    memory.wait(second.wake)
+    assert memory.favours(first.wake)
+    assert second.woken == 0
+    memory.forget(first.wake)
+    assert second.woken == 1
+    assert memory.favours(second.wake)
 
-    def first() -> None:
-        woken.append("first")
 
-    def second() -> None:
-        woken.append("second")
-
-    memory.take(10)
-    assert memory.favours(first)
-    assert not memory.favours(second)
-    memory.wait(second)
-    assert memory.favours(first)
-    memory.forget(first)
-    assert woken == ["second"]
-    assert memory.favours(second)
-    memory.forget(second)
-    assert woken == ["second"]
+def test_nobody_is_favoured_while_requests_that_will_leave_take_half() -> None:
+    memory = full_of_parts()
+    waiter = Waiter()
+    memory.answering(50)
+    assert not memory.favours(waiter.wake)
+    memory.wait(waiter.wake)
+    memory.answering(-1)
+    assert waiter.woken == 1
+    assert memory.favours(waiter.wake)
