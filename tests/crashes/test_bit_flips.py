@@ -175,6 +175,18 @@ class TestBatches:
                     assert found[offset] == raw
                 assert found.get(offset) in {None, raw} or not is_sound(found[offset])
 
+    def test_in_the_segment_that_is_written_appending_goes_on(self) -> None:
+        folder = written(is_flushed=True)
+        for byte, _ in flipped(folder, name(10, "log"), is_clean=True):
+            _, at = batch_at_byte(10, byte)
+            if at in UNPROTECTED:
+                continue
+            log = reopened(folder).log
+            assert log.end_offset == 11
+            found = readable(log).get(10)
+            assert found is None or not is_sound(found)
+            assert [one.base_offset for one in fill(log, 2)] == [11, 12]
+
 
 class TestIndexes:
     @pytest.mark.parametrize("is_clean", [False, True])
@@ -189,6 +201,8 @@ class TestIndexes:
             check_search(log)
             greatest = [segment.greatest_timestamp.timestamp_ms for segment in log.segments]
             assert greatest == [NOW_MS, 602, 700, 700]
+            fill(log, 2, timestamp_ms=800)
+            check_search(log)
 
     @pytest.mark.parametrize("is_clean", [False, True])
     def test_an_aborted_transaction_that_cannot_be_is_looked_up_in_the_log(

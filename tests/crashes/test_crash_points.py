@@ -71,7 +71,8 @@ def test_a_flush() -> None:
 def test_a_flush_just_before_a_roll() -> None:
     def act(story: Story) -> None:
         for number in range(7):
-            story.append(batch(1, 1000 + number))
+            # A new epoch makes a new segment's name durable, and what is in the old one is not yet.
+            story.append(batch(1, 1000 + number), leader_epoch=number)
             story.flush()
 
     check_everywhere(nothing, act)

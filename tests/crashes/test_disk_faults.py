@@ -289,6 +289,15 @@ class TestAFullDiskAtAnyOperation:
                     append(folder.log, step)
             check_whole(folder)
 
+    @pytest.mark.parametrize("cut", [lambda log: log.truncate_to(3), lambda log: log.restart_at(3)])
+    def test_half_a_cut_is_the_end(self, cut: Callable[[PartitionLog], None]) -> None:
+        folder = whole()
+        kinds = (OperationKind.SYNC, OperationKind.REMOVE)
+        for kind in kinds:
+            folder.disk.faults.fail_on(kind, f"{DIRECTORY}/{2:020d}.log", errno.ENOSPC)
+        assert refusal(cut, folder.log) is ErrorCode.KAFKA_STORAGE_ERROR
+        assert folder.log.is_offline
+
     def test_a_sync_that_finds_no_room_is_not_tried_again(self) -> None:
         folder = started(SimulatedDisk())
         fill(folder.log, 3)

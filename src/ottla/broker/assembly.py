@@ -4,6 +4,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Final, Self
 
+from ottla.broker.background import Background
 from ottla.broker.dispatch import Dispatch
 from ottla.broker.endpoints import Endpoints
 from ottla.broker.flushing import Flushing
@@ -95,6 +96,7 @@ class Broker:
         )
         self._broker_epoch = -1
         self._coordinator: GroupCoordinator | None = None
+        self._background: Background | None = None
 
     @classmethod
     async def start(cls, config: BrokerConfig, environment: Environment) -> Self:
@@ -150,7 +152,15 @@ class Broker:
             self.config.offsets_topic_num_partitions,
         )
         self._coordinator.open_if_there()
-        self._routes.update(self._make_routes(creation))
+        flushing = Flushing(self._threads, self._environment.clock)
+        self._background = Background(
+            self.partitions, self._log_dirs, flushing, self._environment.clock
+        )
+        self._background.start(
+            retention_ms=self.config.log_retention_check_interval_ms,
+            checkpoint_ms=self.config.log_flush_offset_checkpoint_interval_ms,
+        )
+        self._routes.update(self._make_routes(creation, flushing))
         self._routes.update(self._make_group_routes(self._coordinator))
         self._server.start()
 
@@ -164,12 +174,11 @@ class Broker:
             lambda controller: controller.register_broker(self.config.node_id, incarnation_id, ends)
         )
 
-    def _make_routes(self, creation: TopicCreation) -> dict[int, Route]:
+    def _make_routes(self, creation: TopicCreation, flushing: Flushing) -> dict[int, Route]:
         """Wire the handlers of data and topics: one row per API."""
         clock, randomness = self._environment.clock, self._environment.randomness
         node_id, store = self.config.node_id, self._store
         producer_ids = ProducerIds(store, node_id, self._broker_epoch)
-        flushing = Flushing(self._threads, clock)
         produce_ = produce.ProduceHandler(self.partitions, flushing, clock)
         fetch_ = fetch.FetchHandler(self.partitions, self._bells)
         list_offsets_ = list_offsets.ListOffsetsHandler(self.partitions)
@@ -220,9 +229,12 @@ class Broker:
 
     async def stop(self) -> None:
         """Answer what is in flight, close every log, and leave the marks of a clean stop."""
+        self._bells.close()
         await self._server.stop()
         if self._coordinator is not None:
             self._coordinator.stop()
+        if self._background is not None:
+            await self._background.stop()
         await self._store.close()
         self._log_dirs.close(self._environment.clock.now_ms(), self._broker_epoch)
         self._threads.shutdown()

@@ -35,7 +35,7 @@ STALLED_BYTES: Final = 1 << 16
 """A peer that takes less than this in `stalled_ms_max` does not read its answers."""
 _log = logging.getLogger(__name__)
 
-Dispatch = Callable[[Peer, memoryview], Coroutine[Any, Any, Sequence[Piece] | None]]
+Dispatching = Callable[[Peer, memoryview], Coroutine[Any, Any, Sequence[Piece] | None]]
 """Answers a frame with pieces, or with None if no answer is wanted.
 
 A ProtocolError means that the peer cannot be talked to any more. Dispatches of one connection run
@@ -48,7 +48,7 @@ class Shared:
     """What the connections of a server have in common."""
 
     loop: asyncio.AbstractEventLoop
-    dispatch: Dispatch
+    dispatch: Dispatching
     limits: ConnectionLimits
     memory: RequestMemory
     scratch: memoryview
@@ -153,7 +153,7 @@ class Connection:
             self._receive()
         else:
             self._stop_reading()
-            memory.wait(self._read_on)
+            memory.wait(self._read_on, has_part=self._held_bytes > 0)
 
     def _receive(self, bytes_max: int | None = None) -> None:
         try:
@@ -199,11 +199,11 @@ class Connection:
     # Answering
 
     def _begin(self, frame: memoryview) -> None:
-        self._shared.memory.answering(len(frame))
         request = self._in_flight.add()
         request.task = _start(self._serve(request, frame), self._shared.loop)
 
     async def _serve(self, request: Request, frame: memoryview) -> None:
+        self._shared.memory.answering(len(frame))
         try:
             answer = await self._shared.dispatch(self.peer, frame)
             self._in_flight.answer(request, () if answer is None else answer)

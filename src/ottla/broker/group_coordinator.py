@@ -102,6 +102,8 @@ class GroupCoordinator:
         while isinstance(answer, NotYet):
             deadline_ms = self._clock.monotonic_ms() + _WAIT_MS
             await self._bells.wait_any([_bell(group_id)], deadline_ms)
+            if self._bells.is_closed:
+                raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "the broker stops")
             answer = self.execute(group_id, _asking_again(ask_again, answer))
         return answer
 

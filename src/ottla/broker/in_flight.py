@@ -46,8 +46,8 @@ class InFlight:
 
     def answer(self, request: Request, pieces: Sequence[Piece]) -> None:
         """Keep the answer to a request; nothing may be one too."""
-        request.answer = pieces
         self.waiting_bytes += sum(map(len, pieces))
+        request.answer = pieces
 
     def refuse(self, request: Request) -> None:
         """Let the answers end before this request."""

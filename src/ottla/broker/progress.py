@@ -17,6 +17,13 @@ class Bells:
         self._clock = clock
         # Dicts in place of sets, for their order: who came first is woken first.
         self._waiting: dict[Hashable, dict[asyncio.Future[None], None]] = {}
+        self.is_closed = False
+
+    def close(self) -> None:
+        """Let nobody wait any more: the broker stops, and answers with what there is."""
+        self.is_closed = True
+        for name in list(self._waiting):
+            self.ring(name)
 
     def ring(self, name: Hashable) -> None:
         """Wake all who wait for this name."""
@@ -25,9 +32,9 @@ class Bells:
                 woken.set_result(None)
 
     async def wait_any(self, names: Iterable[Hashable], deadline_ms: int) -> bool:
-        """Wait until one of the bells rings; False if the deadline came first."""
+        """Wait until one of the bells rings; False if the deadline, or the end, came first."""
         left_ms = deadline_ms - self._clock.monotonic_ms()
-        if left_ms <= 0:
+        if left_ms <= 0 or self.is_closed:
             return False
         loop = asyncio.get_running_loop()
         woken: asyncio.Future[None] = loop.create_future()

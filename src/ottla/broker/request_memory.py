@@ -19,8 +19,8 @@ class RequestMemory:
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
         self._favoured: Wake | None = None
-        # A dict in place of a set, for its order: who came first is woken first.
-        self._waiting: dict[Wake, None] = {}
+        # Who waits, first come first, and whether a part of a request is what it has.
+        self._waiting: dict[Wake, bool] = {}
         self.arriving_bytes = 0
         self.answering_bytes = 0
 
@@ -41,9 +41,12 @@ class RequestMemory:
         assert self.answering_bytes >= 0, f"{change_bytes} bytes were never here"
         self._wake()
 
-    def wait(self, wake: Wake) -> None:
-        """Call once, and once only, when there is room again or one could be favoured."""
-        self._waiting[wake] = None
+    def wait(self, wake: Wake, *, has_part: bool) -> None:
+        """Call once, and once only, when there is room again.
+
+        One that has a part of a request is also called when it could be favoured.
+        """
+        self._waiting[wake] = has_part
 
     def favours(self, waiter: Wake) -> bool:
         """Tell whether this one may read on, although it is full."""
@@ -65,11 +68,12 @@ class RequestMemory:
     def _wake(self) -> None:
         if not self._waiting:
             return
+        woken: list[Wake] = []
         if not self.is_full:
-            woken, self._waiting = self._waiting, {}
-            for wake in woken:
-                wake()
+            woken = list(self._waiting)
         elif self._can_favour:
-            wake = next(iter(self._waiting))
+            woken = [wake for wake, has_part in self._waiting.items() if has_part][:1]
+        for wake in woken:
             del self._waiting[wake]
+        for wake in woken:
             wake()

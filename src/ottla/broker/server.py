@@ -9,7 +9,7 @@ from socket import IPPROTO_TCP, SO_KEEPALIVE, SOL_SOCKET, TCP_NODELAY, socket
 from typing import Final
 
 from ottla.broker.close_reason import CloseReason
-from ottla.broker.connection import Connection, Dispatch, Shared
+from ottla.broker.connection import Connection, Dispatching, Shared
 from ottla.broker.dispatch import Peer
 from ottla.broker.incoming import new_scratch
 from ottla.broker.limits import ConnectionLimits
@@ -20,6 +20,8 @@ from ottla.environment.clock import Clock
 from ottla.model.listeners import Listener
 
 TICK_SECONDS: Final = 1.0
+PAUSE_MS_MAX: Final = 3000
+"""What is counted, at most, of the time between two ticks."""
 ACCEPTED_PER_TURN_MAX: Final = 64
 _MAPPED_IPV4: Final = "::ffff:"
 _log = logging.getLogger(__name__)
@@ -34,7 +36,7 @@ class Server:
 
     def __init__(
         self,
-        dispatch: Dispatch,
+        dispatch: Dispatching,
         limits: ConnectionLimits,
         clock: Clock,
         cold_reads: ColdReads,
@@ -53,11 +55,12 @@ class Server:
             threads,
         )
         self._listening: dict[socket, str] = {}
-        self._is_accepting = False
+        self._is_accepting = self._is_exhausted = False
         # A dict in place of a set, for its order.
         self._connections: dict[Connection, None] = {}
         self._count_by_address: Counter[str] = Counter()
         self._timer: asyncio.TimerHandle | None = None
+        self._ticked_ms = self._peers_ms = 0
         self._emptied: asyncio.Future[None] | None = None
         self.closed_by_reason: Counter[CloseReason] = Counter()
         """How many connections ended, or were not let in, and why."""
@@ -72,12 +75,14 @@ class Server:
 
         OSError if an address cannot be had.
         """
+        assert self._timer is None, "bound before the server starts"
         sockets = await listening_sockets(listener, self._loop)
         self._listening.update(dict.fromkeys(sockets, listener.name))
         return port_of(sockets[0])
 
     def start(self) -> None:
         """Let clients in."""
+        self._ticked_ms = self._clock.monotonic_ms()
         self._accept()
         self._timer = self._loop.call_later(TICK_SECONDS, self._on_timer)
 
@@ -93,20 +98,26 @@ class Server:
         for connection in list(self._connections):
             connection.finish(CloseReason.STOPPED)
         if self._connections:
-            self._emptied = self._loop.create_future()
-            await self._emptied
+            self._emptied = self._emptied or self._loop.create_future()
+            await asyncio.shield(self._emptied)
         if self._timer is not None:
             self._timer.cancel()
 
     def tick(self, now_ms: int) -> None:
-        """Look at every limit of time; called once a second, with the monotonic clock's time."""
+        """Look at every limit of time; called once a second, with a time that never goes back."""
         for connection in list(self._connections):
             connection.tick(now_ms)
-        self._accept()
+        if self._is_exhausted:
+            self._is_exhausted = False
+            self._accept()
 
     def _on_timer(self) -> None:
+        """Tick by a clock on which a pause of this process is not time that peers have taken."""
         self._timer = self._loop.call_later(TICK_SECONDS, self._on_timer)
-        self.tick(self._clock.monotonic_ms())
+        now_ms = self._clock.monotonic_ms()
+        self._peers_ms += min(now_ms - self._ticked_ms, PAUSE_MS_MAX)
+        self._ticked_ms = now_ms
+        self.tick(self._peers_ms)
 
     def _accept(self) -> None:
         if not self._is_accepting:
@@ -131,6 +142,7 @@ class Server:
             except OSError as error:
                 # No descriptors, no memory: asking again at once would only burn the processor.
                 _log.warning("No connection can be accepted until the next tick: %s", error)
+                self._is_exhausted = True
                 self._stop_accepting()
                 return
             self._admit(accepted, Peer(address[0].removeprefix(_MAPPED_IPV4), name))

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from inspect import isawaitable
 from pathlib import Path
 
-from ottla.broker.connection import Dispatch
+from ottla.broker.connection import Dispatching
 from ottla.broker.dispatch import Peer
 from ottla.broker.limits import ConnectionLimits
 from ottla.broker.outgoing import ColdReads, Piece
@@ -19,6 +19,7 @@ from ottla.model.listeners import Listener
 from ottla.wire.frames import LENGTH_BYTES, frame_prefix
 
 LOCALHOST = "127.0.0.1"
+PLAINTEXT = Listener("PLAINTEXT", LOCALHOST, 0)
 SMALL_BUFFER_BYTES = 4096
 SMALL_SEGMENT_BYTES = 1000
 PATIENCE_STEPS = 10_000
@@ -54,7 +55,7 @@ def frame(body: bytes) -> bytes:
     return frame_prefix(len(body)) + body
 
 
-def answering(answer: Callable[[bytes], Answer | Awaitable[Answer]]) -> Dispatch:
+def answering(answer: Callable[[bytes], Answer | Awaitable[Answer]]) -> Dispatching:
     """Dispatch to a function of the body, which may wait or not."""
 
     async def dispatch(peer: Peer, body: memoryview) -> Answer:
@@ -71,13 +72,14 @@ def echo(body: bytes) -> list[Piece]:
 class Serving:
     """What a test has of a running server."""
 
-    def __init__(self, server: Server, port: int) -> None:
+    def __init__(self, server: Server, ports: list[int]) -> None:
         self.server = server
-        self.port = port
+        self.ports = ports
         self._clients: list[Client] = []
 
-    async def connect(self, *, has_small_buffers: bool = False) -> "Client":
-        client = await Client.connect(self.port, has_small_buffers=has_small_buffers)
+    async def connect(self, listener: int = 0, *, has_small_buffers: bool = False) -> "Client":
+        port = self.ports[listener]
+        client = await Client.connect(port, has_small_buffers=has_small_buffers)
         self._clients.append(client)
         return client
 
@@ -92,9 +94,10 @@ class Serving:
 
 @asynccontextmanager
 async def serving(
-    dispatch: Dispatch,
+    dispatch: Dispatching,
     limits: ConnectionLimits | None = None,
     cold_reads: ColdReads | None = None,
+    listeners: Sequence[Listener] = (PLAINTEXT,),
 ) -> AsyncIterator[Serving]:
     """Serve; in the end nothing may be left: no connection, no memory, no file descriptor."""
     gc.collect()  # what tests before this one have left open
@@ -103,9 +106,9 @@ async def serving(
         server = Server(
             dispatch, limits or ConnectionLimits(), StoppedClock(), cold_reads or AllHot(), threads
         )
-        port = await server.bind(Listener("PLAINTEXT", LOCALHOST, 0))
+        ports = [await server.bind(listener) for listener in listeners]
         server.start()
-        running = Serving(server, port)
+        running = Serving(server, ports)
         try:
             yield running
             running.disconnect()
@@ -163,7 +166,11 @@ class Client:
             opened.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, SMALL_BUFFER_BYTES)
             opened.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SMALL_BUFFER_BYTES)
             opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, SMALL_SEGMENT_BYTES)
-        await asyncio.get_running_loop().sock_connect(opened, (LOCALHOST, port))
+        try:
+            await asyncio.get_running_loop().sock_connect(opened, (LOCALHOST, port))
+        except OSError:
+            opened.close()
+            raise
         return cls(opened)
 
     async def send(self, data: bytes) -> None:

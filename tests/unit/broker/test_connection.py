@@ -3,6 +3,7 @@
 import asyncio
 import os
 import threading
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -59,16 +60,20 @@ class Gate:
 @settings(deadline=None, max_examples=20)
 @given(
     st.lists(st.binary(max_size=50) | st.just(LARGE[:200_000]), min_size=1, max_size=6),
-    st.integers(1, 300_000),
+    st.lists(st.floats(0, 1), max_size=20),
 )
-def test_requests_cut_anywhere_are_answered_in_order(bodies: list[bytes], step_bytes: int) -> None:
+def test_requests_cut_anywhere_are_answered_in_order(
+    bodies: list[bytes], cuts: list[float]
+) -> None:
+    stream = b"".join(map(frame, bodies))
+    positions = [0, *sorted(int(cut * len(stream)) for cut in cuts), len(stream)]
+
     async def story() -> None:
         async with serving(answering(echo)) as running:
             client = await running.connect()
-            stream = b"".join(map(frame, bodies))
-            for position in range(0, len(stream), step_bytes):
-                await client.send(stream[position : position + step_bytes])
-                await asyncio.sleep(0)
+            for begin, end in pairwise(positions):
+                await client.send(stream[begin:end])
+                await asyncio.sleep(0.0001)
             assert [await client.receive_frame() for _ in bodies] == bodies
 
     asyncio.run(story())

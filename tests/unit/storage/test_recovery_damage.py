@@ -104,6 +104,16 @@ class TestBelowTheRecoveryPoint:
         assert [d[2:] for d in again.findings.damage] == [(2, 3), (5, 7)]
         self.check_only_damaged(again.log, before, {2, 5, 6})
 
+    @pytest.mark.parametrize("content", [b"", b"0\n0\n", b"0\n1\n1 2 3 4 5\n", b"{}"])
+    def test_a_note_that_says_nothing_is_forgotten(self, content: bytes) -> None:
+        folder = filled()
+        before = contents(folder.log)
+        folder.disk.create_file(name(3, "damage")).write_at(0, content)
+        log, findings = self.opened(folder)
+        assert findings.damage == []
+        assert contents(log) == before
+        assert self.opened(folder).findings.notes == []
+
     def test_what_is_appended_behind_damage_is_read(self) -> None:
         folder = filled(7)
         before = contents(folder.log)

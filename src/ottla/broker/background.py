@@ -1,0 +1,108 @@
+"""What a broker does by itself: old segments go, logs are flushed, checkpoints are written.
+
+Each kind of work has its interval. Work over many partitions gives the loop back every few
+milliseconds. A log that is offline is passed over; its folder's failure was told when it happened.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from ottla.broker.flushing import Flushing
+from ottla.broker.partitions import Partitions
+from ottla.environment.clock import Clock
+from ottla.model.api_error import ApiError
+from ottla.replication.partition import Partition
+from ottla.storage.log_dirs import LogDirs
+from ottla.storage.retention import apply_retention
+
+TURN_MS: Final = 5
+FLUSH_CHECK_MS: Final = 1_000
+_log = logging.getLogger(__name__)
+
+
+class Background:
+    """Runs until it is stopped."""
+
+    def __init__(
+        self, partitions: Partitions, log_dirs: LogDirs, flushing: Flushing, clock: Clock
+    ) -> None:
+        self._partitions = partitions
+        self._log_dirs = log_dirs
+        self._flushing = flushing
+        self._clock = clock
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._running: dict[str, asyncio.Task[None]] = {}
+        self._is_stopped = False
+
+    def start(self, *, retention_ms: int, checkpoint_ms: int) -> None:
+        """Begin; every kind of work is due for the first time after its interval."""
+        self._later("retention", retention_ms, self.retain)
+        self._later("flush", FLUSH_CHECK_MS, self.flush)
+        self._later("checkpoint", checkpoint_ms, self.checkpoint)
+
+    async def stop(self) -> None:
+        """Begin nothing any more, and wait for what is running."""
+        self._is_stopped = True
+        for timer in self._timers.values():
+            timer.cancel()
+        if self._running:
+            await asyncio.wait(self._running.values())
+
+    async def retain(self) -> None:
+        """Let go what retention no longer keeps, and remove what was let go before."""
+        await self._over_partitions(self._retain)
+
+    def _retain(self, partition: Partition) -> None:
+        now_ms = self._clock.now_ms()
+        deleted = apply_retention(partition.log, now_ms, partition.high_watermark)
+        if deleted:
+            _log.info("%s: %d segments are past their retention", partition.name, deleted)
+        partition.log.remove_deleted(now_ms)
+        partition.log.producers.expire(now_ms)
+
+    async def flush(self) -> None:
+        """Flush the logs whose `flush.ms` has passed."""
+        await self._flushing.flush_where_due(list(self._partitions))
+
+    async def checkpoint(self) -> None:
+        """Write down up to where logs are durable, so that a crash costs less reading."""
+        self._log_dirs.checkpoint()
+
+    async def _over_partitions(self, work: Callable[[Partition], None]) -> None:
+        turn_end_ms = self._clock.monotonic_ms() + TURN_MS
+        for partition in list(self._partitions):
+            try:
+                work(partition)
+            except ApiError as error:
+                _log.debug("%s is passed over: %s", partition.name, error)
+            if self._clock.monotonic_ms() >= turn_end_ms:
+                await _next_turn()
+                turn_end_ms = self._clock.monotonic_ms() + TURN_MS
+
+    def _later(self, name: str, interval_ms: int, work: Callable[[], Awaitable[None]]) -> None:
+        loop = asyncio.get_running_loop()
+
+        def begin() -> None:
+            self._running[name] = loop.create_task(run())
+
+        async def run() -> None:
+            try:
+                await work()
+            except Exception:  # noqa: BLE001 - the broker goes on, and the next round tries again
+                _log.exception("%s failed", name)
+            finally:
+                del self._running[name]
+                if not self._is_stopped:
+                    self._timers[name] = loop.call_later(interval_ms / 1000, begin)
+
+        self._timers[name] = loop.call_later(interval_ms / 1000, begin)
+
+
+async def _next_turn() -> None:
+    """Let everybody else go first."""
+    loop = asyncio.get_running_loop()
+    turn = loop.create_future()
+    loop.call_soon(turn.set_result, None)
+    await turn
