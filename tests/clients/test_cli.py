@@ -1,0 +1,72 @@
+"""`ottla start`, as a process of its own."""
+
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from confluent_kafka import Producer
+
+OTTLA = [sys.executable, "-m", "ottla.cli.main"]
+SECONDS_MAX = 20
+
+
+def started(*arguments: str) -> tuple[subprocess.Popen[str], str]:
+    """Start a broker and return it with the address that it tells."""
+    process = subprocess.Popen(
+        [*OTTLA, "start", "--listen", "127.0.0.1:0", *arguments], stderr=subprocess.PIPE, text=True
+    )
+    assert process.stderr is not None
+    for line in process.stderr:
+        if match := re.search(r"listening on (\S+)", line):
+            return process, match[1]
+    raise AssertionError("it never listened")
+
+
+def stopped(process: subprocess.Popen[str]) -> int:
+    process.send_signal(signal.SIGTERM)
+    _, rest = process.communicate(timeout=SECONDS_MAX)
+    assert "stopping" in rest
+    return process.returncode
+
+
+def test_a_broker_starts_takes_records_and_stops_when_it_is_told(tmp_path: Path) -> None:
+    process, address = started("--data-dir", str(tmp_path), "-X", "num.partitions=3")
+    producer = Producer({"bootstrap.servers": address})
+    producer.produce("letters", b"Dearest Ottla")
+    assert producer.flush(SECONDS_MAX) == 0
+    assert len(producer.list_topics(timeout=SECONDS_MAX).topics["letters"].partitions) == 3
+    assert stopped(process) == 0
+    assert (tmp_path / "letters-0" / "00000000000000000000.log").exists()
+    assert (tmp_path / ".kafka_cleanshutdown").exists()
+
+
+def test_a_server_properties_of_kafka_works_as_it_is(tmp_path: Path) -> None:
+    config = tmp_path / "server.properties"
+    config.write_text(
+        "# Kafka's\nnode.id=7\nnum.partitions=2\nlog.retention.hours=1\n"
+        f"log.dirs={tmp_path / 'data'}\n"
+    )
+    process, address = started("--config", str(config))
+    producer = Producer({"bootstrap.servers": address})
+    assert list(producer.list_topics(timeout=SECONDS_MAX).brokers) == [7]
+    assert stopped(process) == 0
+
+
+def test_a_wrong_setting_is_one_sentence_and_a_failure(tmp_path: Path) -> None:
+    call = [*OTTLA, "start", "--data-dir", str(tmp_path), "-X", "num.partition=3"]
+    done = subprocess.run(call, capture_output=True, text=True, timeout=SECONDS_MAX, check=False)
+    assert done.returncode == 1
+    assert "num.partitions" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_port_that_is_taken_is_one_sentence_and_a_failure(tmp_path: Path) -> None:
+    process, address = started("--data-dir", str(tmp_path / "a"))
+    call = [*OTTLA, "start", "--listen", address, "--data-dir", str(tmp_path / "b")]
+    done = subprocess.run(call, capture_output=True, text=True, timeout=SECONDS_MAX, check=False)
+    assert stopped(process) == 0
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+    assert address.rpartition(":")[2] in done.stderr
