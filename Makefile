@@ -5,7 +5,7 @@ READY := $(VENV)/.ready
 JARS := .interop/libs/.ready
 NATIVE := $(shell find src -name '*.pyx' -o -name '*.pxd' -o -name '*.h')
 
-.PHONY: demo test check bench interop clean
+.PHONY: demo test check bench interop soak clean
 
 demo: $(READY)
 	@$(BIN)/python -m examples.tour
@@ -25,6 +25,9 @@ bench: $(READY)
 
 interop: $(READY) $(JARS)
 	$(BIN)/python -m pytest tests/interop $(ARGS)
+
+soak: $(READY)
+	$(BIN)/python -m tests.crashes.kill_writer --rounds 300
 
 clean:
 	rm -rf $(VENV) .interop build .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -9,6 +9,7 @@ from contextlib import suppress
 from heapq import merge
 from typing import NamedTuple
 
+from ottla.storage.checkpoints import INT64_MAX
 from ottla.storage.damage import Damage
 from ottla.storage.leader_epochs import LeaderEpochs
 from ottla.storage.segment import CorruptSegmentError, Segment
@@ -25,15 +26,18 @@ class Stop(NamedTuple):
 
 
 def read_through(
-    segment: Segment, epochs: LeaderEpochs | None, position: int, end_offset: int
+    segment: Segment, epochs: LeaderEpochs | None, position: int, end_offset: int, reach_max: int
 ) -> Stop:
-    """Go on from a position, up to which the log ends at this offset; tell epochs of each batch."""
+    """Go on from a position, up to which the log ends at this offset; tell epochs of each batch.
+
+    No batch is believed that reaches beyond reach_max.
+    """
     suspect: Stop | None = None
     try:
         for at, batch in segment.batches_at(position):
             if suspect is not None and suspect.end_offset <= batch.base_offset < end_offset:
                 return suspect
-            _check(segment, at, batch, end_offset)
+            _check(segment, at, batch, end_offset, reach_max)
             suspect = _suspect(segment, at, batch, end_offset)
             if epochs is not None and 0 <= batch.partition_leader_epoch != epochs.latest_epoch:
                 epochs.assign(batch.partition_leader_epoch, batch.base_offset)
@@ -55,10 +59,12 @@ def _suspect(segment: Segment, position: int, batch: RecordBatch, end_offset: in
     return Stop(position, end_offset, CorruptSegmentError(segment.path, position, detail))
 
 
-def _check(segment: Segment, position: int, batch: RecordBatch, end_offset: int) -> None:
+def _check(
+    segment: Segment, position: int, batch: RecordBatch, end_offset: int, reach_max: int
+) -> None:
     """Raise CorruptSegmentError unless the batch is sound and comes after what is before it."""
     is_near = segment.offset_index.can_append(batch.last_offset)
-    if batch.base_offset < end_offset or batch.last_offset_delta < 0 or not is_near:
+    if not end_offset <= batch.base_offset < batch.end_offset <= reach_max or not is_near:
         raise CorruptSegmentError(segment.path, position, f"{batch} after offset {end_offset}")
     if not batch.has_valid_crc():
         raise CorruptSegmentError(segment.path, position, f"the CRC of {batch} is wrong")
@@ -76,7 +82,7 @@ def damage_at(
     for at in merge(_chained(segment, position), _indexed(segment, position)):
         with suppress(CorruptSegmentError):
             for found_at, batch in segment.batches_at(at):
-                _check(segment, found_at, batch, offset)
+                _check(segment, found_at, batch, offset, INT64_MAX)
                 return Damage(position, found_at, offset, batch.base_offset)
     is_last = next(_chained(segment, position), None) == segment.size_bytes
     end_offset = min(recovery_point, limit) if is_last else limit

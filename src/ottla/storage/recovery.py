@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from ottla.model.topic_config import TopicConfig
-from ottla.storage.checkpoints import CorruptCheckpointError
+from ottla.storage.checkpoints import INT64_MAX, CorruptCheckpointError
 from ottla.storage.damage import DAMAGE_SUFFIX, Damage, damage_path, read_damage, write_damage
 from ottla.storage.going_through import damage_at, read_through
 from ottla.storage.leader_epochs import LEADER_EPOCH_FILE, LeaderEpochs
@@ -177,7 +177,7 @@ class _Opening:
         epochs = LeaderEpochs(self._disk, path)
         epochs.clear()
         for segment in segments:
-            read_through(segment, epochs, 0, segment.base_offset)
+            read_through(segment, epochs, 0, segment.base_offset, INT64_MAX)
         return epochs
 
     def _mend(
@@ -193,7 +193,7 @@ class _Opening:
             check(segment, end_offset)
         except (CorruptIndexError, CorruptSegmentError) as error:
             self._note(f"{error}: made anew")
-            self._recover(segment, None, end_offset, end_offset)
+            self._recover(segment, None, end_offset, end_offset, reach_max=end_offset)
             self._is_durable_by_rebuilt[segment] = True
 
     def _restart(self, segments: list[Segment], epochs: LeaderEpochs, base_offset: int) -> Segment:
@@ -237,17 +237,25 @@ class _Opening:
         return segments
 
     def _recover(
-        self, segment: Segment, epochs: LeaderEpochs | None, recovery_point: int, limit: int
+        self,
+        segment: Segment,
+        epochs: LeaderEpochs | None,
+        recovery_point: int,
+        limit: int,
+        reach_max: int = INT64_MAX,
     ) -> tuple[bool, int]:
-        """Go through a segment that reaches up to a limit, and make its indexes anew.
+        """Go through a segment, and make its indexes anew.
 
-        Return whether it is whole, and where it ends now.
+        What is lost of its end is lost up to the limit. No batch is believed that reaches beyond
+        reach_max. Return whether the segment is whole, and where it ends now.
         """
         segment.unname_indexes()
         is_whole = True
         position, end_offset = 0, segment.base_offset
         while True:
-            position, end_offset, complaint = read_through(segment, epochs, position, end_offset)
+            position, end_offset, complaint = read_through(
+                segment, epochs, position, end_offset, reach_max
+            )
             if complaint is None or end_offset >= recovery_point:
                 break
             self._note(f"damaged below its recovery point {recovery_point}: {complaint}")
@@ -282,10 +290,10 @@ class _Opening:
         return posixpath.join(self._directory, name)
 
 
-def _with_ends(segments: list[Segment], recovery_point: int) -> Iterator[tuple[Segment, int]]:
-    """Pair each segment with the offset that the next one begins at; the last with the point."""
+def _with_ends(segments: list[Segment], end_offset: int) -> Iterator[tuple[Segment, int]]:
+    """Pair each segment with the offset that the next one begins at, and the last with the end."""
     ends = [segment.base_offset for segment in segments[1:]]
-    yield from zip(segments, [*ends, recovery_point], strict=False)
+    yield from zip(segments, [*ends, end_offset], strict=False)
 
 
 def _goes_on(segment: Segment, end_offset: int) -> bool:
@@ -303,9 +311,11 @@ def _check_nothing(_segment: Segment, _end_offset: int) -> None:
     """Believe a closed segment: who searches it notices when an index is no use."""
 
 
-def _check_active(segment: Segment, _end_offset: int) -> object:
-    """Ask what everyone asks who appends."""
-    return segment.end_offset(), segment.greatest_timestamp, segment.aborted_index.last_offset
+def _check_active(segment: Segment, end_offset: int) -> object:
+    """Ask what everyone asks who appends, and see that the log ends where it was closed."""
+    if segment.end_offset() != end_offset:
+        raise CorruptSegmentError(segment.path, segment.size_bytes, f"no end at {end_offset}")
+    return segment.greatest_timestamp, segment.aborted_index.last_offset
 
 
 def _check_indexes(segment: Segment, end_offset: int) -> None:
