@@ -8,7 +8,7 @@ the thread of the event loop is timed. Where uvloop is installed the same is don
 import asyncio
 import socket
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import partial
@@ -19,12 +19,13 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from benchmarks.comparison import MEGABYTES, Case, Peer, Unit, Work
-from ottla.broker import dispatch
+from ottla.broker.connection import Dispatching
 from ottla.broker.limits import ConnectionLimits
 from ottla.broker.outgoing import Piece
 from ottla.broker.server import Server
 from ottla.model.listeners import Listener
 from ottla.runtime import cold_reads
+from ottla.runtime.clock import SystemClock
 from ottla.runtime.disk import KernelDisk
 from ottla.storage.log_slice import LogSlice
 from ottla.wire.frames import LENGTH_BYTES, frame_prefix
@@ -37,7 +38,7 @@ SLICE_BYTES = 1 << 20
 SLICES = 32
 EACH = Unit("\N{MICRO SIGN}s", 1e6 / REQUESTS, is_time=True)
 
-Answerer = Callable[[object, memoryview], Awaitable[list[Piece]]]
+Answer = Coroutine[Any, Any, list[Piece]]
 Serving = Callable[[asyncio.AbstractEventLoop], AbstractContextManager[int]]
 
 
@@ -57,12 +58,14 @@ def _loops(stack: ExitStack) -> Iterator[tuple[str, asyncio.AbstractEventLoop]]:
 
 
 def _small_requests(stack: ExitStack, name: str, loop: asyncio.AbstractEventLoop) -> Iterator[Case]:
-    for shape, talk in (("pipelined", _pipelined), ("one by one", _one_by_one)):
+    shapes = (("pipelined", _pipelined, 10), ("one by one", _one_by_one, None))
+    for shape, talk, asked in shapes:
         yield Case(
             work=f"small request, {shape}, {name}",
             unit=EACH,
             ours=_work(stack, loop, _ours(_answer_at_once), talk),
             peers=(Peer("streams", _work(stack, loop, _streams, talk)),),
+            asked=asked,
             clock=time.thread_time,
         )
 
@@ -96,26 +99,22 @@ def _large(
 # What the server is given to answer with.
 
 
-async def _answer_at_once(peer: object, frame: memoryview) -> list[Any]:
-    return [ANSWER]
+def _answer_at_once(_peer: object, _frame: memoryview) -> Answer:
+    return _at_once([ANSWER])
 
 
-async def _answer_with(piece: Piece, peer: object, frame: memoryview) -> list[Any]:
-    return [frame_prefix(len(piece)), piece]
+def _answer_with(piece: Piece, _peer: object, _frame: memoryview) -> Answer:
+    return _at_once([frame_prefix(len(piece)), piece])
+
+
+async def _at_once(pieces: list[Piece]) -> list[Piece]:
+    return pieces
 
 
 # Servers.
 
 
-class _Clock:
-    def now_ms(self) -> int:
-        return time.time_ns() // 1_000_000
-
-    def monotonic_ms(self) -> int:
-        return time.monotonic_ns() // 1_000_000
-
-
-def _ours(answer: Callable[..., Any]) -> Serving:
+def _ours(answer: Dispatching) -> Serving:
     @contextmanager
     def serving(loop: asyncio.AbstractEventLoop) -> Iterator[int]:
         with ThreadPoolExecutor(1) as threads:
@@ -126,8 +125,8 @@ def _ours(answer: Callable[..., Any]) -> Serving:
     return serving
 
 
-async def _started(answer: Callable[..., Any], threads: ThreadPoolExecutor) -> tuple[Server, int]:
-    server = Server(answer, ConnectionLimits(), _Clock(), cold_reads, threads)
+async def _started(answer: Dispatching, threads: ThreadPoolExecutor) -> tuple[Server, int]:
+    server = Server(answer, ConnectionLimits(), SystemClock(), cold_reads, threads)
     port = await server.bind(Listener("PLAINTEXT", "127.0.0.1", 0))
     server.start()
     return server, port
@@ -141,8 +140,10 @@ def _streams(loop: asyncio.AbstractEventLoop) -> Iterator[int]:
         try:
             while True:
                 prefix = await reader.readexactly(LENGTH_BYTES)
-                frame = memoryview(await reader.readexactly(int.from_bytes(prefix)))
-                writer.writelines(await _answer_at_once(dispatch.Peer, frame))
+                await _answer_at_once(
+                    None, memoryview(await reader.readexactly(int.from_bytes(prefix)))
+                )
+                writer.write(ANSWER)
                 await writer.drain()
         except (asyncio.IncompleteReadError, asyncio.CancelledError, ConnectionError):
             writer.close()

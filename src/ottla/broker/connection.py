@@ -115,8 +115,6 @@ class Connection:
         """Begin to read. The socket must not block."""
         self._read_on()
 
-    # Reading
-
     def _may_begin(self) -> bool:
         limits = self._shared.limits
         return (
@@ -196,8 +194,6 @@ class Connection:
             if not self._held_bytes:
                 self._shared.memory.forget(self._read_on)
 
-    # Answering
-
     def _begin(self, frame: memoryview) -> None:
         request = self._in_flight.add()
         request.task = _start(self._serve(request, frame), self._shared.loop)
@@ -244,8 +240,6 @@ class Connection:
             self._plan_turn()
         self._read_on()
         self._end_if_done()
-
-    # Writing
 
     def _send(self) -> None:
         try:
@@ -296,8 +290,6 @@ class Connection:
         self._send()
         self._go_on()
 
-    # Ending
-
     def finish(self, reason: CloseReason) -> None:
         """Read no more; close when all that is in flight has been answered."""
         if self._reason is not None:
@@ -340,8 +332,6 @@ class Connection:
             self._is_reported = True
             assert self._reason is not None
             self._on_closed(self, self._reason)
-
-    # Time
 
     def tick(self, now_ms: int) -> None:
         """Close if the peer has taken too long for what it has to do, as of this time."""

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from inspect import isawaitable
 from pathlib import Path
+from typing import Any
 
 from ottla.broker.connection import Dispatching
 from ottla.broker.dispatch import Peer
@@ -99,7 +100,12 @@ async def serving(
     cold_reads: ColdReads | None = None,
     listeners: Sequence[Listener] = (PLAINTEXT,),
 ) -> AsyncIterator[Serving]:
-    """Serve; in the end nothing may be left: no connection, no memory, no file descriptor."""
+    """Serve; in the end nothing may be left: no connection, no memory, no file descriptor.
+
+    Nor may anything have gone wrong where only the event loop notices.
+    """
+    unexpected: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: unexpected.append(context))
     gc.collect()  # what tests before this one have left open
     descriptors_before = open_descriptors()
     with ThreadPoolExecutor(1) as threads:
@@ -117,6 +123,7 @@ async def serving(
             running.disconnect()
             await stop_at_once(server)
             raise
+    assert not unexpected
     assert server.connection_count == 0
     assert server._shared.memory.arriving_bytes == 0
     assert server._shared.memory.answering_bytes == 0

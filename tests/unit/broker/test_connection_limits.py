@@ -57,15 +57,17 @@ def test_a_peer_that_never_reads_is_read_from_no_more_and_closed_in_the_end() ->
     asyncio.run(story())
 
 
-def test_a_peer_that_reads_a_byte_now_and_then_has_stalled_too() -> None:
+def test_a_peer_that_reads_a_little_now_and_then_has_stalled_too() -> None:
     limits = ConnectionLimits(stalled_ms_max=5000)
 
     async def story() -> None:
         async with serving(answering(lambda _: [frame(bytes(8 << 20))]), limits) as running:
             client = await running.connect(has_small_buffers=True)
             await client.send(frame(b"much"))
+            await until(lambda: any(it._is_writing for it in running.server._connections))
             for now_ms in range(0, 5000, 1000):
-                await client.receive(100)
+                await client.receive(4000)
+                await a_while()
                 running.server.tick(now_ms)
             assert running.server.connection_count == 1
             running.server.tick(5000)

@@ -70,13 +70,24 @@ def test_frames_that_nobody_takes_yet_are_kept(bodies: list[bytes], taken_at_fir
 def test_connections_that_share_a_scratch_see_nothing_of_each_other() -> None:
     scratch = new_scratch()
     ours, theirs = Incoming(FRAME_BYTES_MAX, scratch), Incoming(FRAME_BYTES_MAX, scratch)
-    stream, secret = frame(b"ours" * 10), frame(b"secret" * 10)
+    our_body, their_body = b"o" * 0x010203, b"t" * 0x040506
     frames = []
-    for position in range(max(len(stream), len(secret))):
-        for incoming, data in ((ours, stream), (theirs, secret)):
-            if position < len(data):
-                frames += receive(incoming, data[position : position + 1])
-    assert [bytes(taken) for taken in frames] == [b"ours" * 10, b"secret" * 10]
+    for position in range(10):
+        frames += receive(ours, frame(our_body)[position : position + 1])
+        frames += receive(theirs, frame(their_body)[position : position + 1])
+    frames += receive(ours, frame(our_body)[10:])
+    frames += receive(theirs, frame(their_body)[10:])
+    assert [bytes(taken) for taken in frames] == [our_body, their_body]
+
+
+def test_frames_that_nobody_takes_yet_are_safe_from_others() -> None:
+    scratch = new_scratch()
+    ours, theirs = Incoming(FRAME_BYTES_MAX, scratch), Incoming(FRAME_BYTES_MAX, scratch)
+    put(ours, frame(b"one") + frame(b"two"))
+    ours.take_frame()
+    ours.settle()
+    receive(theirs, frame(b"x" * 100))
+    assert [bytes(taken) for taken in take_all(ours)] == [b"two"]
 
 
 def test_a_frame_can_be_written_to_and_stays_as_it_is_when_more_arrives() -> None:

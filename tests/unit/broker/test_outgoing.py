@@ -202,6 +202,16 @@ def test_a_cold_chunk_waits_to_be_fetched_and_is_given_back(
     ]
 
 
+def test_each_cold_slice_is_given_back_by_itself(
+    kernel_file: File, pair: tuple[socket.socket, socket.socket]
+) -> None:
+    cold = Cold()
+    outgoing = Outgoing(cold, SameThread(1))
+    outgoing.add([LogSlice(kernel_file, 5000, 200), LogSlice(kernel_file, 100, 300)])
+    assert send_all(outgoing, *pair) == CONTENT[5000:5200] + CONTENT[100:400]
+    assert cold.given_back == [(5000, 200), (100, 300)]
+
+
 def test_what_was_hot_is_not_given_back(
     kernel_file: File, pair: tuple[socket.socket, socket.socket]
 ) -> None:
