@@ -2,7 +2,7 @@
 
 from ottla.wire.records.control import ControlType
 from tests.crashes.crash_points import Story, check_everywhere
-from tests.log_building import batch, marker
+from tests.log_building import batch, marker, tiny
 
 
 def nothing(story: Story) -> None:
@@ -75,7 +75,7 @@ def test_a_flush_just_before_a_roll() -> None:
             story.append(batch(1, 1000 + number), leader_epoch=number)
             story.flush()
 
-    check_everywhere(nothing, act)
+    check_everywhere(nothing, act, tiny(index_interval_bytes=1 << 20))
 
 
 def test_a_clean_stop() -> None:
