@@ -1,8 +1,9 @@
 """A crash at every single disk operation of what a log does: enumerated, not sampled."""
 
+from ottla.storage.checkpoints import RECOVERY_POINT_FILE, read_offsets
 from ottla.wire.records.control import ControlType
-from tests.crashes.crash_points import Story, check_everywhere
-from tests.log_building import batch, marker, tiny
+from tests.crashes.crash_points import Cut, Story, check_everywhere, check_recovery
+from tests.log_building import FOLDER, NOW_MS, PARTITION, batch, marker, tiny
 
 
 def nothing(story: Story) -> None:
@@ -93,3 +94,18 @@ def test_a_clean_start() -> None:
         story.disk.kill()
 
     check_everywhere(prepare, Story.open)
+
+
+def test_a_checkpoint_is_the_old_or_the_new_one() -> None:
+    """D6, and after that the log is recovered by whichever it is."""
+    path = f"{FOLDER}/{RECOVERY_POINT_FILE}"
+
+    def act(story: Story) -> None:
+        story.folder.log.flush(NOW_MS)
+        story.folder.write_recovery_point(story.folder.log.recovery_point)
+
+    def check(story: Story, cut: Cut) -> None:
+        assert read_offsets(story.disk, path) in ({PARTITION: 4}, {PARTITION: 10})
+        check_recovery(story, cut)
+
+    check_everywhere(some_segments, act, check=check)

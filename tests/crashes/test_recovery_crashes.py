@@ -3,9 +3,9 @@
 import pytest
 
 from ottla.wire.records.control import ControlType
-from tests.crashes.crash_points import Cut, Story, check_everywhere, check_recovery
+from tests.crashes.crash_points import KILL, Cut, Story, check_everywhere, check_recovery
 from tests.crashes.invariants import knowledge
-from tests.log_building import DIRECTORY, LogFolder, batch, marker
+from tests.log_building import DIRECTORY, LogFolder, batch, contents, marker
 
 TORN_SEEDS = range(8)
 
@@ -56,3 +56,23 @@ def test_a_recovery_that_fences_off_damage() -> None:
         assert [d[2:] for d in again.findings.damage] == [(4, 5)]
 
     check_everywhere(prepare, Story.open, check=check)
+
+
+def test_what_a_recovery_dropped_does_not_come_back() -> None:
+    def prepare(story: Story) -> None:
+        story.open()
+        for _ in range(7):
+            story.append(batch())
+        story.fall(Cut("keep_all"))
+        story.disk.corrupt(f"{DIRECTORY}/{3:020d}.log", 100, bytes(50))
+        story.open()
+        story.log = story.next_log = contents(story.folder.log)
+        assert story.folder.log.end_offset == 4
+        story.fall(KILL)
+        story.open()
+
+    def act(story: Story) -> None:
+        for number in range(4):
+            story.append(batch(1, 600 + number, value=b"other"))
+
+    check_everywhere(prepare, act)

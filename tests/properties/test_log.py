@@ -10,15 +10,17 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
-from ottla.model.topic_config import TopicConfig
+from ottla.model.topic_config import CleanupPolicy, TopicConfig
 from ottla.simulation.disk import SimulatedDisk
 from ottla.simulation.disk_nodes import Keep
 from ottla.storage.admission import Origin
 from ottla.storage.retention import apply_retention
 from ottla.wire.records.control import ControlType
+from ottla.wire.records.record import Record, records_of
 from tests.crashes.invariants import as_batch, check_prefix, end_of
 from tests.log_building import NOW_MS, LogFolder, batch, batches_of, contents, marker, stamped, tiny
 from tests.properties.log_model import LogModel, check_known
+from tests.unit.storage.compacted_logs import compact
 
 counts = st.integers(1, 3)
 timestamps = st.integers(0, 1000)
@@ -288,11 +290,52 @@ class LogLife(RuleBasedStateMachine):
             check_known(self.log, self.model)
 
 
-LogLife.TestCase.settings = settings(
+class CompactedLogLife(LogLife):
+    """The same life with compaction, of which only is checked that it takes and adds nothing else.
+
+    What it has to keep is the subject of test_compaction_properties.
+    """
+
+    @initialize(segment_bytes=st.sampled_from([150, 300, 1000]))
+    def begin(self, segment_bytes: int) -> None:
+        self.open(
+            tiny(
+                segment_bytes=segment_bytes,
+                cleanup_policy=frozenset({CleanupPolicy.COMPACT}),
+                min_cleanable_dirty_ratio=0.0,
+                file_delete_delay_ms=10,
+            )
+        )
+
+    @rule()
+    def compact(self) -> None:
+        before = {record.offset: record for record in self.records()}
+        compact(self.disk, self.log, now_ms=self.now_ms)
+        for record in self.records():
+            assert before[record.offset] == record
+        self.model.past = [
+            bytes(one.raw) for segment in self.log.segments for one in segment.batches(0)
+        ]
+        # Of producers' old batches only what the next one needs is left.
+        self.model.forgotten_to = self.model.end
+        self.model.is_compacted = True
+
+    def records(self) -> list[Record]:
+        return [
+            record
+            for segment in self.log.segments
+            for one in segment.batches(0)
+            for record in records_of(one)
+        ]
+
+
+SETTINGS = settings(
     max_examples=EXAMPLES,
     stateful_step_count=60,
     deadline=None,
     report_multiple_bugs=False,
     suppress_health_check=[HealthCheck.too_slow],
 )
+LogLife.TestCase.settings = CompactedLogLife.TestCase.settings = SETTINGS
 TestLogLife = LogLife.TestCase
+TestCompactedLogLife = CompactedLogLife.TestCase

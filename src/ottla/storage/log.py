@@ -208,7 +208,8 @@ class PartitionLog(DiskBound):
             active = self.segments.active
             return LogSlice(active.file, active.size_bytes, 0)
         segment, place = found
-        limit = self.segments.end_position(segment, place, end_offset) - place.position
+        row, end = self.segments, self.end_offset
+        limit = row.end_position(segment, place, end_offset, end) - place.position
         size_bytes = min(limit, bytes_max)
         if size_bytes < place.size_bytes:
             size_bytes = min(limit, place.size_bytes) if whole_batch else 0

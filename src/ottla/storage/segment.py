@@ -218,9 +218,17 @@ class Segment(SegmentBatches):
 
     def find(self, offset: int) -> BatchPlace | None:
         """Return the first batch that reaches this offset; None if the segment ends before it."""
-        return self._ask(
-            lambda: next((p for p in self._places_near(offset) if p.last_offset >= offset), None)
-        )
+        return self._ask(lambda: self._find(offset))
+
+    def _find(self, offset: int) -> BatchPlace | None:
+        entry = self.offset_index.lookup(offset)
+        places = self.places(entry.position)
+        if entry.position and (first := self._entered(entry, places)).last_offset >= offset:
+            return first
+        for place in places:
+            if place.last_offset >= offset:
+                return place
+        return None
 
     def end_offset(self) -> int:
         """Return the offset after the last batch, from the last index entry on."""

@@ -63,10 +63,13 @@ class SegmentRow:
                 return segment, place
         return None
 
-    def end_position(self, segment: Segment, place: BatchPlace, end_offset: int) -> int:
+    def end_position(
+        self, segment: Segment, place: BatchPlace, end_offset: int, log_end_offset: int
+    ) -> int:
         """Return up to where the segment can be read from a place on, below this offset."""
         following = bisect_right(self._bases, segment.base_offset)
-        is_whole = following < len(self._bases) and end_offset >= self._bases[following]
+        is_last = following == len(self._bases)
+        is_whole = end_offset >= (log_end_offset if is_last else self._bases[following])
         after = None if is_whole else segment.find(end_offset)
         position = segment.size_bytes if after is None else after.position
         for damage in segment.damage:

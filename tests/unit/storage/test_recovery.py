@@ -218,8 +218,9 @@ class TestAKill:
 
     def test_leftovers_are_swept_up(self) -> None:
         folder = filled(1)
-        for leftover in ("log.deleted", "index.deleted", "index.tmp"):
+        for leftover in ("log.deleted", "index.deleted"):
             write(folder.disk, name(0, leftover), b"left over")
+        write(folder.disk, name(5, "index.tmp"), b"left over")
         write(folder.disk, name(77, "timeindex"), b"no log for this")
         write(folder.disk, path("leader-epoch-checkpoint.tmp"), b"0\n")
         write(folder.disk, path("partition.metadata"), b"kept")

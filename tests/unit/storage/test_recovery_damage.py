@@ -4,6 +4,7 @@ import pytest
 
 from ottla.model.error_code import ErrorCode
 from ottla.simulation.disk import SimulatedDisk
+from ottla.storage.damage import Damage, write_damage
 from ottla.storage.log import PartitionLog
 from ottla.storage.open_files import OpenFiles
 from ottla.storage.recovery import OpenedLog, open_log
@@ -113,6 +114,15 @@ class TestBelowTheRecoveryPoint:
         assert findings.damage == []
         assert contents(log) == before
         assert self.opened(folder).findings.notes == []
+
+    def test_a_note_about_what_was_cut_off_meanwhile_is_forgotten(self) -> None:
+        folder = filled(7)
+        damage = Damage(SIZE, 2 * SIZE, 7, 8)
+        write_damage(folder.disk, name(6, "damage"), [damage])
+        log, findings = self.opened(folder)
+        assert findings.damage == []
+        fill(log, 2)
+        assert len(contents(log)) == 9
 
     def test_what_is_appended_behind_damage_is_read(self) -> None:
         folder = filled(7)
