@@ -9,37 +9,20 @@ from ottla.broker.dispatch import Dispatch
 from ottla.broker.endpoints import Endpoints
 from ottla.broker.flushing import Flushing
 from ottla.broker.group_coordinator import GroupCoordinator
-from ottla.broker.handlers import (
-    api_versions,
-    create_partitions,
-    create_topics,
-    delete_groups,
-    delete_topics,
-    describe_groups,
-    fetch,
-    find_coordinator,
-    heartbeat,
-    init_producer_id,
-    join_group,
-    leave_group,
-    list_groups,
-    list_offsets,
-    metadata,
-    offset_commit,
-    offset_fetch,
-    produce,
-    sync_group,
-)
+from ottla.broker.handlers import api_versions
 from ottla.broker.image_follower import ImageFollower
 from ottla.broker.limits import ConnectionLimits
 from ottla.broker.metadata_store.embedded import EmbeddedMetadataStore
 from ottla.broker.outgoing import ColdReads
 from ottla.broker.partitions import Partitions
-from ottla.broker.producer_ids import ProducerIds
 from ottla.broker.progress import Bells
 from ottla.broker.routes import Route
 from ottla.broker.server import Server
+from ottla.broker.services import Services
 from ottla.broker.topic_creation import TopicCreation
+from ottla.broker.wiring.data import data_routes
+from ottla.broker.wiring.groups import group_routes
+from ottla.broker.wiring.topics import topic_routes
 from ottla.environment.clock import Clock
 from ottla.environment.disk import Disk
 from ottla.environment.randomness import Randomness
@@ -132,14 +115,7 @@ class Broker:
         )
         follower.open_all(self._store.image)
         self._store.subscribe(follower.on_change)
-        ports = {
-            listener.name: await self._server.bind(listener)
-            for listener in self.config.broker_listeners
-        }
-        advertised = self.config.to_advertise(ports, self._environment.host_name)
-        for listener in advertised:
-            self.endpoints.advertise(listener.name, listener.host, listener.port)
-        self._broker_epoch = await self._register(advertised)
+        self._broker_epoch = await self._register(await self._bind())
         creation = TopicCreation(
             self._store, self._environment.randomness, self.config.auto_create_topics_enable
         )
@@ -160,9 +136,33 @@ class Broker:
             retention_ms=self.config.log_retention_check_interval_ms,
             checkpoint_ms=self.config.log_flush_offset_checkpoint_interval_ms,
         )
-        self._routes.update(self._make_routes(creation, flushing))
-        self._routes.update(self._make_group_routes(self._coordinator))
+        services = Services(
+            config=self.config,
+            clock=self._environment.clock,
+            randomness=self._environment.randomness,
+            broker_epoch=self._broker_epoch,
+            store=self._store,
+            log_dirs=self._log_dirs,
+            partitions=self.partitions,
+            endpoints=self.endpoints,
+            bells=self._bells,
+            flushing=flushing,
+            creation=creation,
+            coordinator=self._coordinator,
+        )
+        self._routes.update(self._make_routes(services))
         self._server.start()
+
+    async def _bind(self) -> tuple[Listener, ...]:
+        """Take the ports of all listeners; return where clients are told to come."""
+        ports = {
+            listener.name: await self._server.bind(listener)
+            for listener in self.config.broker_listeners
+        }
+        advertised = self.config.to_advertise(ports, self._environment.host_name)
+        for listener in advertised:
+            self.endpoints.advertise(listener.name, listener.host, listener.port)
+        return advertised
 
     async def _register(self, advertised: tuple[Listener, ...]) -> int:
         incarnation_id = self._environment.randomness.uuid()
@@ -174,57 +174,14 @@ class Broker:
             lambda controller: controller.register_broker(self.config.node_id, incarnation_id, ends)
         )
 
-    def _make_routes(self, creation: TopicCreation, flushing: Flushing) -> dict[int, Route]:
-        """Wire the handlers of data and topics: one row per API."""
-        clock, randomness = self._environment.clock, self._environment.randomness
-        node_id, store = self.config.node_id, self._store
-        producer_ids = ProducerIds(store, node_id, self._broker_epoch)
-        produce_ = produce.ProduceHandler(self.partitions, flushing, clock)
-        fetch_ = fetch.FetchHandler(self.partitions, self._bells)
-        list_offsets_ = list_offsets.ListOffsetsHandler(self.partitions)
-        metadata_ = metadata.MetadataHandler(node_id, creation, self.endpoints)
+    def _make_routes(self, services: Services) -> dict[int, Route]:
+        """Return the whole table, which ApiVersions tells clients of."""
         versions = api_versions.ApiVersionsHandler(lambda: self._routes)
-        create = create_topics.CreateTopicsHandler(creation)
-        delete = delete_topics.DeleteTopicsHandler(store)
-        init = init_producer_id.InitProducerIdHandler(producer_ids)
-        partitions = create_partitions.CreatePartitionsHandler(store, randomness)
         return {
-            ApiKey.PRODUCE: Route(produce.VERSIONS, produce_.handle),
-            ApiKey.FETCH: Route(fetch.VERSIONS, fetch_.handle),
-            ApiKey.LIST_OFFSETS: Route(list_offsets.VERSIONS, list_offsets_.handle),
-            ApiKey.METADATA: Route(metadata.VERSIONS, metadata_.handle),
             ApiKey.API_VERSIONS: Route(api_versions.VERSIONS, versions.handle),
-            ApiKey.CREATE_TOPICS: Route(create_topics.VERSIONS, create.handle),
-            ApiKey.DELETE_TOPICS: Route(delete_topics.VERSIONS, delete.handle),
-            ApiKey.INIT_PRODUCER_ID: Route(init_producer_id.VERSIONS, init.handle),
-            ApiKey.CREATE_PARTITIONS: Route(create_partitions.VERSIONS, partitions.handle),
-        }
-
-    def _make_group_routes(self, coordinator: GroupCoordinator) -> dict[int, Route]:
-        """Wire the handlers of groups: one row per API."""
-        find = find_coordinator.FindCoordinatorHandler(
-            self.config.node_id, self.endpoints, coordinator
-        )
-        join = join_group.JoinGroupHandler(coordinator, self._environment.randomness)
-        sync = sync_group.SyncGroupHandler(coordinator)
-        beat = heartbeat.HeartbeatHandler(coordinator)
-        leave = leave_group.LeaveGroupHandler(coordinator)
-        commit = offset_commit.OffsetCommitHandler(coordinator, self.partitions)
-        offsets = offset_fetch.OffsetFetchHandler(coordinator)
-        list_ = list_groups.ListGroupsHandler(coordinator)
-        describe = describe_groups.DescribeGroupsHandler(coordinator)
-        delete = delete_groups.DeleteGroupsHandler(coordinator)
-        return {
-            ApiKey.OFFSET_COMMIT: Route(offset_commit.VERSIONS, commit.handle),
-            ApiKey.OFFSET_FETCH: Route(offset_fetch.VERSIONS, offsets.handle),
-            ApiKey.FIND_COORDINATOR: Route(find_coordinator.VERSIONS, find.handle),
-            ApiKey.JOIN_GROUP: Route(join_group.VERSIONS, join.handle),
-            ApiKey.HEARTBEAT: Route(heartbeat.VERSIONS, beat.handle),
-            ApiKey.LEAVE_GROUP: Route(leave_group.VERSIONS, leave.handle),
-            ApiKey.SYNC_GROUP: Route(sync_group.VERSIONS, sync.handle),
-            ApiKey.DESCRIBE_GROUPS: Route(describe_groups.VERSIONS, describe.handle),
-            ApiKey.LIST_GROUPS: Route(list_groups.VERSIONS, list_.handle),
-            ApiKey.DELETE_GROUPS: Route(delete_groups.VERSIONS, delete.handle),
+            **data_routes(services),
+            **topic_routes(services),
+            **group_routes(services),
         }
 
     async def stop(self) -> None:

@@ -1,0 +1,46 @@
+"""The APIs of groups."""
+
+from ottla.broker.handlers import (
+    delete_groups,
+    describe_groups,
+    find_coordinator,
+    heartbeat,
+    join_group,
+    leave_group,
+    list_groups,
+    offset_commit,
+    offset_fetch,
+    sync_group,
+)
+from ottla.broker.routes import Route
+from ottla.broker.services import Services
+from ottla.wire.api_key import ApiKey
+
+
+def group_routes(services: Services) -> dict[int, Route]:
+    """Make the handlers of groups and their offsets."""
+    coordinator = services.coordinator
+    find = find_coordinator.FindCoordinatorHandler(
+        services.config.node_id, services.endpoints, coordinator
+    )
+    join = join_group.JoinGroupHandler(coordinator, services.randomness)
+    sync = sync_group.SyncGroupHandler(coordinator)
+    beat = heartbeat.HeartbeatHandler(coordinator)
+    leave = leave_group.LeaveGroupHandler(coordinator)
+    commit = offset_commit.OffsetCommitHandler(coordinator, services.partitions)
+    offsets = offset_fetch.OffsetFetchHandler(coordinator)
+    list_ = list_groups.ListGroupsHandler(coordinator)
+    describe = describe_groups.DescribeGroupsHandler(coordinator)
+    delete = delete_groups.DeleteGroupsHandler(coordinator)
+    return {
+        ApiKey.OFFSET_COMMIT: Route(offset_commit.VERSIONS, commit.handle),
+        ApiKey.OFFSET_FETCH: Route(offset_fetch.VERSIONS, offsets.handle),
+        ApiKey.FIND_COORDINATOR: Route(find_coordinator.VERSIONS, find.handle),
+        ApiKey.JOIN_GROUP: Route(join_group.VERSIONS, join.handle),
+        ApiKey.HEARTBEAT: Route(heartbeat.VERSIONS, beat.handle),
+        ApiKey.LEAVE_GROUP: Route(leave_group.VERSIONS, leave.handle),
+        ApiKey.SYNC_GROUP: Route(sync_group.VERSIONS, sync.handle),
+        ApiKey.DESCRIBE_GROUPS: Route(describe_groups.VERSIONS, describe.handle),
+        ApiKey.LIST_GROUPS: Route(list_groups.VERSIONS, list_.handle),
+        ApiKey.DELETE_GROUPS: Route(delete_groups.VERSIONS, delete.handle),
+    }

@@ -1,0 +1,23 @@
+"""The APIs of the cluster and its topics."""
+
+from ottla.broker.handlers import create_partitions, create_topics, delete_topics, metadata
+from ottla.broker.routes import Route
+from ottla.broker.services import Services
+from ottla.wire.api_key import ApiKey
+
+
+def topic_routes(services: Services) -> dict[int, Route]:
+    """Make the handlers of topics and of what clients want to know of the cluster."""
+    store = services.store
+    metadata_ = metadata.MetadataHandler(
+        services.config.node_id, services.creation, services.endpoints
+    )
+    create = create_topics.CreateTopicsHandler(services.creation)
+    delete = delete_topics.DeleteTopicsHandler(store)
+    partitions = create_partitions.CreatePartitionsHandler(store, services.randomness)
+    return {
+        ApiKey.METADATA: Route(metadata.VERSIONS, metadata_.handle),
+        ApiKey.CREATE_TOPICS: Route(create_topics.VERSIONS, create.handle),
+        ApiKey.DELETE_TOPICS: Route(delete_topics.VERSIONS, delete.handle),
+        ApiKey.CREATE_PARTITIONS: Route(create_partitions.VERSIONS, partitions.handle),
+    }
