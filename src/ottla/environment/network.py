@@ -1,0 +1,65 @@
+"""A network of byte streams: sockets that never block, watched by the event loop.
+
+Whoever holds a socket registers it with `loop.add_reader` and `loop.add_writer`. A socket that has
+nothing to give, or no room to take, raises `BlockingIOError`; every other `OSError` means that the
+stream is at its end.
+"""
+
+from typing import Any, Protocol
+
+from ottla.environment.disk import Buffer
+
+
+class StreamSocket(Protocol):
+    """One end of a connection."""
+
+    def recv_into(self, buffer: bytearray | memoryview) -> int:
+        """Put what has arrived into a buffer and return how many bytes; 0 is the end."""
+        ...
+
+    def send(self, data: Buffer, flags: int = 0, /) -> int:
+        """Take some of the data, in order, and return how much: at least one byte."""
+        ...
+
+    def fileno(self) -> int:
+        """Return the descriptor, for sendfile; a simulated socket raises `OSError`."""
+        ...
+
+    def close(self) -> None:
+        """End the connection in both directions; what was sent still arrives."""
+        ...
+
+
+class ListeningSocket(Protocol):
+    """A port that peers connect to."""
+
+    def accept(self) -> tuple[Any, Any]:
+        """Return the next connection, as a `StreamSocket`, and the peer's address, host first."""
+        ...
+
+    def getsockname(self) -> Any:
+        """Return the address: host, port, and what else the family has."""
+        ...
+
+    def close(self) -> None:
+        """Listen no longer."""
+        ...
+
+
+class Network(Protocol):
+    """Where streams begin."""
+
+    async def listen(self, host: str, port: int) -> list[ListeningSocket]:
+        """Listen, on one port, on every address of a host; port 0 is any free one.
+
+        An `OSError` says why that cannot be. An empty host is every address of this machine.
+        """
+        ...
+
+    async def connect(self, host: str, port: int) -> StreamSocket:
+        """Return a connection; `OSError` where nobody listens, or nobody answers."""
+        ...
+
+    def untaken_bytes(self, connected: StreamSocket) -> int:
+        """Return how many of the bytes that were sent the peer's side has not taken yet."""
+        ...

@@ -1,0 +1,85 @@
+"""A machine: a name, a disk, clocks, and the process that runs on it."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from random import Random  # noqa: TID251 - only the type: the stream is given
+from typing import Any
+
+from ottla.simulation.clock import SimulatedClock
+from ottla.simulation.dice import SimulatedRandomness
+from ottla.simulation.disk import SimulatedDisk
+from ottla.simulation.disk_nodes import Keep
+from ottla.simulation.network import SimulatedNetwork
+from ottla.simulation.process import Process
+from ottla.simulation.virtual_loop import VirtualLoop
+
+Program = Callable[["Machine"], Coroutine[Any, Any, Any]]
+
+
+class Machine:
+    """Runs one program at a time; what is on its disk stays when the program ends."""
+
+    def __init__(
+        self, name: str, loop: VirtualLoop, network: SimulatedNetwork, stream: Random
+    ) -> None:
+        self.name = name
+        self.loop = loop
+        self.network = network
+        self.disk = SimulatedDisk(stream)
+        self.clock = SimulatedClock(loop, stream.randrange(1_000_000))
+        self.randomness = SimulatedRandomness(stream)
+        self.process: Process | None = None
+        self.task: asyncio.Task[Any] | None = None
+        self._is_powered = True
+
+    @property
+    def is_running(self) -> bool:
+        """Whether a process is there that has not come to its end; it may be paused."""
+        return self.process is not None and self.process.is_alive
+
+    def start(self, program: Program) -> asyncio.Task[Any]:
+        """Turn the machine on if it is off, and run a program."""
+        assert not self.is_running, f"{self.name} runs already"
+        if not self._is_powered:
+            self._is_powered = True
+            self.network.power_on(self.name)
+        self.process = Process(self.name)
+        self._note("start")
+        task: asyncio.Task[Any] = self.process.context.run(self.loop.create_task, program(self))
+        self.task = task
+        return task
+
+    def kill(self) -> None:
+        """End the process as `kill -9` does: the kernel and its page cache live on."""
+        process = self._end("kill")
+        self.network.end_process(process)
+        self.disk.kill()
+
+    def cut_power(self, keep: Keep = "random") -> None:
+        """Turn the machine off in the middle of whatever it does."""
+        process = self._end("power")
+        self._is_powered = False
+        self.network.power_off(process)
+        self.disk.crash(keep)
+
+    def pause(self) -> None:
+        """Stop the process without ending it; its connections stay open."""
+        assert self.process is not None
+        self._note("pause")
+        self.process.pause()
+
+    def resume(self) -> None:
+        """Let a paused process go on."""
+        assert self.process is not None
+        self._note("resume")
+        self.loop.resume(self.process)
+
+    def _end(self, how: str) -> Process:
+        assert self.process is not None
+        assert self.process.is_alive, f"{self.name} does not run"
+        self._note(how)
+        self.process.is_alive = False
+        return self.process
+
+    def _note(self, event: str) -> None:
+        self.loop.trace.add(self.loop.time(), self.name, event)
