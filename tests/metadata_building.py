@@ -8,10 +8,11 @@ from typing import Any, TypeVar
 
 from ottla.broker.metadata_store.embedded import EmbeddedMetadataStore
 from ottla.environment.disk import Disk
+from ottla.machines.controller.brokers import EPOCH_TO_BE_GIVEN
 from ottla.machines.controller.machine import Controller
 from ottla.machines.controller.settings import ControllerSettings
 from ottla.machines.decision import Decision
-from ottla.metadata.image import ClusterImage, Endpoint
+from ottla.metadata.image import BrokerImage, ClusterImage, Endpoint
 from ottla.metadata.records import MetadataRecord, RegisterBrokerRecord
 from ottla.metadata.replay import replay
 from ottla.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig
@@ -139,11 +140,17 @@ def open_store(
     )
 
 
+def new_broker(
+    broker_id: int, incarnation_id: bytes, *endpoints: Endpoint, rack: str | None = None
+) -> BrokerImage:
+    """Return a broker as it registers; its epoch is given by the controller."""
+    return BrokerImage(broker_id, EPOCH_TO_BE_GIVEN, incarnation_id, endpoints, rack=rack)
+
+
 async def register(store: EmbeddedMetadataStore, broker_id: int = 0) -> int:
     """Register the store's own broker, and return its epoch."""
-    return await store.execute(
-        lambda controller: controller.register_broker(broker_id, uuid_of(999), [ENDPOINT])
-    )
+    broker = new_broker(broker_id, uuid_of(999), ENDPOINT)
+    return await store.execute(lambda controller: controller.register_broker(broker))
 
 
 async def create(store: EmbeddedMetadataStore, topic: CreatableTopic, number: int) -> int:

@@ -26,9 +26,10 @@ from ottla.broker.wiring.topics import topic_routes
 from ottla.environment.clock import Clock
 from ottla.environment.disk import Disk
 from ottla.environment.randomness import Randomness
+from ottla.machines.controller.brokers import EPOCH_TO_BE_GIVEN
 from ottla.machines.controller.settings import ControllerSettings
 from ottla.machines.groups.settings import GroupSettings
-from ottla.metadata.image import Endpoint
+from ottla.metadata.image import BrokerImage, Endpoint
 from ottla.model.broker_config import BrokerConfig
 from ottla.model.listeners import Listener
 from ottla.storage.log_dirs import LogDirs
@@ -165,14 +166,13 @@ class Broker:
         return advertised
 
     async def _register(self, advertised: tuple[Listener, ...]) -> int:
-        incarnation_id = self._environment.randomness.uuid()
-        ends = [
+        endpoints = tuple(
             Endpoint(listener.name, listener.host, listener.port, PLAINTEXT_NUMBER)
             for listener in advertised
-        ]
-        return await self._store.execute(
-            lambda controller: controller.register_broker(self.config.node_id, incarnation_id, ends)
         )
+        incarnation_id = self._environment.randomness.uuid()
+        broker = BrokerImage(self.config.node_id, EPOCH_TO_BE_GIVEN, incarnation_id, endpoints)
+        return await self._store.execute(lambda controller: controller.register_broker(broker))
 
     def _make_routes(self, services: Services) -> dict[int, Route]:
         """Return the whole table, which ApiVersions tells clients of."""

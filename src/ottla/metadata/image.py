@@ -15,10 +15,12 @@ from ottla.metadata.records import NO_LEADER
 
 
 class ResourceType(IntEnum):
-    """What can have settings, by the protocol's numbers."""
+    """What can have settings that are remembered, by the protocol's numbers."""
 
     TOPIC = 2
     BROKER = 4
+    CLIENT_METRICS = 16
+    GROUP = 32
 
 
 class ConfigResource(NamedTuple):
@@ -119,6 +121,10 @@ class ClusterImage:
     def topic_settings(self, topic: str) -> Mapping[str, str]:
         """Return what was set for a topic; nothing for one that does not exist."""
         return self.configs.get(ConfigResource(ResourceType.TOPIC, topic), _NO_SETTINGS)
+
+    def group_settings(self, group_id: str) -> Mapping[str, str]:
+        """Return what was set for a group."""
+        return self.configs.get(ConfigResource(ResourceType.GROUP, group_id), _NO_SETTINGS)
 
     def broker_settings(self, broker_id: int) -> Mapping[str, str]:
         """Return what was set for all brokers and, before that, for this one."""

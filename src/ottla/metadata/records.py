@@ -137,6 +137,26 @@ class FeatureLevelRecord(Message, versions=(0, 0), flexible_since=0):
     feature_level: int = int16()
 
 
+class UnregisterBrokerRecord(Message, versions=(0, 0), flexible_since=0):
+    """A broker was removed from the cluster for good."""
+
+    broker_id: int = int32()
+    broker_epoch: int = int64()
+
+
+class BrokerRegistrationChangeRecord(Message, versions=(0, 2), flexible_since=0):
+    """What has changed about a broker that is registered with this epoch."""
+
+    broker_id: int = int32()
+    broker_epoch: int = int64()
+    fenced: int = int8(tag=0)
+    """1 if it serves nobody from now on, -1 if it serves again, 0 if that stays."""
+    in_controlled_shutdown: int = int8(since=1, tag=1)
+    """1 if it is about to stop, 0 if that stays."""
+    log_dirs: list[bytes] = array("uuid", since=2, tag=2)
+    """The folders that it still has; none if that stays."""
+
+
 class ProducerIdsRecord(Message, versions=(0, 0), flexible_since=0):
     """A broker was given the producer ids up to, but not including, the next one."""
 
@@ -154,10 +174,13 @@ MetadataRecord = (
     | RemoveTopicRecord
     | FeatureLevelRecord
     | ProducerIdsRecord
+    | UnregisterBrokerRecord
+    | BrokerRegistrationChangeRecord
 )
 
 RECORD_BY_KIND: Final[dict[int, type[MetadataRecord]]] = {
     0: RegisterBrokerRecord,
+    1: UnregisterBrokerRecord,
     2: TopicRecord,
     3: PartitionRecord,
     4: ConfigRecord,
@@ -165,6 +188,7 @@ RECORD_BY_KIND: Final[dict[int, type[MetadataRecord]]] = {
     9: RemoveTopicRecord,
     12: FeatureLevelRecord,
     15: ProducerIdsRecord,
+    17: BrokerRegistrationChangeRecord,
 }
 _PREFIX_BY_RECORD: Final = {
     record: uvarint(FRAME_VERSION) + uvarint(kind) + uvarint(record.versions[1])

@@ -21,6 +21,7 @@ from ottla.metadata.image import (
 from ottla.metadata.records import (
     LEADER_UNCHANGED,
     RECOVERY_STATE_UNCHANGED,
+    BrokerRegistrationChangeRecord,
     ConfigRecord,
     FeatureLevelRecord,
     MetadataRecord,
@@ -30,6 +31,7 @@ from ottla.metadata.records import (
     RegisterBrokerRecord,
     RemoveTopicRecord,
     TopicRecord,
+    UnregisterBrokerRecord,
 )
 from ottla.model.identifiers import uuid_to_text
 from ottla.model.topic_names import folded
@@ -106,10 +108,27 @@ class _Delta:
                 self._remove_topic(record)
             case ProducerIdsRecord():
                 self._next_producer_id = record.next_producer_id
-            case RegisterBrokerRecord():
-                self._brokers.changed[record.broker_id] = _broker(record)
             case FeatureLevelRecord():
                 self._set_level(record)
+            case _:
+                self._apply_to_broker(record)
+
+    def _apply_to_broker(
+        self,
+        record: RegisterBrokerRecord | UnregisterBrokerRecord | BrokerRegistrationChangeRecord,
+    ) -> None:
+        if isinstance(record, RegisterBrokerRecord):
+            self._brokers.changed[record.broker_id] = _broker(record)
+            return
+        known = self._brokers.current.get(record.broker_id)
+        if known is None or known.broker_epoch != record.broker_epoch:
+            raise UnreplayableRecordError(
+                f"broker {record.broker_id} is not registered at epoch {record.broker_epoch}"
+            )
+        if isinstance(record, UnregisterBrokerRecord):
+            del self._brokers.changed[record.broker_id]
+        else:
+            self._brokers.changed[record.broker_id] = _changed_broker(known, record)
 
     def next_image(self, end_offset: int) -> ClusterImage:
         for topic_id, partitions in self._partitions_by_topic.items():
@@ -184,7 +203,7 @@ class _Delta:
         partitions = self._partitions_of(topic)
         if not 0 <= record.partition_id < len(partitions):
             raise _no_partition(topic, record.partition_id, len(partitions))
-        partitions[record.partition_id] = _merged(partitions[record.partition_id], record)
+        partitions[record.partition_id] = merged(partitions[record.partition_id], record)
 
     # -- everything else ------------------------------------------------------------------------
 
@@ -237,7 +256,8 @@ _LISTS = (
 )
 
 
-def _merged(partition: PartitionImage, record: PartitionChangeRecord) -> PartitionImage:
+def merged(partition: PartitionImage, record: PartitionChangeRecord) -> PartitionImage:
+    """Return a partition as it is after a change; its epoch rises by one."""
     changes: dict[str, Any] = {
         name: tuple(value) for name in _LISTS if (value := getattr(record, name)) is not None
     }
@@ -265,6 +285,15 @@ def _broker(record: RegisterBrokerRecord) -> BrokerImage:
             one.name: (one.min_supported_version, one.max_supported_version)
             for one in record.features
         },
+    )
+
+
+def _changed_broker(broker: BrokerImage, record: BrokerRegistrationChangeRecord) -> BrokerImage:
+    return replace(
+        broker,
+        is_fenced=record.fenced > 0 if record.fenced else broker.is_fenced,
+        is_shutting_down=broker.is_shutting_down or record.in_controlled_shutdown > 0,
+        log_dirs=tuple(record.log_dirs) or broker.log_dirs,
     )
 
 

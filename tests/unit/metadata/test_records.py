@@ -12,6 +12,7 @@ from ottla.metadata.records import (
     UNASSIGNED_DIRECTORY,
     BrokerEndpoint,
     BrokerFeature,
+    BrokerRegistrationChangeRecord,
     ConfigRecord,
     FeatureLevelRecord,
     MetadataRecord,
@@ -21,6 +22,7 @@ from ottla.metadata.records import (
     RegisterBrokerRecord,
     RemoveTopicRecord,
     TopicRecord,
+    UnregisterBrokerRecord,
     decode_record,
     encode_record,
 )
@@ -103,6 +105,16 @@ VECTORS: list[tuple[MetadataRecord, str]] = [
         f"01 00 03 00 00 00 05 00 {ID_HEX} 00 00 00 00 00 00 00 06"
         " 02 02 50 02 68 ff ff 00 01 00 02 02 66 00 01 00 02 00 02 72 00 00"
         f" 01 00 11 02 {ID_HEX}",
+    ),
+    (
+        UnregisterBrokerRecord(broker_id=5, broker_epoch=6),
+        "01 01 00 00 00 00 05 00 00 00 00 00 00 00 06 00",
+    ),
+    (
+        BrokerRegistrationChangeRecord(
+            broker_id=5, broker_epoch=6, fenced=-1, in_controlled_shutdown=1, log_dirs=[ID]
+        ),
+        "01 11 02 00 00 00 05 00 00 00 00 00 00 00 06 03 00 01 ff 01 01 01 02 11 02 " + ID_HEX,
     ),
 ]
 

@@ -1,9 +1,9 @@
 """Brokers that come, and how the one that speaks is told from an earlier life of it."""
 
-from collections.abc import Mapping, Sequence
+from typing import Final
 
 from ottla.machines.decision import Decision
-from ottla.metadata.image import ClusterImage, Endpoint
+from ottla.metadata.image import BrokerImage, ClusterImage
 from ottla.metadata.records import (
     BrokerEndpoint,
     BrokerFeature,
@@ -13,25 +13,20 @@ from ottla.metadata.records import (
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 
+EPOCH_TO_BE_GIVEN: Final = -1
 
-def register_broker(
-    image: ClusterImage,
-    broker_id: int,
-    incarnation_id: bytes,
-    endpoints: Sequence[Endpoint],
-    *,
-    rack: str | None = None,
-    log_dirs: Sequence[bytes] = (),
-    levels_by_feature: Mapping[str, tuple[int, int]] | None = None,
-) -> Decision[MetadataRecord, int]:
-    """Admit a broker that is active at once, and answer with its epoch.
 
-    The epoch is the offset of the record, as in Kafka: no other registration ever has the same.
+def register_broker(image: ClusterImage, broker: BrokerImage) -> Decision[MetadataRecord, int]:
+    """Admit a broker, and answer with its epoch.
+
+    One without an epoch gets the offset of the record, as in Kafka: no other registration may ever
+    have the same.
     """
+    is_given = broker.broker_epoch != EPOCH_TO_BE_GIVEN
     record = RegisterBrokerRecord(
-        broker_id=broker_id,
-        incarnation_id=incarnation_id,
-        broker_epoch=image.end_offset,
+        broker_id=broker.broker_id,
+        incarnation_id=broker.incarnation_id,
+        broker_epoch=broker.broker_epoch if is_given else image.end_offset,
         end_points=[
             BrokerEndpoint(
                 name=one.name,
@@ -39,15 +34,15 @@ def register_broker(
                 port=one.port,
                 security_protocol=one.security_protocol,
             )
-            for one in endpoints
+            for one in broker.endpoints
         ],
         features=[
             BrokerFeature(name=name, min_supported_version=first, max_supported_version=last)
-            for name, (first, last) in (levels_by_feature or {}).items()
+            for name, (first, last) in broker.levels_by_feature.items()
         ],
-        rack=rack,
-        fenced=False,
-        log_dirs=list(log_dirs),
+        rack=broker.rack,
+        fenced=broker.is_fenced,
+        log_dirs=list(broker.log_dirs),
     )
     return Decision((record,), record.broker_epoch)
 

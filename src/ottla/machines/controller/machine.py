@@ -1,25 +1,42 @@
 """The controller: the image of the metadata log, and what is decided by it."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from ottla.machines.controller.brokers import register_broker
 from ottla.machines.controller.configs import ConfigOutcome, decide_changes, decide_replacement
+from ottla.machines.controller.elections import elect_leaders
+from ottla.machines.controller.in_sync import alter_partition
+from ottla.machines.controller.leadership import Leadership
+from ottla.machines.controller.lifecycle import (
+    fence_broker,
+    forget_tail,
+    shut_down_broker,
+    unfence_broker,
+    unregister_broker,
+)
 from ottla.machines.controller.partitions import create_partitions
 from ottla.machines.controller.producer_ids import ProducerIdBlock, allocate_producer_ids
+from ottla.machines.controller.reassignment import reassign_partitions
 from ottla.machines.controller.settings import ControllerSettings
 from ottla.machines.controller.topics import create_topics, delete_topics
 from ottla.machines.decision import Decision
-from ottla.metadata.image import ClusterImage, Endpoint
+from ottla.metadata.image import BrokerImage, ClusterImage
 from ottla.metadata.records import FeatureLevelRecord, MetadataRecord
 from ottla.metadata.replay import replay
 from ottla.wire.messages import alter_configs, incremental_alter_configs
+from ottla.wire.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
+from ottla.wire.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+)
 from ottla.wire.messages.create_partitions import (
     CreatePartitionsTopic,
     CreatePartitionsTopicResult,
 )
 from ottla.wire.messages.create_topics import CreatableTopic, CreatableTopicResult
 from ottla.wire.messages.delete_topics import DeletableTopicResult, DeleteTopicState
+from ottla.wire.messages.elect_leaders import ElectLeadersRequest, ReplicaElectionResult
 
 METADATA_VERSION_FEATURE: Final = "metadata.version"
 METADATA_VERSION: Final = 29
@@ -98,23 +115,50 @@ class Controller:
         """Give a broker the next block of producer ids; ApiError STALE_BROKER_EPOCH."""
         return allocate_producer_ids(self.image, broker_id, broker_epoch)
 
-    def register_broker(
-        self,
-        broker_id: int,
-        incarnation_id: bytes,
-        endpoints: Sequence[Endpoint],
-        *,
-        rack: str | None = None,
-        log_dirs: Sequence[bytes] = (),
-        levels_by_feature: Mapping[str, tuple[int, int]] | None = None,
-    ) -> Decision[MetadataRecord, int]:
+    def register_broker(self, broker: BrokerImage) -> Decision[MetadataRecord, int]:
         """Admit a broker, and answer with its epoch."""
-        return register_broker(
-            self.image,
-            broker_id,
-            incarnation_id,
-            endpoints,
-            rack=rack,
-            log_dirs=log_dirs,
-            levels_by_feature=levels_by_feature,
-        )
+        return register_broker(self.image, broker)
+
+    # -- brokers and the partitions they keep ---------------------------------------------------
+
+    def forget_tail(self, broker_id: int) -> Decision[MetadataRecord, None]:
+        """Trust a broker no longer that came back without what it had not synced."""
+        return forget_tail(self.image, self.settings, broker_id)
+
+    def fence_broker(self, broker_id: int) -> Decision[MetadataRecord, None]:
+        """Take a broker out of service; ApiError BROKER_ID_NOT_REGISTERED."""
+        return fence_broker(self.image, self.settings, broker_id)
+
+    def unfence_broker(self, broker_id: int) -> Decision[MetadataRecord, None]:
+        """Put a broker into service; ApiError BROKER_ID_NOT_REGISTERED."""
+        return unfence_broker(self.image, self.settings, broker_id)
+
+    def shut_down_broker(self, broker_id: int) -> Decision[MetadataRecord, int]:
+        """Let others lead in place of a broker; answer how many partitions it has to keep."""
+        return shut_down_broker(self.image, self.settings, broker_id)
+
+    def unregister_broker(self, broker_id: int) -> Decision[MetadataRecord, None]:
+        """Remove a broker for good; ApiError BROKER_ID_NOT_REGISTERED."""
+        return unregister_broker(self.image, self.settings, broker_id)
+
+    def alter_partition(
+        self, request: AlterPartitionRequest
+    ) -> Decision[MetadataRecord, AlterPartitionResponse]:
+        """Hear from a leader who is in sync; ApiError STALE_BROKER_EPOCH."""
+        return alter_partition(self.image, self.settings, request)
+
+    def elect_leaders(
+        self, request: ElectLeadersRequest
+    ) -> Decision[MetadataRecord, list[ReplicaElectionResult]]:
+        """Hold elections that somebody asks for; ApiError INVALID_REQUEST."""
+        return elect_leaders(self.image, self.settings, request)
+
+    def prefer_leaders(self) -> Decision[MetadataRecord, None]:
+        """Let the first replica lead, wherever it is in sync and does not."""
+        return Decision(tuple(Leadership(self.image, self.settings).prefer()), None)
+
+    def reassign_partitions(
+        self, request: AlterPartitionReassignmentsRequest
+    ) -> Decision[MetadataRecord, AlterPartitionReassignmentsResponse]:
+        """Begin moves of partitions, or end them."""
+        return reassign_partitions(self.image, self.settings, request)

@@ -22,6 +22,7 @@ from ottla.wire.messages.incremental_alter_configs import AlterableConfig, Alter
 from tests.metadata_building import (
     CountingRandomness,
     create,
+    new_broker,
     new_topic,
     open_store,
     register,
@@ -61,7 +62,9 @@ def allocation() -> Decide:
 
 
 def registration(number: int) -> Decide:
-    return lambda c: c.register_broker(number, uuid_of(number + 1), [], rack=f"r{number % 2}")
+    return lambda c: c.register_broker(
+        new_broker(number, uuid_of(number + 1), rack=f"r{number % 2}")
+    )
 
 
 def decisions(dice: CountingRandomness) -> st.SearchStrategy[list[Decide]]:

@@ -9,7 +9,7 @@ from ottla.machines.controller.settings import ControllerSettings
 from ottla.runtime.clock import SystemClock
 from ottla.runtime.disk import KernelDisk
 from ottla.runtime.randomness import SystemRandomness
-from tests.metadata_building import ENDPOINT, new_topic
+from tests.metadata_building import ENDPOINT, new_broker, new_topic
 
 AT_ONCE = 3
 
@@ -26,7 +26,7 @@ async def make_topics(path: str, prefix: str) -> None:
             randomness=dice,
             threads=threads,
         )
-        await store.execute(lambda c: c.register_broker(0, dice.uuid(), [ENDPOINT]))
+        await store.execute(lambda c: c.register_broker(new_broker(0, dice.uuid(), ENDPOINT)))
 
         async def client(number: int) -> None:
             for count in range(10_000):

@@ -1,8 +1,9 @@
 """The controller as a machine, and the brokers that it admits."""
 
+from ottla.machines.controller.brokers import EPOCH_TO_BE_GIVEN
 from ottla.metadata.image import BrokerImage, ClusterImage, Endpoint
 from ottla.metadata.records import FeatureLevelRecord, ProducerIdsRecord
-from tests.metadata_building import CLUSTER_ID, controller_of, image_of, run, uuid_of
+from tests.metadata_building import CLUSTER_ID, controller_of, image_of, new_broker, run, uuid_of
 
 
 def test_a_log_begins_with_the_formats_that_it_is_written_in() -> None:
@@ -22,14 +23,16 @@ def test_replaying_is_all_that_moves_the_image_on() -> None:
 def test_a_broker_is_admitted_with_the_offset_of_its_record_as_epoch() -> None:
     controller = controller_of(image_of(*[FeatureLevelRecord(name="f", feature_level=1)] * 6))
     endpoint = Endpoint("PLAINTEXT", "host", 9092, 0)
-    decision = controller.register_broker(
+    broker = BrokerImage(
         4,
+        EPOCH_TO_BE_GIVEN,
         uuid_of(9),
-        [endpoint],
+        (endpoint,),
         rack="r",
-        log_dirs=[uuid_of(2)],
+        log_dirs=(uuid_of(2),),
         levels_by_feature={"metadata.version": (7, 29)},
     )
+    decision = controller.register_broker(broker)
     assert run(controller, decision) == 6
     assert controller.image.brokers == {
         4: BrokerImage(
@@ -46,7 +49,7 @@ def test_a_broker_is_admitted_with_the_offset_of_its_record_as_epoch() -> None:
 
 def test_a_broker_that_comes_back_has_another_epoch() -> None:
     controller = controller_of(image_of())
-    first = run(controller, controller.register_broker(0, uuid_of(1), []))
-    second = run(controller, controller.register_broker(0, uuid_of(2), []))
+    first = run(controller, controller.register_broker(new_broker(0, uuid_of(1))))
+    second = run(controller, controller.register_broker(new_broker(0, uuid_of(2))))
     assert second > first
     assert controller.image.brokers[0].incarnation_id == uuid_of(2)

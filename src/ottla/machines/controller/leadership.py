@@ -1,0 +1,131 @@
+"""Who leads when brokers come and go, and who leads by preference."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from ottla.machines.controller.effective import topic_config, topic_defaults
+from ottla.machines.controller.partition_change import Election, PartitionChange
+from ottla.machines.controller.settings import ControllerSettings
+from ottla.metadata.image import ClusterImage, PartitionImage, TopicImage
+from ottla.metadata.records import NO_LEADER, UNASSIGNED_DIRECTORY, PartitionChangeRecord
+from ottla.model.topic_config import TopicConfig
+
+
+class Place(NamedTuple):
+    """One partition of an image."""
+
+    topic: TopicImage
+    number: int
+    partition: PartitionImage
+
+
+@dataclass(frozen=True, slots=True)
+class Leadership:
+    """Decides by an image about partitions; brokers may be taken for there, or for away."""
+
+    image: ClusterImage
+    settings: ControllerSettings
+    coming: frozenset[int] = frozenset()
+    leaving: frozenset[int] = frozenset()
+    _config_by_topic: dict[str, TopicConfig] = field(default_factory=dict, init=False)
+
+    def can_lead(self, broker_id: int) -> bool:
+        """Tell whether a broker serves, or will once this decision is made."""
+        if broker_id in self.leaving:
+            return False
+        broker = self.image.brokers.get(broker_id)
+        return broker_id in self.coming or (broker is not None and broker.is_active)
+
+    def change(
+        self,
+        place: Place,
+        election: Election | None = None,
+        has_lost_tail: frozenset[int] = frozenset(),
+    ) -> PartitionChange:
+        """Begin a change of a partition, by the settings of its topic."""
+        config = self._config_of(place.topic.name)
+        if election is None:
+            is_unclean = config.unclean_leader_election_enable
+            election = Election.UNCLEAN if is_unclean else Election.ONLINE
+        return PartitionChange(
+            place.topic.topic_id,
+            place.number,
+            place.partition,
+            self.can_lead,
+            config.min_insync_replicas,
+            election,
+            has_lost_tail,
+            self._directory_of,
+        )
+
+    def places(self, wanted: Callable[[PartitionImage], bool]) -> Iterator[Place]:
+        """Yield the partitions for which this holds, of all topics."""
+        for topic in self.image.topics.values():
+            for number, partition in enumerate(topic.partitions):
+                if wanted(partition):
+                    yield Place(topic, number, partition)
+
+    def leave(self, broker_id: int, *, has_lost_tail: bool = False) -> list[PartitionChangeRecord]:
+        """Take a broker out of sync everywhere; where it led, another leads.
+
+        One that has lost what it had not synced is not eligible to lead, either.
+        """
+        lost = frozenset([broker_id] if has_lost_tail else [])
+
+        def concerns(partition: PartitionImage) -> bool:
+            return (
+                broker_id in partition.isr
+                or partition.leader == broker_id
+                or (has_lost_tail and broker_id in partition.eligible_leader_replicas)
+            )
+
+        return [
+            record
+            for place in self.places(concerns)
+            if (record := self.without(place, broker_id, lost)) is not None
+        ]
+
+    def without(
+        self, place: Place, broker_id: int, has_lost_tail: frozenset[int] = frozenset()
+    ) -> PartitionChangeRecord | None:
+        """Take a broker out of sync in one partition."""
+        change = self.change(place, has_lost_tail=has_lost_tail)
+        change.isr = tuple(one for one in change.isr if one != broker_id)
+        return change.record()
+
+    def come(self, broker_id: int) -> list[PartitionChangeRecord]:
+        """Let a broker lead what nobody leads, if it may."""
+
+        def concerns(partition: PartitionImage) -> bool:
+            return partition.leader == NO_LEADER and broker_id in partition.replicas
+
+        return _records([self.change(place) for place in self.places(concerns)])
+
+    def prefer(self) -> list[PartitionChangeRecord]:
+        """Let the first replica lead wherever it can and does not."""
+
+        def concerns(partition: PartitionImage) -> bool:
+            preferred = partition.replicas[0]
+            return partition.leader != preferred and preferred in partition.isr
+
+        places = self.places(concerns)
+        return _records([self.change(place, Election.PREFERRED) for place in places])
+
+    def _config_of(self, topic: str) -> TopicConfig:
+        config = self._config_by_topic.get(topic)
+        if config is None:
+            defaults = self._config_by_topic.get("")
+            if defaults is None:
+                defaults = self._config_by_topic[""] = topic_defaults(self.image, self.settings)
+            config = self._config_by_topic[topic] = topic_config(self.image, topic, defaults)
+        return config
+
+    def _directory_of(self, broker_id: int) -> bytes:
+        broker = self.image.brokers.get(broker_id)
+        log_dirs = broker.log_dirs if broker is not None else ()
+        return log_dirs[0] if len(log_dirs) == 1 else UNASSIGNED_DIRECTORY
+
+
+def _records(changes: list[PartitionChange]) -> list[PartitionChangeRecord]:
+    return [record for change in changes if (record := change.record()) is not None]

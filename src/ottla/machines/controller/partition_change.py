@@ -1,0 +1,149 @@
+"""How one partition changes: who is in sync, who may lead, who leads.
+
+Four kinds of replicas, from the best to the worst:
+
+    in sync (ISR)                  has everything that is committed, and is asked before committing
+    eligible to lead (ELR)         has everything too, but is away: kept while the ISR is so small
+                                   that nothing more can be committed (KIP-966)
+    last known                     was one of the above, and may have lost its tail since
+    the others                     lack something
+
+A leader comes from the first kind, or from the second if the first is empty. The others lead only
+by an unclean election, which loses data and is asked for by name.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Final
+
+from ottla.metadata.image import PartitionImage
+from ottla.metadata.records import NO_LEADER, UNASSIGNED_DIRECTORY, PartitionChangeRecord
+
+RECOVERED: Final = 0
+RECOVERING: Final = 1
+
+
+class Election(Enum):
+    """What an election is held for."""
+
+    ONLINE = "online"
+    """The leader stays if it can; somebody must lead."""
+    PREFERRED = "preferred"
+    """The first replica leads if it can."""
+    UNCLEAN = "unclean"
+    """Somebody must lead, even one that lacks what was committed."""
+
+
+@dataclass(slots=True)
+class PartitionChange:
+    """A partition as it is, and as it shall be; `record` is the way from one to the other."""
+
+    topic_id: bytes
+    number: int
+    partition: PartitionImage
+    can_lead: Callable[[int], bool]
+    """Whether a broker is there, and may lead."""
+    min_isr: int
+    election: Election = Election.ONLINE
+    has_lost_tail: frozenset[int] = frozenset()
+    """Brokers that came back without what they had not synced. The only one stays trusted."""
+    directory_of: Callable[[int], bytes] = field(default=lambda _: UNASSIGNED_DIRECTORY)
+    replicas: tuple[int, ...] = field(init=False)
+    isr: tuple[int, ...] = field(init=False)
+    adding: tuple[int, ...] = field(init=False)
+    removing: tuple[int, ...] = field(init=False)
+    recovery_state: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.replicas = self.partition.replicas
+        self.isr = self.partition.isr
+        self.adding = self.partition.adding_replicas
+        self.removing = self.partition.removing_replicas
+        self.recovery_state = self.partition.leader_recovery_state
+
+    def record(self) -> PartitionChangeRecord | None:
+        """Return what has to be written; None if nothing changes."""
+        self._complete_reassignment()
+        eligible, last_known = self._out_of_sync_candidates()
+        leader = self._elect(eligible)
+        if leader != NO_LEADER and leader not in self.isr:
+            is_clean = leader in eligible
+            self.isr = (leader,)
+            eligible = _without(eligible, [leader]) if is_clean else ()
+            last_known = last_known if is_clean else ()
+            self.recovery_state = self.recovery_state if is_clean else RECOVERING
+        return self._record(leader, eligible, last_known)
+
+    def _complete_reassignment(self) -> None:
+        """If everyone who was to come is in sync, let those go who were to go."""
+        if not self.adding and not self.removing:
+            return
+        staying = _without(self.replicas, self.removing)
+        in_sync = _without(self.isr, self.removing)
+        if in_sync and set(self.adding) <= set(in_sync):
+            self.replicas, self.isr = staying, in_sync
+            self.adding = self.removing = ()
+
+    def _out_of_sync_candidates(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Return who may lead without being in sync, and who could not be trusted to."""
+        partition = self.partition
+        if len(self.isr) >= min(self.min_isr, len(self.replicas)):
+            return (), ()
+        candidates = [*partition.eligible_leader_replicas, *partition.isr]
+        complete = _ordered(candidates, self.replicas)
+        distrusted = self.has_lost_tail if len(self.replicas) > 1 else ()
+        eligible = _without(complete, [*self.isr, *distrusted])
+        known = _ordered([*partition.last_known_elr, *candidates], self.replicas)
+        return eligible, _without(known, [*self.isr, *eligible])
+
+    def _elect(self, eligible: tuple[int, ...]) -> int:
+        trusted = [one for one in (self.isr or eligible) if self.can_lead(one)]
+        if self.election is Election.PREFERRED and self.replicas[0] in trusted:
+            return self.replicas[0]
+        if self.partition.leader in trusted:
+            return self.partition.leader
+        candidates: Iterable[int] = trusted
+        if not trusted and self.election is Election.UNCLEAN:
+            candidates = filter(self.can_lead, self.replicas)
+        return next(iter(_ordered(candidates, self.replicas)), NO_LEADER)
+
+    def _record(
+        self, leader: int, eligible: tuple[int, ...], last_known: tuple[int, ...]
+    ) -> PartitionChangeRecord | None:
+        partition = self.partition
+        record = PartitionChangeRecord(topic_id=self.topic_id, partition_id=self.number)
+        unchanged = PartitionChangeRecord(topic_id=self.topic_id, partition_id=self.number)
+        # A replica that is taken away must hear of it: a new epoch tells everybody.
+        if leader != partition.leader or not set(partition.replicas) <= set(self.replicas):
+            record.leader = leader
+        if self.recovery_state != partition.leader_recovery_state:
+            record.leader_recovery_state = self.recovery_state
+        record.isr = _if_changed(self.isr, partition.isr)
+        record.replicas = _if_changed(self.replicas, partition.replicas)
+        record.adding_replicas = _if_changed(self.adding, partition.adding_replicas)
+        record.removing_replicas = _if_changed(self.removing, partition.removing_replicas)
+        record.eligible_leader_replicas = _if_changed(eligible, partition.eligible_leader_replicas)
+        record.last_known_elr = _if_changed(last_known, partition.last_known_elr)
+        if record.replicas is not None and partition.directories:
+            record.directories = self._directories()
+        return None if record == unchanged else record
+
+    def _directories(self) -> list[bytes]:
+        known = dict(zip(self.partition.replicas, self.partition.directories, strict=True))
+        return [known.get(one) or self.directory_of(one) for one in self.replicas]
+
+
+def _ordered(some: Iterable[int], order: tuple[int, ...]) -> tuple[int, ...]:
+    """Return those of some that are in the order, in the order."""
+    wanted = set(some)
+    return tuple(one for one in order if one in wanted)
+
+
+def _without(some: tuple[int, ...], gone: Iterable[int]) -> tuple[int, ...]:
+    unwanted = set(gone)
+    return tuple(one for one in some if one not in unwanted)
+
+
+def _if_changed(wanted: tuple[int, ...], present: tuple[int, ...]) -> list[int] | None:
+    return None if wanted == present else list(wanted)

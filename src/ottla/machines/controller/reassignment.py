@@ -1,0 +1,141 @@
+"""Partitions that move to other brokers (KIP-455).
+
+While one moves it is kept by the old brokers and the new ones; once all the new ones are in sync
+the old ones go (`partition_change`). A move can be taken back as long as it is under way.
+"""
+
+from collections.abc import Iterable, Sequence
+
+from ottla.machines.controller.leadership import Leadership, Place
+from ottla.machines.controller.partition_change import PartitionChange
+from ottla.machines.controller.settings import ControllerSettings
+from ottla.machines.decision import Decision
+from ottla.metadata.image import ClusterImage
+from ottla.metadata.records import MetadataRecord
+from ottla.model.api_error import ApiError
+from ottla.model.error_code import ErrorCode
+from ottla.wire.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+    ReassignablePartition,
+    ReassignablePartitionResponse,
+    ReassignableTopicResponse,
+)
+from ottla.wire.messages.list_partition_reassignments import (
+    ListPartitionReassignmentsTopics,
+    OngoingPartitionReassignment,
+    OngoingTopicReassignment,
+)
+
+
+def reassign_partitions(
+    image: ClusterImage, settings: ControllerSettings, request: AlterPartitionReassignmentsRequest
+) -> Decision[MetadataRecord, AlterPartitionReassignmentsResponse]:
+    """Decide on moves, and on ending moves; each partition succeeds or fails by itself."""
+    leadership = Leadership(image, settings)
+    records: list[MetadataRecord] = []
+    topics = []
+    for topic in request.topics:
+        answers = []
+        for wanted in topic.partitions:
+            answer = ReassignablePartitionResponse(partition_index=wanted.partition_index)
+            try:
+                change = leadership.change(_place(image, topic.name, wanted.partition_index))
+                _decide(image, change, wanted, may_resize=request.allow_replication_factor_change)
+                record = change.record()
+                records += [record] if record is not None else []
+            except ApiError as error:
+                answer.error_code, answer.error_message = error.code, error.detail
+            answers.append(answer)
+        topics.append(ReassignableTopicResponse(name=topic.name, partitions=answers))
+    response = AlterPartitionReassignmentsResponse(
+        allow_replication_factor_change=request.allow_replication_factor_change, responses=topics
+    )
+    return Decision(tuple(records), response)
+
+
+def ongoing_reassignments(
+    image: ClusterImage, wanted: Sequence[ListPartitionReassignmentsTopics] | None
+) -> list[OngoingTopicReassignment]:
+    """Return the moves under way: of these partitions, or of all."""
+    found = []
+    for topic, numbers in _named(image, wanted):
+        moving = [
+            OngoingPartitionReassignment(
+                partition_index=number,
+                replicas=list(partition.replicas),
+                adding_replicas=list(partition.adding_replicas),
+                removing_replicas=list(partition.removing_replicas),
+            )
+            for number in numbers
+            if (partition := image.topics[topic].partition(number)) is not None
+            and (partition.adding_replicas or partition.removing_replicas)
+        ]
+        if moving:
+            found.append(OngoingTopicReassignment(name=topic, partitions=moving))
+    return found
+
+
+def _named(
+    image: ClusterImage, wanted: Sequence[ListPartitionReassignmentsTopics] | None
+) -> Iterable[tuple[str, Iterable[int]]]:
+    if wanted is None:
+        return [(topic.name, range(len(topic.partitions))) for topic in image.topics.values()]
+    return [(one.name, one.partition_indexes) for one in wanted if one.name in image.topics]
+
+
+def _place(image: ClusterImage, name: str, number: int) -> Place:
+    topic = image.topics.get(name)
+    partition = None if topic is None else topic.partition(number)
+    if topic is None or partition is None:
+        raise ApiError(
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"no topic {name} has a partition {number}"
+        )
+    return Place(topic, number, partition)
+
+
+def _decide(
+    image: ClusterImage, change: PartitionChange, wanted: ReassignablePartition, *, may_resize: bool
+) -> None:
+    if wanted.replicas is None:
+        _take_back(change)
+        return
+    _check_target(image, wanted.replicas)
+    staying = set(change.replicas) - set(change.adding)
+    if not may_resize and len(wanted.replicas) != len(staying):
+        raise ApiError(
+            ErrorCode.INVALID_REPLICATION_FACTOR,
+            f"{len(wanted.replicas)} replicas, and there are {len(staying)}",
+        )
+    present, target = change.replicas, tuple(wanted.replicas)
+    change.adding = tuple(one for one in target if one not in present)
+    change.removing = tuple(one for one in present if one not in target)
+    change.replicas = (*target, *change.removing)
+
+
+def _take_back(change: PartitionChange) -> None:
+    """Let the partition be kept by those who kept it before the move."""
+    if not change.adding and not change.removing:
+        raise ApiError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "the partition does not move")
+    in_sync = tuple(one for one in change.isr if one not in change.adding)
+    if not in_sync:
+        raise ApiError(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            "none of the brokers before the move is in sync: taking it back would lose data",
+        )
+    change.replicas = tuple(one for one in change.replicas if one not in change.adding)
+    change.isr, change.adding, change.removing = in_sync, (), ()
+
+
+def _check_target(image: ClusterImage, replicas: Sequence[int]) -> None:
+    if not replicas:
+        raise _invalid("a partition needs a replica")
+    if len(set(replicas)) != len(replicas):
+        raise _invalid(f"two replicas on one broker: {list(replicas)}")
+    unknown = [one for one in replicas if one not in image.brokers]
+    if unknown:
+        raise _invalid(f"no broker {unknown[0]} is registered")
+
+
+def _invalid(detail: str) -> ApiError:
+    return ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, detail)
