@@ -1,0 +1,133 @@
+"""Who is in sync with a leader, and up to where everything is committed.
+
+A follower tells how far it has got by what it asks for: whoever fetches from offset 7 has what is
+before 7. The high watermark is what all of the **maximal** ISR have: those in sync, and those that
+the leader has asked the controller to let in. Those that it has asked to leave out still count
+until the answer is there. So, whatever the controller has decided by now, every replica that it
+may make leader has what is below the high watermark (KIP-497).
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+
+@dataclass(slots=True)
+class ReplicaProgress:
+    """How far one follower has got, as the leader can tell."""
+
+    broker_id: int
+    broker_epoch: int = -1
+    end_offset: int = -1
+    """It has everything before this; -1 until it has fetched in this leader's epoch."""
+    caught_up_ms: int = 0
+    """The last moment at which it had everything that the leader had."""
+    _asked_ms: int = 0
+    _leader_end_offset: int = -1
+
+    def fetched(self, offset: int, leader_end_offset: int, broker_epoch: int, now_ms: int) -> None:
+        """Take note of a fetch from an offset."""
+        if offset >= leader_end_offset:
+            self.caught_up_ms = now_ms
+        elif offset >= self._leader_end_offset >= 0:
+            # It has all that there was when it asked last.
+            self.caught_up_ms = max(self.caught_up_ms, self._asked_ms)
+        self.end_offset = offset
+        self.broker_epoch = broker_epoch
+        self._asked_ms = now_ms
+        self._leader_end_offset = leader_end_offset
+
+    def is_caught_up(self, leader_end_offset: int, now_ms: int, lag_ms_max: int) -> bool:
+        """Tell whether it has been with the leader within this time."""
+        return self.end_offset == leader_end_offset or now_ms - self.caught_up_ms <= lag_ms_max
+
+
+class InSync:
+    """The replicas of one partition, as its leader sees them in one leader epoch."""
+
+    def __init__(
+        self,
+        leader: int,
+        replicas: Iterable[int],
+        isr: tuple[int, ...],
+        partition_epoch: int,
+        *,
+        epoch_start_offset: int,
+        now_ms: int,
+    ) -> None:
+        self.leader = leader
+        self.isr = isr
+        self.partition_epoch = partition_epoch
+        self.epoch_start_offset = epoch_start_offset
+        """Where the log ended when this leader began."""
+        self.proposed: tuple[int, ...] | None = None
+        """What the controller has been asked for, and has not answered."""
+        self._began_ms = now_ms
+        self.followers: dict[int, ReplicaProgress] = {}
+        self.set_replicas(replicas)
+
+    @property
+    def maximal(self) -> tuple[int, ...]:
+        """Everyone who may be in sync by what the controller may have decided by now."""
+        if self.proposed is None:
+            return self.isr
+        return tuple(dict.fromkeys((*self.isr, *self.proposed)))
+
+    def set_replicas(self, replicas: Iterable[int]) -> None:
+        """Follow a change of the assignment; who was known stays known."""
+        self.followers = {
+            one: self.followers.get(one) or ReplicaProgress(one, caught_up_ms=self._began_ms)
+            for one in replicas
+            if one != self.leader
+        }
+
+    # -- what is committed ----------------------------------------------------------------------
+
+    def committed_to(self, leader_end_offset: int, min_isr: int) -> int | None:
+        """Return up to where all of the maximal ISR have everything; None if too few are in it."""
+        if len(self.isr) < min_isr:
+            return None
+        ends = [self.followers[one].end_offset for one in self.maximal if one != self.leader]
+        return min([leader_end_offset, *ends])
+
+    # -- who comes, who goes --------------------------------------------------------------------
+
+    def may_join(self, broker_id: int, high_watermark: int) -> bool:
+        """Tell whether a follower has all that a member of the ISR must have.
+
+        That is what is committed, and all that was there before this leader: part of it may be
+        committed without this leader knowing.
+        """
+        if self.proposed is not None or broker_id in self.isr:
+            return False
+        end_offset = self.followers[broker_id].end_offset
+        return end_offset >= max(high_watermark, self.epoch_start_offset)
+
+    def fell_behind(self, leader_end_offset: int, now_ms: int, lag_ms_max: int) -> list[int]:
+        """Return the members of the ISR that have not been with the leader for too long."""
+        if self.proposed is not None:
+            return []
+        return [
+            one
+            for one in self.isr
+            if one != self.leader
+            and not self.followers[one].is_caught_up(leader_end_offset, now_ms, lag_ms_max)
+        ]
+
+    def propose(self, isr: tuple[int, ...]) -> None:
+        """Ask for this ISR; until there is an answer both count."""
+        assert self.proposed is None, "one question at a time"
+        assert self.leader in isr
+        self.proposed = isr
+
+    def decided(self, isr: tuple[int, ...], partition_epoch: int) -> bool:
+        """Take what the controller has decided; False if that is no news."""
+        if partition_epoch <= self.partition_epoch:
+            return False
+        self.isr = isr
+        self.partition_epoch = partition_epoch
+        self.proposed = None
+        return True
+
+    def refused(self) -> None:
+        """Forget the proposal: the controller has not decided so, and never will."""
+        self.proposed = None

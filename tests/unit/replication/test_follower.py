@@ -1,0 +1,104 @@
+"""Where a follower cuts its log, so that it agrees with its leader and loses nothing needlessly."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ottla.replication.follower import NextFetch, next_fetch, truncation_offset
+from ottla.storage.leader_epochs import EpochEnd
+from ottla.storage.log import PartitionLog
+from tests.log_building import NOW_MS, batch, batches_of, new_log
+
+READ_BYTES = 1 << 20
+NEW_EPOCH = 99
+
+
+def log_of(*epochs: int) -> PartitionLog:
+    """Return a log with one record at each offset, written in these epochs."""
+    log = new_log()
+    for epoch in epochs:
+        log.append_as_leader(batch(value=b"%d" % epoch), epoch, NOW_MS)
+    return log
+
+
+def catch_up(follower: PartitionLog, leader: PartitionLog) -> int:
+    """Let a follower ask until it has everything; return how often it was told to cut."""
+    leader.epochs.assign(NEW_EPOCH, leader.end_offset)  # as a leader does when it begins
+    cuts = 0
+    while True:
+        wanted = next_fetch(follower)
+        end = leader.epochs.end_offset_for(wanted.last_fetched_epoch, leader.end_offset)
+        is_unknown = wanted.last_fetched_epoch < 0
+        if not is_unknown and (
+            end.epoch != wanted.last_fetched_epoch or end.end_offset < wanted.offset
+        ):
+            follower.truncate_to(truncation_offset(follower, end))
+            cuts += 1
+            assert cuts < 100, "it must come to an end"
+            continue
+        if wanted.offset == leader.end_offset:
+            return cuts
+        found = leader.read(wanted.offset, leader.end_offset, READ_BYTES)
+        follower.append_as_follower(memoryview(bytearray(found.read())), NOW_MS)
+
+
+def epochs_of(log: PartitionLog) -> list[int]:
+    return [one.partition_leader_epoch for one in batches_of(log)]
+
+
+def test_an_empty_log_asks_from_the_start_and_knows_no_epoch() -> None:
+    assert next_fetch(new_log()) == NextFetch(0, -1)
+
+
+def test_a_log_names_the_epoch_of_its_last_record() -> None:
+    assert next_fetch(log_of(1, 1, 4)) == NextFetch(3, 4)
+
+
+def test_what_only_the_follower_has_of_an_epoch_goes() -> None:
+    assert truncation_offset(log_of(1, 1, 1), EpochEnd(1, 2)) == 2
+
+
+def test_what_the_leader_has_more_of_an_epoch_changes_nothing() -> None:
+    assert truncation_offset(log_of(1, 1), EpochEnd(1, 7)) == 2
+
+
+def test_an_epoch_that_the_follower_does_not_know_sends_it_back_to_the_one_before() -> None:
+    assert truncation_offset(log_of(1, 1, 4), EpochEnd(3, 9)) == 2
+
+
+def test_back_to_back_leaders_are_told_apart() -> None:
+    """Two fast changes of leaders: the story of KIP-279."""
+    follower, leader = log_of(0, 1, 1, 1), log_of(0, 2, 2)
+    assert catch_up(follower, leader) >= 1
+    assert epochs_of(follower) == [0, 2, 2]
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> tuple[list[int], list[int]]:
+    """Return two logs that share a beginning; what each wrote after it, the other has not seen."""
+    shared = sorted(draw(st.lists(st.integers(0, 4), max_size=6)))
+    later = draw(st.lists(st.tuples(st.booleans(), st.integers(1, 3)), max_size=8))
+    logs: tuple[list[int], list[int]] = ([*shared], [*shared])
+    for epoch, (is_first, count) in enumerate(later, start=5):
+        logs[0 if is_first else 1].extend([epoch] * count)
+    return logs
+
+
+@given(histories())
+def test_any_follower_ends_with_its_leaders_log(logs: tuple[list[int], list[int]]) -> None:
+    follower, leader = log_of(*logs[0]), log_of(*logs[1])
+    catch_up(follower, leader)
+    assert epochs_of(follower) == logs[1]
+    assert follower.epochs.entries == leader.epochs.entries[:-1]
+
+
+@given(histories())
+def test_nothing_that_both_have_is_ever_cut(logs: tuple[list[int], list[int]]) -> None:
+    follower, leader = log_of(*logs[0]), log_of(*logs[1])
+    agreed = 0
+    while agreed < min(map(len, logs)) and logs[0][agreed] == logs[1][agreed]:
+        agreed += 1
+    wanted = next_fetch(follower)
+    if wanted.last_fetched_epoch >= 0:
+        end = leader.epochs.end_offset_for(wanted.last_fetched_epoch, leader.end_offset)
+        if end.epoch >= 0:
+            assert truncation_offset(follower, end) >= agreed
