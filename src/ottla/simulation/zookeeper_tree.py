@@ -1,0 +1,183 @@
+"""The state of a ZooKeeper: nodes, sessions, watches. Time and the network are somebody else's."""
+
+import posixpath
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from ottla.environment.zookeeper import (
+    ANY_VERSION,
+    BadVersionError,
+    Check,
+    Create,
+    Delete,
+    Node,
+    NodeExistsError,
+    NoNodeError,
+    NotEmptyError,
+    Operation,
+    SessionExpiredError,
+    SetData,
+    Stat,
+)
+
+Ring = Callable[[], None]
+
+
+@dataclass(slots=True)
+class _Znode:
+    data: bytes
+    created_zxid: int
+    owner_session: int = 0
+    version: int = 0
+    children: dict[str, None] = field(default_factory=dict)
+
+    def stat(self) -> Stat:
+        return Stat(self.created_zxid, self.version, self.owner_session)
+
+
+class ZooKeeperTree:
+    """Does one operation after the other; watches are rung when all of a commit is done."""
+
+    def __init__(self) -> None:
+        self.zxid = 0
+        self._nodes: dict[str, _Znode] = {"/": _Znode(b"", 0)}
+        self._sessions: dict[int, None] = {}
+        self._last_session = 0
+        self._node_watches: dict[str, list[Ring]] = {}
+        self._child_watches: dict[str, list[Ring]] = {}
+
+    # -- sessions -------------------------------------------------------------------------------
+
+    def open_session(self) -> int:
+        """Begin a session, and return its number."""
+        self._last_session += 1
+        self._sessions[self._last_session] = None
+        return self._last_session
+
+    def has_session(self, session: int) -> bool:
+        """Tell whether a session goes on."""
+        return session in self._sessions
+
+    def end_session(self, session: int) -> None:
+        """End a session: its ephemeral nodes go."""
+        if session not in self._sessions:
+            return
+        del self._sessions[session]
+        owned = [path for path, node in self._nodes.items() if node.owner_session == session]
+        for path in owned:
+            self.zxid += 1
+            self._remove(path)
+            self._ring([path], [posixpath.dirname(path)])
+
+    # -- reading --------------------------------------------------------------------------------
+
+    def get(self, path: str, ring: Ring | None = None) -> Node:
+        """Read a node."""
+        node = self._node(path)
+        if ring is not None:
+            self._node_watches.setdefault(path, []).append(ring)
+        return Node(node.data, node.stat())
+
+    def exists(self, path: str, ring: Ring | None = None) -> Stat | None:
+        """Look for a node."""
+        node = self._nodes.get(path)
+        if ring is not None:
+            self._node_watches.setdefault(path, []).append(ring)
+        return None if node is None else node.stat()
+
+    def children(self, path: str, ring: Ring | None = None) -> list[str]:
+        """Return the names below a node."""
+        node = self._node(path)
+        if ring is not None:
+            self._child_watches.setdefault(path, []).append(ring)
+        return sorted(node.children)
+
+    # -- writing --------------------------------------------------------------------------------
+
+    def commit(self, session: int, operations: Sequence[Operation]) -> list[Stat | None]:
+        """Do all of these, or none."""
+        if session not in self._sessions:
+            raise SessionExpiredError(f"session {session} is over")
+        undo: list[Ring] = []
+        nodes: list[str] = []
+        parents: list[str] = []
+        self.zxid += 1
+        try:
+            done = [self._do(session, one, undo, nodes, parents) for one in operations]
+        except Exception:
+            self.zxid -= 1
+            for step in reversed(undo):
+                step()
+            raise
+        self._ring(nodes, parents)
+        return done
+
+    def _do(
+        self,
+        session: int,
+        operation: Operation,
+        undo: list[Ring],
+        nodes: list[str],
+        parents: list[str],
+    ) -> Stat | None:
+        path = operation.path
+        if isinstance(operation, Create):
+            self._create(operation, session)
+            undo.append(lambda: self._remove(path))
+            parents.append(posixpath.dirname(path))
+        else:
+            node = self._node(path)
+            if operation.version not in {ANY_VERSION, node.version}:
+                raise BadVersionError(f"{path} has version {node.version}")
+            if isinstance(operation, Check):
+                return node.stat()
+            if isinstance(operation, SetData):
+                before = (node.data, node.version)
+                node.data, node.version = operation.data, node.version + 1
+                undo.append(lambda: self._restore(node, *before))
+            else:
+                self._delete(operation, node)
+                undo.append(lambda: self._put(path, node))
+                parents.append(posixpath.dirname(path))
+        nodes.append(path)
+        left = self._nodes.get(path)
+        return None if left is None else left.stat()
+
+    def _create(self, operation: Create, session: int) -> None:
+        if operation.path in self._nodes:
+            raise NodeExistsError(operation.path)
+        self._node(posixpath.dirname(operation.path))
+        owner = session if operation.is_ephemeral else 0
+        self._put(operation.path, _Znode(operation.data, self.zxid, owner))
+
+    def _delete(self, operation: Delete, node: _Znode) -> None:
+        if node.children:
+            raise NotEmptyError(operation.path)
+        self._remove(operation.path)
+
+    def _node(self, path: str) -> _Znode:
+        node = self._nodes.get(path)
+        if node is None:
+            raise NoNodeError(path)
+        return node
+
+    def _put(self, path: str, node: _Znode) -> None:
+        self._nodes[path] = node
+        self._nodes[posixpath.dirname(path)].children[posixpath.basename(path)] = None
+
+    def _remove(self, path: str) -> None:
+        del self._nodes[path]
+        del self._nodes[posixpath.dirname(path)].children[posixpath.basename(path)]
+
+    @staticmethod
+    def _restore(node: _Znode, data: bytes, version: int) -> None:
+        node.data, node.version = data, version
+
+    def _ring(self, nodes: Sequence[str], parents: Sequence[str]) -> None:
+        rung: list[Ring] = []
+        for path in dict.fromkeys(nodes):
+            rung += self._node_watches.pop(path, [])
+        for path in dict.fromkeys(parents):
+            rung += self._child_watches.pop(path, [])
+        for ring in rung:
+            ring()
