@@ -3,13 +3,9 @@
 from typing import Final
 
 from ottla.machines.decision import Decision
+from ottla.metadata.difference import registration_record
 from ottla.metadata.image import BrokerImage, ClusterImage
-from ottla.metadata.records import (
-    BrokerEndpoint,
-    BrokerFeature,
-    MetadataRecord,
-    RegisterBrokerRecord,
-)
+from ottla.metadata.records import MetadataRecord
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 
@@ -22,28 +18,9 @@ def register_broker(image: ClusterImage, broker: BrokerImage) -> Decision[Metada
     One without an epoch gets the offset of the record, as in Kafka: no other registration may ever
     have the same.
     """
-    is_given = broker.broker_epoch != EPOCH_TO_BE_GIVEN
-    record = RegisterBrokerRecord(
-        broker_id=broker.broker_id,
-        incarnation_id=broker.incarnation_id,
-        broker_epoch=broker.broker_epoch if is_given else image.end_offset,
-        end_points=[
-            BrokerEndpoint(
-                name=one.name,
-                host=one.host,
-                port=one.port,
-                security_protocol=one.security_protocol,
-            )
-            for one in broker.endpoints
-        ],
-        features=[
-            BrokerFeature(name=name, min_supported_version=first, max_supported_version=last)
-            for name, (first, last) in broker.levels_by_feature.items()
-        ],
-        rack=broker.rack,
-        fenced=broker.is_fenced,
-        log_dirs=list(broker.log_dirs),
-    )
+    record = registration_record(broker)
+    if record.broker_epoch == EPOCH_TO_BE_GIVEN:
+        record.broker_epoch = image.end_offset
     return Decision((record,), record.broker_epoch)
 
 
