@@ -3,9 +3,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 JARS := .interop/libs/.ready
+PEERS := peers-kafka-python peers-franz-go peers-librdkafka
 NATIVE := $(shell find src -name '*.pyx' -o -name '*.pxd' -o -name '*.h')
 
-.PHONY: demo test check bench interop soak clean
+.PHONY: demo test check bench interop peers $(PEERS) soak clean
 
 demo: $(READY)
 	@$(BIN)/python -m examples.tour
@@ -26,11 +27,18 @@ bench: $(READY)
 interop: $(READY) $(JARS)
 	$(BIN)/python -m pytest tests/interop $(ARGS)
 
+peers:
+	@$(MAKE) --keep-going --no-print-directory $(PEERS)
+
+$(PEERS): peers-%: $(READY)
+	@$(BIN)/python -m tools.peers.$(subst -,_,$*) $(ARGS)
+
 soak: $(READY)
 	$(BIN)/python -m tests.crashes.kill_writer --rounds 300
+	$(BIN)/python -m tests.crashes.kill_cleaner --rounds 30
 
 clean:
-	rm -rf $(VENV) .interop build .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) .interop .peers build .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	rm -rf src/ottla.egg-info
 	find src \( -name '*.so' -o -name '*.c' \) -delete
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -12,10 +12,18 @@ from ottla.wire.api_key import ApiKey
 from ottla.wire.apis import API_BY_KEY
 from ottla.wire.codec import decode_response, encode_request
 from ottla.wire.headers import RequestHeader
+from ottla.wire.messages import alter_configs, incremental_alter_configs
 from ottla.wire.messages.api_versions import ApiVersionsRequest
 from ottla.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from ottla.wire.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+)
 from ottla.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from ottla.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from ottla.wire.messages.describe_groups import DescribeGroupsRequest
+from ottla.wire.messages.describe_producers import DescribeProducersRequest, TopicRequest
 from ottla.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from ottla.wire.messages.find_coordinator import FindCoordinatorRequest
 from ottla.wire.messages.list_offsets import (
@@ -29,15 +37,26 @@ from ottla.wire.messages.offset_commit import (
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
+from ottla.wire.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+)
 from ottla.wire.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopic,
     OffsetFetchRequestTopics,
 )
+from ottla.wire.messages.offset_for_leader_epoch import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
+)
 from ottla.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from ottla.wire.records.builder import BatchBuilder
 from ottla.wire.schema import Message
+from tests.old_messages import message
 
 TOPIC = "versions"
 GROUP = "versions-group"
@@ -51,6 +70,8 @@ def broker() -> Iterator[Broker]:
         assert producer.flush(20) == 0
         find = FindCoordinatorRequest(key=GROUP)
         ask(running, ApiKey.FIND_COORDINATOR, 1, find)
+        (wanted,) = _incremental_alter_configs(running, 1)
+        ask(running, ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, wanted)
         yield running
 
 
@@ -77,8 +98,7 @@ def test_every_offered_version_is_answered(broker: Broker) -> None:
     offered = ask(broker, ApiKey.API_VERSIONS, 0, ApiVersionsRequest())
     asked = 0
     for api in offered.api_keys:  # type: ignore[attr-defined]
-        first = 3 if api.api_key == ApiKey.PRODUCE else api.min_version
-        for version in range(first, api.max_version + 1):
+        for version in range(api.min_version, api.max_version + 1):
             for request in _requests(broker, ApiKey(api.api_key), version):
                 ask(broker, api.api_key, version, request)
                 asked += 1
@@ -113,16 +133,29 @@ def _find_coordinator(_: Broker, version: int) -> list[Message]:
     return [FindCoordinatorRequest(key=GROUP)]
 
 
-def _offset_commit(_: Broker, version: int) -> list[Message]:
+def _offset_commit(broker: Broker, version: int) -> list[Message]:
     partitions = [OffsetCommitRequestPartition(partition_index=number) for number in (0, 99)]
     topic = OffsetCommitRequestTopic(name=TOPIC, partitions=partitions)
+    if version >= 10:
+        topic = OffsetCommitRequestTopic(topic_id=_topic_id(broker), partitions=partitions)
     return [OffsetCommitRequest(group_id=GROUP, topics=[topic])]
 
 
-def _offset_fetch(_: Broker, version: int) -> list[Message]:
+def _offset_delete(_: Broker, version: int) -> list[Message]:
+    partitions = [OffsetDeleteRequestPartition(partition_index=number) for number in (0, 99)]
+    topic = OffsetDeleteRequestTopic(name=TOPIC, partitions=partitions)
+    return [OffsetDeleteRequest(group_id=group, topics=[topic]) for group in (GROUP, "nobody")]
+
+
+def _offset_fetch(broker: Broker, version: int) -> list[Message]:
     if version >= 8:
-        topics = [OffsetFetchRequestTopics(name=TOPIC, partition_indexes=[0, 99])]
-        return [OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=GROUP, topics=topics)])]
+        wanted_topic = OffsetFetchRequestTopics(name=TOPIC, partition_indexes=[0, 99])
+        if version >= 10:
+            wanted_topic.topic_id = _topic_id(broker)
+        return [
+            OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=GROUP, topics=topics)])
+            for topics in ([wanted_topic], None)
+        ]
     wanted = OffsetFetchRequestTopic(name=TOPIC, partition_indexes=[0, 99])
     return [OffsetFetchRequest(group_id=GROUP, topics=[wanted])]
 
@@ -143,7 +176,8 @@ def _produce(broker: Broker, version: int) -> list[Message]:
 def _produce_to(broker: Broker, version: int, index: int) -> Message:
     builder = BatchBuilder()
     builder.append(1_700_000_000_000, None, b"value")
-    data = PartitionProduceData(index=index, records=bytes(builder.build()))
+    records = bytes(builder.build()) if version >= 3 else message(0, magic=version // 2)
+    data = PartitionProduceData(index=index, records=records)
     topic = TopicProduceData(name=TOPIC, partition_data=[data])
     if version >= 13:
         topic = TopicProduceData(topic_id=_topic_id(broker), partition_data=[data])
@@ -177,6 +211,61 @@ def _list_offsets(_: Broker, version: int) -> list[Message]:
     ]
 
 
+def _delete_records(_: Broker, version: int) -> list[Message]:
+    partitions = [DeleteRecordsPartition(partition_index=index, offset=0) for index in (0, 99)]
+    return [DeleteRecordsRequest(topics=[DeleteRecordsTopic(name=TOPIC, partitions=partitions)])]
+
+
+def _offset_for_leader_epoch(_: Broker, version: int) -> list[Message]:
+    partitions = [OffsetForLeaderPartition(partition=index) for index in (0, 99)]
+    topic = OffsetForLeaderTopic(topic=TOPIC, partitions=partitions)
+    return [OffsetForLeaderEpochRequest(topics=[topic])]
+
+
+def _describe_producers(_: Broker, version: int) -> list[Message]:
+    return [DescribeProducersRequest(topics=[TopicRequest(name=TOPIC, partition_indexes=[0, 99])])]
+
+
+def _describe_configs(_: Broker, version: int) -> list[Message]:
+    resources = [
+        DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=None)
+        for kind, name in [(2, TOPIC), (2, "nowhere"), (4, "1"), (4, ""), (8, "1"), (32, GROUP)]
+    ]
+    return [
+        DescribeConfigsRequest(
+            resources=resources, include_synonyms=True, include_documentation=version >= 3
+        )
+    ]
+
+
+def _alter_configs(_: Broker, version: int) -> list[Message]:
+    resources = [
+        alter_configs.AlterConfigsResource(
+            resource_type=2,
+            resource_name=name,
+            configs=[alter_configs.AlterableConfig(name="flush.ms", value="1000")],
+        )
+        for name in (TOPIC, "nowhere")
+    ]
+    return [alter_configs.AlterConfigsRequest(resources=resources)]
+
+
+def _incremental_alter_configs(_: Broker, version: int) -> list[Message]:
+    resources = [
+        incremental_alter_configs.AlterConfigsResource(
+            resource_type=kind,
+            resource_name=name,
+            configs=[incremental_alter_configs.AlterableConfig(name=setting, value=value)],
+        )
+        for kind, name, setting, value in [
+            (2, TOPIC, "flush.ms", "1000"),
+            (2, "nowhere", "flush.ms", "1000"),
+            (16, "all", "metrics", "*"),  # without which telemetry is not offered
+        ]
+    ]
+    return [incremental_alter_configs.IncrementalAlterConfigsRequest(resources=resources)]
+
+
 REQUESTS_BY_API: dict[ApiKey, Callable[[Broker, int], list[Message]]] = {
     ApiKey.PRODUCE: _produce,
     ApiKey.FETCH: _fetch,
@@ -187,5 +276,12 @@ REQUESTS_BY_API: dict[ApiKey, Callable[[Broker, int], list[Message]]] = {
     ApiKey.FIND_COORDINATOR: _find_coordinator,
     ApiKey.OFFSET_COMMIT: _offset_commit,
     ApiKey.OFFSET_FETCH: _offset_fetch,
+    ApiKey.OFFSET_DELETE: _offset_delete,
     ApiKey.DESCRIBE_GROUPS: _describe_groups,
+    ApiKey.DESCRIBE_CONFIGS: _describe_configs,
+    ApiKey.ALTER_CONFIGS: _alter_configs,
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: _incremental_alter_configs,
+    ApiKey.DELETE_RECORDS: _delete_records,
+    ApiKey.OFFSET_FOR_LEADER_EPOCH: _offset_for_leader_epoch,
+    ApiKey.DESCRIBE_PRODUCERS: _describe_producers,
 }

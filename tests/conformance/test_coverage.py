@@ -172,11 +172,8 @@ ONLY_IN_KIO = {
     "WriteShareGroupState",
 }
 
-# These came after Kafka 4.2, which Ottla follows.
-NEWER_THAN_OTTLA = {
-    "broker_heartbeat": {2},
-    "describe_log_dirs": {5},
-}
+# What came after Kafka 4.2, which Ottla follows, except for what clients may ask of a broker.
+NEWER_THAN_OTTLA = {"broker_heartbeat": {2}}
 
 
 def versions_by_name(

@@ -1,6 +1,7 @@
 """Both disks keep one contract: each promise by itself, then long random lives side by side."""
 
 import errno
+import gc
 import posixpath
 import tempfile
 from functools import partial
@@ -208,7 +209,20 @@ def test_a_directory_with_something_in_it_is_not_removed(disk: Disk, home: str) 
 
 
 def test_there_is_room(disk: Disk, home: str) -> None:
-    assert disk.free_bytes(home) > 0
+    assert 0 < disk.free_bytes(home) <= disk.total_bytes(home)
+
+
+def test_a_file_is_locked_once_and_again_when_it_is_closed(disk: Disk, home: str) -> None:
+    first = disk.lock_file(f"{home}/.lock")
+    with pytest.raises(BlockingIOError):
+        disk.lock_file(f"{home}/.lock")
+    with pytest.raises(BlockingIOError):  # the try before has not taken the lock away
+        disk.lock_file(f"{home}/.lock")
+    first.close()
+    second = disk.lock_file(f"{home}/.lock")
+    del second
+    gc.collect()
+    disk.lock_file(f"{home}/.lock").close()
 
 
 NAMES = ["a", "a/a", "a/b", "b", "b/a", "c"]

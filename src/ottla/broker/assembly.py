@@ -1,42 +1,60 @@
 """The composition root: settings and an environment in, a running broker out."""
 
+import sys
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass
+from threading import Lock
 from typing import Final, Self
 
 from ottla.broker.background import Background
+from ottla.broker.cluster_view import ClusterView
 from ottla.broker.dispatch import Dispatch
 from ottla.broker.endpoints import Endpoints
 from ottla.broker.flushing import Flushing
-from ottla.broker.group_coordinator import GroupCoordinator
+from ottla.broker.group_coordinator import GroupCoordinator, OffsetsTopic
+from ottla.broker.group_log import GroupLog
 from ottla.broker.handlers import api_versions
 from ottla.broker.image_follower import ImageFollower
 from ottla.broker.limits import ConnectionLimits
+from ottla.broker.live_config import LiveConfig
+from ottla.broker.log_cleaner import CleanerSettings, LogCleaner
 from ottla.broker.metadata_store.embedded import EmbeddedMetadataStore
+from ottla.broker.operations import Operations
 from ottla.broker.outgoing import ColdReads
+from ottla.broker.partition_folders import PartitionFolders
 from ottla.broker.partitions import Partitions
 from ottla.broker.progress import Bells
+from ottla.broker.replica_moves import ReplicaMoves
 from ottla.broker.routes import Route
 from ottla.broker.server import Server
 from ottla.broker.services import Services
 from ottla.broker.topic_creation import TopicCreation
+from ottla.broker.wiring.cluster import cluster_routes
+from ottla.broker.wiring.configs import config_routes
 from ottla.broker.wiring.data import data_routes
 from ottla.broker.wiring.groups import group_routes
+from ottla.broker.wiring.replicas import replica_routes
 from ottla.broker.wiring.topics import topic_routes
 from ottla.environment.clock import Clock
 from ottla.environment.disk import Disk
 from ottla.environment.randomness import Randomness
 from ottla.machines.controller.brokers import EPOCH_TO_BE_GIVEN
+from ottla.machines.controller.features import SUPPORTED_LEVELS
 from ottla.machines.controller.settings import ControllerSettings
 from ottla.machines.groups.settings import GroupSettings
 from ottla.metadata.image import BrokerImage, Endpoint
 from ottla.model.broker_config import BrokerConfig
 from ottla.model.listeners import Listener
+from ottla.storage.folder_lock import lock_folders
 from ottla.storage.log_dirs import LogDirs
 from ottla.wire.api_key import ApiKey
+from ottla.wire.records.compression import Compression
 
 THREADS: Final = 4
 """They only wait for the disk: flushes, cold reads, the metadata log."""
+REFUSED_RETRY_MS: Final = 10_000
+"""When a partition is tried again that a full disk refused to make or to open."""
 PLAINTEXT_NUMBER: Final = 0
 
 
@@ -61,30 +79,56 @@ class Broker:
         threads: ThreadPoolExecutor,
         store: EmbeddedMetadataStore,
         log_dirs: LogDirs,
+        operations: Operations,
     ) -> None:
         self.config = config
+        self.operations = operations
         self.endpoints = Endpoints()
         self.partitions = Partitions()
         self._environment = environment
         self._threads = threads
         self._store = store
+        self._live_config = LiveConfig(config)
         self._log_dirs = log_dirs
         self._bells = Bells(environment.clock)
         self._routes: dict[int, Route] = {}
         self._server = Server(
-            Dispatch(self._routes, environment.clock),
+            Dispatch(self._routes, environment.clock, operations.meters),
             _limits(config),
             environment.clock,
-            environment.cold_reads,
+            operations.cold_reads,
             threads,
         )
         self._broker_epoch = -1
         self._coordinator: GroupCoordinator | None = None
+        self._cleaner = LogCleaner(
+            self.partitions, log_dirs, environment.clock, _cleaner_settings(config)
+        )
         self._background: Background | None = None
+        self._moves: ReplicaMoves | None = None
+        self._folders = PartitionFolders(
+            log_dirs, threads, environment.clock, environment.randomness
+        )
+        self.folder_locks = ExitStack()
+        """What has to be given back when everything is closed."""
 
     @classmethod
     async def start(cls, config: BrokerConfig, environment: Environment) -> Self:
         """Open everything that is on the disks, and let clients in."""
+        operations = await Operations.open(config, environment.clock, environment.cold_reads)
+        try:
+            with lock_folders(environment.disk, config.log_dirs) as locks:
+                broker = await cls._start(config, environment, operations)
+                broker.folder_locks.enter_context(locks.pop_all())
+                return broker
+        except BaseException:
+            await operations.close()
+            raise
+
+    @classmethod
+    async def _start(
+        cls, config: BrokerConfig, environment: Environment, operations: Operations
+    ) -> Self:
         threads = ThreadPoolExecutor(THREADS, thread_name_prefix="ottla")
         settings = ControllerSettings(
             broker_id=config.node_id,
@@ -100,45 +144,71 @@ class Broker:
             randomness=environment.randomness,
             threads=threads,
         )
-        log_dirs = LogDirs(environment.disk, config.log_dirs)
-        broker = cls(config, environment, threads, store, log_dirs)
+        log_dirs = LogDirs(environment.disk, config.log_dirs, guard=Lock())
+        broker = cls(config, environment, threads, store, log_dirs, operations)
         await broker._open()
         return broker
 
-    async def _open(self) -> None:
+    def _open_partitions(self) -> ImageFollower:
+        """Open what is on the disks, and let it follow the metadata from now on."""
+        self._live_config.subscribe(lambda config: self._server.change_limits(_limits(config)))
+        self._live_config.subscribe(lambda config: self._cleaner.apply(_cleaner_settings(config)))
+        self._live_config.take(self._store.image)
+        self._store.subscribe(self._live_config.on_change)
         follower = ImageFollower(
             self.config.node_id,
-            self._log_dirs,
+            self._folders,
             self.partitions,
-            self._environment.clock,
-            self.config.topic_defaults(),
+            self._live_config,
             self._bells.ring,
         )
         follower.open_all(self._store.image)
+        self._store.prepare_by(follower.prepare)
         self._store.subscribe(follower.on_change)
+        return follower
+
+    def _resume_moves(self, flushing: Flushing) -> ReplicaMoves:
+        """Go on with what was on its way to another folder."""
+        moves = ReplicaMoves(
+            self.partitions,
+            self._folders,
+            flushing,
+            self._threads,
+            self._environment.clock,
+            self._environment.randomness,
+            lambda partition: partition.name in self._cleaner.in_progress,
+        )
+        moves.resume()
+        return moves
+
+    async def _open(self) -> None:
+        follower = self._open_partitions()
         self._broker_epoch = await self._register(await self._bind())
         creation = TopicCreation(
             self._store, self._environment.randomness, self.config.auto_create_topics_enable
         )
-        self._coordinator = GroupCoordinator(
-            self.partitions,
-            creation,
-            self._bells,
-            self._environment.clock,
-            _group_settings(self.config),
-            self.config.offsets_topic_num_partitions,
-        )
-        self._coordinator.open_if_there()
+        self._coordinator = self._open_groups(creation)
         flushing = Flushing(self._threads, self._environment.clock)
         self._background = Background(
-            self.partitions, self._log_dirs, flushing, self._environment.clock
+            self.partitions,
+            self._log_dirs,
+            flushing,
+            self._environment.clock,
+            self._threads,
+            self._cleaner.is_replacing,
+            lambda: self._live_config.current.producer_id_expiration_ms,
         )
         self._background.start(
             retention_ms=self.config.log_retention_check_interval_ms,
             checkpoint_ms=self.config.log_flush_offset_checkpoint_interval_ms,
         )
+        self._background.every("refused partitions", REFUSED_RETRY_MS, follower.retry)
+        if self.config.log_cleaner_enable:
+            self._cleaner.start()
+        self._moves = self._resume_moves(flushing)
         services = Services(
             config=self.config,
+            live_config=self._live_config,
             clock=self._environment.clock,
             randomness=self._environment.randomness,
             broker_epoch=self._broker_epoch,
@@ -147,12 +217,38 @@ class Broker:
             partitions=self.partitions,
             endpoints=self.endpoints,
             bells=self._bells,
+            threads=self._threads,
             flushing=flushing,
             creation=creation,
+            view=ClusterView(self.config.node_id, lambda: self._store.image, self.partitions),
+            folders=self._folders,
+            moves=self._moves,
             coordinator=self._coordinator,
+            meters=self.operations.meters,
         )
         self._routes.update(self._make_routes(services))
         self._server.start()
+        self.operations.is_ready(
+            self._store, self.partitions, self._log_dirs, self._coordinator, self._server
+        )
+
+    def _open_groups(self, creation: TopicCreation) -> GroupCoordinator:
+        """Begin to load the groups, and let them know of topics that go."""
+        config = self.config
+        clock = self._environment.clock
+        compression = Compression(config.offsets_topic_compression_codec)
+        coordinator = GroupCoordinator(
+            self.partitions,
+            creation,
+            self._bells,
+            clock,
+            _group_settings(config),
+            OffsetsTopic(config.offsets_topic_num_partitions, config.offsets_topic_segment_bytes),
+            GroupLog(clock, self._threads, compression),
+        )
+        self._store.subscribe(coordinator.on_change)
+        coordinator.open_if_there()
+        return coordinator
 
     async def _bind(self) -> tuple[Listener, ...]:
         """Take the ports of all listeners; return where clients are told to come."""
@@ -171,30 +267,48 @@ class Broker:
             for listener in advertised
         )
         incarnation_id = self._environment.randomness.uuid()
-        broker = BrokerImage(self.config.node_id, EPOCH_TO_BE_GIVEN, incarnation_id, endpoints)
+        broker = BrokerImage(
+            self.config.node_id,
+            EPOCH_TO_BE_GIVEN,
+            incarnation_id,
+            endpoints,
+            rack=self.config.broker_rack,
+            log_dirs=self._store.identity.directory_ids,
+            levels_by_feature=SUPPORTED_LEVELS,
+        )
         return await self._store.execute(lambda controller: controller.register_broker(broker))
 
     def _make_routes(self, services: Services) -> dict[int, Route]:
         """Return the whole table, which ApiVersions tells clients of."""
-        versions = api_versions.ApiVersionsHandler(lambda: self._routes)
+        versions = api_versions.ApiVersionsHandler(lambda: self._routes, lambda: self._store.image)
         return {
             ApiKey.API_VERSIONS: Route(api_versions.VERSIONS, versions.handle),
             **data_routes(services),
             **topic_routes(services),
+            **cluster_routes(services),
+            **replica_routes(services),
+            **config_routes(services),
             **group_routes(services),
         }
 
     async def stop(self) -> None:
         """Answer what is in flight, close every log, and leave the marks of a clean stop."""
+        self.operations.is_stopping()
         self._bells.close()
         await self._server.stop()
         if self._coordinator is not None:
             self._coordinator.stop()
+        await self._cleaner.stop()
+        if self._moves is not None:
+            await self._moves.stop()
         if self._background is not None:
             await self._background.stop()
         await self._store.close()
+        await self._folders.stop()
         self._log_dirs.close(self._environment.clock.now_ms(), self._broker_epoch)
         self._threads.shutdown()
+        self.folder_locks.close()
+        await self.operations.close()
 
 
 def _limits(config: BrokerConfig) -> ConnectionLimits:
@@ -202,7 +316,21 @@ def _limits(config: BrokerConfig) -> ConnectionLimits:
         frame_bytes_max=config.socket_request_max_bytes,
         connections_max=config.max_connections,
         connections_per_address_max=config.max_connections_per_ip,
-        idle_ms_max=config.connections_max_idle_ms,
+        idle_ms_max=_or_no_limit(config.connections_max_idle_ms),
+        request_bytes_max=_or_no_limit(config.queued_max_request_bytes),
+    )
+
+
+def _or_no_limit(limit: int) -> int:
+    return sys.maxsize if limit < 0 else limit
+
+
+def _cleaner_settings(config: BrokerConfig) -> CleanerSettings:
+    return CleanerSettings(
+        threads=config.log_cleaner_threads,
+        backoff_ms=config.log_cleaner_backoff_ms,
+        dedupe_buffer_bytes=config.log_cleaner_dedupe_buffer_size,
+        bytes_per_second=config.log_cleaner_io_max_bytes_per_second,
     )
 
 

@@ -7,17 +7,19 @@ milliseconds. A log that is offline is passed over; its folder's failure was tol
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from concurrent.futures import Executor
 from typing import Final
 
 from ottla.broker.flushing import Flushing
 from ottla.broker.partitions import Partitions
+from ottla.broker.turns import Turns
 from ottla.environment.clock import Clock
 from ottla.model.api_error import ApiError
 from ottla.replication.partition import Partition
 from ottla.storage.log_dirs import LogDirs
+from ottla.storage.producer_state import PRODUCER_ID_EXPIRATION_MS
 from ottla.storage.retention import apply_retention
 
-TURN_MS: Final = 5
 FLUSH_CHECK_MS: Final = 1_000
 _log = logging.getLogger(__name__)
 
@@ -26,12 +28,23 @@ class Background:
     """Runs until it is stopped."""
 
     def __init__(
-        self, partitions: Partitions, log_dirs: LogDirs, flushing: Flushing, clock: Clock
+        self,
+        partitions: Partitions,
+        log_dirs: LogDirs,
+        flushing: Flushing,
+        clock: Clock,
+        threads: Executor,
+        is_busy: Callable[[Partition], bool] = lambda _: False,
+        producer_expiration_ms: Callable[[], int] = lambda: PRODUCER_ID_EXPIRATION_MS,
     ) -> None:
+        """`is_busy` tells of a partition whose segments must not be deleted right now."""
         self._partitions = partitions
         self._log_dirs = log_dirs
         self._flushing = flushing
         self._clock = clock
+        self._threads = threads
+        self._is_busy = is_busy
+        self._producer_expiration_ms = producer_expiration_ms
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._running: dict[str, asyncio.Task[None]] = {}
         self._is_stopped = False
@@ -55,31 +68,44 @@ class Background:
         await self._over_partitions(self._retain)
 
     def _retain(self, partition: Partition) -> None:
+        if self._is_busy(partition):
+            return
         now_ms = self._clock.now_ms()
         deleted = apply_retention(partition.log, now_ms, partition.high_watermark)
         if deleted:
             _log.info("%s: %d segments are past their retention", partition.name, deleted)
         partition.log.remove_deleted(now_ms)
-        partition.log.producers.expire(now_ms)
+        partition.log.producers.expire(now_ms, self._producer_expiration_ms())
 
     async def flush(self) -> None:
-        """Flush the logs whose `flush.ms` has passed."""
-        await self._flushing.flush_where_due(list(self._partitions))
+        """Flush the logs whose `flush.ms` has passed, and of all others the closed segments."""
+        for partition in list(self._partitions):
+            # One by one: the threads are there for others, too.
+            await self._flushing.flush_where_due([partition])
+        await self._flushing.flush_closed(list(self._partitions))
 
     async def checkpoint(self) -> None:
         """Write down up to where logs are durable, so that a crash costs less reading."""
-        self._log_dirs.checkpoint()
+        loop = asyncio.get_running_loop()
+        for folder in self._log_dirs.online:
+            try:
+                for write in folder.begin_checkpoint():
+                    await loop.run_in_executor(self._threads, write)
+            except OSError as error:
+                folder.refuse(error)
 
     async def _over_partitions(self, work: Callable[[Partition], None]) -> None:
-        turn_end_ms = self._clock.monotonic_ms() + TURN_MS
+        turns = Turns(self._clock)
         for partition in list(self._partitions):
             try:
                 work(partition)
             except ApiError as error:
                 _log.debug("%s is passed over: %s", partition.name, error)
-            if self._clock.monotonic_ms() >= turn_end_ms:
-                await _next_turn()
-                turn_end_ms = self._clock.monotonic_ms() + TURN_MS
+            await turns.pause()
+
+    def every(self, name: str, interval_ms: int, work: Callable[[], Awaitable[None]]) -> None:
+        """Do something again and again, with this time between the end and the next beginning."""
+        self._later(name, interval_ms, work)
 
     def _later(self, name: str, interval_ms: int, work: Callable[[], Awaitable[None]]) -> None:
         loop = asyncio.get_running_loop()
@@ -98,11 +124,3 @@ class Background:
                     self._timers[name] = loop.call_later(interval_ms / 1000, begin)
 
         self._timers[name] = loop.call_later(interval_ms / 1000, begin)
-
-
-async def _next_turn() -> None:
-    """Let everybody else go first."""
-    loop = asyncio.get_running_loop()
-    turn = loop.create_future()
-    loop.call_soon(turn.set_result, None)
-    await turn

@@ -252,7 +252,7 @@ class Connection:
             self._wait_to_send(progress)
 
     def _wait_to_send(self, progress: Progress) -> None:
-        if progress in {Progress.BLOCKED, Progress.TURN_OVER}:
+        if progress is Progress.BLOCKED or progress is Progress.TURN_OVER:
             if not self._is_writing:
                 self._is_writing = True
                 self._shared.loop.add_writer(self._socket, self._on_writable)

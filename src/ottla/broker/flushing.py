@@ -1,12 +1,16 @@
 """Flushes logs on threads: the fsync of one log serves everyone who has appended to it by then."""
 
 import asyncio
-from collections.abc import Iterable
+import logging
+from collections.abc import AsyncIterator, Iterable
 from concurrent.futures import Executor
+from contextlib import asynccontextmanager
 
 from ottla.environment.clock import Clock
 from ottla.model.api_error import ApiError
 from ottla.replication.partition import Partition
+
+_log = logging.getLogger(__name__)
 
 
 class Flushing:
@@ -15,31 +19,74 @@ class Flushing:
     def __init__(self, threads: Executor, clock: Clock) -> None:
         self._threads = threads
         self._clock = clock
-        self._running: dict[int, asyncio.Task[None]] = {}
+        self._running: dict[int, asyncio.Future[None]] = {}
 
-    async def flush_where_due(self, partitions: Iterable[Partition]) -> None:
-        """Return when the logs whose settings ask for it are durable up to where they are now."""
+    async def flush_where_due(self, partitions: Iterable[Partition]) -> list[Partition]:
+        """Return when the logs whose settings ask for it are durable up to where they are now.
+
+        Those that the disk has refused are returned.
+        """
         now_ms = self._clock.now_ms()
         due = [partition for partition in partitions if partition.log.needs_flush(now_ms)]
-        for partition in due:
-            await self._flush_to(partition, partition.log.end_offset)
+        ends = [partition.log.end_offset for partition in due]
+        flushes = list(map(self._flush_to, due, ends))
+        if len(flushes) == 1:  # needs no task of its own
+            await flushes[0]
+        elif flushes:
+            await asyncio.gather(*flushes)
+        return [p for p, end in zip(due, ends, strict=True) if p.log.recovery_point < end]
 
-    async def _flush_to(self, partition: Partition, end_offset: int) -> None:
-        """Join the flush that is running; if it began too early, begin the next one."""
-        while partition.log.recovery_point < end_offset and not partition.log.is_offline:
-            running = self._running.get(id(partition))
-            if running is None:
-                running = asyncio.ensure_future(self._flush(partition))
-                self._running[id(partition)] = running
+    async def flush_closed(self, partitions: Iterable[Partition]) -> None:
+        """Make the segments durable that these logs write no more, one log after the other."""
+        for partition in partitions:
+            if _has_unflushed_segment(partition):
+                # If one is running that does not go that far, the next round will see.
+                running = self._running.get(id(partition))
+                await asyncio.shield(running or self._begin(partition, is_closed_only=True))
+
+    @asynccontextmanager
+    async def held(self, partition: Partition) -> AsyncIterator[None]:
+        """Let nobody flush a partition until the block ends: who has to waits, and looks again.
+
+        Its recovery point stays where it is, and the log may be replaced by another.
+        """
+        while (running := self._running.get(id(partition))) is not None:
             await asyncio.shield(running)
-
-    async def _flush(self, partition: Partition) -> None:
-        loop = asyncio.get_running_loop()
+        held = self._running[id(partition)] = asyncio.get_running_loop().create_future()
         try:
-            flush = partition.log.begin_flush()
-            await loop.run_in_executor(self._threads, flush.run)
-            partition.log.end_flush(flush, self._clock.now_ms())
-        except ApiError:
-            return  # the log is offline now, and says so to whoever asks it next
+            yield
         finally:
             del self._running[id(partition)]
+            held.set_result(None)
+
+    async def _flush_to(self, partition: Partition, end_offset: int) -> None:
+        """Join the flush that is running; if it began too early, begin the next one.
+
+        One that was begun for this and still did not get there was refused.
+        """
+        is_own = False
+        while partition.log.recovery_point < end_offset and not is_own:
+            running = self._running.get(id(partition))
+            is_own = running is None
+            await asyncio.shield(running or self._begin(partition))
+
+    def _begin(self, partition: Partition, *, is_closed_only: bool = False) -> asyncio.Task[None]:
+        running = asyncio.get_running_loop().create_task(self._flush(partition, is_closed_only))
+        self._running[id(partition)] = running
+        return running
+
+    async def _flush(self, partition: Partition, is_closed_only: bool) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            flush = partition.log.begin_flush(is_closed_only=is_closed_only)
+            await loop.run_in_executor(self._threads, flush.run)
+            partition.log.end_flush(flush, self._clock.now_ms())
+        except ApiError as error:
+            _log.debug("%s is not flushed: %s", partition.name, error)
+        finally:
+            del self._running[id(partition)]
+
+
+def _has_unflushed_segment(partition: Partition) -> bool:
+    log = partition.log
+    return log.recovery_point < log.segments.closed_end_offset and not log.is_offline

@@ -26,6 +26,8 @@ CHUNK_BYTES: Final = 1 << 20
 """How much of a slice is looked at, and fetched if it is cold."""
 COPIED_BYTES_MAX: Final = 1 << 16
 """How much is read at once of a file that the kernel cannot send."""
+SMALL_SLICE_BYTES: Final = 1 << 13
+"""A slice up to this size is read and joined with what is around it: cheaper than `sendfile`."""
 JOINED_BYTES_MAX: Final = 1 << 16
 """Small pieces are joined up to this size: copying is cheaper than calling the kernel."""
 
@@ -37,6 +39,10 @@ class ColdReads(Protocol):
 
     def needs_thread(self, file: File, position: int, size_bytes: int) -> bool:
         """Tell, without waiting for the disk, whether sending this would wait for it."""
+        ...
+
+    def read_hot(self, file: File, position: int, size_bytes: int) -> bytearray | None:
+        """Return these bytes unless that would wait for the disk, or cannot be done."""
         ...
 
     def fetch(self, file: File, position: int, size_bytes: int) -> None:
@@ -97,8 +103,14 @@ class Outgoing:
         """Send these after all others."""
         for piece in pieces:
             if size_bytes := len(piece):
-                self._pieces.append(piece)
+                is_small = size_bytes <= SMALL_SLICE_BYTES and isinstance(piece, LogSlice)
+                self._pieces.append(self._read_if_hot(piece) if is_small else piece)
                 self.unsent_bytes += size_bytes
+
+    def _read_if_hot(self, piece: Piece) -> Piece:
+        assert isinstance(piece, LogSlice)
+        data = self._cold_reads.read_hot(piece.file, piece.position, piece.size_bytes)
+        return piece if data is None else data
 
     def clear(self) -> None:
         """Forget everything that was not sent."""

@@ -1,11 +1,13 @@
 """The partitions that this broker keeps, found by name or by topic id."""
 
+from collections import Counter
 from collections.abc import Iterator
 
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
 from ottla.replication.partition import Partition
+from ottla.replication.traffic import Traffic
 
 
 class Partitions:
@@ -14,20 +16,31 @@ class Partitions:
     def __init__(self) -> None:
         self._by_name: dict[TopicPartition, Partition] = {}
         self._topic_by_id: dict[bytes, str] = {}
+        self._count_by_id: Counter[bytes] = Counter()
+        self.offline: dict[TopicPartition, str] = {}
+        """Those that should be here and whose logs cannot be used, and why."""
+        self.past_traffic = Traffic()
+        """Of partitions that are here no longer."""
 
     def __iter__(self) -> Iterator[Partition]:
         return iter(self._by_name.values())
 
     def add(self, partition: Partition) -> None:
         """Keep a partition from now on."""
+        assert partition.name not in self._by_name, partition.name
+        self.offline.pop(partition.name, None)
         self._by_name[partition.name] = partition
+        self._count_by_id[partition.topic_id] += 1
         self._topic_by_id[partition.topic_id] = partition.name.topic
 
     def remove(self, name: TopicPartition) -> Partition:
         """Keep a partition no longer."""
         partition = self._by_name.pop(name)
-        if not any(other.topic == name.topic for other in self._by_name):
-            self._topic_by_id.pop(partition.topic_id, None)
+        self.past_traffic.add(partition.traffic)
+        self._count_by_id[partition.topic_id] -= 1
+        if not self._count_by_id[partition.topic_id]:
+            del self._count_by_id[partition.topic_id]
+            del self._topic_by_id[partition.topic_id]
         return partition
 
     def find(self, name: TopicPartition) -> Partition | None:
@@ -35,9 +48,14 @@ class Partitions:
         return self._by_name.get(name)
 
     def get(self, name: TopicPartition) -> Partition:
-        """Return a partition; ApiError UNKNOWN_TOPIC_OR_PARTITION if it is not here."""
+        """Return a partition; ApiError UNKNOWN_TOPIC_OR_PARTITION if it is not here.
+
+        KAFKA_STORAGE_ERROR if it should be, and its disk does not let it.
+        """
         partition = self._by_name.get(name)
         if partition is None:
+            if name in self.offline:
+                raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, self.offline[name])
             raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, str(name))
         return partition
 

@@ -1,6 +1,18 @@
 """Who asks, from where, and in which version."""
 
 from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+
+class Introduction(NamedTuple):
+    """What is known of a client's connection, and what it said of itself as it began."""
+
+    port: int = 0
+    software_name: str | None = None
+    software_version: str | None = None
+
+
+NOT_INTRODUCED: Final = Introduction()
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,3 +26,4 @@ class RequestContext:
     api_version: int
     received_ms: int
     """On the monotonic clock: deadlines count from here."""
+    introduction: Introduction = NOT_INTRODUCED

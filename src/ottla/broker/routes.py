@@ -15,6 +15,8 @@ class Route:
 
     versions: range
     handle: Handle
+    is_offered: Callable[[], bool] = lambda: True
+    """Whether clients are told of it; one that asks all the same is answered."""
 
 
 Routes = Mapping[int, Route]

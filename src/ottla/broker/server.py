@@ -15,6 +15,7 @@ from ottla.broker.incoming import new_scratch
 from ottla.broker.limits import ConnectionLimits
 from ottla.broker.listening import listening_sockets, port_of
 from ottla.broker.outgoing import ColdReads
+from ottla.broker.request_context import Introduction
 from ottla.broker.request_memory import RequestMemory
 from ottla.environment.clock import Clock
 from ottla.model.listeners import Listener
@@ -62,6 +63,8 @@ class Server:
         self._timer: asyncio.TimerHandle | None = None
         self._ticked_ms = self._peers_ms = 0
         self._emptied: asyncio.Future[None] | None = None
+        self.accepted_count = 0
+        """How many connections were let in."""
         self.closed_by_reason: Counter[CloseReason] = Counter()
         """How many connections ended, or were not let in, and why."""
 
@@ -69,6 +72,14 @@ class Server:
     def connection_count(self) -> int:
         """How many connections there are, with those whose last requests have not ended."""
         return len(self._connections)
+
+    def connection_listeners(self) -> list[str]:
+        """Return by which listener each connection came."""
+        return [connection.peer.listener for connection in self._connections]
+
+    def change_limits(self, limits: ConnectionLimits) -> None:
+        """Let connections in by other limits from now on; those that are here stay."""
+        self._limits = limits
 
     async def bind(self, listener: Listener) -> int:
         """Take the listener's addresses and return its port; clients wait until `start`.
@@ -145,7 +156,8 @@ class Server:
                 self._is_exhausted = True
                 self._stop_accepting()
                 return
-            self._admit(accepted, Peer(address[0].removeprefix(_MAPPED_IPV4), name))
+            host = address[0].removeprefix(_MAPPED_IPV4)
+            self._admit(accepted, Peer(host, name, Introduction(address[1])))
 
     def _admit(self, accepted: socket, peer: Peer) -> None:
         reason = self._reason_to_refuse(peer)
@@ -159,6 +171,7 @@ class Server:
         accepted.setsockopt(SOL_SOCKET, SO_KEEPALIVE, 1)
         connection = Connection(accepted, peer, self._shared, self._on_closed)
         self._connections[connection] = None
+        self.accepted_count += 1
         self._count_by_address[peer.address] += 1
         connection.open()
 

@@ -1,13 +1,19 @@
 """What the handlers of one broker are made from."""
 
+from concurrent.futures import Executor
 from dataclasses import dataclass
 
+from ottla.broker.cluster_view import ClusterView
 from ottla.broker.endpoints import Endpoints
 from ottla.broker.flushing import Flushing
 from ottla.broker.group_coordinator import GroupCoordinator
+from ottla.broker.live_config import LiveConfig
 from ottla.broker.metadata_store.embedded import EmbeddedMetadataStore
+from ottla.broker.metrics.meters import Meters
+from ottla.broker.partition_folders import PartitionFolders
 from ottla.broker.partitions import Partitions
 from ottla.broker.progress import Bells
+from ottla.broker.replica_moves import ReplicaMoves
 from ottla.broker.topic_creation import TopicCreation
 from ottla.environment.clock import Clock
 from ottla.environment.randomness import Randomness
@@ -20,6 +26,8 @@ class Services:
     """One of each, made by the assembly and shared by all handlers."""
 
     config: BrokerConfig
+    """What the broker was started with."""
+    live_config: LiveConfig
     clock: Clock
     randomness: Randomness
     broker_epoch: int
@@ -28,6 +36,11 @@ class Services:
     partitions: Partitions
     endpoints: Endpoints
     bells: Bells
+    threads: Executor
     flushing: Flushing
     creation: TopicCreation
+    view: ClusterView
+    folders: PartitionFolders
+    moves: ReplicaMoves
     coordinator: GroupCoordinator
+    meters: Meters

@@ -16,3 +16,7 @@ class Clock(Protocol):
     def monotonic_ms(self) -> int:
         """Return milliseconds since some moment, for deadlines; never less than before."""
         ...
+
+    def monotonic_ns(self) -> int:
+        """Return the same in nanoseconds, for measuring how long something takes."""
+        ...

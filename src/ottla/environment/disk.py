@@ -78,6 +78,14 @@ class Disk(Protocol):
         """Open a file for reading and writing: made, empty, if missing, and kept if there."""
         ...
 
+    def lock_file(self, path: str) -> File:
+        """Open a file, made if missing, that nobody else can lock as long as this one is open.
+
+        `BlockingIOError` if somebody has it: another process, or another opening in this one. The
+        lock goes with the process, however that ends, and says nothing to who does not ask for it.
+        """
+        ...
+
     def map_file(self, path: str) -> memoryview:
         """Return the whole file as it is now, read-only; an empty one is an empty view.
 
@@ -126,4 +134,8 @@ class Disk(Protocol):
 
     def free_bytes(self, path: str) -> int:
         """Return how many bytes can still be written to the disk that holds this path."""
+        ...
+
+    def total_bytes(self, path: str) -> int:
+        """Return how many bytes the disk that holds this path can hold at all."""
         ...

@@ -7,9 +7,10 @@ which of them have no effect. Those that protect something are refused instead.
 
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final, Self
 
+from ottla.model.admin_listener import DEFAULT_ADMIN_LISTENER, AdminListener
 from ottla.model.broker_settings import BROKER_SETTINGS
 from ottla.model.kafka_settings import (
     GUARDING_SETTINGS,
@@ -67,8 +68,10 @@ class BrokerConfig:
     max_connections_per_ip: int = 2_000
     connections_max_idle_ms: int = 600_000
     queued_max_requests: int = 500
+    queued_max_request_bytes: int = 512 << 20
     fetch_max_bytes: int = 55 << 20
     max_incremental_fetch_session_cache_slots: int = 1_000
+    telemetry_max_bytes: int = 1 << 20
 
     auto_create_topics_enable: bool = True
     delete_topic_enable: bool = True
@@ -81,6 +84,7 @@ class BrokerConfig:
     log_flush_start_offset_checkpoint_interval_ms: int = 60_000
     replica_high_watermark_checkpoint_interval_ms: int = 5_000
     log_cleaner_enable: bool = True
+    log_cleaner_threads: int = 1
     log_cleaner_backoff_ms: int = 15_000
     log_cleaner_dedupe_buffer_size: int = 128 << 20
     log_cleaner_io_max_bytes_per_second: float = sys.float_info.max
@@ -131,6 +135,11 @@ class BrokerConfig:
     offsets_retention_check_interval_ms: int = 600_000
     offset_metadata_max_bytes: int = 4_096
 
+    ottla_admin_listener: AdminListener | None = DEFAULT_ADMIN_LISTENER
+
+    given: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
+    """What was set, as it was written; all else has its default."""
+
     @property
     def broker_listeners(self) -> tuple[Listener, ...]:
         """The listeners that are opened: all but those for controllers."""
@@ -178,7 +187,8 @@ class BrokerConfig:
         """
         used = {name: text for name, text in settings.items() if name in BROKER_SETTINGS}
         values, problem_by_name = read_settings(BROKER_SETTINGS, used)
-        config = replace(cls() if defaults is None else defaults, **values)
+        base = cls() if defaults is None else defaults
+        config = replace(base, **values, given={**base.given, **settings})
         problems = [
             *_problems_with_names(settings),
             *problem_by_name.values(),

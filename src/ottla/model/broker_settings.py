@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from itertools import chain
 from typing import Final
 
+from ottla.model.admin_listener import ADMIN_LISTENER
 from ottla.model.listeners import (
     ADVERTISED_LISTENERS,
     LISTENER_NAME,
@@ -129,12 +130,23 @@ _CONNECTIONS = (
         "How many requests of one connection may be in progress before no more are read from it.",
     ),
     _at_start(
+        "queued.max.request.bytes",
+        long(1, also=-1),
+        "How many bytes the requests of all connections may take together before those that have a"
+        " share in it are not read from; -1 is no limit.",
+    ),
+    _at_start(
         "fetch.max.bytes", integer(1024), "How many bytes of records a fetch may be answered with."
     ),
     _at_start(
         "max.incremental.fetch.session.cache.slots",
         integer(0),
         "How many fetch sessions are remembered.",
+    ),
+    _at_start(
+        "telemetry.max.bytes",
+        integer(1),
+        "How many bytes of its metrics a client may push at once.",
     ),
 )
 _TOPICS = (
@@ -173,6 +185,7 @@ _LOGS = (
         "How often the high watermarks are noted on disk.",
     ),
     _at_start("log.cleaner.enable", FLAG, "Whether logs are compacted."),
+    Setting("log.cleaner.threads", integer(0), "How many logs may be compacted at a time."),
     Setting(
         "log.cleaner.backoff.ms",
         long(1),
@@ -287,6 +300,14 @@ _GROUPS = (
         "offset.metadata.max.bytes", integer(0), "How many bytes a member may add to a commit."
     ),
 )
+_OWN = (
+    _at_start(
+        "ottla.admin.listener",
+        ADMIN_LISTENER,
+        "Where metrics, health and log levels are told by HTTP, empty being nowhere; if it is not"
+        " set, a broker that finds the port taken goes on without.",
+    ),
+)
 
 BROKER_SETTING_GROUPS: Final[Mapping[str, tuple[Setting, ...]]] = {
     "Identity": _IDENTITY,
@@ -296,8 +317,22 @@ BROKER_SETTING_GROUPS: Final[Mapping[str, tuple[Setting, ...]]] = {
     "Logs": _LOGS,
     "Defaults of topics": _DEFAULTS_OF_TOPICS + _TIMES,
     "Groups and offsets": _GROUPS,
+    "Ottla's own": _OWN,
 }
 BROKER_SETTINGS: Final[Mapping[str, Setting]] = table_of(
     *chain.from_iterable(BROKER_SETTING_GROUPS.values())
 )
 """Every broker setting that Ottla uses, by its name."""
+
+NEEDS_RESTART: Final = frozenset({"listeners", "listener.security.protocol.map"})
+"""What a running Kafka can change, and Ottla only at a start."""
+
+
+def can_change_while_running(name: str) -> bool:
+    """Whether this is a setting that takes effect at once when it is altered."""
+    setting = BROKER_SETTINGS.get(name)
+    return (
+        setting is not None
+        and setting.update_mode is not UpdateMode.READ_ONLY
+        and name not in NEEDS_RESTART
+    )

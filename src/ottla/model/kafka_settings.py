@@ -52,7 +52,7 @@ _OF_KAFKA_4 = """
     internal.metadata.log.segment.bytes internal.metadata.max.batch.size.in.bytes
     kafka.metrics.polling.interval.secs kafka.metrics.reporters
     leader.imbalance.check.interval.seconds log.cleaner.io.buffer.load.factor
-    log.cleaner.io.buffer.size log.cleaner.threads log.dir.failure.timeout.ms
+    log.cleaner.io.buffer.size log.dir.failure.timeout.ms
     log.initial.task.delay.ms log.local.retention.bytes log.local.retention.ms
     max.connection.creation.rate max.connections.per.ip.overrides
     max.request.partition.size.limit metadata.log.dir
@@ -62,7 +62,7 @@ _OF_KAFKA_4 = """
     metrics.recording.level metrics.sample.window.ms num.io.threads num.network.threads
     num.recovery.threads.per.data.dir num.replica.alter.log.dirs.threads num.replica.fetchers
     offsets.commit.timeout.ms offsets.load.buffer.size principal.builder.class process.roles
-    producer.purgatory.purge.interval.requests queued.max.request.bytes quota.window.num
+    producer.purgatory.purge.interval.requests quota.window.num
     quota.window.size.seconds remote.fetch.max.wait.ms remote.list.offsets.request.timeout.ms
     remote.log.index.file.cache.total.size.bytes remote.log.index.file.cache.ttl.ms
     remote.log.manager.copier.thread.pool.size remote.log.manager.copy.max.bytes.per.second
@@ -122,7 +122,7 @@ _OF_KAFKA_4 = """
     ssl.keystore.location ssl.keystore.password ssl.keystore.type ssl.principal.mapping.rules
     ssl.protocol ssl.provider ssl.secure.random.implementation ssl.trustmanager.algorithm
     ssl.truststore.certificates ssl.truststore.location ssl.truststore.password
-    ssl.truststore.type telemetry.max.bytes
+    ssl.truststore.type
     transaction.abort.timed.out.transaction.cleanup.interval.ms transaction.max.timeout.ms
     transaction.partition.verification.enable
     transaction.remove.expired.transaction.cleanup.interval.ms
@@ -167,7 +167,17 @@ _OPEN_PREFIXES = (
     "rsm.config.",
 )
 
+_ALTERABLE = """
+    background.threads follower.replication.throttled.rate leader.replication.throttled.rate
+    log.cleaner.io.buffer.load.factor log.cleaner.io.buffer.size num.io.threads
+    num.network.threads num.recovery.threads.per.data.dir num.replica.fetchers
+    replica.alter.log.dirs.io.max.bytes.per.second transaction.partition.verification.enable
+"""
+
 KAFKA_SETTING_NAMES: Final = frozenset((_OF_KAFKA_4 + _OF_PLUGINS + _OF_KAFKA_3).split())
+
+IDLE_SETTINGS: Final = frozenset(_ALTERABLE.split())
+"""What tools alter in a running Kafka and Ottla has no use for: remembered, and nothing more."""
 
 _NO_POLICIES = "Ottla has no policies yet, and would let everything pass"
 

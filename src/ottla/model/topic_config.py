@@ -95,6 +95,11 @@ class TopicConfig:
         """Whether records need a key, because compaction goes by it."""
         return CleanupPolicy.COMPACT in self.cleanup_policy
 
+    @property
+    def roll_ms(self) -> int:
+        """How old a segment may become: only what is closed can be compacted in time."""
+        return min(self.segment_ms, self.max_compaction_lag_ms if self.is_compacted else NO_LIMIT)
+
     @classmethod
     def parse(cls, settings: Mapping[str, str], defaults: Self | None = None) -> Self:
         """Read settings by their dotted names; what is not among them is as in `defaults`.

@@ -10,11 +10,16 @@ from typing import NamedTuple
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
+from ottla.model.topic_config import CleanupPolicy
+from ottla.replication.traffic import Traffic
 from ottla.storage.admission import Origin
+from ottla.storage.leader_epochs import UNKNOWN_END, EpochEnd
 from ottla.storage.log import Appended, PartitionLog
 from ottla.storage.log_slice import LogSlice
 
 NO_EPOCH = -1
+HIGH_WATERMARK = -1
+"""In the place of an offset up to which records are deleted."""
 
 
 class Fetched(NamedTuple):
@@ -24,6 +29,12 @@ class Fetched(NamedTuple):
     high_watermark: int
     last_stable_offset: int
     log_start_offset: int
+    traffic: Traffic
+    """Where it is to be counted that this was sent."""
+    aborted: list[tuple[int, int]] | None = None
+    """For who sees no open transaction: producer and first offset of the aborted ones in here."""
+    diverging: EpochEnd | None = None
+    """If the reader has something else than this log: up to where the two may agree."""
 
 
 class Partition:
@@ -40,6 +51,7 @@ class Partition:
         self.topic_id = topic_id
         self.log = log
         self.leader_epoch = NO_EPOCH
+        self.traffic = Traffic()
         self._on_progress = on_progress
 
     @property
@@ -64,7 +76,7 @@ class Partition:
         """Raise ApiError unless this broker leads, in the epoch that the peer believes in."""
         if self.leader_epoch == NO_EPOCH:
             raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self.name} is not led here")
-        if leader_epoch in {NO_EPOCH, self.leader_epoch}:
+        if leader_epoch == self.leader_epoch or leader_epoch == NO_EPOCH:  # noqa: PLR1714 - hot
             return
         is_late = leader_epoch < self.leader_epoch
         raise ApiError(
@@ -80,6 +92,10 @@ class Partition:
         appended = self.log.append_as_leader(data, self.leader_epoch, now_ms, origin=origin)
         if not appended.is_duplicate:
             self.log.producers.acknowledge(self.high_watermark)
+            traffic = self.traffic
+            traffic.batches_in += 1
+            traffic.records_in += appended.last_offset - appended.base_offset + 1
+            traffic.bytes_in += len(data)
             self._on_progress(self.name)
         return appended
 
@@ -89,15 +105,80 @@ class Partition:
         bytes_max: int,
         *,
         leader_epoch: int = NO_EPOCH,
+        last_fetched_epoch: int = NO_EPOCH,
         is_committed_only: bool = False,
         whole_batch: bool = True,
     ) -> Fetched:
         """Name what a consumer may see from an offset on: below the high watermark.
 
         One that wants to see no open transaction is shown what is below the last stable offset.
+        One that tells the epoch of what it has before the offset is shown nothing if that is not
+        what this log has there.
         """
         self.check_leader(leader_epoch)
-        stable = self.last_stable_offset
-        end_offset = stable if is_committed_only else self.high_watermark
-        records = self.log.read(offset, end_offset, bytes_max, whole_batch=whole_batch)
-        return Fetched(records, self.high_watermark, stable, self.log.log_start_offset)
+        log = self.log
+        high_watermark = stable = self.high_watermark
+        if log.producers.first_unstable_offset is not None:
+            stable = self.last_stable_offset
+        if last_fetched_epoch != NO_EPOCH:
+            diverging = self._divergence(offset, last_fetched_epoch)
+            if diverging is not None:
+                nothing = log.read(log.end_offset, log.end_offset, 0)
+                start_offset = log.log_start_offset
+                return Fetched(
+                    nothing, high_watermark, stable, start_offset, self.traffic, None, diverging
+                )
+        end_offset = stable if is_committed_only else high_watermark
+        records = log.read(offset, end_offset, bytes_max, whole_batch=whole_batch)
+        aborted = None
+        if is_committed_only:
+            found = log.aborted_transactions(offset, stable) if len(records) else ()
+            aborted = [(transaction.producer_id, transaction.first_offset) for transaction in found]
+        start_offset = log.log_start_offset
+        return Fetched(records, high_watermark, stable, start_offset, self.traffic, aborted)
+
+    def _divergence(self, offset: int, epoch: int) -> EpochEnd | None:
+        """Tell where a reader's log stops to be this one, if it has this epoch before an offset."""
+        end = self.end_of_epoch(epoch)
+        if end == UNKNOWN_END or offset < self.log.log_start_offset:
+            raise ApiError(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"{self.name} from {self.log.log_start_offset} has no offset {offset}"
+                f" after epoch {epoch}",
+            )
+        return end if end.epoch < epoch or end.end_offset < offset else None
+
+    def end_of_epoch(self, epoch: int) -> EpochEnd:
+        """Return the greatest epoch up to this one and where it ends; UNKNOWN_END of later ones.
+
+        The leader's own epoch has begun at the end of the log even if nothing is written in it.
+        """
+        log = self.log
+        latest = log.epochs.latest_epoch
+        is_begun = latest is not None and latest >= self.leader_epoch
+        if is_begun or not (latest or 0) <= epoch <= self.leader_epoch:
+            return log.epochs.end_offset_for(epoch, log.end_offset)
+        is_known = latest is None or epoch == self.leader_epoch
+        return EpochEnd(epoch if is_known else latest or 0, log.end_offset)
+
+    def is_behind(self, offset: int) -> bool:
+        """Tell whether more than one read is needed from here to the end of the log.
+
+        What is in several files cannot be read at once: a reader should not wait for more.
+        """
+        return offset < self.log.segments.active.base_offset
+
+    def delete_records(self, offset: int) -> int:
+        """Let the log begin at this offset, or at the high watermark; return where it begins."""
+        self.check_leader()
+        cleanup = self.log.config.cleanup_policy
+        if cleanup == {CleanupPolicy.COMPACT}:
+            raise ApiError(ErrorCode.POLICY_VIOLATION, f"{self.name} is compacted, not deleted")
+        until = self.high_watermark if offset == HIGH_WATERMARK else offset
+        if not 0 <= until <= self.high_watermark:
+            raise ApiError(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"{self.name} cannot begin at {until}: it may up to {self.high_watermark}",
+            )
+        self.log.advance_log_start(max(until, self.log.log_start_offset))
+        return self.log.log_start_offset

@@ -10,6 +10,9 @@ class SystemClock:
 
     __slots__ = ()
 
+    monotonic_ns = staticmethod(monotonic_ns)
+    """Nanoseconds since the machine was started; without a call of Python's around the kernel's."""
+
     def now_ms(self) -> int:
         """Return milliseconds since 1970 in UTC."""
         return time_ns() // _NS_PER_MS

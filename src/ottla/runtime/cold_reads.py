@@ -9,7 +9,7 @@ data does not push out the minutes that everybody else reads.
 from typing import Final
 
 from ottla.environment.disk import File
-from ottla.runtime.page_cache import advise_done, advise_sequential, is_cached
+from ottla.runtime.page_cache import advise_done, advise_sequential, is_cached, read_cached
 
 STEP_BYTES: Final = 1 << 20
 """How much is read at once: no more than this is held besides the page cache."""
@@ -21,6 +21,14 @@ def needs_thread(file: File, position: int, size_bytes: int) -> bool:
         return not is_cached(file, position, size_bytes)
     except OSError:  # as it is with a file that the kernel does not have
         return False
+
+
+def read_hot(file: File, position: int, size_bytes: int) -> bytearray | None:
+    """Return these bytes unless that would wait for the disk, or cannot be done."""
+    try:
+        return read_cached(file, position, size_bytes)
+    except OSError:
+        return None
 
 
 def fetch(file: File, position: int, size_bytes: int) -> None:

@@ -4,9 +4,11 @@ Files are made readable for their owner only, directories too: what people produ
 """
 
 import errno
+import fcntl
 import mmap
 import os
 import posixpath
+import struct
 from pathlib import Path
 
 from ottla.environment.disk import Buffer
@@ -14,6 +16,8 @@ from ottla.environment.disk import Buffer
 FILE_MODE = 0o600
 DIRECTORY_MODE = 0o700
 _OPEN_FLAGS = os.O_RDWR | os.O_CLOEXEC
+_WHOLE_FILE = struct.pack("hhqqi0q", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+"""The kernel's `struct flock` of a lock on everything."""
 
 
 class KernelFile:
@@ -97,6 +101,16 @@ class KernelDisk:
         """Open a file, made if missing."""
         return KernelFile(os.open(path, _OPEN_FLAGS | os.O_CREAT, FILE_MODE))
 
+    def lock_file(self, path: str) -> KernelFile:
+        """Lock a file by its open description: two openings in one process are two, as well.
+
+        Java's locks, which Kafka uses, are of the other kind, that goes by process. The kernel
+        holds the two against each other.
+        """
+        file = self.create_file(path)
+        fcntl.fcntl(file.fileno(), fcntl.F_OFD_SETLK, _WHOLE_FILE)
+        return file
+
     def map_file(self, path: str) -> memoryview:
         """Map the whole file; the mapping goes with the last view of it."""
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -153,3 +167,8 @@ class KernelDisk:
         """Return what this user can still write, without what is reserved for root."""
         statistics = os.statvfs(path)
         return statistics.f_bavail * statistics.f_frsize
+
+    def total_bytes(self, path: str) -> int:
+        """Return the size of the filesystem."""
+        statistics = os.statvfs(path)
+        return statistics.f_blocks * statistics.f_frsize

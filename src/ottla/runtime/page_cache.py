@@ -46,6 +46,20 @@ def is_cached(file: File, position: int, size_bytes: int) -> bool:
     return True
 
 
+def read_cached(file: File, position: int, size_bytes: int) -> bytearray | None:
+    """Return these bytes if all of them can be had without waiting for the disk, else None."""
+    data = bytearray(size_bytes)
+    try:
+        got = os.preadv(file.fileno(), [data], position, os.RWF_NOWAIT)
+    except BlockingIOError:
+        return None
+    except OSError as error:
+        if error.errno != errno.EOPNOTSUPP:
+            raise
+        got = os.preadv(file.fileno(), [data], position)
+    return data if got == size_bytes else None
+
+
 def advise_sequential(file: File, position: int, size_bytes: int) -> None:
     """Say that this range will be read from front to back: the kernel reads further ahead.
 

@@ -24,5 +24,9 @@ class SimulatedClock:
         """Return the time since a moment that only this machine knows."""
         return self._start_ms + self._passed_ms()
 
+    def monotonic_ns(self) -> int:
+        """Return the same in nanoseconds, as exact as milliseconds are."""
+        return self.monotonic_ms() * 1_000_000
+
     def _passed_ms(self) -> int:
         return int(self._loop.time() * 1000)

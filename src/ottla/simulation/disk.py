@@ -6,6 +6,7 @@ file. What goes wrong before that is planned in `faults`. `disk_nodes` says what
 
 import errno
 import posixpath
+from weakref import WeakValueDictionary
 
 from ottla.environment.disk import Buffer
 from ottla.simulation.disk_faults import DiskFaults, OperationKind, os_error
@@ -28,6 +29,7 @@ class SimulatedDisk:
         self._dice = dice
         self._root = DirectoryNode()
         self._life = 0
+        self._locked: WeakValueDictionary[str, SimulatedFile] = WeakValueDictionary()
 
     def crash(self, keep: Keep = "lose_all") -> None:
         """Cut the power and come up again: of what was not synced this much is there."""
@@ -55,6 +57,14 @@ class SimulatedDisk:
         if name not in directory.entries:
             self._change(OperationKind.CREATE, path, directory, {name: FileNode()})
         return self.open_file(path)
+
+    def lock_file(self, path: str) -> "SimulatedFile":
+        """Open a file that nobody else has locked."""
+        holder = self._locked.get(_canonical(path))
+        if holder is not None and holder.is_open:
+            raise os_error(errno.EAGAIN, path)
+        file = self._locked[_canonical(path)] = self.create_file(path)
+        return file
 
     def map_file(self, path: str) -> memoryview:
         """Return a copy of the file as it is now."""
@@ -131,6 +141,12 @@ class SimulatedDisk:
         self._node(path)
         return self._room_bytes()
 
+    def total_bytes(self, path: str) -> int:
+        """Return the capacity; a lot, where there is none."""
+        self.faults.read(_canonical(path))
+        self._node(path)
+        return FREE_BYTES_UNLIMITED if self.capacity_bytes is None else self.capacity_bytes
+
     def write(self, node: FileNode, path: str, position: int, content: bytes) -> None:
         """Write what there is room for; if that is not all of it, say so."""
         growth = position + len(content) - len(node.content)
@@ -197,13 +213,18 @@ class SimulatedDisk:
 class SimulatedFile:
     """A file of a simulated disk, open until it is closed or the process or the machine dies."""
 
-    __slots__ = ("_disk", "_life", "_node", "_path")
+    __slots__ = ("__weakref__", "_disk", "_life", "_node", "_path")
 
     def __init__(self, disk: SimulatedDisk, life: int, path: str, node: FileNode) -> None:
         self._disk = disk
         self._life = life
         self._path = path
         self._node: FileNode | None = node
+
+    @property
+    def is_open(self) -> bool:
+        """Whether nobody has closed it, and its process is alive."""
+        return self._node is not None and self._disk.is_alive(self._life)
 
     def write_at(self, position: int, data: Buffer) -> None:
         """Write all of it, or raise `OSError` and have written some."""

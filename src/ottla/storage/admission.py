@@ -14,7 +14,9 @@ deltas must be 0, 1, 2 and so on. What the log itself sets, base offset and lead
 looked at. Bits that only brokers set are refused; Kafka lets some of them pass, or clears them.
 """
 
+from collections.abc import Iterable
 from enum import Enum
+from itertools import islice
 
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
@@ -37,11 +39,28 @@ from ottla.wire.records.batch import (
 )
 from ottla.wire.records.compression import Compression, compress, compression_in, compression_named
 from ottla.wire.records.message_set import NO_TIMESTAMP, to_batches
-from ottla.wire.records.record import records_of, scan_records, uncompressed_records
+from ottla.wire.records.record import (
+    Record,
+    records_of,
+    scan_records,
+    uncompressed_records,
+)
+
+REJECTED_MAX = 1_000
+"""Of so many refused records in a batch the producer is told one by one."""
 
 _MAGIC_AT = 16  # in message sets as in batches
 _BROKERS_BITS = CONTROL_BIT | LOG_APPEND_TIME_BIT | DELETE_HORIZON_BIT
 _LOG_APPEND_TIME = TimestampType.LOG_APPEND_TIME
+
+
+class RejectedRecordsError(ApiError):
+    """Some records of a batch were refused, and the batch with them."""
+
+    def __init__(self, code: ErrorCode, detail: str, rejected: Iterable[tuple[int, str]]) -> None:
+        super().__init__(code, detail)
+        self.rejected = tuple(islice(rejected, REJECTED_MAX))
+        """The numbers of the records in their batch, and what is wrong with each."""
 
 
 class Origin(Enum):
@@ -77,7 +96,9 @@ def admit(
     if config.message_timestamp_type is _LOG_APPEND_TIME:
         batch.stamp_log_append_time(now_ms)
     elif batch.max_timestamp_ms > now_ms + config.message_timestamp_after_max_ms:
-        raise _bad_timestamp(batch.max_timestamp_ms, config, now_ms)
+        # To decompress what is refused anyway would be a gift to whoever wants to keep us busy.
+        records = records_of(batch) if batch.compression is Compression.NONE else ()
+        raise _bad_timestamps(records, config, now_ms)
     return batch
 
 
@@ -151,10 +172,7 @@ def _opened(batch: RecordBatch, config: TopicConfig, now_ms: int) -> RecordBatch
     if not scan.is_sequential:
         raise _invalid("the offset deltas of the records are not 0, 1, 2 and so on")
     if config.is_compacted and scan.null_key_count:
-        raise _invalid(
-            f"the topic is compacted, and {scan.null_key_count} of the"
-            f" {batch.record_count} records have no key"
-        )
+        raise _keyless(batch, scan.null_key_count)
     if is_create_time:
         _check_timestamps(
             batch, batch.base_timestamp_ms + scan.min_timestamp_delta_ms, config, now_ms
@@ -163,12 +181,11 @@ def _opened(batch: RecordBatch, config: TopicConfig, now_ms: int) -> RecordBatch
 
 
 def _check_timestamps(batch: RecordBatch, least_ms: int, config: TopicConfig, now_ms: int) -> None:
-    limit_ms = now_ms - config.message_timestamp_before_max_ms
-    if least_ms >= limit_ms:
+    if least_ms >= now_ms - config.message_timestamp_before_max_ms:
         return
-    for record in records_of(batch):
-        if record.timestamp_ms < limit_ms and record.timestamp_ms != NO_TIMESTAMP:
-            raise _bad_timestamp(record.timestamp_ms, config, now_ms)
+    error = _bad_timestamps(records_of(batch), config, now_ms)
+    if error.rejected:  # else they are no timestamps
+        raise error
 
 
 def _wanted_codec(batch: RecordBatch, config: TopicConfig) -> Compression:
@@ -218,12 +235,32 @@ def _recompressed(
     return recompressed
 
 
-def _bad_timestamp(timestamp_ms: int, config: TopicConfig, now_ms: int) -> ApiError:
-    return ApiError(
+def _bad_timestamps(
+    records: Iterable[Record], config: TopicConfig, now_ms: int
+) -> RejectedRecordsError:
+    first_ms = now_ms - config.message_timestamp_before_max_ms
+    last_ms = now_ms + config.message_timestamp_after_max_ms
+    return RejectedRecordsError(
         ErrorCode.INVALID_TIMESTAMP,
-        f"a record has timestamp {timestamp_ms}; from"
-        f" {now_ms - config.message_timestamp_before_max_ms} to"
-        f" {now_ms + config.message_timestamp_after_max_ms} are allowed",
+        f"timestamps from {first_ms} to {last_ms} are allowed",
+        (
+            (number, f"its timestamp is {record.timestamp_ms}")
+            for number, record in enumerate(records)
+            if not first_ms <= record.timestamp_ms <= last_ms
+            and record.timestamp_ms != NO_TIMESTAMP
+        ),
+    )
+
+
+def _keyless(batch: RecordBatch, count: int) -> ApiError:
+    return RejectedRecordsError(
+        ErrorCode.INVALID_RECORD,
+        f"the topic is compacted, and {count} of the {batch.record_count} records have no key",
+        (
+            (number, "it has no key, and the topic is compacted")
+            for number, record in enumerate(records_of(batch))
+            if record.key is None
+        ),
     )
 
 

@@ -51,9 +51,12 @@ class CorruptCheckpointError(Exception):
 # -- whole files ----------------------------------------------------------------------------------
 
 
-def write_atomically(disk: Disk, path: str, content: bytes) -> None:
-    """Replace the file durably: a crash at any moment leaves the old content or the new."""
-    temporary_path = path + ".tmp"
+def write_atomically(disk: Disk, path: str, content: bytes, *, suffix: str = ".tmp") -> None:
+    """Replace the file durably: a crash at any moment leaves the old content or the new.
+
+    Two that may be doing so at the same time need different suffixes.
+    """
+    temporary_path = path + suffix
     try:
         with closing(disk.create_file(temporary_path)) as file:
             file.truncate(0)
@@ -143,7 +146,12 @@ def read_table(disk: Disk, path: str, *, words_per_line: int) -> list[Checkpoint
 
 def write_table(disk: Disk, path: str, lines: Collection[str]) -> None:
     """Replace a checkpoint by one with these lines."""
-    write_atomically(disk, path, "\n".join(["0", str(len(lines)), *lines, ""]).encode())
+    write_atomically(disk, path, encode_table(lines))
+
+
+def encode_table(lines: Collection[str]) -> bytes:
+    """Return the content of a checkpoint with these lines."""
+    return "\n".join(["0", str(len(lines)), *lines, ""]).encode()
 
 
 def read_offsets(disk: Disk, path: str) -> dict[TopicPartition, int]:

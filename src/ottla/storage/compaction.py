@@ -2,8 +2,13 @@
 
     on the loop    plan(log, …), and a Compaction of what is planned
     in a thread    clean_next(): read a group of segments, write what is left of them beside them
-    on the loop    take_over(log, …): put the new segment in their place; then the next group
+    on the loop    prepare(log, group): look whether the log still is what it was
+    in a thread    decide(group): from here on a crash leaves the new segment
+    on the loop    replace(log, group, …): put the new segment in their place
+    in a thread    settle(): the new names are durable; then the next group
     on the loop    when there is none, note end_offset as the first dirty one
+
+`take_over` is the four steps from prepare to settle in one, for those who can wait for the disk.
 
 In the thread only closed segments are read, which nobody writes, by files of its own. Should the
 log lose one of them meanwhile, to retention or to a truncation, the compaction is given up. That
@@ -108,6 +113,18 @@ class Compaction:
             return next(self._groups, None)
         except FileNotFoundError as error:
             raise AbandonedCompactionError(str(error)) from error
+
+    def decide(self, group: CleanedGroup) -> None:
+        """Make up our mind, durably, about a group that is prepared.
+
+        Until it has been replaced the log must lose none of its segments. An `OSError` leaves open
+        what an opening of the log will find: it goes offline.
+        """
+        swap.decide(self._disk, self._directory, group.base_offset)
+
+    def settle(self) -> None:
+        """Make it durable that a group has been replaced."""
+        self._disk.sync_directory(self._directory)
 
     # -- which keys are dirty -------------------------------------------------------------------
 
@@ -228,26 +245,58 @@ def take_over(log: PartitionLog, group: CleanedGroup, now_ms: int) -> None:
     AbandonedCompactionError if the log has changed there, or is offline. An `OSError` takes it
     offline: what was decided is finished when it is opened again.
     """
-    if log.is_offline:
-        raise AbandonedCompactionError(f"{log.directory} is offline")
-    old = [source.segment for source in group.sources]
-    files = log.files
-    if not _is_as_it_was(log, group):
-        swap.discard(files.disk, log.directory, group.base_offset)
-        raise AbandonedCompactionError(f"{log.directory} has changed from {group.base_offset} on")
+    prepare(log, group)
+    disk = log.files.disk
+    try:
+        swap.decide(disk, log.directory, group.base_offset)
+        replace(log, group, now_ms)
+        disk.sync_directory(log.directory)
+    except OSError as error:
+        log.take_offline(error)
+        raise
+
+
+def prepare(log: PartitionLog, group: CleanedGroup) -> None:
+    """Let nothing stand in the way of a decision for this group.
+
+    AbandonedCompactionError if the log has changed there, or is offline. An `OSError` takes it
+    offline.
+    """
+    _check_unchanged(log, group)
     try:
         # A snapshot from here may know of an open transaction whose end is not in the log any more.
-        log.producers.snapshots.remove_before(old[-1].base_offset + 1)
-        swap.decide(files.disk, log.directory, group.base_offset)
+        log.producers.snapshots.remove_before(group.sources[-1].base_offset + 1)
+    except OSError as error:
+        log.take_offline(error)
+        raise
+
+
+def replace(log: PartitionLog, group: CleanedGroup, now_ms: int) -> None:
+    """Let the log go on with the cleaned segment that was decided for.
+
+    AbandonedCompactionError if the log has changed there after all, or is offline. An `OSError`
+    takes it offline.
+    """
+    _check_unchanged(log, group)
+    old = [source.segment for source in group.sources]
+    try:
         for segment in old:
             log.retire(segment, now_ms)
-        swap.finish(files.disk, log.directory, group.base_offset)
+        swap.finish(log.files.disk, log.directory, group.base_offset)
         created_ms = old[-1].created_ms
-        new = Segment.open(files, log.directory, group.base_offset, log.config, created_ms)
+        new = Segment.open(log.files, log.directory, group.base_offset, log.config, created_ms)
     except OSError as error:
         log.take_offline(error)
         raise
     log.segments.replace(old, [new])
+
+
+def _check_unchanged(log: PartitionLog, group: CleanedGroup) -> None:
+    if log.is_offline:
+        raise AbandonedCompactionError(f"{log.directory} is offline")
+    if not _is_as_it_was(log, group):
+        swap.discard(log.files.disk, log.directory, group.base_offset)
+        raise AbandonedCompactionError(f"{log.directory} has changed from {group.base_offset} on")
 
 
 def _is_as_it_was(log: PartitionLog, group: CleanedGroup) -> bool:

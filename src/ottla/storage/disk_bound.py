@@ -18,6 +18,11 @@ _Parameters = ParamSpec("_Parameters")
 _Result = TypeVar("_Result")
 
 
+def is_full(error: OSError) -> bool:
+    """Tell a disk that has no room, and has not failed, from one that has."""
+    return error.errno in _FULL
+
+
 class DiskBound:
     """Lives in one directory, and is offline from the moment that the disk fails under it.
 
@@ -53,7 +58,7 @@ class DiskBound:
 
     def _refused(self, error: OSError) -> ApiError:
         """Tell a full disk, which refuses and goes on, from one that has failed."""
-        if error.errno not in _FULL:
+        if not is_full(error):
             self.take_offline(error)
         return self._storage_error(f"refuses: {error}")
 

@@ -9,7 +9,7 @@ from operator import itemgetter
 from typing import NamedTuple
 
 from ottla.environment.disk import Disk
-from ottla.storage.checkpoints import INT32_MAX, INT64_MAX, read_table, write_table
+from ottla.storage.checkpoints import INT32_MAX, INT64_MAX, encode_table, read_table, write_table
 
 LEADER_EPOCH_FILE = "leader-epoch-checkpoint"
 NO_EPOCH = -1
@@ -39,16 +39,18 @@ UNKNOWN_END = EpochEnd(NO_EPOCH, NO_OFFSET)
 class LeaderEpochs:
     """The epochs of one partition's log.
 
-    Every change is in the file, durably and as a whole, when the method returns; if writing fails
-    nothing has changed here. What changes nothing writes nothing. When the folder has moved,
-    assign the new `path`.
+    A change is in the file, durably and as a whole, when the method returns; if writing fails
+    nothing has changed here. What changes nothing writes nothing. But what an opening of the log
+    finds out again by itself, `note` and `truncate_from_start`, waits for whoever writes
+    `unwritten`. When the folder has moved, assign the new `path`.
     """
 
-    __slots__ = ("_disk", "_entries", "path")
+    __slots__ = ("_disk", "_entries", "_is_written", "path")
 
     def __init__(self, disk: Disk, path: str, entries: tuple[EpochStart, ...] = ()) -> None:
         self._disk = disk
         self._entries = entries
+        self._is_written = True
         self.path = path
 
     @classmethod
@@ -115,6 +117,28 @@ class LeaderEpochs:
         )
         self._replace((*entries[:count], EpochStart(epoch, start_offset)))
 
+    def note(self, epoch: int, start_offset: int) -> None:
+        """Assign an epoch whose first batch is not durable yet: it need not be so before that is.
+
+        What it contradicts has to go at once.
+        """
+        entries = self._entries
+        if entries and not (epoch > entries[-1].epoch and start_offset > entries[-1].start_offset):
+            self.assign(epoch, start_offset)
+        else:
+            self._entries = (*entries, EpochStart(epoch, start_offset))
+            self._is_written = False
+
+    @property
+    def unwritten(self) -> bytes | None:
+        """What the file has to hold, if it does not; tell `written` when it does."""
+        return None if self._is_written else encode_table(_lines(self._entries))
+
+    def written(self, content: bytes | None, *, is_certain: bool) -> None:
+        """Take note of what was written, if anything; it is certain if nothing else was since."""
+        if content is not None:
+            self._is_written = is_certain and content == encode_table(_lines(self._entries))
+
     def truncate_from_end(self, end_offset: int) -> None:
         """Forget the epochs that begin at this offset or later: the log ends here now."""
         assert end_offset >= 0, f"offset {end_offset}"
@@ -126,9 +150,10 @@ class LeaderEpochs:
         The one that this offset is in begins here too from now on.
         """
         count = bisect_right(self._entries, start_offset, key=_START_OFFSET)
-        if count:
+        if count and (count > 1 or self._entries[0].start_offset < start_offset):
             first = EpochStart(self._entries[count - 1].epoch, start_offset)
-            self._replace((first, *self._entries[count:]))
+            self._entries = (first, *self._entries[count:])
+            self._is_written = False
 
     def clear(self) -> None:
         """Forget all epochs, and write that even if there are none: the file may be damaged."""
@@ -139,6 +164,10 @@ class LeaderEpochs:
             self._write(entries)
 
     def _write(self, entries: tuple[EpochStart, ...]) -> None:
-        lines = [f"{epoch} {start_offset}" for epoch, start_offset in entries]
-        write_table(self._disk, self.path, lines)
+        write_table(self._disk, self.path, _lines(entries))
         self._entries = entries
+        self._is_written = True
+
+
+def _lines(entries: tuple[EpochStart, ...]) -> list[str]:
+    return [f"{epoch} {start_offset}" for epoch, start_offset in entries]

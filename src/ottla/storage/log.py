@@ -129,7 +129,7 @@ class PartitionLog(DiskBound):
         try:
             for batch in found:
                 if 0 <= batch.partition_leader_epoch != self.epochs.latest_epoch:
-                    self.epochs.assign(batch.partition_leader_epoch, batch.base_offset)
+                    self.epochs.note(batch.partition_leader_epoch, batch.base_offset)
                 if batch.has_producer_id:
                     self._apply_to_producers(batch, segment)
         except (OSError, ApiError):
@@ -149,10 +149,9 @@ class PartitionLog(DiskBound):
         """Return the active segment, rolled if these batches do not go into it any more."""
         active, last = self.segments.active, found[-1]
         waited_ms = active.waited_ms(now_ms, last.max_timestamp_ms) if active.size_bytes else 0
-        if (
-            active.has_room_for(size_bytes, last.last_offset)
-            and waited_ms <= self.config.segment_ms
-        ):
+        segment_bytes = self.config.segment_bytes
+        has_room = active.has_room_for(size_bytes, last.last_offset, segment_bytes)
+        if has_room and waited_ms <= self.config.roll_ms:
             return active
         # A segment begins where the one before it ends, so that a lost end is found out later;
         # unless so many offsets are missing here that no index could span them.
@@ -238,10 +237,8 @@ class PartitionLog(DiskBound):
 
     def _check_in_range(self, offset: int) -> None:
         if not self.log_start_offset <= offset <= self.end_offset:
-            raise ApiError(
-                ErrorCode.OFFSET_OUT_OF_RANGE,
-                f"offset {offset} is not in {self.log_start_offset} to {self.end_offset}",
-            )
+            detail = f"offset {offset} is not in {self.log_start_offset} to {self.end_offset}"
+            raise ApiError(ErrorCode.OFFSET_OUT_OF_RANGE, detail)
 
     @on_disk
     def offset_for_timestamp(self, timestamp_ms: int, end_offset: int) -> TimestampOffset | None:
@@ -258,29 +255,34 @@ class PartitionLog(DiskBound):
     def needs_flush(self, now_ms: int) -> bool:
         """Tell whether flush.messages or flush.ms asks for a flush now."""
         unflushed = self.end_offset - self.recovery_point
-        return unflushed > 0 and (
-            unflushed >= self.config.flush_messages
-            or now_ms - self._last_flush_ms >= self.config.flush_ms
-        )
+        is_late = now_ms - self._last_flush_ms >= self.config.flush_ms
+        return unflushed > 0 and (is_late or unflushed >= self.config.flush_messages)
 
     @on_disk
-    def begin_flush(self) -> Flush:
-        """Hand out what has to be synced, to be run in a thread, and brought to `end_flush`."""
+    def begin_flush(self, *, is_closed_only: bool = False) -> Flush:
+        """Hand out what has to be synced in a thread, all or what is closed; then `end_flush`."""
         # Where the log is durable up to the end of a segment, that may have been closed since.
         unflushed = self.segments.since(self.recovery_point - 1)
+        end_offset = self.end_offset
+        if is_closed_only:
+            unflushed, end_offset = unflushed[:-1], unflushed[-1].base_offset
         for segment in unflushed:
             segment.offset_index.persist()
             segment.time_index.persist()
-        disk = self.files.disk
-        return Flush(disk, self.directory, self.end_offset, self.cut_count, unflushed)
+        return Flush(self.files.disk, self.epochs, end_offset, self.cut_count, unflushed)
 
+    @on_disk
     def end_flush(self, flush: Flush, now_ms: int) -> None:
         """Take note of what a flush made durable; if it failed, the log is offline for good."""
         if flush.failure is not None:
             self.take_offline(flush.failure)
         self._check_online()
-        if flush.cut_count == self.cut_count:  # else there may be other batches by now
+        if flush.refusal is not None:
+            raise flush.refusal
+        is_uncut = flush.cut_count == self.cut_count  # else there may be other batches by now
+        if is_uncut:
             self.recovery_point = max(self.recovery_point, flush.end_offset)
+        self.epochs.written(flush.epochs, is_certain=is_uncut)
         self._last_flush_ms = now_ms
 
     def flush(self, now_ms: int) -> None:
@@ -300,7 +302,7 @@ class PartitionLog(DiskBound):
             segment.release()
             self.files.forget(segment.path)
 
-    # -- cutting --------------------------------------------------------------------------------
+    # -- cutting and letting go -----------------------------------------------------------------
 
     @on_disk
     def truncate_to(self, offset: int) -> None:
@@ -367,8 +369,6 @@ class PartitionLog(DiskBound):
             for batch in segment.batches(place.position) if place else ():
                 if batch.has_producer_id:
                     self._apply_to_producers(batch, segment)
-
-    # -- letting go -----------------------------------------------------------------------------
 
     @on_disk
     def advance_log_start(self, offset: int) -> None:

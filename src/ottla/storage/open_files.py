@@ -3,8 +3,12 @@
 A file that is in use elsewhere, by a reader to whom the kernel still sends it or by a thread that
 syncs it, stays open as long as that: here it is only forgotten, and it closes when nobody refers
 to it any more.
+
+Threads may use it at the same time, and without a lock: at worst one opens a file that another has
+open, too.
 """
 
+from contextlib import suppress
 from typing import Final
 
 from ottla.environment.disk import Disk, File
@@ -42,9 +46,16 @@ class OpenFiles:
         """Give the file up: it goes, or gets another name."""
         self._file_by_path.pop(path, None)
 
+    def rename(self, old: str, new: str) -> None:
+        """Know a file that is open by its new name."""
+        file = self._file_by_path.pop(old, None)
+        if file is not None:
+            self._file_by_path[new] = file
+
     def _make_room(self) -> None:
         while len(self._file_by_path) >= self._count_max:
-            del self._file_by_path[next(iter(self._file_by_path))]
+            with suppress(RuntimeError, StopIteration):  # another thread was faster
+                self._file_by_path.pop(next(iter(self._file_by_path)), None)
 
     def __len__(self) -> int:
         return len(self._file_by_path)

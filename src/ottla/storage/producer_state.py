@@ -162,7 +162,7 @@ class ProducerStates:
     @property
     def first_unstable_offset(self) -> int | None:
         """Where the first unstable transaction began; retention may have taken that offset."""
-        first_open = next(iter(self._open), None)
+        first_open = next(iter(self._open)) if self._open else None
         if not self._decided:
             return first_open
         first_decided = self._decided[0][0]

@@ -100,7 +100,9 @@ class Segment(SegmentBatches):
         """Make a new segment; whatever may lie there under its names is not a part of it."""
         segment = cls(files, directory, base_offset, config, now_ms)
         try:
-            files.create(segment.path).truncate(0)
+            file = files.create(segment.path)
+            if file.size_bytes():  # ext4 writes out at its closing what was once cut to nothing
+                file.truncate(0)
             for index in segment.indexes:
                 index.reset()
         except OSError:
@@ -126,12 +128,12 @@ class Segment(SegmentBatches):
 
     # -- writing --------------------------------------------------------------------------------
 
-    def has_room_for(self, size_bytes: int, last_offset: int) -> bool:
-        """Tell whether batches of this size, up to this offset, may be appended."""
+    def has_room_for(self, size_bytes: int, last_offset: int, segment_bytes: int) -> bool:
+        """Tell whether batches of this size, up to this offset, go into a segment so large."""
         return self.offset_index.can_append(last_offset) and (
             self.size_bytes == 0
             or (
-                self.size_bytes + size_bytes <= self._config.segment_bytes
+                self.size_bytes + size_bytes <= segment_bytes
                 and not self.offset_index.is_full
                 and not self.time_index.is_full
             )

@@ -30,6 +30,11 @@ class SegmentRow:
         return self._segments[-1]
 
     @property
+    def closed_end_offset(self) -> int:
+        """The offset with which the active segment begins: nothing before it is written again."""
+        return self._bases[-1]
+
+    @property
     def base_offset(self) -> int:
         """The offset with which the first segment begins."""
         return self._bases[0]

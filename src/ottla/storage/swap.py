@@ -64,10 +64,9 @@ def decide(disk: Disk, directory: str, base_offset: int) -> None:
 
 
 def finish(disk: Disk, directory: str, base_offset: int) -> None:
-    """Give the new files their names, durably, once nothing else has them."""
+    """Give the new files their names, once nothing else has them. Sync the directory then."""
     for part in _PARTS:
         _rename(disk, directory, base_offset, part, SWAP_SUFFIX, "")
-    disk.sync_directory(directory)
 
 
 # -- after a crash --------------------------------------------------------------------------------
@@ -90,6 +89,7 @@ def finish_swaps(disk: Disk, directory: str) -> None:
             for name in replaced:
                 disk.remove(posixpath.join(directory, name))
         finish(disk, directory, base_offset)
+        disk.sync_directory(directory)
 
 
 def _end_offset(disk: Disk, directory: str, base_offset: int) -> int:

@@ -1,60 +1,88 @@
 """A broker in a thread of this process, on a port of its own, gone when the block ends."""
 
 import asyncio
+import os
+import shutil
 import threading
+import weakref
 from collections.abc import Mapping
-from tempfile import TemporaryDirectory
+from tempfile import mkdtemp
 from types import TracebackType
 from typing import Final, Self
 
 from ottla.broker.assembly import Broker as RunningBroker
 from ottla.broker.assembly import Environment
 from ottla.model.broker_config import BrokerConfig
-from ottla.runtime import cold_reads
+from ottla.runtime import cold_reads, event_loop
 from ottla.runtime.clock import SystemClock
 from ottla.runtime.disk import KernelDisk
 from ottla.runtime.randomness import SystemRandomness
 
 LISTENER: Final = "PLAINTEXT"
+HOST: Final = "127.0.0.1"
+DEFAULTS: Final = {"ottla.admin.listener": "", "group.initial.rebalance.delay.ms": "0"}
+"""What differs from other brokers: no port besides the one, and nobody waits without a need."""
 
 
 class Broker:
-    """A broker that takes requests as long as the `with` block lasts.
+    """A broker that takes requests as long as the `with` block lasts, or from `start` to `stop`.
 
-    Its data is in `data_dir`, or in a folder that goes with it. Settings have Kafka's names.
+    Its data is in `data_dir`, or in a folder that goes with it. Settings have Kafka's names. There
+    may be any number of brokers at once; each may be used from any thread, and from processes that
+    are forked while it runs, but only the process that has started it can stop it.
     """
 
     def __init__(
         self,
         settings: Mapping[str, str] | None = None,
         *,
-        data_dir: str | None = None,
+        data_dir: str | os.PathLike[str] | None = None,
         port: int = 0,
     ) -> None:
-        self._folder = TemporaryDirectory(prefix="ottla-") if data_dir is None else None
-        self._settings = {
-            "listeners": f"{LISTENER}://127.0.0.1:{port}",
-            "log.dirs": data_dir or (self._folder.name if self._folder else ""),
-            **(settings or {}),
-        }
-        self._thread = threading.Thread(target=self._run, name="ottla-broker", daemon=True)
-        self._is_ready = threading.Event()
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._stopping: asyncio.Event | None = None
-        self._failure: BaseException | None = None
         self.port = port
-        """The port that clients connect to."""
+        """The port that clients connect to, once the broker is started."""
+        self.admin_port: int | None = None
+        """Where metrics and health are told, if `ottla.admin.listener` was set."""
+        self._given = dict(settings or {})
+        self._process_id = os.getpid()
+        self._remove_folder: weakref.finalize[[str, int], Broker] | None = None
+        if data_dir is None:
+            data_dir = mkdtemp(prefix="ottla-")
+            self._remove_folder = weakref.finalize(self, _remove, data_dir, self._process_id)
+        self.data_dir = os.fspath(data_dir)
+        self._run: _Run | None = None
 
     @property
     def bootstrap_servers(self) -> str:
         """Where clients find the broker."""
-        return f"127.0.0.1:{self.port}"
+        return f"{HOST}:{self.port}"
+
+    @property
+    def admin_url(self) -> str:
+        """Where metrics and health are told; needs `ottla.admin.listener`, as in 127.0.0.1:0."""
+        assert self.admin_port is not None, "ottla.admin.listener is not set"
+        return f"http://{HOST}:{self.admin_port}"
+
+    def start(self) -> None:
+        """Start, and return when clients are let in. Raises what keeps the broker from starting."""
+        assert self._run is None, "it is started already"
+        run = _Run(self._settings())
+        run.start()
+        self._run, self.port, self.admin_port = run, run.port, run.admin_port
+
+    def stop(self) -> None:
+        """Stop, leaving the data in its folder; nothing happens if the broker is not started."""
+        if self._run is not None and os.getpid() == self._process_id:
+            self._run.stop()
+            self._run = None
+
+    def restart(self) -> None:
+        """Stop and start again, on the same port and with the same data."""
+        self.stop()
+        self.start()
 
     def __enter__(self) -> Self:
-        self._thread.start()
-        self._is_ready.wait()
-        if self._failure is not None:
-            raise self._failure
+        self.start()
         return self
 
     def __exit__(
@@ -63,19 +91,51 @@ class Broker:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        if self._loop is not None and self._stopping is not None:
-            self._loop.call_soon_threadsafe(self._stopping.set)
-        self._thread.join()
-        if self._folder is not None:
-            self._folder.cleanup()
+        self.stop()
+        if self._remove_folder is not None:
+            self._remove_folder()
 
-    def _run(self) -> None:
+    def _settings(self) -> dict[str, str]:
+        listeners = f"{LISTENER}://{HOST}:{self.port}"
+        return {**DEFAULTS, "listeners": listeners, "log.dirs": self.data_dir, **self._given}
+
+
+class _Run:
+    """One life of a broker, in its thread."""
+
+    def __init__(self, settings: Mapping[str, str]) -> None:
+        self.port = 0
+        self.admin_port: int | None = None
+        self._settings = settings
+        self._thread = threading.Thread(target=self._main, name="ottla-broker", daemon=True)
+        self._is_begun = threading.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stopping: asyncio.Event | None = None
+        self._failure: BaseException | None = None
+
+    def start(self) -> None:
+        self._thread.start()
+        self._is_begun.wait()
+        if self._failure is not None:
+            self._thread.join()
+            raise self._failure
+
+    def stop(self) -> None:
+        assert self._loop is not None
+        assert self._stopping is not None
+        if self._thread.is_alive():
+            self._loop.call_soon_threadsafe(self._stopping.set)
+            self._thread.join()
+        if self._failure is not None:
+            raise self._failure
+
+    def _main(self) -> None:
         try:
-            asyncio.run(self._serve())
+            event_loop.run(self._serve())
         except BaseException as error:  # noqa: BLE001 - told to the thread that waits
             self._failure = error
         finally:
-            self._is_ready.set()
+            self._is_begun.set()
 
     async def _serve(self) -> None:
         config = BrokerConfig.parse(self._settings)
@@ -83,9 +143,16 @@ class Broker:
             KernelDisk(), SystemClock(), SystemRandomness(), cold_reads, "localhost"
         )
         broker = await RunningBroker.start(config, environment)
-        self.port = broker.endpoints.advertised(LISTENER).port
+        self.port = broker.endpoints.advertised(config.broker_listeners[0].name).port
+        self.admin_port = broker.operations.admin_port
         self._loop = asyncio.get_running_loop()
         self._stopping = asyncio.Event()
-        self._is_ready.set()
+        self._is_begun.set()
         await self._stopping.wait()
         await broker.stop()
+
+
+def _remove(folder: str, process_id: int) -> None:
+    # A forked process has a copy of the broker, but the folder is not its own.
+    if os.getpid() == process_id:
+        shutil.rmtree(folder, ignore_errors=True)

@@ -22,6 +22,7 @@ from ottla.wire.writing import encode, size_of, write
 
 COPIED_BYTES_MAX: Final = 4096
 """Record batches up to this size are copied beside their neighbours: cheaper than another call."""
+_PLAIN = (bytes, bytearray, memoryview)
 
 
 def decode_request(header: RequestHeader, frame: memoryview, position: int) -> Message:
@@ -79,15 +80,16 @@ def _frame(header: bytes, message: Message, api_version: int) -> list[Any]:
 def _merged(pieces: list[Any]) -> list[Any]:
     """Join neighbouring bytes, but leave large ones, and what is not bytes, alone."""
     merged: list[Any] = []
-    small: list[Any] = []
-    for piece in pieces:
-        if isinstance(piece, bytes | bytearray | memoryview) and len(piece) <= COPIED_BYTES_MAX:
-            small.append(piece)
+    start = 0
+    for end, piece in enumerate(pieces):
+        if isinstance(piece, _PLAIN) and len(piece) <= COPIED_BYTES_MAX:
             continue
-        merged += (b"".join(small), piece)
-        small = []
-    if small:
-        merged.append(b"".join(small))
+        if start < end:
+            merged.append(b"".join(pieces[start:end]))
+        merged.append(piece)
+        start = end + 1
+    if start < len(pieces):
+        merged.append(b"".join(pieces[start:]))
     return merged
 
 

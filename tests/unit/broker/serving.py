@@ -45,6 +45,9 @@ class AllHot:
     def needs_thread(self, file: File, position: int, size_bytes: int) -> bool:
         return False
 
+    def read_hot(self, file: File, position: int, size_bytes: int) -> bytearray | None:
+        return None
+
     def fetch(self, file: File, position: int, size_bytes: int) -> None:
         raise AssertionError("nothing is cold")
 

@@ -34,7 +34,8 @@ def filled(clock: FixedClock) -> tuple[Partitions, LogDirs]:
 
 
 def with_background(clock: FixedClock, partitions: Partitions, dirs: LogDirs) -> Background:
-    return Background(partitions, dirs, Flushing(ThreadPoolExecutor(1), clock), clock)
+    threads = ThreadPoolExecutor(1)
+    return Background(partitions, dirs, Flushing(threads, clock), clock, threads)
 
 
 def test_old_segments_go_when_their_time_has_come_and_not_before() -> None:
@@ -71,3 +72,40 @@ def test_a_log_that_is_offline_is_passed_over() -> None:
     clock.time_ms += 5000
     asyncio.run(background.retain())
     assert partitions.get(ORDERS).log.is_offline
+
+
+def test_closed_segments_become_durable_though_nothing_asks_for_a_flush() -> None:
+    clock = FixedClock()
+    partitions, dirs = filled(clock)
+    background = with_background(clock, partitions, dirs)
+    log = partitions.get(ORDERS).log
+    log.config = TopicConfig(segment_bytes=200)
+    asyncio.run(background.flush())
+    assert 0 < log.recovery_point == log.segments.closed_end_offset < log.end_offset
+
+
+def test_a_flush_that_the_disk_refuses_is_told_and_tried_again() -> None:
+    clock = FixedClock()
+    partitions, _ = filled(clock)
+    partition = partitions.get(ORDERS)
+    flushing = Flushing(ThreadPoolExecutor(1), clock)
+    clock.time_ms += 1
+    disk = partition.log.files.disk
+    assert isinstance(disk, SimulatedDisk)
+    disk.capacity_bytes = 0
+    assert asyncio.run(flushing.flush_where_due([partition])) == [partition]
+    assert not partition.log.is_offline
+    disk.capacity_bytes = None
+    assert asyncio.run(flushing.flush_where_due([partition])) == []
+    assert partition.log.recovery_point == 10
+
+
+def test_a_partition_whose_segments_are_being_replaced_keeps_them() -> None:
+    clock = FixedClock()
+    partitions, dirs = filled(clock)
+    threads = ThreadPoolExecutor(1)
+    flushing = Flushing(threads, clock)
+    busy = Background(partitions, dirs, flushing, clock, threads, lambda _: True)
+    clock.time_ms += 5000
+    asyncio.run(busy.retain())
+    assert partitions.get(ORDERS).log.log_start_offset == 0

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from ottla.broker.outgoing import CHUNK_BYTES, TURN_BYTES, Chunk, Outgoing, Piece, Progress
 from ottla.environment.disk import File
+from ottla.runtime import cold_reads
 from ottla.runtime.disk import KernelDisk
 from ottla.simulation.disk import SimulatedDisk
 from ottla.storage.log_slice import LogSlice
@@ -43,6 +44,9 @@ class Cold:
 
     def needs_thread(self, file: File, position: int, size_bytes: int) -> bool:
         return position not in self.fetched
+
+    def read_hot(self, file: File, position: int, size_bytes: int) -> bytearray | None:
+        return None
 
     def fetch(self, file: File, position: int, size_bytes: int) -> None:
         self.fetched.add(position)
@@ -231,3 +235,22 @@ def test_what_is_not_sent_can_be_forgotten(pair: tuple[socket.socket, socket.soc
     outgoing.clear()
     assert outgoing.unsent_bytes == 0
     assert outgoing.send(pair[0]) is Progress.DONE
+
+
+def test_a_small_hot_slice_leaves_with_its_neighbours(kernel_file: File) -> None:
+    class Listening:
+        """Takes everything, and keeps what came at a time."""
+
+        def __init__(self) -> None:
+            self.sent: list[bytes] = []
+
+        def send(self, data: bytes, _flags: int) -> int:
+            self.sent.append(bytes(data))
+            return len(data)
+
+    peer: Any = Listening()
+    outgoing = Outgoing(cold_reads, SameThread(1))
+    outgoing.add([b"head", LogSlice(kernel_file, 10, 100), b"tail"])
+    assert outgoing.unsent_bytes == 108
+    assert outgoing.send(peer) is Progress.DONE
+    assert peer.sent == [b"head" + CONTENT[10:110] + b"tail"]

@@ -31,6 +31,7 @@ log.cleaner.io.max.bytes.per.second DOUBLE cluster-wide 1.7976931348623157E308
 log.cleaner.max.compaction.lag.ms LONG cluster-wide 9223372036854775807
 log.cleaner.min.cleanable.ratio DOUBLE cluster-wide 0.5
 log.cleaner.min.compaction.lag.ms LONG cluster-wide 0
+log.cleaner.threads INT cluster-wide 1
 log.cleanup.policy LIST cluster-wide delete
 log.dir LIST read-only /tmp/kafka-logs
 log.dirs LIST read-only null
@@ -72,12 +73,14 @@ offsets.topic.replication.factor SHORT read-only 3
 offsets.topic.segment.bytes INT read-only 104857600
 producer.id.expiration.check.interval.ms INT read-only 600000
 producer.id.expiration.ms INT cluster-wide 86400000
+queued.max.request.bytes LONG read-only -1
 queued.max.requests INT read-only 500
 replica.high.watermark.checkpoint.interval.ms LONG read-only 5000
 socket.listen.backlog.size INT read-only 50
 socket.receive.buffer.bytes INT read-only 102400
 socket.request.max.bytes INT read-only 104857600
 socket.send.buffer.bytes INT read-only 102400
+telemetry.max.bytes INT read-only 1048576
 unclean.leader.election.enable BOOLEAN cluster-wide false
 """  # noqa: E501
 

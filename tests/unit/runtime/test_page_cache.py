@@ -15,6 +15,7 @@ from ottla.runtime.page_cache import (
     advise_done,
     advise_sequential,
     is_cached,
+    read_cached,
 )
 
 PAGE = mmap.PAGESIZE
@@ -174,3 +175,22 @@ def test_advice_loses_nothing_that_is_not_on_disk_yet(file: KernelFile) -> None:
     file.write_at(10, b"dirty")
     advise_done(file, 0, SIZE_BYTES)
     assert file.read_at(10, 5) == b"dirty"
+
+
+def test_bytes_that_are_there_are_read_at_once(file: KernelFile) -> None:
+    assert read_cached(file, 10, 300) == (bytes(range(256)) * 2)[10:310]
+
+
+def test_of_bytes_that_are_not_all_there_none_is_read(file: KernelFile) -> None:
+    assert read_cached(file, SIZE_BYTES - 10, 11) is None
+
+
+def test_a_read_that_would_wait_reads_nothing(
+    file: KernelFile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def would_wait(_position: int) -> int:
+        raise BlockingIOError(errno.EAGAIN, "would wait")
+
+    asked = script_reads(monkeypatch, would_wait)
+    assert read_cached(file, 10, 300) is None
+    assert asked == [10]

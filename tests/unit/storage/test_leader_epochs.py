@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from ottla.runtime.disk import KernelDisk
 from ottla.simulation.disk import SimulatedDisk
 from ottla.simulation.disk_faults import OperationKind, SimulatedCrash
-from ottla.storage.checkpoints import CorruptCheckpointError
+from ottla.storage.checkpoints import CorruptCheckpointError, write_atomically
 from ottla.storage.leader_epochs import UNKNOWN_END, LeaderEpochs
 
 PATH = "/log/leader-epoch-checkpoint"
@@ -21,6 +21,14 @@ def simulated(seed: int = 0) -> SimulatedDisk:
     disk.make_directory("/log")
     disk.sync_directory("/")
     return disk
+
+
+def write_unwritten(disk: SimulatedDisk, epochs: LeaderEpochs) -> None:
+    """Do what a flush of the log does."""
+    content = epochs.unwritten
+    if content is not None:
+        write_atomically(disk, epochs.path, content)
+    epochs.written(content, is_certain=True)
 
 
 def epochs_of(*pairs: Pair) -> LeaderEpochs:
@@ -133,6 +141,33 @@ def test_cutting_the_start_moves_the_epoch_that_is_cut() -> None:
     assert epochs.entries == ((7, 100),)
 
 
+def test_a_noted_epoch_waits_for_a_flush_unless_it_overrules_another() -> None:
+    disk = simulated()
+    epochs = LeaderEpochs(disk, PATH)
+    epochs.note(2, 10)
+    epochs.note(4, 30)
+    assert epochs.entries == ((2, 10), (4, 30))
+    assert LeaderEpochs.load(disk, PATH).entries == ()
+    epochs.note(3, 40)
+    assert LeaderEpochs.load(disk, PATH).entries == epochs.entries == ((2, 10), (3, 40))
+    assert epochs.unwritten is None
+
+
+def test_what_was_written_before_a_change_is_not_taken_for_all_of_it() -> None:
+    epochs = epochs_of((2, 10))
+    epochs.note(4, 30)
+    content = epochs.unwritten
+    assert content == b"0\n2\n2 10\n4 30\n"
+    epochs.note(5, 40)
+    epochs.written(content, is_certain=True)
+    content = epochs.unwritten
+    assert content is not None
+    epochs.written(content, is_certain=False)
+    assert epochs.unwritten == content
+    epochs.written(content, is_certain=True)
+    assert epochs.unwritten is None
+
+
 # -- the file -------------------------------------------------------------------------------------
 
 
@@ -211,7 +246,7 @@ def test_epochs_out_of_order_are_corrupt(lines: str) -> None:
 
 OFFSETS = st.integers(0, 40)
 CHANGES = st.one_of(
-    st.tuples(st.just("assign"), st.integers(0, 12), OFFSETS),
+    st.tuples(st.sampled_from(["assign", "note"]), st.integers(0, 12), OFFSETS),
     st.tuples(st.just("truncate_from_end"), OFFSETS),
     st.tuples(st.just("truncate_from_start"), OFFSETS),
     st.tuples(st.just("clear")),
@@ -231,6 +266,8 @@ class NaiveEpochs:
         while self.pairs and (self.pairs[-1][0] >= epoch or self.pairs[-1][1] >= start):
             self.pairs.pop()
         self.pairs.append((epoch, start))
+
+    note = assign
 
     def truncate_from_end(self, end: int) -> None:
         self.pairs = [pair for pair in self.pairs if pair[1] < end]
@@ -265,11 +302,13 @@ def test_it_answers_as_a_list_of_pairs_does(changes: list[tuple[str, ...]]) -> N
     epochs, model = LeaderEpochs(disk, PATH), NaiveEpochs()
     for name, *arguments in changes:
         if name == "load":
+            write_unwritten(disk, epochs)
             epochs = LeaderEpochs.load(disk, PATH)
         else:
             getattr(epochs, name)(*arguments)
             getattr(model, name)(*arguments)
         assert list(epochs.entries) == model.pairs
+    write_unwritten(disk, epochs)
     assert LeaderEpochs.load(disk, PATH).entries == epochs.entries
     for one, other in pairwise(epochs.entries):
         assert one.epoch < other.epoch

@@ -11,6 +11,7 @@ from ottla.model.identifiers import TopicPartition
 from ottla.model.topic_config import TopicConfig
 from ottla.runtime.disk import KernelDisk
 from ottla.simulation.disk import SimulatedDisk
+from ottla.simulation.disk_faults import OperationKind
 from ottla.storage.log import PartitionLog
 from ottla.storage.log_dirs import LogDirs
 from ottla.wire.records.builder import build_batch
@@ -151,7 +152,7 @@ def test_a_deleted_partition_is_gone_at_once_and_its_files_later() -> None:
     log = dirs.create(ORDERS[0], TOPIC_ID, CONFIG, now_ms=0)
     append(log, b"one")
     folder = dirs.dirs[0]
-    renamed = folder.delete(ORDERS[0], mark="0123")
+    renamed = folder.delete(ORDERS[0], mark=TOPIC_ID)
     assert dirs.log_of(ORDERS[0]) is None
     assert disk.exists(renamed)
     dirs.create(ORDERS[0], TOPIC_ID, CONFIG, now_ms=0)
@@ -163,7 +164,7 @@ def test_a_deletion_that_was_interrupted_is_finished_at_the_next_start() -> None
     disk = SimulatedDisk()
     dirs = opened(disk, "/a")
     append(dirs.create(ORDERS[0], TOPIC_ID, CONFIG, now_ms=0), b"one")
-    renamed = dirs.dirs[0].delete(ORDERS[0], mark="0123")
+    renamed = dirs.dirs[0].delete(ORDERS[0], mark=TOPIC_ID)
     disk.kill()
     assert opened(disk, "/a").log_of(ORDERS[0]) is None
     assert not disk.exists(renamed)
@@ -178,3 +179,56 @@ def test_open_files_are_bounded_whatever_is_read_and_written() -> None:
     slices = [log.read(0, log.end_offset, 1 << 20) for log in logs]
     assert len(dirs.dirs[0].open_files) <= 3
     assert all(len(part.read()) == len(part) > 0 for part in slices)
+
+
+def test_a_full_disk_refuses_a_new_log_and_keeps_its_folder_online() -> None:
+    disk = SimulatedDisk(capacity_bytes=3000)
+    dirs = opened(disk, "/a")
+    log = dirs.create(ORDERS[0], TOPIC_ID, CONFIG, now_ms=0)
+    append(log, b"x" * 200)
+    disk.capacity_bytes = 0
+    with pytest.raises(ApiError, match="No space"):
+        dirs.create(ORDERS[1], TOPIC_ID, CONFIG, now_ms=0)
+    dirs.checkpoint()
+    assert dirs.dirs[0].is_online
+    assert disk.list_directory("/a").count(str(ORDERS[1])) == 0, "what was begun is taken back"
+    disk.capacity_bytes = None
+    append(log, b"goes on")
+    append(dirs.create(ORDERS[1], TOPIC_ID, CONFIG, now_ms=0), b"goes on, too")
+
+
+def test_a_log_that_a_full_disk_does_not_let_us_open_is_opened_later() -> None:
+    disk = SimulatedDisk()
+    dirs = opened(disk, "/a")
+    for partition in ORDERS[:2]:
+        log = dirs.create(partition, TOPIC_ID, CONFIG, now_ms=0)
+        append(log, *[b"x" * 50] * 20)
+        log.advance_log_start(3)
+        log.flush(now_ms=0)
+    dirs.checkpoint()
+    disk.kill()
+    disk.faults.fail_on(OperationKind.WRITE, under=f"/a/{ORDERS[0]}", error=errno.ENOSPC)
+    again = opened(disk, "/a")
+    folder = again.dirs[0]
+    assert folder.is_online
+    assert list(folder.hosted) == [ORDERS[1]]
+    assert list(folder.unopened) == [ORDERS[0]]
+    again.checkpoint()
+    disk.faults.heal()
+    log = folder.reopen(ORDERS[0], CONFIG, now_ms=0)
+    assert (log.log_start_offset, log.end_offset, folder.unopened) == (3, 20, {})
+
+
+def test_what_belongs_to_no_topic_is_set_aside_and_not_deleted() -> None:
+    disk = SimulatedDisk()
+    dirs = opened(disk, "/a")
+    for partition in ORDERS[:2]:
+        append(dirs.create(partition, TOPIC_ID, CONFIG, now_ms=0), b"one")
+    disk.kill()
+    again = LogDirs(disk, ["/a"])
+    again.open(lambda _: CONFIG, 0, lambda partition, topic_id: partition == ORDERS[0])
+    assert list(again.dirs[0].hosted) == [ORDERS[1]]
+    (stray,) = [name for name in disk.list_directory("/a") if name.endswith("-stray")]
+    assert disk.exists(f"/a/{stray}/00000000000000000000.log")
+    assert any(stray in note for note in again.dirs[0].notes)
+    append(again.create(ORDERS[0], TOPIC_ID, CONFIG, now_ms=0), b"another topic")

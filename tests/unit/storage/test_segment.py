@@ -76,6 +76,7 @@ def test_creating_leaves_nothing_of_what_was_there(segment: Segment, disk: Simul
 
 
 def test_a_segment_that_cannot_be_made_leaves_no_file(disk: SimulatedDisk) -> None:
+    disk.create_file("/00000000000000000100.log").write_at(0, b"left by somebody")
     disk.faults.fail_on(OperationKind.TRUNCATE)
     with pytest.raises(OSError, match="Input/output"):
         Segment.create(OpenFiles(disk), "", 100, tiny(), NOW_MS)

@@ -1,24 +1,38 @@
 """ApiVersions v0-v4: which APIs are offered, and which features are on.
 
-The list is made from the table of routes, so it tells the truth, with one exception that clients
-need: Produce is reported from version 0 on, because librdkafka takes a higher minimum for a broker
-that cannot be produced to (KAFKA-18659). An unknown version of this request is answered in version
-0 with UNSUPPORTED_VERSION and the list; that is dispatch's part.
+The list is made from the table of routes, so it tells the truth. APIs that there is no use for yet
+are left out. So are features that are not there: clients choose by them. Before version 4 features
+whose first level is 0 are left out, too, because clients could not read them (KAFKA-17492).
+
+Since version 3 a client tells its name and version, in letters, digits, dots and dashes. An unknown
+version of this request is answered in version 0 with UNSUPPORTED_VERSION and the list; that is
+dispatch's part.
 """
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Final
 
 from ottla.broker.request_context import RequestContext
 from ottla.broker.routes import Routes
-from ottla.wire.api_key import ApiKey
+from ottla.machines.controller.features import SUPPORTED_LEVELS
+from ottla.metadata.image import ClusterImage
+from ottla.model.error_code import ErrorCode
 from ottla.wire.messages.api_versions import (
     ApiVersion,
     ApiVersionsRequest,
     ApiVersionsResponse,
+    FinalizedFeatureKey,
+    SupportedFeatureKey,
 )
 
 VERSIONS = range(5)
+
+
+_SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?")
+_SOFTWARE_SINCE: Final = 3
+_LEVEL_0_SINCE: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,12 +40,34 @@ class ApiVersionsHandler:
     """Answers ApiVersions."""
 
     routes: Callable[[], Routes]
+    image: Callable[[], ClusterImage]
 
     async def handle(
-        self, _context: RequestContext, _request: ApiVersionsRequest
+        self, context: RequestContext, request: ApiVersionsRequest
     ) -> ApiVersionsResponse:
-        """List every API."""
-        return ApiVersionsResponse(api_keys=api_versions(self.routes()))
+        """List every API and every feature."""
+        if context.api_version >= _SOFTWARE_SINCE and not _is_introduced(request):
+            return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
+        image = self.image()
+        return ApiVersionsResponse(
+            api_keys=api_versions(self.routes()),
+            supported_features=[
+                SupportedFeatureKey(name=name, min_version=first, max_version=last)
+                for name, (first, last) in SUPPORTED_LEVELS.items()
+                if first > 0 or context.api_version >= _LEVEL_0_SINCE
+            ],
+            finalized_features_epoch=image.end_offset - 1,
+            finalized_features=[
+                FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
+                for name, level in sorted(image.level_by_feature.items())
+                if level > 0
+            ],
+        )
+
+
+def _is_introduced(request: ApiVersionsRequest) -> bool:
+    words = (request.client_software_name, request.client_software_version)
+    return all(map(_SOFTWARE.fullmatch, words))
 
 
 def api_versions(routes: Routes) -> list[ApiVersion]:
@@ -39,8 +75,9 @@ def api_versions(routes: Routes) -> list[ApiVersion]:
     return [
         ApiVersion(
             api_key=key,
-            min_version=0 if key == ApiKey.PRODUCE else route.versions[0],
+            min_version=route.versions[0],
             max_version=route.versions[-1],
         )
         for key, route in sorted(routes.items())
+        if route.is_offered()
     ]

@@ -12,6 +12,8 @@ from ottla.wire.messages.describe_groups import (
 )
 
 VERSIONS = range(7)
+ALL_OPERATIONS = sum(1 << number for number in (3, 6, 8, 10, 11))
+"""What anybody may do as long as nobody is kept out: read, delete, describe, and the settings."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,9 +26,12 @@ class DescribeGroupsHandler:
         self, context: RequestContext, request: DescribeGroupsRequest
     ) -> DescribeGroupsResponse:
         """Describe one group after the other."""
-        return DescribeGroupsResponse(
-            groups=[self._describe(group_id, context.api_version) for group_id in request.groups]
-        )
+        groups = [self._describe(group_id, context.api_version) for group_id in request.groups]
+        if request.include_authorized_operations:
+            for group in groups:
+                if not group.error_code:
+                    group.authorized_operations = ALL_OPERATIONS
+        return DescribeGroupsResponse(groups=groups)
 
     def _describe(self, group_id: str, api_version: int) -> DescribedGroup:
         try:

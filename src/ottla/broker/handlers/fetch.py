@@ -1,53 +1,65 @@
-"""Fetch v4-v18: read batches, waiting for them if there are too few.
+"""Fetch v0-v18: read batches, waiting for them if there are too few.
 
-The answer comes as soon as min_bytes can be read, a partition has an error, or max_wait_ms has
-passed. Batches are named, not read: the kernel sends them from the page cache. The first batch of
-the first partition that has one is sent whole, however large it is, so that every consumer gets
-on. Sessions are not kept: a client that asks for one is answered in full, as the protocol allows.
+The answer comes as soon as min_bytes can be read, a partition has an error, a reader has to go on
+in the next file, or max_wait_ms has passed. A topic that does not exist keeps nobody from waiting
+for the others. Batches are named, not read: the kernel sends them from the page cache. The first
+batch of the first partition that has one is sent whole, however large it is, so that every consumer
+gets on; in a session (`fetch_sessions.py`) that partition comes last the next time.
+
+Versions 0 to 3 are answered in message sets, which are converted on a thread. There is no other
+replica to read from yet: rack_id is ignored, and a fetch in the name of a follower is refused.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
+from ottla.broker.current_leaders import CurrentLeaders
+from ottla.broker.fetch_sessions import FetchedPartition, Fetching, FetchSessions, Read
+from ottla.broker.metrics.meters import Meters
+from ottla.broker.old_formats import CONVERTED_BYTES_MAX, OldFormats
 from ottla.broker.partitions import Partitions
 from ottla.broker.progress import Bells
 from ottla.broker.request_context import RequestContext
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
-from ottla.replication.partition import Fetched
+from ottla.replication.partition import NO_EPOCH, Fetched, Partition
+from ottla.wire.api_key import ApiKey
 from ottla.wire.messages.fetch import (
     AbortedTransaction,
+    EpochEndOffset,
     FetchableTopicResponse,
-    FetchPartition,
     FetchRequest,
     FetchResponse,
+    LeaderIdAndEpoch,
+    NodeEndpoint,
     PartitionData,
 )
 
-VERSIONS = range(4, 19)
-FETCH_BYTES_MAX = 55 << 20
-READ_COMMITTED = 1
+VERSIONS = range(19)
+READ_COMMITTED: Final = 1
+_TIMESTAMPS_SINCE = 2
+_WHOLE_SINCE = 3
+_BATCHES_SINCE = 4
+_STORAGE_ERROR_SINCE = 6
 _TOPIC_IDS_SINCE = 13
-_NO_SESSION = 0
+_REPLICA_STATE_SINCE = 15
+_LEADERS_SINCE = 16
 _NO_OFFSET = -1
+_NOT_THERE = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
+_WRONG_LEADER = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH})
 
 
-class _Read(NamedTuple):
-    """What was found for one partition: a part of its log, or why there is none."""
+class _Terms(NamedTuple):
+    """What holds for all partitions of a request."""
 
-    wanted: FetchPartition
-    found: Fetched | None
-    aborted: list[AbortedTransaction] | None
-    error: ApiError | None
-
-    @property
-    def size_bytes(self) -> int:
-        return len(self.found.records) if self.found else 0
-
-
-_TopicReads = list[tuple[FetchableTopicResponse, list[_Read]]]
+    bytes_max: int
+    bytes_min: int
+    is_committed_only: bool
+    is_follower: bool
+    is_cut_later: bool
+    """Whether limits are for message sets, which may break off anywhere, even in the first one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,112 +68,252 @@ class FetchHandler:
 
     partitions: Partitions
     bells: Bells
+    sessions: FetchSessions
+    leaders: CurrentLeaders
+    old_formats: OldFormats
+    bytes_max: int
+    meters: Meters
 
     async def handle(self, context: RequestContext, request: FetchRequest) -> FetchResponse:
         """Read, and wait for more as long as the request allows."""
-        if request.session_id != _NO_SESSION:
-            return FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
-        by_id = context.api_version >= _TOPIC_IDS_SINCE
-        deadline_ms = context.received_ms + request.max_wait_ms
-        names = list(self._names(request, by_id=by_id))
-        reads = self._read_all(request, by_id=by_id)
-        while not _is_enough(reads, request.min_bytes):
+        version = context.api_version
+        terms = self._terms(request, version)
+        try:
+            fetching = self.sessions.begin(
+                request,
+                by_id=version >= _TOPIC_IDS_SINCE,
+                is_privileged=terms.is_follower
+                and self.leaders.is_broker(_replica_id(request, version)),
+                now_ms=context.received_ms,
+            )
+            reads = await self._read_enough(
+                fetching, terms, context.received_ms + request.max_wait_ms
+            )
+            answer = fetching.conclude(reads)
+        except ApiError as error:
+            self.meters.errors[ApiKey.FETCH, error.code] += 1
+            return FetchResponse(error_code=error.code)
+        failures = self._count(answer.reads)
+        response = FetchResponse(session_id=answer.session_id, responses=_grouped(answer.reads))
+        if version >= _LEADERS_SINCE:
+            if failures:
+                self._name_leaders(answer.reads, response, context.listener)
+        elif version < _STORAGE_ERROR_SINCE:
+            await self._for_old_clients(answer.reads, response, version)
+        return response
+
+    def _count(self, reads: list[Read]) -> int:
+        """Count what is sent for the metrics; return how many partitions have failed."""
+        failures = 0
+        for _, found in reads:
+            if isinstance(found, ApiError):
+                self.meters.errors[ApiKey.FETCH, found.code] += 1
+                failures += 1
+            else:
+                found.traffic.reads += 1
+                found.traffic.bytes_out += len(found.records)
+        return failures
+
+    def _terms(self, request: FetchRequest, version: int) -> _Terms:
+        bytes_max = min(request.max_bytes, self.bytes_max)
+        if version < _BATCHES_SINCE:
+            bytes_max = min(bytes_max, CONVERTED_BYTES_MAX)
+        return _Terms(
+            bytes_max,
+            min(request.min_bytes, bytes_max),
+            request.isolation_level == READ_COMMITTED,
+            _replica_id(request, version) >= 0,
+            version < _WHOLE_SINCE,
+        )
+
+    async def _read_enough(self, fetching: Fetching, terms: _Terms, deadline_ms: int) -> list[Read]:
+        reads, size_bytes = self._read_all(fetching.partitions, terms)
+        if size_bytes >= terms.bytes_min:
+            return reads
+        missing = sum(
+            isinstance(found, ApiError) and found.code in _NOT_THERE for _, found in reads
+        )
+        while size_bytes < terms.bytes_min and not self._is_final(reads, missing):
+            names = [partition.name for partition, _ in reads if partition.name is not None]
             if not await self.bells.wait_any(names, deadline_ms):
                 break
-            reads = self._read_all(request, by_id=by_id)
-        for topic, found in reads:
-            topic.partitions = [_answer(read) for read in found]
-        return FetchResponse(responses=[topic for topic, _ in reads])
-
-    def _names(self, request: FetchRequest, *, by_id: bool) -> Iterator[TopicPartition]:
-        for topic in request.topics:
-            name = self.partitions.topic_name(topic.topic_id) if by_id else topic.topic
-            if name is not None:
-                yield from (TopicPartition(name, wanted.partition) for wanted in topic.partitions)
-
-    def _read_all(self, request: FetchRequest, *, by_id: bool) -> _TopicReads:
-        bytes_left = min(request.max_bytes, FETCH_BYTES_MAX)
-        is_committed_only = request.isolation_level == READ_COMMITTED
-        has_some = False
-        reads: _TopicReads = []
-        for topic in request.topics:
-            name = self.partitions.topic_name(topic.topic_id) if by_id else topic.topic
-            found = []
-            for wanted in topic.partitions:
-                bytes_max = min(wanted.partition_max_bytes, bytes_left)
-                read = self._read(
-                    name,
-                    wanted,
-                    bytes_max,
-                    whole_batch=not has_some,
-                    is_committed_only=is_committed_only,
-                )
-                bytes_left = max(bytes_left - read.size_bytes, 0)
-                has_some = has_some or read.size_bytes > 0
-                found.append(read)
-            answer = FetchableTopicResponse(topic=topic.topic, topic_id=topic.topic_id)
-            reads.append((answer, found))
+            reads, size_bytes = self._read_all(fetching.partitions, terms)
         return reads
 
-    def _read(
-        self,
-        topic: str | None,
-        wanted: FetchPartition,
-        bytes_max: int,
-        *,
-        whole_batch: bool,
-        is_committed_only: bool,
-    ) -> _Read:
-        try:
-            if topic is None:
-                raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID)  # noqa: TRY301
-            partition = self.partitions.get(TopicPartition(topic, wanted.partition))
-            found = partition.read(
-                wanted.fetch_offset,
-                bytes_max,
-                leader_epoch=wanted.current_leader_epoch,
-                is_committed_only=is_committed_only,
-                whole_batch=whole_batch,
-            )
-            aborted = None
-            if is_committed_only:
-                aborted = [
-                    AbortedTransaction(
-                        producer_id=transaction.producer_id, first_offset=transaction.first_offset
-                    )
-                    for transaction in partition.log.aborted_transactions(
-                        wanted.fetch_offset, found.last_stable_offset
-                    )
-                ]
-        except ApiError as error:
-            return _Read(wanted, None, None, error)
-        return _Read(wanted, found, aborted, None)
+    def _is_final(self, reads: list[Read], missing: int) -> bool:
+        """Tell whether a reader should not wait for more than this.
 
-
-def _is_enough(reads: _TopicReads, bytes_min: int) -> bool:
-    size_bytes = 0
-    for _, found in reads:
-        for read in found:
-            if read.error is not None:
+        Something is wrong that was not wrong from the beginning, or there is nothing to wait for.
+        """
+        if missing == len(reads):
+            return True
+        failures = 0
+        for partition, found in reads:
+            if isinstance(found, ApiError):
+                failures += 1
+            elif found.diverging is not None or (len(found.records) and self._is_behind(partition)):
                 return True
-            size_bytes += read.size_bytes
-    return size_bytes >= bytes_min
+        return failures > missing
 
+    def _is_behind(self, partition: FetchedPartition) -> bool:
+        assert partition.name is not None, "it has been read from"
+        return self.partitions.get(partition.name).is_behind(partition.wanted.fetch_offset)
 
-def _answer(read: _Read) -> PartitionData:
-    if read.found is None:
-        assert read.error is not None
-        return PartitionData(
-            partition_index=read.wanted.partition,
-            error_code=read.error.code,
-            high_watermark=_NO_OFFSET,
-            records=b"",
+    def _read_all(
+        self, wanted: Iterable[FetchedPartition], terms: _Terms
+    ) -> tuple[list[Read], int]:
+        size_bytes = 0
+        reads: list[Read] = []
+        for partition in wanted:
+            found: Fetched | ApiError
+            try:
+                found = self._read(
+                    partition, max(terms.bytes_max - size_bytes, 0), size_bytes, terms
+                )
+            except ApiError as error:
+                found = error
+            else:
+                size_bytes += len(found.records)
+            reads.append((partition, found))
+        return reads, size_bytes
+
+    def _read(
+        self, fetched: FetchedPartition, bytes_left: int, bytes_before: int, terms: _Terms
+    ) -> Fetched:
+        wanted = fetched.wanted
+        name = fetched.name or self._resolved(fetched)
+        partition = self.partitions.get(name)
+        if not fetched.topic and partition.topic_id != fetched.topic_id:
+            raise ApiError(ErrorCode.INCONSISTENT_TOPIC_ID, str(name))
+        if terms.is_follower:
+            _refuse_follower(partition, wanted.current_leader_epoch)
+        return partition.read(
+            wanted.fetch_offset,
+            min(wanted.partition_max_bytes, bytes_left),
+            leader_epoch=wanted.current_leader_epoch,
+            last_fetched_epoch=wanted.last_fetched_epoch,
+            is_committed_only=terms.is_committed_only,
+            whole_batch=bytes_before == 0 or (terms.is_cut_later and bytes_left > 0),
         )
-    return PartitionData(
-        partition_index=read.wanted.partition,
-        high_watermark=read.found.high_watermark,
-        last_stable_offset=read.found.last_stable_offset,
-        log_start_offset=read.found.log_start_offset,
-        aborted_transactions=read.aborted,
-        records=read.found.records,
+
+    def _resolved(self, fetched: FetchedPartition) -> TopicPartition:
+        """Find the name of a topic that is named by id. A session keeps it."""
+        topic = self.partitions.topic_name(fetched.topic_id)
+        if topic is None:
+            raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID)
+        fetched.name = TopicPartition(topic, fetched.wanted.partition)
+        return fetched.name
+
+    def _name_leaders(self, reads: list[Read], response: FetchResponse, listener: str) -> None:
+        """Tell those who came to the wrong broker which one is right (KIP-951)."""
+        endpoints: dict[int, NodeEndpoint] = {}
+        answers = (answer for topic in response.responses for answer in topic.partitions)
+        for (partition, _), answer in zip(reads, answers, strict=True):
+            if answer.error_code in _WRONG_LEADER and partition.name is not None:
+                leader = self.leaders.find(partition.name, listener)
+                answer.current_leader = LeaderIdAndEpoch(
+                    leader_id=leader.leader_id, leader_epoch=leader.leader_epoch
+                )
+                if (end := leader.endpoint) is not None:
+                    endpoints[leader.leader_id] = NodeEndpoint(
+                        node_id=leader.leader_id, host=end.host, port=end.port, rack=leader.rack
+                    )
+        response.node_endpoints = list(endpoints.values())
+
+    async def _for_old_clients(
+        self, reads: list[Read], response: FetchResponse, version: int
+    ) -> None:
+        """Answer in words that clients of these versions know."""
+        answers = (answer for topic in response.responses for answer in topic.partitions)
+        bytes_left = CONVERTED_BYTES_MAX
+        for (partition, found), answer in zip(reads, answers, strict=True):
+            if version < _BATCHES_SINCE and isinstance(found, Fetched):
+                await self._convert(partition, found, answer, version, bytes_left)
+                bytes_left -= len(answer.records or b"")
+            if answer.error_code == ErrorCode.KAFKA_STORAGE_ERROR:
+                answer.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+    async def _convert(
+        self,
+        partition: FetchedPartition,
+        found: Fetched,
+        answer: PartitionData,
+        version: int,
+        bytes_left: int,
+    ) -> None:
+        try:
+            messages = await self.old_formats.message_set(
+                found.records,
+                magic=0 if version < _TIMESTAMPS_SINCE else 1,
+                first_offset=partition.wanted.fetch_offset,
+                bytes_max=bytes_left,
+            )
+        except ApiError as error:
+            _fail(answer, error)
+            return
+        # Where the limit was for messages, they break off there: so a client sees that it is small.
+        limit = partition.wanted.partition_max_bytes if version < _WHOLE_SINCE else len(messages)
+        answer.records = messages[: max(limit, 0)]
+
+
+def _replica_id(request: FetchRequest, version: int) -> int:
+    if version < _REPLICA_STATE_SINCE:
+        return request.replica_id
+    return -1 if request.replica_state is None else request.replica_state.replica_id
+
+
+def _refuse_follower(partition: Partition, leader_epoch: int) -> None:
+    """Raise ApiError for one that claims to be a replica: there is none besides the leader."""
+    partition.check_leader(leader_epoch)
+    raise ApiError(
+        ErrorCode.NOT_LEADER_OR_FOLLOWER
+        if leader_epoch == NO_EPOCH
+        else ErrorCode.UNKNOWN_LEADER_EPOCH,
+        f"{partition.name} has no such replica",
     )
+
+
+def _grouped(reads: list[Read]) -> list[FetchableTopicResponse]:
+    """Put neighbours of the same topic together."""
+    topics: list[FetchableTopicResponse] = []
+    last: FetchableTopicResponse | None = None
+    for read in reads:
+        partition = read[0]
+        if last is None or last.topic_id != partition.topic_id or last.topic != partition.topic:
+            last = FetchableTopicResponse(
+                topic=partition.topic, topic_id=partition.topic_id, partitions=[]
+            )
+            topics.append(last)
+        last.partitions.append(_answer(*read))
+    return topics
+
+
+def _answer(partition: FetchedPartition, found: Fetched | ApiError) -> PartitionData:
+    index = partition.wanted.partition
+    if isinstance(found, ApiError):
+        answer = PartitionData(partition_index=index)
+        _fail(answer, found)
+        return answer
+    answer = PartitionData(
+        partition_index=index,
+        high_watermark=found.high_watermark,
+        last_stable_offset=found.last_stable_offset,
+        log_start_offset=found.log_start_offset,
+        aborted_transactions=None,
+        records=found.records,
+    )
+    if found.aborted is not None:
+        answer.aborted_transactions = [
+            AbortedTransaction(producer_id=producer_id, first_offset=first_offset)
+            for producer_id, first_offset in found.aborted
+        ]
+    if found.diverging is not None:
+        epoch, end_offset = found.diverging
+        answer.diverging_epoch = EpochEndOffset(epoch=epoch, end_offset=end_offset)
+    return answer
+
+
+def _fail(answer: PartitionData, error: ApiError) -> None:
+    answer.error_code = error.code
+    answer.high_watermark = answer.last_stable_offset = answer.log_start_offset = _NO_OFFSET
+    answer.records = b""

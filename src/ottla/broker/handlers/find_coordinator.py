@@ -2,6 +2,7 @@
 
 On a single broker that is this broker; whoever asks first has `__consumer_offsets` made.
 Transactions are not there yet: who asks for their coordinator is told COORDINATOR_NOT_AVAILABLE.
+Share groups are neither: INVALID_REQUEST, as for anything else that has no coordinator.
 """
 
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from ottla.wire.messages.find_coordinator import (
 
 VERSIONS = range(7)
 GROUP = 0
+TRANSACTION = 1
 _MANY_KEYS_SINCE = 4
 
 
@@ -50,8 +52,10 @@ class FindCoordinatorHandler:
         )
 
     async def _open(self, key_type: int) -> ErrorCode:
-        if key_type != GROUP:
+        if key_type == TRANSACTION:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        if key_type != GROUP:
+            return ErrorCode.INVALID_REQUEST
         try:
             await self.coordinator.open()
         except ApiError as error:

@@ -1,10 +1,15 @@
-"""Heartbeat v0-v4: a member says that it is alive, and hears whether it has to join again."""
+"""Heartbeat v0-v4: a member says that it is alive, and hears whether it has to join again.
+
+While the groups are being loaded every heartbeat is taken for granted: members need not do anything
+yet, and their sessions begin when it is done.
+"""
 
 from dataclasses import dataclass
 
 from ottla.broker.group_coordinator import GroupCoordinator
 from ottla.broker.request_context import RequestContext
 from ottla.model.api_error import ApiError
+from ottla.model.error_code import ErrorCode
 from ottla.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 
 VERSIONS = range(5)
@@ -26,4 +31,5 @@ class HeartbeatHandler:
                 request.group_id, lambda machine: machine.decide_heartbeat(request, now)
             )
         except ApiError as error:
-            return HeartbeatResponse(error_code=error.code)
+            is_loading = error.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+            return HeartbeatResponse(error_code=ErrorCode.NONE if is_loading else error.code)

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from ottla.broker.group_coordinator import GroupCoordinator
 from ottla.broker.request_context import RequestContext
+from ottla.model.api_error import ApiError
 from ottla.wire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 
 VERSIONS = range(6)
@@ -19,5 +20,8 @@ class ListGroupsHandler:
         self, _context: RequestContext, request: ListGroupsRequest
     ) -> ListGroupsResponse:
         """Ask the machine of every partition."""
-        found = self.coordinator.execute_on_all(lambda machine: machine.decide_list(request))
+        try:
+            found = self.coordinator.execute_on_all(lambda machine: machine.decide_list(request))
+        except ApiError as error:
+            return ListGroupsResponse(error_code=error.code)
         return ListGroupsResponse(groups=[group for groups in found for group in groups])

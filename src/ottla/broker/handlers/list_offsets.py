@@ -1,19 +1,24 @@
-"""ListOffsets v1-v11: offsets by time, and the ends of a log.
+"""ListOffsets v0-v11: offsets by time, and the ends of a log.
 
 A timestamp of -1 asks for the end that the reader may see, -2 for the start, -3 for the record
 with the greatest timestamp, -4 for the start of what is on this broker's disks, which is all there
 is: so -5, the last offset that was moved to other storage, has no answer, and -6, the first that
 was not, is the start again.
+
+Version 0 is answered with up to max_num_offsets offsets: those with which segments begin that are
+no younger, and if there are any records, the end; the last one first.
 """
 
 from dataclasses import dataclass
 
 from ottla.broker.partitions import Partitions
 from ottla.broker.request_context import RequestContext
+from ottla.environment.clock import Clock
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
 from ottla.replication.partition import NO_EPOCH, Partition
+from ottla.storage.old_offsets import offsets_before
 from ottla.wire.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
@@ -22,7 +27,7 @@ from ottla.wire.messages.list_offsets import (
     ListOffsetsTopicResponse,
 )
 
-VERSIONS = range(1, 12)
+VERSIONS = range(12)
 LATEST = -1
 EARLIEST = -2
 GREATEST_TIMESTAMP = -3
@@ -32,6 +37,14 @@ EARLIEST_PENDING_UPLOAD = -6
 READ_COMMITTED = 1
 _UNKNOWN = (-1, -1)
 _EPOCHS_SINCE = 4
+_SINCE_BY_TIMESTAMP = {
+    LATEST: 1,
+    EARLIEST: 1,
+    GREATEST_TIMESTAMP: 7,
+    EARLIEST_LOCAL: 8,
+    LATEST_TIERED: 9,
+    EARLIEST_PENDING_UPLOAD: 11,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,12 +52,14 @@ class ListOffsetsHandler:
     """Answers ListOffsets."""
 
     partitions: Partitions
+    clock: Clock
 
     async def handle(
         self, context: RequestContext, request: ListOffsetsRequest
     ) -> ListOffsetsResponse:
         """Look every partition up."""
-        has_epochs = context.api_version >= _EPOCHS_SINCE
+        if context.api_version == 0:
+            return self._handle_old(request)
         is_committed_only = request.isolation_level == READ_COMMITTED
         return ListOffsetsResponse(
             topics=[
@@ -55,7 +70,7 @@ class ListOffsetsHandler:
                             topic.name,
                             wanted,
                             is_committed_only=is_committed_only,
-                            has_epochs=has_epochs,
+                            version=context.api_version,
                         )
                         for wanted in topic.partitions
                     ],
@@ -64,13 +79,41 @@ class ListOffsetsHandler:
             ]
         )
 
+    def _handle_old(self, request: ListOffsetsRequest) -> ListOffsetsResponse:
+        return ListOffsetsResponse(
+            topics=[
+                ListOffsetsTopicResponse(
+                    name=topic.name,
+                    partitions=[
+                        self._old_answer(topic.name, wanted) for wanted in topic.partitions
+                    ],
+                )
+                for topic in request.topics
+            ]
+        )
+
+    def _old_answer(self, topic: str, wanted: ListOffsetsPartition) -> ListOffsetsPartitionResponse:
+        index = wanted.partition_index
+        try:
+            partition = self.partitions.get(TopicPartition(topic, index))
+            partition.check_leader()
+            offsets = offsets_before(partition.log, wanted.timestamp, self.clock.now_ms())
+        except ApiError as error:
+            return ListOffsetsPartitionResponse(partition_index=index, error_code=error.code)
+        high_watermark = partition.high_watermark
+        if offsets and offsets[0] > high_watermark:
+            offsets = [high_watermark, *(o for o in offsets if o < high_watermark)]
+        return ListOffsetsPartitionResponse(
+            partition_index=index, old_style_offsets=offsets[: max(wanted.max_num_offsets, 0)]
+        )
+
     def _answer(
         self,
         topic: str,
         wanted: ListOffsetsPartition,
         *,
         is_committed_only: bool,
-        has_epochs: bool,
+        version: int,
     ) -> ListOffsetsPartitionResponse:
         index = wanted.partition_index
         try:
@@ -79,6 +122,7 @@ class ListOffsetsHandler:
             end_offset = (
                 partition.last_stable_offset if is_committed_only else partition.high_watermark
             )
+            _check_timestamp(wanted.timestamp, version)
             timestamp_ms, offset = _find(partition, wanted.timestamp, end_offset)
         except ApiError as error:
             return ListOffsetsPartitionResponse(partition_index=index, error_code=error.code)
@@ -86,8 +130,22 @@ class ListOffsetsHandler:
             partition_index=index,
             timestamp=timestamp_ms,
             offset=offset,
-            leader_epoch=partition.leader_epoch if has_epochs and offset >= 0 else NO_EPOCH,
+            leader_epoch=_epoch(partition, offset) if version >= _EPOCHS_SINCE else NO_EPOCH,
         )
+
+
+def _check_timestamp(timestamp: int, version: int) -> None:
+    since = _SINCE_BY_TIMESTAMP.get(timestamp)
+    if timestamp < 0 and (since is None or version < since):
+        raise ApiError(ErrorCode.UNSUPPORTED_VERSION, f"timestamp {timestamp} in v{version}")
+
+
+def _epoch(partition: Partition, offset: int) -> int:
+    """Return the epoch in which the record at an offset was written, or would be."""
+    if offset < 0:
+        return NO_EPOCH
+    epoch = partition.log.epochs.epoch_for(offset)
+    return partition.leader_epoch if epoch is None else epoch
 
 
 def _find(partition: Partition, timestamp: int, end_offset: int) -> tuple[int, int]:
@@ -100,6 +158,4 @@ def _find(partition: Partition, timestamp: int, end_offset: int) -> tuple[int, i
         return log.greatest_timestamp() or _UNKNOWN
     if timestamp == LATEST_TIERED:
         return _UNKNOWN
-    if timestamp < 0:
-        raise ApiError(ErrorCode.UNSUPPORTED_VERSION, f"timestamp {timestamp}")
     return log.offset_for_timestamp(timestamp, end_offset) or _UNKNOWN

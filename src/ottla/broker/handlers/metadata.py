@@ -1,18 +1,24 @@
 """Metadata v0-v13: the brokers, the topics, and who leads their partitions.
 
 No list of topics asks for all of them; in version 0 an empty one does, too. A topic that does not
-exist is made if the client allows it and `auto.create.topics.enable` does, and is then answered
-with LEADER_NOT_AVAILABLE once, as clients expect. Authorized operations are not computed yet.
+exist is made if the client allows it and `auto.create.topics.enable` does; Kafka's clients have to
+ask again for it, ours find it in the answer. A topic that is named twice is described once.
+Topics can be asked for by id since version 12; the ids of versions 10 and 11 are INVALID_REQUEST.
 """
 
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from typing import Final
 
-from ottla.broker.endpoints import Endpoints
+from ottla.broker.authorized_operations import NOT_ASKED, ON_CLUSTER, ON_TOPIC
+from ottla.broker.cluster_view import ClusterView
 from ottla.broker.request_context import RequestContext
 from ottla.broker.topic_creation import TopicCreation
-from ottla.metadata.image import ClusterImage, TopicImage
+from ottla.metadata.image import TopicImage
+from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
-from ottla.model.identifiers import ZERO_UUID
+from ottla.model.identifiers import ZERO_UUID, TopicPartition
+from ottla.model.topic_names import CONSUMER_OFFSETS_TOPIC, INTERNAL_TOPICS, check_topic_name
 from ottla.wire.messages.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
@@ -23,72 +29,133 @@ from ottla.wire.messages.metadata import (
 )
 
 VERSIONS = range(14)
-INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state"})
+IDS_SINCE: Final = 12
 
 
 @dataclass(frozen=True, slots=True)
 class MetadataHandler:
     """Answers Metadata."""
 
-    node_id: int
+    view: ClusterView
     creation: TopicCreation
-    endpoints: Endpoints
+    make_offsets_topic: Callable[[], Awaitable[None]]
 
     async def handle(self, context: RequestContext, request: MetadataRequest) -> MetadataResponse:
         """Describe what was asked for, and make what may be made."""
-        image = self.creation.store.image
         wanted = request.topics
         if wanted is None or (context.api_version == 0 and not wanted):
-            topics = [_described(topic) for topic in image.topics.values()]
+            topics = [self._described(topic) for topic in self.view.image.topics.values()]
+        elif context.api_version < IDS_SINCE and any(map(_is_by_id, wanted)):
+            return MetadataResponse(topics=[_refused(topic) for topic in wanted])
         else:
-            topics = [self._find(image, topic) for topic in wanted]
-            if request.allow_auto_topic_creation:
-                await self._create_missing(topics)
-        host, port = self.endpoints.advertised(context.listener)
+            is_creating = request.allow_auto_topic_creation and self.creation.is_automatic
+            topics = await self._find_all(wanted, is_creating=is_creating)
+        if request.include_topic_authorized_operations:
+            for topic in topics:
+                topic.topic_authorized_operations = ON_TOPIC
+        is_asked = request.include_cluster_authorized_operations
         return MetadataResponse(
-            brokers=[MetadataResponseBroker(node_id=self.node_id, host=host, port=port)],
-            cluster_id=image.cluster_id,
-            controller_id=self.node_id,
+            brokers=self._brokers(context.listener),
+            cluster_id=self.view.image.cluster_id,
+            controller_id=self.view.node_id,
             topics=topics,
+            cluster_authorized_operations=ON_CLUSTER if is_asked else NOT_ASKED,
         )
 
-    def _find(self, image: ClusterImage, wanted: MetadataRequestTopic) -> MetadataResponseTopic:
-        if wanted.name is not None:
-            topic = image.topics.get(wanted.name)
-            code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        else:
-            topic = image.topics_by_id.get(wanted.topic_id)
-            code = ErrorCode.UNKNOWN_TOPIC_ID
-        if topic is not None:
-            return _described(topic)
-        name = wanted.name if wanted.name is not None or wanted.topic_id != ZERO_UUID else ""
-        return MetadataResponseTopic(error_code=code, name=name, topic_id=wanted.topic_id)
-
-    async def _create_missing(self, topics: list[MetadataResponseTopic]) -> None:
-        """Make the topics that were asked for by name and not found; answer what came of it."""
-        missing = [
-            topic
-            for topic in topics
-            if topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and topic.name
-        ]
-        codes = await self.creation.create_automatically([str(topic.name) for topic in missing])
-        for topic, code in zip(missing, codes, strict=True):
-            topic.error_code = code
-
-
-def _described(topic: TopicImage) -> MetadataResponseTopic:
-    return MetadataResponseTopic(
-        name=topic.name,
-        topic_id=topic.topic_id,
-        is_internal=topic.name in INTERNAL_TOPICS,
-        partitions=[
-            MetadataResponsePartition(
-                partition_index=index,
-                leader_id=partition.leader,
-                leader_epoch=partition.leader_epoch,
-                replica_nodes=list(partition.replicas),
-                isr_nodes=list(partition.isr),
+    def _brokers(self, listener: str) -> list[MetadataResponseBroker]:
+        return [
+            MetadataResponseBroker(
+                node_id=broker.broker_id, host=endpoint.host, port=endpoint.port, rack=broker.rack
             )
-            for index, partition in enumerate(topic.partitions)
-        ],
-    )
+            for broker, endpoint in self.view.brokers(listener)
+            if not broker.is_fenced
+        ]
+
+    async def _find_all(
+        self, wanted: Sequence[MetadataRequestTopic], *, is_creating: bool
+    ) -> list[MetadataResponseTopic]:
+        keys = dict.fromkeys((topic.name, topic.topic_id) for topic in wanted)
+        topics = [self._find(name, topic_id) for name, topic_id in keys]
+        missing = [
+            str(topic.name)
+            for topic in topics
+            if topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        ]
+        if not is_creating or not missing:
+            return topics
+        made = dict(zip(missing, await self._create(missing), strict=True))
+        return [made.get(topic.name or "", topic) for topic in topics]
+
+    def _find(self, name: str | None, topic_id: bytes) -> MetadataResponseTopic:
+        image = self.view.image
+        topic = image.topics_by_id.get(topic_id) if name is None else image.topics.get(name)
+        if topic is not None:
+            return self._described(topic)
+        if name is None:
+            unknown = ErrorCode.UNKNOWN_TOPIC_ID
+            return MetadataResponseTopic(error_code=unknown, name=None, topic_id=topic_id)
+        return MetadataResponseTopic(
+            error_code=_code_of_missing(name), name=name, is_internal=name in INTERNAL_TOPICS
+        )
+
+    async def _create(self, names: list[str]) -> list[MetadataResponseTopic]:
+        """Make topics, and describe what came of each."""
+        if CONSUMER_OFFSETS_TOPIC in names:  # which is made by other settings
+            await self._make_offsets_topic()
+        others = [name for name in names if name not in INTERNAL_TOPICS]
+        code_by_name = await self._create_with_defaults(others)
+        answers = [self._find(name, ZERO_UUID) for name in names]
+        for answer in answers:
+            if answer.error_code:
+                answer.error_code = code_by_name.get(str(answer.name), answer.error_code)
+        return answers
+
+    async def _create_with_defaults(self, names: list[str]) -> dict[str, ErrorCode]:
+        try:
+            codes = await self.creation.create_automatically(names)
+        except ApiError as error:  # the metadata log refuses
+            return dict.fromkeys(names, error.code)
+        return dict(zip(names, codes, strict=True))
+
+    async def _make_offsets_topic(self) -> None:
+        try:
+            await self.make_offsets_topic()
+        except ApiError:
+            return  # it is not there, and the answer says so
+
+    def _described(self, topic: TopicImage) -> MetadataResponseTopic:
+        return MetadataResponseTopic(
+            name=topic.name,
+            topic_id=topic.topic_id,
+            is_internal=topic.name in INTERNAL_TOPICS,
+            partitions=[self._partition(topic, index) for index in range(len(topic.partitions))],
+        )
+
+    def _partition(self, topic: TopicImage, index: int) -> MetadataResponsePartition:
+        partition = topic.partitions[index]
+        state = self.view.state_of(TopicPartition(topic.name, index), partition)
+        return MetadataResponsePartition(
+            error_code=state.error_code,
+            partition_index=index,
+            leader_id=state.leader,
+            leader_epoch=partition.leader_epoch,
+            replica_nodes=list(partition.replicas),
+            isr_nodes=list(partition.isr),
+            offline_replicas=state.offline_replicas,
+        )
+
+
+def _is_by_id(wanted: MetadataRequestTopic) -> bool:
+    return wanted.name is None or wanted.topic_id != ZERO_UUID
+
+
+def _refused(wanted: MetadataRequestTopic) -> MetadataResponseTopic:
+    return MetadataResponseTopic(error_code=ErrorCode.INVALID_REQUEST, name=wanted.name or "")
+
+
+def _code_of_missing(name: str) -> ErrorCode:
+    try:
+        check_topic_name(name)
+    except ApiError as error:
+        return error.code
+    return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

@@ -1,17 +1,18 @@
-"""OffsetCommit v2-v9: keep how far a group has come.
+"""OffsetCommit v2-v10: keep how far a group has come. Topics are named by id since version 10.
 
-Version 10, which names topics by id, is not offered yet. Partitions that do not exist are refused
-one by one; the others are committed.
+Partitions that do not exist are refused one by one; the others are committed. The id of the topic
+is kept with every offset, whatever the request named it by: the next topic of the same name does
+not inherit it.
 """
 
 from dataclasses import dataclass
 
 from ottla.broker.group_coordinator import GroupCoordinator
-from ottla.broker.partitions import Partitions
+from ottla.broker.metadata_store.embedded import EmbeddedMetadataStore
 from ottla.broker.request_context import RequestContext
+from ottla.metadata.image import TopicImage
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
-from ottla.model.identifiers import TopicPartition
 from ottla.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestTopic,
@@ -20,7 +21,8 @@ from ottla.wire.messages.offset_commit import (
     OffsetCommitResponseTopic,
 )
 
-VERSIONS = range(2, 10)
+VERSIONS = range(2, 11)
+_TOPIC_IDS_SINCE = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,14 +30,15 @@ class OffsetCommitHandler:
     """Answers OffsetCommit."""
 
     coordinator: GroupCoordinator
-    partitions: Partitions
+    store: EmbeddedMetadataStore
 
     async def handle(
         self, context: RequestContext, request: OffsetCommitRequest
     ) -> OffsetCommitResponse:
         """Commit what exists."""
+        has_ids = context.api_version >= _TOPIC_IDS_SINCE
         asked = request.topics
-        request.topics = [self._existing(topic) for topic in asked]
+        request.topics = [_existing(topic, self._find(topic, has_ids)) for topic in asked]
         now = self.coordinator.moment()
         try:
             response = self.coordinator.execute(
@@ -46,23 +49,33 @@ class OffsetCommitHandler:
             return OffsetCommitResponse(topics=[_all_with(topic, error.code) for topic in asked])
         return OffsetCommitResponse(
             topics=[
-                _merged(topic, answered)
+                _merged(topic, answered, has_ids)
                 for topic, answered in zip(asked, response.topics, strict=True)
             ]
         )
 
-    def _existing(self, topic: OffsetCommitRequestTopic) -> OffsetCommitRequestTopic:
-        found = [
-            partition
-            for partition in topic.partitions
-            if self.partitions.find(TopicPartition(topic.name, partition.partition_index))
-        ]
-        return OffsetCommitRequestTopic(name=topic.name, topic_id=topic.topic_id, partitions=found)
+    def _find(self, topic: OffsetCommitRequestTopic, has_ids: bool) -> TopicImage | None:
+        image = self.store.image
+        return image.topics_by_id.get(topic.topic_id) if has_ids else image.topics.get(topic.name)
+
+
+def _existing(
+    topic: OffsetCommitRequestTopic, found: TopicImage | None
+) -> OffsetCommitRequestTopic:
+    """Return what the machine is asked: the topic with its name and id, and what there is of it."""
+    if found is None:
+        return OffsetCommitRequestTopic()
+    return OffsetCommitRequestTopic(
+        name=found.name,
+        topic_id=found.topic_id,
+        partitions=[p for p in topic.partitions if found.partition(p.partition_index)],
+    )
 
 
 def _all_with(topic: OffsetCommitRequestTopic, code: ErrorCode) -> OffsetCommitResponseTopic:
     return OffsetCommitResponseTopic(
         name=topic.name,
+        topic_id=topic.topic_id,
         partitions=[
             OffsetCommitResponsePartition(partition_index=p.partition_index, error_code=code)
             for p in topic.partitions
@@ -71,11 +84,13 @@ def _all_with(topic: OffsetCommitRequestTopic, code: ErrorCode) -> OffsetCommitR
 
 
 def _merged(
-    topic: OffsetCommitRequestTopic, answered: OffsetCommitResponseTopic
+    topic: OffsetCommitRequestTopic, answered: OffsetCommitResponseTopic, has_ids: bool
 ) -> OffsetCommitResponseTopic:
     """Answer every partition that was asked about: what the machine said, or that it is unknown."""
     code_by_index = {p.partition_index: p.error_code for p in answered.partitions}
-    merged = _all_with(topic, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    is_unknown_id = has_ids and not answered.name
+    missing = ErrorCode.UNKNOWN_TOPIC_ID if is_unknown_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    merged = _all_with(topic, missing)
     for partition in merged.partitions:
         partition.error_code = code_by_index.get(partition.partition_index, partition.error_code)
     return merged

@@ -1,9 +1,11 @@
 """The metadata store of a single broker: its own controller, and a log on its own disk.
 
-    execute --> decide --> append --> [ fsync on a thread ] --> publish the image --> answer
-                  |          |                                         |
-            one at a time, each by what            listeners, before the answer: when a client
-            the ones before have written           hears of a topic, its partitions are there
+    execute --> decide --> append --> [ fsync, prepare ] --> publish the image --> answer
+                  |          |              |                       |
+            one at a time, each by what     |                 listeners, before the answer
+            the ones before have written    |
+                                        on threads: when a client hears of a topic, its
+                                        partitions are there
 
 Deciding goes on while others wait for the disk, so that one fsync serves all that came meanwhile.
 What is decided is seen by later decisions at once, but by nobody else before it is durable: the
@@ -15,7 +17,7 @@ import logging
 import posixpath
 import re
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Executor
 from typing import Final, NamedTuple, Self, TypeVar
 
@@ -39,6 +41,8 @@ from ottla.model.error_code import ErrorCode
 
 OnChange = Callable[[ClusterImage, Sequence[MetadataRecord]], None]
 """Told of each decision once it is durable: the new image, and the records that led to it."""
+Prepare = Callable[[ClusterImage, Sequence[MetadataRecord]], Awaitable[None]]
+"""Does what a decision asks for that takes time, when it is durable and nobody has heard of it."""
 T = TypeVar("T")
 
 _LOGGER: Final = logging.getLogger(__name__)
@@ -78,6 +82,7 @@ class EmbeddedMetadataStore:
         self._clock = clock
         self._threads = threads
         self._listeners: list[OnChange] = []
+        self._preparations: list[Prepare] = []
         self._pending: deque[_Uncommitted] = deque()
         self._committing: asyncio.Task[None] | None = None
         self._refusal: ApiError | None = None
@@ -127,6 +132,10 @@ class EmbeddedMetadataStore:
         It must not raise: the change has happened. If it does, the store refuses everything.
         """
         self._listeners.append(on_change)
+
+    def prepare_by(self, prepare: Prepare) -> None:
+        """Have something done before each publication from now on; it must not raise either."""
+        self._preparations.append(prepare)
 
     async def execute(self, decide: Callable[[Controller], Decision[MetadataRecord, T]]) -> T:
         """Decide, make it durable, tell the listeners, and return the decision's response.
@@ -192,7 +201,7 @@ class EmbeddedMetadataStore:
                     self._answer_pending(error)
                     return
                 for _ in range(count):
-                    self._publish(self._pending[0])
+                    await self._publish(self._pending[0])
                 if self._log.needs_checkpoint:
                     loop = asyncio.get_running_loop()
                     await loop.run_in_executor(self._threads, self._write_checkpoint)
@@ -215,7 +224,9 @@ class EmbeddedMetadataStore:
             return error
         return None
 
-    def _publish(self, decided: _Uncommitted) -> None:
+    async def _publish(self, decided: _Uncommitted) -> None:
+        for prepare in self._preparations:
+            await prepare(decided.image, decided.records)
         self.image = decided.image
         for on_change in self._listeners:
             on_change(decided.image, decided.records)

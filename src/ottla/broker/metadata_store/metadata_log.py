@@ -36,7 +36,8 @@ METADATA_PARTITION: Final = TopicPartition(CLUSTER_METADATA_TOPIC, 0)
 DECISION_BYTES_MAX: Final = 8 << 20
 """What one decision may write. Ten thousand partitions need a tenth of it."""
 RECORDS_PER_CHECKPOINT: Final = 1000
-_LEADER_EPOCH: Final = 0
+LEADER_EPOCH: Final = 0
+"""There is one controller, and nobody to take over from it."""
 _READ_BYTES: Final = 1 << 20
 _CONFIG: Final = TopicConfig(
     cleanup_policy=frozenset(),
@@ -93,7 +94,7 @@ class MetadataLog:
                     f"the request would write more than {DECISION_BYTES_MAX} bytes of metadata",
                 )
         batch = memoryview(builder.build())
-        self._log.append_as_leader(batch, _LEADER_EPOCH, now_ms, origin=Origin.COORDINATOR)
+        self._log.append_as_leader(batch, LEADER_EPOCH, now_ms, origin=Origin.COORDINATOR)
 
     def read(self) -> Iterator[MetadataRecord]:
         """Read all records; DamagedMetadataError for what is none."""

@@ -1,6 +1,17 @@
 """The APIs that move records."""
 
-from ottla.broker.handlers import fetch, init_producer_id, list_offsets, produce
+from ottla.broker.current_leaders import CurrentLeaders
+from ottla.broker.fetch_sessions import FetchSessions
+from ottla.broker.handlers import (
+    delete_records,
+    describe_producers,
+    fetch,
+    init_producer_id,
+    list_offsets,
+    offset_for_leader_epoch,
+    produce,
+)
+from ottla.broker.old_formats import OldFormats
 from ottla.broker.producer_ids import ProducerIds
 from ottla.broker.routes import Route
 from ottla.broker.services import Services
@@ -11,13 +22,34 @@ def data_routes(services: Services) -> dict[int, Route]:
     """Make the handlers of records and their offsets."""
     partitions = services.partitions
     producer_ids = ProducerIds(services.store, services.config.node_id, services.broker_epoch)
-    produce_ = produce.ProduceHandler(partitions, services.flushing, services.clock)
-    fetch_ = fetch.FetchHandler(partitions, services.bells)
-    offsets = list_offsets.ListOffsetsHandler(partitions)
+    leaders = CurrentLeaders(lambda: services.store.image)
+    old_formats = OldFormats(services.threads)
+    sessions = FetchSessions(
+        services.randomness, services.config.max_incremental_fetch_session_cache_slots
+    )
+    produce_ = produce.ProduceHandler(
+        partitions, services.flushing, services.clock, leaders, old_formats, services.meters
+    )
+    fetch_ = fetch.FetchHandler(
+        partitions,
+        services.bells,
+        sessions,
+        leaders,
+        old_formats,
+        services.config.fetch_max_bytes,
+        services.meters,
+    )
+    offsets = list_offsets.ListOffsetsHandler(partitions, services.clock)
     init = init_producer_id.InitProducerIdHandler(producer_ids)
+    delete = delete_records.DeleteRecordsHandler(partitions)
+    epochs = offset_for_leader_epoch.OffsetForLeaderEpochHandler(partitions)
+    producers = describe_producers.DescribeProducersHandler(partitions)
     return {
         ApiKey.PRODUCE: Route(produce.VERSIONS, produce_.handle),
         ApiKey.FETCH: Route(fetch.VERSIONS, fetch_.handle),
         ApiKey.LIST_OFFSETS: Route(list_offsets.VERSIONS, offsets.handle),
+        ApiKey.DELETE_RECORDS: Route(delete_records.VERSIONS, delete.handle),
         ApiKey.INIT_PRODUCER_ID: Route(init_producer_id.VERSIONS, init.handle),
+        ApiKey.OFFSET_FOR_LEADER_EPOCH: Route(offset_for_leader_epoch.VERSIONS, epochs.handle),
+        ApiKey.DESCRIBE_PRODUCERS: Route(describe_producers.VERSIONS, producers.handle),
     }

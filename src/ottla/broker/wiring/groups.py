@@ -9,6 +9,7 @@ from ottla.broker.handlers import (
     leave_group,
     list_groups,
     offset_commit,
+    offset_delete,
     offset_fetch,
     sync_group,
 )
@@ -27,8 +28,9 @@ def group_routes(services: Services) -> dict[int, Route]:
     sync = sync_group.SyncGroupHandler(coordinator)
     beat = heartbeat.HeartbeatHandler(coordinator)
     leave = leave_group.LeaveGroupHandler(coordinator)
-    commit = offset_commit.OffsetCommitHandler(coordinator, services.partitions)
-    offsets = offset_fetch.OffsetFetchHandler(coordinator)
+    commit = offset_commit.OffsetCommitHandler(coordinator, services.store)
+    offsets = offset_fetch.OffsetFetchHandler(coordinator, services.store)
+    forget = offset_delete.OffsetDeleteHandler(coordinator, services.store)
     list_ = list_groups.ListGroupsHandler(coordinator)
     describe = describe_groups.DescribeGroupsHandler(coordinator)
     delete = delete_groups.DeleteGroupsHandler(coordinator)
@@ -42,5 +44,6 @@ def group_routes(services: Services) -> dict[int, Route]:
         ApiKey.SYNC_GROUP: Route(sync_group.VERSIONS, sync.handle),
         ApiKey.DESCRIBE_GROUPS: Route(describe_groups.VERSIONS, describe.handle),
         ApiKey.LIST_GROUPS: Route(list_groups.VERSIONS, list_.handle),
+        ApiKey.OFFSET_DELETE: Route(offset_delete.VERSIONS, forget.handle),
         ApiKey.DELETE_GROUPS: Route(delete_groups.VERSIONS, delete.handle),
     }

@@ -10,7 +10,7 @@ def topic_routes(services: Services) -> dict[int, Route]:
     """Make the handlers of topics and of what clients want to know of the cluster."""
     store = services.store
     metadata_ = metadata.MetadataHandler(
-        services.config.node_id, services.creation, services.endpoints
+        services.view, services.creation, services.coordinator.open
     )
     create = create_topics.CreateTopicsHandler(services.creation)
     delete = delete_topics.DeleteTopicsHandler(store)

@@ -1,35 +1,44 @@
-"""AlterConfigs and IncrementalAlterConfigs, for topics and brokers.
+"""AlterConfigs and IncrementalAlterConfigs, for all that has settings which are remembered.
 
-Both come down to the same: the settings that a resource shall have. They are checked as a whole,
-and what differs from those it has is written down. A resource succeeds or fails by itself.
+Both come down to the same: the settings that a resource shall have. They are checked as a whole
+(`config_checks`), and what differs from those it has is written down. A resource succeeds or fails
+by itself.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
 from functools import partial
 from typing import Final, NamedTuple
 
-from ottla.machines.controller.effective import (
-    TOPIC_SETTING_BY_BROKER_SETTING,
-    parsed_broker_settings,
-    topic_defaults,
+from ottla.machines.controller.config_checks import (
+    CONTRADICTING,
+    ResourceRoom,
+    alterable_resource,
+    check_settings,
 )
-from ottla.machines.controller.limits import check_config_size
 from ottla.machines.controller.settings import ControllerSettings
 from ottla.machines.decision import Decision
-from ottla.metadata.image import EVERY_BROKER, ClusterImage, ConfigResource, ResourceType
+from ottla.metadata.image import ClusterImage, ConfigResource, ResourceType
 from ottla.metadata.records import ConfigRecord, MetadataRecord
+from ottla.metadata.replay import replay
 from ottla.model.api_error import ApiError
+from ottla.model.broker_config import BrokerConfig
+from ottla.model.broker_settings import BROKER_SETTINGS
+from ottla.model.client_metrics_config import CLIENT_METRICS_SETTINGS, ClientMetricsConfig
 from ottla.model.error_code import ErrorCode
-from ottla.model.settings import SettingType, shown
+from ottla.model.group_config import GROUP_SETTINGS, GroupConfig
+from ottla.model.settings import Setting, SettingType, shown
 from ottla.model.topic_config import TOPIC_SETTINGS, TopicConfig
-from ottla.model.topic_names import check_topic_name
 from ottla.wire.messages import alter_configs, incremental_alter_configs
 
-_LAGS: Final = frozenset({"max.compaction.lag.ms", "min.compaction.lag.ms"})
-"""The settings that contradict each other where one of them comes from elsewhere."""
-_BROKER_ID_DIGITS_MAX: Final = 10
+_DECLARED: Final[Mapping[int, tuple[Mapping[str, Setting], Mapping[str, str]]]] = {
+    ResourceType.TOPIC: (TOPIC_SETTINGS, TopicConfig().as_strings()),
+    ResourceType.BROKER: (BROKER_SETTINGS, BrokerConfig().as_strings()),
+    ResourceType.CLIENT_METRICS: (CLIENT_METRICS_SETTINGS, ClientMetricsConfig().as_strings()),
+    ResourceType.GROUP: (GROUP_SETTINGS, GroupConfig().as_strings()),
+}
+"""The settings of each type of resource, and their defaults."""
 
 Settings = Mapping[str, str]
 
@@ -83,7 +92,11 @@ def decide_changes(
 ) -> Decision[MetadataRecord, list[ConfigOutcome]]:
     """Decide on IncrementalAlterConfigs: what is not named stays as it is."""
     requests = [
-        _Request(one.resource_type, one.resource_name, partial(_changed, one.configs))
+        _Request(
+            one.resource_type,
+            one.resource_name,
+            partial(_changed, one.resource_type, one.configs),
+        )
         for one in resources
     ]
     return _decide(image, settings, requests, validate_only=validate_only)
@@ -99,16 +112,23 @@ def _decide(
     records: list[MetadataRecord] = []
     outcomes: list[ConfigOutcome] = []
     count_by_resource = Counter(request[:2] for request in requests)
+    room = ResourceRoom(image)
+    # Each may be right by itself, and a topic contradict what it inherits when both have changed.
+    has_brokers = any(request.resource_type == ResourceType.BROKER for request in requests)
     for request in requests:
         error = None
         try:
             if count_by_resource[request[:2]] > 1:
                 raise _refused("the resource is named more than once")
-            resource = _resource(image, request)
+            resource = alterable_resource(image, request.resource_type, request.resource_name)
             old = image.configs.get(resource, {})
             new = request.altered(old)
-            _check(image, settings, resource, new)
-            records += _differences(resource, old, new)
+            check_settings(image, settings, resource, new)
+            room.take(resource, new)
+            changes = _differences(resource, old, new)
+            records += changes
+            if has_brokers and any(change.name in CONTRADICTING for change in changes):
+                image = replay(image, changes, image.end_offset + len(changes))
         except ApiError as raised:
             error = raised
         outcomes.append(ConfigOutcome(request.resource_type, request.resource_name, error))
@@ -124,7 +144,7 @@ def _replaced(configs: Sequence[alter_configs.AlterableConfig], _: Settings) -> 
 
 
 def _changed(
-    configs: Sequence[incremental_alter_configs.AlterableConfig], old: Settings
+    resource_type: int, configs: Sequence[incremental_alter_configs.AlterableConfig], old: Settings
 ) -> dict[str, str]:
     _check_distinct([config.name for config in configs])
     new = dict(old)
@@ -136,25 +156,29 @@ def _changed(
                 new[config.name] = _needed(config.name, config.value)
             case ConfigOperation.APPEND | ConfigOperation.SUBTRACT as operation:
                 value = _needed(config.name, config.value)
-                new[config.name] = _changed_list(operation, config.name, old, value)
+                items = _list_of(resource_type, config.name, old)
+                new[config.name] = ",".join(_changed_list(operation, items, _listed(value)))
             case operation:
                 raise _refused(f"there is no operation {operation}")
     return new
 
 
-def _changed_list(operation: int, name: str, old: Settings, value: str) -> str:
-    """Append to a list what it lacks, or subtract what it has."""
-    topic_setting = TOPIC_SETTING_BY_BROKER_SETTING.get(name, name)
-    setting = TOPIC_SETTINGS.get(topic_setting)
+def _list_of(resource_type: int, name: str, old: Settings) -> list[str]:
+    """Return what is to be appended to; ApiError INVALID_CONFIG if that is no list."""
+    table, defaults = _DECLARED[resource_type]
+    setting = table.get(name)
     if setting is None or setting.kind.type is not SettingType.LIST:
-        raise ApiError(ErrorCode.INVALID_CONFIG, f"{shown(name)} is no list")
+        raise ApiError(ErrorCode.INVALID_CONFIG, f"{shown(name)} is no list: set its value instead")
     # What a list without a value begins with is Kafka's default, whatever brokers say.
-    items = _listed(old.get(name, TopicConfig().as_strings()[topic_setting]))
-    named = _listed(value)
+    return _listed(old.get(name, defaults.get(name, "")))
+
+
+def _changed_list(operation: int, items: list[str], named: list[str]) -> list[str]:
+    """Append to a list what it lacks, or subtract what it has."""
     if operation == ConfigOperation.APPEND:
-        return ",".join(dict.fromkeys(items + named))
+        return list(dict.fromkeys(items + named))
     subtracted = set(named)
-    return ",".join(item for item in items if item not in subtracted)
+    return [item for item in items if item not in subtracted]
 
 
 def _listed(text: str) -> list[str]:
@@ -183,75 +207,6 @@ def _differences(resource: ConfigResource, old: Settings, new: Settings) -> list
         )
         for name, value in changed.items()
     ]
-
-
-# -- whether they may -----------------------------------------------------------------------------
-
-
-def _resource(image: ClusterImage, request: _Request) -> ConfigResource:
-    """Return the resource if it is there; ApiError says why it has no settings."""
-    name = request.resource_name
-    match request.resource_type:
-        case ResourceType.TOPIC:
-            if not name:
-                raise _refused("there are no settings for all topics; brokers have the defaults")
-            check_topic_name(name)
-            if name not in image.topics:
-                raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name}")
-            return ConfigResource(ResourceType.TOPIC, name)
-        case ResourceType.BROKER:
-            if name and (len(name) > _BROKER_ID_DIGITS_MAX or str(_number(name)) != name):
-                raise _refused("a broker is named by its number, and all brokers by no name")
-            if name and int(name) not in image.brokers:
-                raise ApiError(
-                    ErrorCode.BROKER_ID_NOT_REGISTERED, f"no broker {name} is registered"
-                )
-            return ConfigResource(ResourceType.BROKER, name)
-        case other:
-            raise _refused(f"resources of type {other} have no settings that can be altered")
-
-
-def _number(text: str) -> int | None:
-    return int(text) if text.isascii() and text.isdigit() else None
-
-
-def _check(
-    image: ClusterImage, settings: ControllerSettings, resource: ConfigResource, new: Settings
-) -> None:
-    """Raise ApiError unless the resource may have these settings."""
-    for name, text in new.items():
-        check_config_size(name, text)
-    if resource.kind is ResourceType.TOPIC:
-        TopicConfig.parse(new, topic_defaults(image, settings))
-        return
-    for name in new:
-        if name not in TOPIC_SETTING_BY_BROKER_SETTING:
-            raise _refused(f"{shown(name)} is no setting that a running broker can change")
-    try:
-        for broker_settings in _broker_settings_with(image, resource, new):
-            _check_topics_agree(image, parsed_broker_settings(broker_settings, settings))
-    except ApiError as error:  # which Kafka answers with another code for brokers than for topics
-        raise _refused(error.detail) from None
-
-
-def _broker_settings_with(
-    image: ClusterImage, resource: ConfigResource, new: Settings
-) -> Iterator[Settings]:
-    """Yield what brokers will go by: the one that changes, or all of them."""
-    if resource != EVERY_BROKER:
-        yield {**image.configs.get(EVERY_BROKER, {}), **new}
-        return
-    yield new
-    for other, own in image.configs.items():
-        if other.kind is ResourceType.BROKER and other != EVERY_BROKER:
-            yield {**new, **own}
-
-
-def _check_topics_agree(image: ClusterImage, defaults: TopicConfig) -> None:
-    """Refuse defaults that contradict what topics have set."""
-    for resource, own in image.configs.items():
-        if resource.kind is ResourceType.TOPIC and not _LAGS.isdisjoint(own):
-            TopicConfig.parse(own, defaults)
 
 
 def _refused(detail: str) -> ApiError:

@@ -10,11 +10,13 @@ Brokers have their own names for what topics inherit from them.
 """
 
 from collections.abc import Mapping
+from contextlib import suppress
 from enum import IntEnum
 from typing import Final, NamedTuple
 
 from ottla.machines.controller.settings import ControllerSettings
 from ottla.metadata.image import EVERY_BROKER, ClusterImage, ConfigResource, ResourceType
+from ottla.model.settings import InvalidSettingsError
 from ottla.model.synonyms import TOPIC_SYNONYMS
 from ottla.model.topic_config import TopicConfig
 
@@ -32,6 +34,9 @@ class ConfigSource(IntEnum):
     EVERY_BROKER = 3
     FILE = 4
     DEFAULT = 5
+    BROKER_LOGGER = 6
+    CLIENT_METRICS = 7
+    GROUP = 8
 
 
 class SourcedValue(NamedTuple):
@@ -43,13 +48,29 @@ class SourcedValue(NamedTuple):
 
 def topic_defaults(image: ClusterImage, settings: ControllerSettings) -> TopicConfig:
     """Return what topics have that set nothing themselves."""
-    return parsed_broker_settings(image.broker_settings(settings.broker_id), settings)
+    own = _as_topic_settings(image.broker_settings(settings.broker_id))
+    return usable_settings(own, settings.topic_defaults)
 
 
 def topic_config(image: ClusterImage, topic: str, defaults: TopicConfig) -> TopicConfig:
     """Return all settings of a topic, given its defaults."""
-    own = image.topic_settings(topic)
-    return TopicConfig.parse(own, defaults) if own else defaults
+    return usable_settings(image.topic_settings(topic), defaults)
+
+
+def usable_settings(own: Mapping[str, str], defaults: TopicConfig) -> TopicConfig:
+    """Return the defaults with a topic's own settings, but for those that cannot be used.
+
+    There are such if another release has written them, or if a broker's configuration has changed
+    what they are held against.
+    """
+    try:
+        return TopicConfig.parse(own, defaults) if own else defaults
+    except InvalidSettingsError:
+        config = defaults
+    for name, text in own.items():
+        with suppress(InvalidSettingsError):
+            config = TopicConfig.parse({name: text}, config)
+    return config
 
 
 def parsed_broker_settings(
@@ -78,16 +99,6 @@ def sourced_defaults(image: ClusterImage, settings: ControllerSettings) -> dict[
         for name, text in _as_topic_settings(image.configs.get(resource, {})).items():
             found[name] = SourcedValue(text, source)
     return found
-
-
-def sourced_topic_settings(
-    image: ClusterImage, topic: str, settings: ControllerSettings
-) -> dict[str, SourcedValue]:
-    """Return every setting of a topic, and where each comes from."""
-    own = image.topic_settings(topic).items()
-    return sourced_defaults(image, settings) | {
-        name: SourcedValue(text, ConfigSource.TOPIC) for name, text in own
-    }
 
 
 def _as_topic_settings(broker_settings: Mapping[str, str]) -> dict[str, str]:

@@ -150,8 +150,8 @@ class Committing:
 
     def _all_topics(self, group_id: str) -> list[OffsetFetchRequestTopics]:
         return [
-            OffsetFetchRequestTopics(name=topic, partition_indexes=list(by_partition))
-            for topic, by_partition in self._roster.offsets.by_topic(group_id).items()
+            OffsetFetchRequestTopics(name=topic, partition_indexes=partitions)
+            for topic, partitions in self._roster.offsets.partitions_by_topic(group_id).items()
         ]
 
     def _fetch_topic(

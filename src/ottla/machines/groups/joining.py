@@ -201,8 +201,9 @@ class Joining:
             member.group_instance_id,
             self._liveness.next_number(),
         )
-        # A request of the same member that waits already waits in vain, and will be told so.
-        self._liveness.ring(group.group_id)
+        if member.member_id in group.attendance.joining:
+            # A request of the same member that waits already waits in vain, and is told so.
+            self._liveness.ring(group.group_id)
         group.attendance.joining[member.member_id] = wait.number
         records = self._rebalancing.advance(group, now)
         return Decision(records, self._answer(wait))

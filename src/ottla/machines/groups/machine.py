@@ -13,7 +13,7 @@ JoinGroup and SyncGroup may be answered `NotYet`: then the caller waits for the 
 and asks again with what it was given, as often as it takes. Nobody needs to tell if it gives up.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterator
 
 from ottla.machines.decision import Decision
 from ottla.machines.groups import describing
@@ -29,7 +29,6 @@ from ottla.machines.groups.retention import Retention
 from ottla.machines.groups.roster import Roster
 from ottla.machines.groups.settings import GroupSettings
 from ottla.model.api_error import ApiError
-from ottla.model.identifiers import TopicPartition
 from ottla.wire.messages.delete_groups import DeletableGroupResult
 from ottla.wire.messages.describe_groups import DescribedGroup
 from ottla.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
@@ -169,9 +168,25 @@ class GroupMachine:
             return answer_only(DeletableGroupResult(group_id=group_id, error_code=error.code))
         return Decision(records, DeletableGroupResult(group_id=group_id))
 
-    def decide_forget(self, gone: Iterable[TopicPartition]) -> Decision[GroupRecord, None]:
-        """Forget what was committed for deleted partitions; repeat until there are no records."""
-        return Decision(self._retention.forget_partitions(gone), None)
+    def decide_forget(self, topic: str, alive_id: bytes | None) -> Decision[GroupRecord, bool]:
+        """Forget what was committed for a deleted topic; repeat as long as the answer is true.
+
+        What was committed for the topic of this id stays: it has the name now.
+        """
+        records = self._retention.forget_topic(topic, alive_id)
+        return Decision(records, bool(records))
+
+    def group_ids(self) -> list[str]:
+        """Return the ids of all groups."""
+        return self._roster.group_ids()
+
+    def topics(self) -> list[str]:
+        """Return the topics for which something is committed."""
+        return self._roster.offsets.topics()
+
+    def offsets_of(self, group_id: str) -> Iterator[tuple[str, int, CommittedOffset]]:
+        """Go through what a group has committed: topic, partition, offset."""
+        return self._roster.offsets.of_group(group_id)
 
     def group(self, group_id: str) -> ClassicGroup | None:
         """Return a group, to be looked at only."""

@@ -4,12 +4,20 @@ from collections.abc import Iterator
 
 from ottla.machines.groups.group_records import CommittedOffset
 
+_Stored = tuple[int, int, str, int, int, bytes]
+
 
 class Offsets:
-    """Committed offsets by group, topic and partition, with nothing kept for what is gone."""
+    """Committed offsets by group, topic and partition, with nothing kept for what is gone.
+
+    They are kept as plain tuples: the garbage collector looks at these but once, while a hundred
+    thousand of a named kind would have it stop everything for a while again and again.
+    """
 
     def __init__(self) -> None:
-        self._by_group: dict[str, dict[str, dict[int, CommittedOffset]]] = {}
+        self._by_group: dict[str, dict[str, dict[int, _Stored]]] = {}
+        # Dicts in place of sets, for their order.
+        self._groups_by_topic: dict[str, dict[str, None]] = {}
 
     def has_group(self, group_id: str) -> bool:
         """Whether the group has committed anything."""
@@ -17,11 +25,13 @@ class Offsets:
 
     def get(self, group_id: str, topic: str, partition: int) -> CommittedOffset | None:
         """Return what the group has committed for a partition."""
-        return self._by_group.get(group_id, {}).get(topic, {}).get(partition)
+        stored = self._by_group.get(group_id, {}).get(topic, {}).get(partition)
+        return None if stored is None else CommittedOffset._make(stored)
 
-    def by_topic(self, group_id: str) -> dict[str, dict[int, CommittedOffset]]:
-        """Return all that the group has committed, to be read only."""
-        return self._by_group.get(group_id, {})
+    def partitions_by_topic(self, group_id: str) -> dict[str, list[int]]:
+        """Return the partitions for which the group has committed something."""
+        by_topic = self._by_group.get(group_id, {})
+        return {topic: list(by_partition) for topic, by_partition in by_topic.items()}
 
     def count(self, group_id: str) -> int:
         """Return for how many partitions the group has committed an offset."""
@@ -30,17 +40,25 @@ class Offsets:
     def of_group(self, group_id: str) -> Iterator[tuple[str, int, CommittedOffset]]:
         """Go through what the group has committed: topic, partition, offset."""
         for topic, by_partition in self._by_group.get(group_id, {}).items():
-            for partition, committed in by_partition.items():
-                yield topic, partition, committed
+            for partition, stored in by_partition.items():
+                yield topic, partition, CommittedOffset._make(stored)
 
-    def group_ids(self) -> list[str]:
-        """Return the groups that have committed something."""
-        return list(self._by_group)
+    def of_topic(self, topic: str) -> Iterator[tuple[str, int, CommittedOffset]]:
+        """Go through what was committed for a topic: group, partition, offset."""
+        for group_id in self._groups_by_topic.get(topic, ()):
+            for partition, stored in self._by_group[group_id][topic].items():
+                yield group_id, partition, CommittedOffset._make(stored)
+
+    def topics(self) -> list[str]:
+        """Return the topics for which something is committed."""
+        return list(self._groups_by_topic)
 
     def put(self, group_id: str, topic: str, partition: int, committed: CommittedOffset) -> None:
         """Remember an offset in place of the one before."""
         by_topic = self._by_group.setdefault(group_id, {})
-        by_topic.setdefault(topic, {})[partition] = committed
+        if topic not in by_topic:
+            self._groups_by_topic.setdefault(topic, {})[group_id] = None
+        by_topic.setdefault(topic, {})[partition] = (*committed,)
 
     def remove(self, group_id: str, topic: str, partition: int) -> None:
         """Forget an offset, if there is one."""
@@ -50,5 +68,12 @@ class Offsets:
             return
         if not by_partition:
             del by_topic[topic]
+            self._forget_reader(topic, group_id)
         if not by_topic:
             del self._by_group[group_id]
+
+    def _forget_reader(self, topic: str, group_id: str) -> None:
+        readers = self._groups_by_topic[topic]
+        del readers[group_id]
+        if not readers:
+            del self._groups_by_topic[topic]

@@ -5,7 +5,7 @@ group became empty. Those of a group with members stay, unless it reads other to
 group goes with its last offset.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from itertools import islice
 from typing import Final
 
@@ -24,11 +24,10 @@ from ottla.machines.groups.settings import GroupSettings
 from ottla.machines.groups.subscriptions import CONSUMER_PROTOCOL_TYPE
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
-from ottla.model.identifiers import TopicPartition
 
-LOOKS_MAX: Final = 10_000
+LOOKS_MAX: Final = 5_000
 """How many offsets are looked at in one go."""
-TOMBSTONES_MAX: Final = 1_000
+TOMBSTONES_MAX: Final = 200
 """How many tombstones one decision has, unless a group is deleted."""
 
 
@@ -77,14 +76,15 @@ class Retention:
         ]
         return (*tombstones, group_tombstone(group_id))
 
-    def forget_partitions(self, gone: Iterable[TopicPartition]) -> tuple[GroupRecord, ...]:
-        """Forget what was committed for partitions that were deleted, some of it at a time."""
-        partitions = list(gone)
+    def forget_topic(self, topic: str, alive_id: bytes | None) -> tuple[GroupRecord, ...]:
+        """Forget what was committed for a deleted topic, some of it at a time.
+
+        What was committed for the topic of this id stays: it has the name now.
+        """
         tombstones = (
             offset_tombstone(group_id, topic, partition)
-            for group_id in self._roster.offsets.group_ids()
-            for topic, partition in partitions
-            if self._roster.offsets.get(group_id, topic, partition) is not None
+            for group_id, partition, committed in self._roster.offsets.of_topic(topic)
+            if committed.topic_id != alive_id
         )
         return tuple(islice(tombstones, TOMBSTONES_MAX))
 

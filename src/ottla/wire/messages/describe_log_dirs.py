@@ -1,7 +1,8 @@
 """DescribeLogDirs (API 35): show what a broker's log directories hold.
 
 Concerns only the broker that receives it (KIP-113). Null topics ask for all. Disk capacity and
-free space came with version 4 (KIP-827).
+free space came with version 4 (KIP-827); version 5 tells which directories take no new partitions
+(KIP-1066).
 """
 
 from ottla.wire.schema import Message, Struct, array, boolean, int16, int32, int64, string
@@ -14,7 +15,7 @@ class DescribableLogDirTopic(Struct):
     partitions: list[int] = array("int32")
 
 
-class DescribeLogDirsRequest(Message, versions=(0, 4), flexible_since=2):
+class DescribeLogDirsRequest(Message, versions=(0, 5), flexible_since=2):
     """Show the directories that hold these replicas."""
 
     topics: list[DescribableLogDirTopic] | None = array(DescribableLogDirTopic, nullable_since=0)
@@ -44,9 +45,10 @@ class DescribeLogDirsResult(Struct):
     topics: list[DescribeLogDirsTopic] = array(DescribeLogDirsTopic)
     total_bytes: int = int64(default=-1, since=4, ignorable=True)
     usable_bytes: int = int64(default=-1, since=4, ignorable=True)
+    is_cordoned: bool = boolean(since=5, ignorable=True)
 
 
-class DescribeLogDirsResponse(Message, versions=(0, 4), flexible_since=2):
+class DescribeLogDirsResponse(Message, versions=(0, 5), flexible_since=2):
     """The broker's directories."""
 
     throttle_time_ms: int = int32()

@@ -16,7 +16,7 @@ from ottla.model.error_code import ErrorCode
 from ottla.wire.protocol_error import ProtocolError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from ottla.wire.records.batch import Buffer, RecordBatch
 
@@ -56,10 +56,19 @@ def read_records(
     Offsets rise from record to record and stay within the batch. Bytes that break this or the
     format raise ProtocolError. The batch's last offset must fit 64 bits.
     """
+    return list(each_record(batch, section, record_type, header_type))
+
+
+def each_record(
+    batch: RecordBatch,
+    section: Buffer,
+    record_type: Callable[[int, int, bytes | None, bytes | None, tuple[H, ...]], R],
+    header_type: Callable[[str, bytes | None], H],
+) -> Iterator[R]:
+    """Read one record after the other, for who does not want to have them all at once."""
     cursor = _Cursor(section)
     fixed_ms = batch.max_timestamp_ms if batch.is_log_append_time else None
     previous = -1
-    records: list[R] = []
     for _ in range(batch.record_count):
         cursor.enter_record()
         timestamp_ms = _timestamp(cursor, batch.base_timestamp_ms, fixed_ms)
@@ -71,9 +80,8 @@ def read_records(
             for _ in range(cursor.read_header_count())
         )
         cursor.leave_record()
-        records.append(record_type(batch.base_offset + previous, timestamp_ms, key, value, headers))
+        yield record_type(batch.base_offset + previous, timestamp_ms, key, value, headers)
     cursor.finish()
-    return records
 
 
 def scan_records(section: Buffer, record_count: int) -> tuple[int, int, int, bool]:

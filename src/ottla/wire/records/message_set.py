@@ -132,24 +132,24 @@ def to_message_set(
     """
     assert magic in {0, 1}, magic
     assert compression is not Compression.ZSTD, "message sets know no Zstandard"
-    kept = list(records)
-    if not kept:
-        return b""
     attributes = LOG_APPEND_TIME_BIT if magic and is_log_append_time else 0
     is_relative = magic == 1 and compression is not Compression.NONE
-    first_offset = kept[0].offset if is_relative else 0
-    messages = b"".join(
-        _encoded(record.offset - first_offset, magic, attributes, record) for record in kept
-    )
-    if compression is Compression.NONE:
-        return messages
-    content = compress(compression, messages, compression_level)
+    base_offset = last_offset = 0
+    timestamp_ms = NO_TIMESTAMP
+    messages: list[bytes] = []
+    for record in records:
+        last_offset = record.offset
+        if is_relative and not messages:
+            base_offset = last_offset
+        messages.append(_encoded(last_offset - base_offset, magic, attributes, record))
+        timestamp_ms = max(timestamp_ms, record.timestamp_ms)
+    if not messages or compression is Compression.NONE:
+        return b"".join(messages)
+    content = compress(compression, b"".join(messages), compression_level)
     if magic == 0 and compression is Compression.LZ4:
         content = with_wrong_header_checksum(content)
-    last = kept[-1]
-    timestamp_ms = max(record.timestamp_ms for record in kept)
-    around = Record(last.offset, timestamp_ms, None, content)
-    return _encoded(last.offset, magic, attributes | compression, around)
+    around = Record(last_offset, timestamp_ms, None, content)
+    return _encoded(last_offset, magic, attributes | compression, around)
 
 
 def _encoded(offset: int, magic: int, attributes: int, record: Record) -> bytes:

@@ -4,17 +4,18 @@ from typing import Any
 
 import pytest
 
+from ottla.machines.controller import config_checks
 from ottla.machines.controller.configs import ConfigOperation, ConfigOutcome
 from ottla.machines.controller.effective import topic_config, topic_defaults
 from ottla.machines.controller.machine import Controller
-from ottla.metadata.image import EVERY_BROKER
+from ottla.metadata.image import EVERY_BROKER, ResourceType
 from ottla.metadata.records import ConfigRecord
 from ottla.model.error_code import ErrorCode
 from ottla.model.topic_config import CleanupPolicy
 from ottla.wire.messages import alter_configs, incremental_alter_configs
 from tests.metadata_building import add_topics, controller_of, new_topic, one_broker, run
 
-TOPIC, BROKER = 2, 4
+TOPIC, BROKER, CLIENT_METRICS, GROUP = 2, 4, 16, 32
 SET, DELETE, APPEND, SUBTRACT = ConfigOperation
 Incremental = incremental_alter_configs.AlterConfigsResource
 
@@ -279,7 +280,7 @@ def test_a_list_of_brokers_grows_from_the_default_of_topics() -> None:
         (
             broker_changes((SET, "num.partitions", "3")),
             ErrorCode.INVALID_REQUEST,
-            "'num.partitions' is no setting that a running broker can change",
+            "'num.partitions' cannot be changed while the broker runs: set it in the broker's",
         ),
         (
             broker_changes((SET, "log.retention.ms", "x")),
@@ -329,3 +330,93 @@ def test_defaults_may_replace_those_that_they_contradict() -> None:
         ),
     )
     assert outcome.error is None
+
+
+def test_what_is_right_by_itself_and_wrong_together_is_refused() -> None:
+    controller = controller_with_topic()
+    for order in (0, 1):
+        resources = [
+            broker_changes((SET, "log.cleaner.max.compaction.lag.ms", "100")),
+            changes((SET, "min.compaction.lag.ms", "101")),
+        ]
+        outcomes = controller.incremental_alter_configs(
+            resources[::-1] if order else resources
+        ).response
+        assert [outcome.error is None for outcome in outcomes] == [True, False]
+
+
+def test_brokers_can_be_told_what_ottla_has_no_use_for() -> None:
+    controller = controller_with_topic()
+    change(controller, broker_changes((SET, "num.io.threads", "16")))
+    assert controller.image.configs[EVERY_BROKER] == {"num.io.threads": "16"}
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "complaint"),
+    [
+        ("max.connections", "-1", "max.connections cannot be '-1'"),
+        ("max.connections", "+0", "nobody could come and change it back"),
+        ("listeners", "A://:1", "set it in the broker's configuration, and restart it"),
+        ("ssl.key.password", "x", "set it in the broker's configuration, and restart it"),
+        ("max.conections", "1", "no broker setting is called 'max.conections'; did you mean"),
+    ],
+)
+def test_a_refused_broker_setting_says_what_to_do(setting: str, value: str, complaint: str) -> None:
+    code, detail = refusal(controller_with_topic(), broker_changes((SET, setting, value)))
+    assert code is ErrorCode.INVALID_REQUEST
+    assert complaint in detail
+
+
+# -- groups and client metrics --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("kind", "setting", "value"),
+    [(GROUP, "consumer.session.timeout.ms", "50000"), (CLIENT_METRICS, "interval.ms", "1000")],
+)
+def test_groups_and_subscriptions_need_not_exist(kind: int, setting: str, value: str) -> None:
+    controller = controller_with_topic()
+    change(controller, changes((SET, setting, value), kind=kind, name="new"))
+    (resource,) = controller.image.configs
+    assert resource == (kind, "new")
+    change(controller, changes((DELETE, setting, None), kind=kind, name="new"))
+    assert controller.image.configs == {}
+
+
+def test_lists_of_subscriptions_grow() -> None:
+    controller = controller_with_topic()
+    for prefix in ("org.a", "org.b"):
+        change(controller, changes((APPEND, "metrics", prefix), kind=CLIENT_METRICS, name="s"))
+    (settings,) = controller.image.configs.values()
+    assert settings == {"metrics": "org.a,org.b"}
+
+
+@pytest.mark.parametrize("kind", [GROUP, CLIENT_METRICS])
+@pytest.mark.parametrize(
+    ("name", "setting", "value", "code"),
+    [
+        ("", "metrics", "x", ErrorCode.INVALID_REQUEST),
+        ("x" * 250, "metrics", "x", ErrorCode.INVALID_REQUEST),
+        ("x", "retention.ms", "1", ErrorCode.INVALID_CONFIG),
+        ("x", "interval.ms", "1", ErrorCode.INVALID_CONFIG),
+    ],
+)
+def test_groups_and_subscriptions_are_checked(
+    kind: int, name: str, setting: str, value: str, code: ErrorCode
+) -> None:
+    resource = changes((SET, setting, value), kind=kind, name=name)
+    assert refusal(controller_with_topic(), resource)[0] is code
+
+
+def test_there_is_a_limit_to_subscriptions(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(config_checks.COUNT_MAX, ResourceType.CLIENT_METRICS, 2)
+    controller = controller_with_topic()
+    both = [changes((SET, "metrics", "*"), kind=CLIENT_METRICS, name=name) for name in "ab"]
+    change(controller, *both)
+    change(controller, changes((SET, "metrics", "x"), kind=CLIENT_METRICS, name="a"))
+    third = changes((SET, "metrics", "*"), kind=CLIENT_METRICS, name="c")
+    deleted = changes((DELETE, "metrics", None), kind=CLIENT_METRICS, name="d")
+    assert controller.incremental_alter_configs([deleted]).response[0].error is None
+    code, detail = refusal(controller, third)
+    assert code is ErrorCode.POLICY_VIOLATION
+    assert "delete those of another first" in detail

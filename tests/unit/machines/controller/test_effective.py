@@ -4,7 +4,7 @@ from ottla.machines.controller.effective import (
     TOPIC_SETTING_BY_BROKER_SETTING,
     ConfigSource,
     SourcedValue,
-    sourced_topic_settings,
+    sourced_defaults,
     topic_config,
     topic_defaults,
 )
@@ -58,9 +58,8 @@ def test_without_anything_set_the_file_counts() -> None:
 
 
 def test_every_value_is_told_with_its_source() -> None:
-    told = sourced_topic_settings(IMAGE, "t", SETTINGS)
+    told = sourced_defaults(IMAGE, SETTINGS)
     assert told.keys() == TopicConfig().as_strings().keys()
-    assert told["segment.ms"] == SourcedValue("5", ConfigSource.TOPIC)
     assert told["flush.ms"] == SourcedValue("3", ConfigSource.BROKER)
     assert told["retention.ms"] == SourcedValue("2", ConfigSource.EVERY_BROKER)
     assert told["preallocate"] == SourcedValue("true", ConfigSource.FILE)
@@ -70,4 +69,14 @@ def test_every_value_is_told_with_its_source() -> None:
 def test_what_a_newer_release_has_set_for_brokers_is_passed_over() -> None:
     image = image_of(setting(4, "", "what.is.this", "1"), setting(4, "", "log.roll.ms", "7"))
     assert topic_defaults(image, SETTINGS).segment_ms == 7
-    assert sourced_topic_settings(image, "t", SETTINGS)["segment.ms"].value == "7"
+    assert sourced_defaults(image, SETTINGS)["segment.ms"].value == "7"
+
+
+def test_a_topic_keeps_what_still_makes_sense() -> None:
+    image = image_of(
+        setting(2, "t", "min.compaction.lag.ms", "101"),
+        setting(2, "t", "retention.ms", "5"),
+        setting(2, "t", "what.is.this", "1"),
+    )
+    config = topic_config(image, "t", TopicConfig(max_compaction_lag_ms=100))
+    assert (config.min_compaction_lag_ms, config.retention_ms) == (0, 5)

@@ -9,6 +9,7 @@ from ottla.machines.groups.classic_group import ClassicGroup
 from ottla.machines.groups.group_records import GroupRecord
 from ottla.machines.groups.machine import GroupMachine
 from ottla.machines.groups.settings import GroupSettings
+from ottla.model.identifiers import ZERO_UUID
 from ottla.wire.consumer_protocol import ConsumerProtocolSubscription
 from ottla.wire.coordinator_records.codec import CONSUMER_OFFSETS, RecordCodec
 from ottla.wire.messages.heartbeat import HeartbeatRequest
@@ -212,6 +213,7 @@ class Host:
         topic: str = "events",
         version: int = 9,
         metadata: str | None = "",
+        topic_id: bytes = ZERO_UUID,
         **fields: Any,
     ) -> int:
         """Commit for partition 0 and return the error code."""
@@ -222,7 +224,9 @@ class Host:
             group_id=group,
             member_id=member_id,
             generation_id_or_member_epoch=generation,
-            topics=[OffsetCommitRequestTopic(name=topic, partitions=[partition])],
+            topics=[
+                OffsetCommitRequestTopic(name=topic, topic_id=topic_id, partitions=[partition])
+            ],
             **fields,
         )
         response = self.run(self.machine.decide_commit(request, version, self.now))

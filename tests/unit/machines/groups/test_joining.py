@@ -278,3 +278,14 @@ def test_a_machine_keeps_no_more_groups_than_it_may() -> None:
     host.join()
     assert refused(host.join(group="another")) == ErrorCode.GROUP_MAX_SIZE_REACHED
     assert host.machine.group("another") is None
+
+
+def test_who_comes_wakes_nobody_that_waits_for_more_to_come() -> None:
+    host = Host()
+    first = host.join_anew()
+    host.rung.clear()
+    host.join_anew()
+    assert host.rung == set()
+    again = host.join(first.member_id)
+    assert host.rung == {GROUP}
+    assert isinstance(again, NotYet)

@@ -24,7 +24,7 @@ def test_deciding_does_not_touch_what_the_log_says() -> None:
     ids = host.stable_group()
     host.commit(1, ids[0], 1)
     stored = host.group.stored
-    lost = host.machine.decide_delete(GROUP), host.machine.decide_forget([])
+    lost = host.machine.decide_delete(GROUP), host.machine.decide_forget("events", None)
     host.join(ids[0])
     assert host.group.stored is stored
     assert host.fetch() == 1

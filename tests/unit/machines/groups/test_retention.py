@@ -5,7 +5,6 @@ import pytest
 from ottla.machines.groups import retention
 from ottla.machines.groups.classic_group import GroupState
 from ottla.model.error_code import ErrorCode
-from ottla.model.identifiers import TopicPartition
 from ottla.wire.messages.leave_group import MemberIdentity
 from ottla.wire.messages.offset_commit import (
     OffsetCommitRequest,
@@ -173,17 +172,26 @@ def delete_group(host: Host) -> int:
     return host.run(host.machine.decide_delete(GROUP)).error_code
 
 
-def test_offsets_of_deleted_partitions_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_offsets_of_a_deleted_topic_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(retention, "TOMBSTONES_MAX", 2)
     host = Host()
     for group in ("a", "b", "c"):
         host.commit(1, group=group)
         host.commit(2, group=group, topic="other")
-    gone = [TopicPartition("events", 0), TopicPartition("events", 1)]
+    assert host.machine.topics() == ["events", "other"]
     counts = []
-    while (decision := host.machine.decide_forget(gone)).records:
+    while (decision := host.machine.decide_forget("events", None)).response:
         host.run(decision)
         counts.append(len(decision.records))
     assert counts == [2, 1]
+    assert host.machine.topics() == ["other"]
     for group in ("a", "b", "c"):
         assert (host.fetch(group=group), host.fetch(group=group, topic="other")) == (-1, 2)
+
+
+def test_offsets_of_the_next_topic_of_that_name_are_kept() -> None:
+    host = Host()
+    host.commit(1, group="old", topic_id=b"\x01" * 16)
+    host.commit(2, group="new", topic_id=b"\x02" * 16)
+    host.run(host.machine.decide_forget("events", b"\x02" * 16))
+    assert (host.fetch(group="old"), host.fetch(group="new")) == (-1, 2)

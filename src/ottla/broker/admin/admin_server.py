@@ -1,0 +1,121 @@
+"""The admin listener: a thread with an event loop of its own.
+
+Beside the broker's loop, because it has to answer when that one is stuck, or busy opening logs.
+The port is taken at once, so that a wrong one is told before anything else happens. Who connects
+waits until the pages are there: they are imported when clients have been let in, or when the start
+takes so long that somebody may ask about it.
+"""
+
+import asyncio
+import logging
+import threading
+from socket import socket
+from typing import Final, Self
+
+from ottla.broker.admin.health import Health
+from ottla.broker.listening import listening_sockets, port_of
+from ottla.broker.metrics.snapshot import Sources
+from ottla.environment.clock import Clock
+from ottla.model.admin_listener import AdminListener
+from ottla.model.listeners import Listener
+
+LONG_START_SECONDS: Final = 0.5
+STOP_SECONDS_MAX: Final = 5.0
+_log = logging.getLogger(__name__)
+
+
+class AdminServer:
+    """Serves from `open` to `close`; metrics from `serve_metrics` on."""
+
+    def __init__(self, health: Health, sockets: list[socket]) -> None:
+        self.health = health
+        self.port = port_of(sockets[0]) if sockets else None
+        """Where it listens, if it does."""
+        self._sockets = sockets
+        self._sources: Sources | None = None
+        self._broker_loop = asyncio.get_running_loop()
+        self._begin = threading.Event()
+        self._lock = threading.Lock()
+        self._is_closed = False
+        self._stop: tuple[asyncio.AbstractEventLoop, asyncio.Event] | None = None
+        self._thread = threading.Thread(target=self._run, name="ottla-admin", daemon=True)
+
+    @classmethod
+    async def open(
+        cls, listener: AdminListener | None, clock: Clock, *, is_asked_for: bool
+    ) -> Self:
+        """Take the port. OSError if it was asked for and cannot be had; else a warning is enough.
+
+        Without a listener there is no thread either, only somebody who can be told things.
+        """
+        admin = cls(Health(clock), await _sockets(listener, is_asked_for=is_asked_for))
+        if admin._sockets:
+            admin._thread.start()
+        return admin
+
+    def begin(self) -> None:
+        """Serve the pages now; by itself that happens only when a start takes long."""
+        self._begin.set()
+
+    def serve_metrics(self, sources: Sources) -> None:
+        """Answer scrapes from now on."""
+        self._sources = sources
+        self.begin()
+
+    async def close(self) -> None:
+        """Stop answering. Waits for the thread, but not for ever."""
+        if not self._thread.is_alive():
+            return
+        with self._lock:
+            self._is_closed = True
+            if self._stop is not None:
+                loop, stopping = self._stop
+                loop.call_soon_threadsafe(stopping.set)
+        self._begin.set()
+        # Not here: a scrape that is being answered needs this event loop.
+        await asyncio.to_thread(self._thread.join, STOP_SECONDS_MAX)
+
+    def _run(self) -> None:
+        self._begin.wait(LONG_START_SECONDS)
+        try:
+            if not self._is_closed:
+                asyncio.run(self._serve())
+        except Exception:  # noqa: BLE001 - a broker without its pages is still a broker
+            _log.exception("The admin listener has failed")
+        finally:
+            for sock in self._sockets:
+                sock.close()
+
+    async def _serve(self) -> None:
+        # Here and now, because it takes longer than all the rest of a start.
+        from ottla.broker.admin.application import Pages  # noqa: PLC0415
+        from ottla.broker.admin.serving import serve  # noqa: PLC0415
+
+        stopping = asyncio.Event()
+        with self._lock:
+            if self._is_closed:
+                return
+            self._stop = asyncio.get_running_loop(), stopping
+        try:
+            pages = Pages(self.health, lambda: self._sources, self._broker_loop)
+            await serve(pages.application(), self._sockets, stopping)
+        finally:
+            with self._lock:
+                self._stop = None
+
+
+async def _sockets(listener: AdminListener | None, *, is_asked_for: bool) -> list[socket]:
+    if listener is None:
+        return []
+    place = Listener("ADMIN", listener.host, listener.port)
+    try:
+        return await listening_sockets(place, asyncio.get_running_loop())
+    except OSError as error:
+        if is_asked_for:
+            hint = f"{error.strerror}; ottla.admin.listener must be another place, or empty"
+            raise OSError(error.errno, hint) from None
+        _log.warning(
+            "No metrics and health by HTTP: %s (ottla.admin.listener names another place)",
+            error.strerror,
+        )
+        return []

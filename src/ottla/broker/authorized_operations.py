@@ -1,0 +1,13 @@
+"""What a client may do, as bits by the numbers of Kafka's operations.
+
+Nobody is kept out yet: whoever asks may do everything that there is to do.
+"""
+
+from typing import Final
+
+NOT_ASKED: Final = -(1 << 31)
+"""In place of the bits, where the client did not ask for them."""
+ON_TOPIC: Final = sum(1 << number for number in (3, 4, 5, 6, 7, 8, 10, 11))
+"""Read, write, create, delete, alter, describe, and describe and alter the settings."""
+ON_CLUSTER: Final = sum(1 << number for number in (5, 7, 8, 9, 10, 11, 12))
+"""Create, alter, describe, cluster action, describe and alter the settings, idempotent write."""

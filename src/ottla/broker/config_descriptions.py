@@ -1,0 +1,219 @@
+"""What DescribeConfigs tells of settings: value, where it comes from, and from where it could.
+
+The synonyms of a setting are in the order in which they count: what was set for the resource
+itself, for this broker, for all brokers, in the broker's configuration, and the default.
+"""
+
+from collections.abc import Iterable, Mapping
+from functools import cached_property
+from typing import Final
+
+from ottla.broker.live_config import LiveConfig, topic_config
+from ottla.broker.log_levels import log_levels
+from ottla.machines.controller.effective import ConfigSource
+from ottla.metadata.image import EVERY_BROKER, ClusterImage, ConfigResource, ResourceType
+from ottla.model.broker_config import BrokerConfig
+from ottla.model.broker_settings import BROKER_SETTINGS, can_change_while_running
+from ottla.model.client_metrics_config import CLIENT_METRICS_SETTINGS, ClientMetricsConfig
+from ottla.model.group_config import GROUP_SETTINGS, GroupConfig
+from ottla.model.settings import Setting
+from ottla.model.synonyms import BROKER_SYNONYMS, TOPIC_SYNONYMS
+from ottla.model.topic_config import TOPIC_SETTINGS
+from ottla.wire.messages.describe_configs import (
+    DescribeConfigsResourceResult,
+    DescribeConfigsSynonym,
+)
+
+Described = list[DescribeConfigsResourceResult]
+_DEFAULTS: Final[Mapping[str, str]] = BrokerConfig().as_strings()
+_ALIASES: Final[Mapping[str, tuple[str, ...]]] = {
+    name: (name, other)
+    for setting in BROKER_SETTINGS.values()
+    if setting.alias_of
+    for name, other in (
+        (setting.name, setting.alias_of),
+        (setting.alias_of, setting.name),
+    )
+}
+
+
+class ConfigDescriptions:
+    """Describes the resources of one request, by one image."""
+
+    def __init__(
+        self,
+        image: ClusterImage,
+        live_config: LiveConfig,
+        *,
+        include_synonyms: bool,
+        include_documentation: bool,
+    ) -> None:
+        self._image = image
+        self._live_config = live_config
+        self._include_synonyms = include_synonyms
+        self._include_documentation = include_documentation
+
+    def topic(self, name: str) -> Described:
+        """Return the settings of a topic. Those that it inherits are shared between topics."""
+        own = self._image.topic_settings(name)
+        if not own:
+            return self._inherited
+        texts = topic_config(own, self._live_config.topic_defaults, name).as_strings()
+        return [
+            self._own_of_topic(one.name, texts[one.name]) if one.name in own else one
+            for one in self._inherited
+        ]
+
+    def broker(self) -> Described:
+        """Return the settings of this broker."""
+        texts = self._live_config.current.as_strings()
+        idle = {
+            name: text
+            for name, text in self._image.broker_settings(self._live_config.static.node_id).items()
+            if name not in BROKER_SETTINGS
+        }
+        return [
+            self._of_broker(name, text)
+            for name, text in [
+                *((name, texts.get(name)) for name in BROKER_SETTINGS),
+                *idle.items(),
+            ]
+        ]
+
+    def every_broker(self) -> Described:
+        """Return what was set for all brokers while they run, and nothing else."""
+        settings = self._image.configs.get(EVERY_BROKER, {})
+        return [
+            self._entry(
+                BROKER_SETTINGS.get(name),
+                name,
+                text,
+                [_synonym(name, text, ConfigSource.EVERY_BROKER)],
+            )
+            for name, text in settings.items()
+        ]
+
+    def group(self, name: str) -> Described:
+        """Return the settings of a group, which need not exist yet."""
+        own = self._image.group_settings(name)
+        defaults = GroupConfig().as_strings()
+        return [
+            self._entry(
+                setting,
+                setting.name,
+                own.get(setting.name, defaults[setting.name]),
+                _set_or_default(setting.name, own, defaults, ConfigSource.GROUP),
+            )
+            for setting in GROUP_SETTINGS.values()
+        ]
+
+    def client_metrics(self, name: str) -> Described:
+        """Return the settings of a client metrics subscription, which need not exist yet."""
+        own = self._image.configs.get(ConfigResource(ResourceType.CLIENT_METRICS, name), {})
+        defaults = ClientMetricsConfig().as_strings()
+        return [
+            self._entry(
+                setting,
+                setting.name,
+                own.get(setting.name, defaults[setting.name]),
+                _set_or_default(setting.name, own, {}, ConfigSource.CLIENT_METRICS),
+            )
+            for setting in CLIENT_METRICS_SETTINGS.values()
+        ]
+
+    def loggers(self) -> Described:
+        """Return the levels of this broker's loggers."""
+        return [
+            DescribeConfigsResourceResult(
+                name=name, value=level, config_source=ConfigSource.BROKER_LOGGER
+            )
+            for name, level in log_levels().items()
+        ]
+
+    # -- single settings ------------------------------------------------------------------------
+
+    @cached_property
+    def _inherited(self) -> Described:
+        """All settings of a topic that has set nothing itself."""
+        texts = self._live_config.topic_defaults.as_strings()
+        return [
+            self._entry(setting, setting.name, texts[setting.name], self._behind(setting.name))
+            for setting in TOPIC_SETTINGS.values()
+        ]
+
+    def _own_of_topic(self, name: str, text: str) -> DescribeConfigsResourceResult:
+        own = _synonym(name, text, ConfigSource.TOPIC)
+        return self._entry(TOPIC_SETTINGS[name], name, text, [own, *self._behind(name)])
+
+    def _behind(self, topic_setting: str) -> list[DescribeConfigsSynonym]:
+        """Return what brokers say for a topic's setting."""
+        synonyms = TOPIC_SYNONYMS.get(topic_setting, ())
+        return self._at_brokers([synonym.name for synonym in synonyms])
+
+    def _of_broker(self, name: str, text: str | None) -> DescribeConfigsResourceResult:
+        if name in BROKER_SYNONYMS:
+            synonyms = self._at_brokers(BROKER_SYNONYMS[name])
+            # What counts before this one, in other units, says nothing about its own value.
+            while synonyms and synonyms[0].name != name:
+                del synonyms[0]
+        else:
+            synonyms = self._at_brokers(_ALIASES.get(name, (name,)))
+        is_fixed = name in BROKER_SETTINGS and not can_change_while_running(name)
+        return self._entry(BROKER_SETTINGS.get(name), name, text, synonyms, is_read_only=is_fixed)
+
+    def _at_brokers(self, names: Iterable[str]) -> list[DescribeConfigsSynonym]:
+        static = self._live_config.static
+        own = ConfigResource(ResourceType.BROKER, str(static.node_id))
+        levels = (
+            (self._image.configs.get(own, {}), ConfigSource.BROKER),
+            (self._image.configs.get(EVERY_BROKER, {}), ConfigSource.EVERY_BROKER),
+            (static.given, ConfigSource.FILE),
+            (_DEFAULTS, ConfigSource.DEFAULT),
+        )
+        return [
+            _synonym(name, _unless_sensitive(name, settings[name]), source)
+            for settings, source in levels
+            for name in names
+            if name in settings
+        ]
+
+    def _entry(
+        self,
+        setting: Setting | None,
+        name: str,
+        text: str | None,
+        synonyms: list[DescribeConfigsSynonym],
+        *,
+        is_read_only: bool = False,
+    ) -> DescribeConfigsResourceResult:
+        is_sensitive = setting is not None and setting.is_sensitive
+        return DescribeConfigsResourceResult(
+            name=name,
+            value=None if is_sensitive else text,
+            read_only=is_read_only,
+            config_source=synonyms[0].source if synonyms else ConfigSource.DEFAULT,
+            is_sensitive=is_sensitive,
+            synonyms=synonyms if self._include_synonyms else [],
+            config_type=0 if setting is None else setting.kind.type,
+            documentation=setting.documentation
+            if setting and self._include_documentation
+            else None,
+        )
+
+
+def _synonym(name: str, text: str | None, source: ConfigSource) -> DescribeConfigsSynonym:
+    return DescribeConfigsSynonym(name=name, value=text, source=source)
+
+
+def _unless_sensitive(name: str, text: str) -> str | None:
+    setting = BROKER_SETTINGS.get(name)
+    return None if setting is not None and setting.is_sensitive else text
+
+
+def _set_or_default(
+    name: str, own: Mapping[str, str], defaults: Mapping[str, str], source: ConfigSource
+) -> list[DescribeConfigsSynonym]:
+    found = [_synonym(name, own[name], source)] if name in own else []
+    if name in defaults:
+        found.append(_synonym(name, defaults[name], ConfigSource.DEFAULT))
+    return found

@@ -1,0 +1,48 @@
+"""Where a client should have gone: the leader of a partition, as the metadata knows it."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from ottla.metadata.image import ClusterImage, Endpoint
+from ottla.metadata.records import NO_LEADER
+from ottla.model.identifiers import TopicPartition
+from ottla.replication.partition import NO_EPOCH
+
+
+class CurrentLeader(NamedTuple):
+    """Who leads, since which epoch, and where it listens, as far as that is known."""
+
+    leader_id: int
+    leader_epoch: int
+    endpoint: Endpoint | None
+    rack: str | None
+
+
+UNKNOWN_LEADER = CurrentLeader(NO_LEADER, NO_EPOCH, None, None)
+
+
+@dataclass(frozen=True, slots=True)
+class CurrentLeaders:
+    """Looks leaders up for those who came to the wrong broker (KIP-951)."""
+
+    image: Callable[[], ClusterImage]
+
+    def is_broker(self, broker_id: int) -> bool:
+        """Tell whether a broker of this id has registered."""
+        return broker_id in self.image().brokers
+
+    def find(self, name: TopicPartition, listener: str) -> CurrentLeader:
+        """Return the leader of a partition, and its end of this listener."""
+        image = self.image()
+        topic = image.topics.get(name.topic)
+        partition = None if topic is None else topic.partition(name.partition)
+        if partition is None:
+            return UNKNOWN_LEADER
+        broker = image.brokers.get(partition.leader)
+        return CurrentLeader(
+            partition.leader,
+            partition.leader_epoch,
+            None if broker is None else broker.endpoint(listener),
+            None if broker is None else broker.rack,
+        )

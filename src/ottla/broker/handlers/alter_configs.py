@@ -1,0 +1,54 @@
+"""AlterConfigs v0-v2: replace all settings of resources, or only check that it could be done.
+
+For all that is remembered: topics, brokers, groups and client metrics, but not loggers. What the
+request does not name falls back to its default; IncrementalAlterConfigs changes single settings.
+"""
+
+from dataclasses import dataclass
+
+from ottla.broker.metadata_store.embedded import EmbeddedMetadataStore
+from ottla.broker.request_context import RequestContext
+from ottla.machines.controller.configs import ConfigOutcome
+from ottla.model.api_error import ApiError
+from ottla.model.error_code import ErrorCode
+from ottla.wire.messages.alter_configs import (
+    AlterConfigsRequest,
+    AlterConfigsResourceResponse,
+    AlterConfigsResponse,
+)
+
+VERSIONS = range(3)
+
+
+@dataclass(frozen=True, slots=True)
+class AlterConfigsHandler:
+    """Answers AlterConfigs."""
+
+    store: EmbeddedMetadataStore
+
+    async def handle(
+        self, _context: RequestContext, request: AlterConfigsRequest
+    ) -> AlterConfigsResponse:
+        """Let the controller decide; what it has changed counts when this is answered."""
+        try:
+            outcomes = await self.store.execute(
+                lambda controller: controller.alter_configs(
+                    request.resources, validate_only=request.validate_only
+                )
+            )
+        except ApiError as error:  # of the metadata log, which concerns them all
+            outcomes = [
+                ConfigOutcome(one.resource_type, one.resource_name, error)
+                for one in request.resources
+            ]
+        return AlterConfigsResponse(responses=[_response(outcome) for outcome in outcomes])
+
+
+def _response(outcome: ConfigOutcome) -> AlterConfigsResourceResponse:
+    error = outcome.error
+    return AlterConfigsResourceResponse(
+        error_code=ErrorCode.NONE if error is None else error.code,
+        error_message=None if error is None else error.detail,
+        resource_type=outcome.resource_type,
+        resource_name=outcome.resource_name,
+    )

@@ -1,0 +1,33 @@
+"""AlterPartitionReassignments v0-v1: move partitions to other brokers, or end moves (KIP-455)."""
+
+from dataclasses import dataclass
+
+from ottla.broker.metadata_store.embedded import EmbeddedMetadataStore
+from ottla.broker.request_context import RequestContext
+from ottla.model.api_error import ApiError
+from ottla.wire.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+)
+
+VERSIONS = range(2)
+
+
+@dataclass(frozen=True, slots=True)
+class AlterPartitionReassignmentsHandler:
+    """Answers AlterPartitionReassignments."""
+
+    store: EmbeddedMetadataStore
+
+    async def handle(
+        self, _context: RequestContext, request: AlterPartitionReassignmentsRequest
+    ) -> AlterPartitionReassignmentsResponse:
+        """Let the controller decide; the moves have begun, and not ended, when this is answered."""
+        try:
+            return await self.store.execute(
+                lambda controller: controller.reassign_partitions(request)
+            )
+        except ApiError as error:
+            return AlterPartitionReassignmentsResponse(
+                error_code=error.code, error_message=error.detail
+            )

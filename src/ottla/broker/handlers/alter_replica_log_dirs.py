@@ -1,0 +1,55 @@
+"""AlterReplicaLogDirs v1-v2: move partitions to other folders of this broker.
+
+The answer says whether a move has begun; DescribeLogDirs shows how far it is. A partition that is
+not here is REPLICA_NOT_AVAILABLE; where it shall be made later is not remembered.
+"""
+
+import logging
+from dataclasses import dataclass
+
+from ottla.broker.replica_moves import ReplicaMoves
+from ottla.broker.request_context import RequestContext
+from ottla.model.api_error import ApiError
+from ottla.model.error_code import ErrorCode
+from ottla.model.identifiers import TopicPartition
+from ottla.wire.messages.alter_replica_log_dirs import (
+    AlterReplicaLogDirPartitionResult,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirsResponse,
+    AlterReplicaLogDirTopicResult,
+)
+
+VERSIONS = range(1, 3)
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class AlterReplicaLogDirsHandler:
+    """Answers AlterReplicaLogDirs."""
+
+    moves: ReplicaMoves
+
+    async def handle(
+        self, _context: RequestContext, request: AlterReplicaLogDirsRequest
+    ) -> AlterReplicaLogDirsResponse:
+        """Begin the moves one after the other; of a partition named twice, the last counts."""
+        results: dict[str, AlterReplicaLogDirTopicResult] = {}
+        for folder in request.dirs:
+            for topic in folder.topics:
+                answer = results.setdefault(
+                    topic.name, AlterReplicaLogDirTopicResult(topic_name=topic.name)
+                )
+                for index in topic.partitions:
+                    code = await self._move(TopicPartition(topic.name, index), folder.path)
+                    answer.partitions.append(
+                        AlterReplicaLogDirPartitionResult(partition_index=index, error_code=code)
+                    )
+        return AlterReplicaLogDirsResponse(results=list(results.values()))
+
+    async def _move(self, name: TopicPartition, path: str) -> ErrorCode:
+        try:
+            await self.moves.move(name, path)
+        except ApiError as error:
+            _log.warning("%s is not moved to %s: %s", name, path, error.detail)
+            return error.code
+        return ErrorCode.NONE

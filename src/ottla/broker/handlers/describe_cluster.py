@@ -1,0 +1,68 @@
+"""DescribeCluster v0-v2: the brokers, and what the client may do with the cluster.
+
+Since version 1 a client says whether it wants brokers or controllers; the latter it has to ask of
+a controller. Since version 2 it may ask for fenced brokers, too.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+from ottla.broker.authorized_operations import NOT_ASKED, ON_CLUSTER
+from ottla.broker.cluster_view import ClusterView
+from ottla.broker.request_context import RequestContext
+from ottla.model.error_code import ErrorCode
+from ottla.wire.messages.describe_cluster import (
+    DescribeClusterBroker,
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+)
+
+VERSIONS = range(3)
+BROKERS: Final = 1
+CONTROLLERS: Final = 2
+
+
+@dataclass(frozen=True, slots=True)
+class DescribeClusterHandler:
+    """Answers DescribeCluster."""
+
+    view: ClusterView
+
+    async def handle(
+        self, context: RequestContext, request: DescribeClusterRequest
+    ) -> DescribeClusterResponse:
+        """List the brokers that can be reached through the client's listener."""
+        if request.endpoint_type != BROKERS:
+            return _refused(request.endpoint_type)
+        is_asked = request.include_cluster_authorized_operations
+        brokers = [
+            DescribeClusterBroker(
+                broker_id=broker.broker_id,
+                host=endpoint.host,
+                port=endpoint.port,
+                rack=broker.rack,
+                is_fenced=broker.is_fenced,
+            )
+            for broker, endpoint in self.view.brokers(context.listener)
+            if request.include_fenced_brokers or not broker.is_fenced
+        ]
+        return DescribeClusterResponse(
+            cluster_id=self.view.image.cluster_id,
+            controller_id=self.view.node_id,
+            brokers=brokers,
+            cluster_authorized_operations=ON_CLUSTER if is_asked else NOT_ASKED,
+        )
+
+
+def _refused(endpoint_type: int) -> DescribeClusterResponse:
+    is_known = endpoint_type == CONTROLLERS
+    return DescribeClusterResponse(
+        error_code=(
+            ErrorCode.MISMATCHED_ENDPOINT_TYPE if is_known else ErrorCode.UNSUPPORTED_ENDPOINT_TYPE
+        ),
+        error_message=(
+            "this is a broker: ask a controller for controllers"
+            if is_known
+            else f"there is no endpoint type {endpoint_type}"
+        ),
+    )

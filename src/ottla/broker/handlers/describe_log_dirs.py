@@ -1,0 +1,100 @@
+"""DescribeLogDirs v1-v5: this broker's log folders, what is in them, and how much room they have.
+
+No list of topics asks for all partitions. A copy on its way to another folder (AlterReplicaLogDirs)
+is listed there as well, as a future one, with what it lacks. A folder that is offline has an error
+and nothing else.
+"""
+
+import asyncio
+from collections.abc import Iterable
+from concurrent.futures import Executor
+from dataclasses import dataclass
+
+from ottla.broker.partition_folders import PartitionFolders
+from ottla.broker.request_context import RequestContext
+from ottla.broker.turns import Turns
+from ottla.environment.clock import Clock
+from ottla.environment.disk import Disk
+from ottla.model.error_code import ErrorCode
+from ottla.model.identifiers import TopicPartition
+from ottla.storage.log_dirs import HostedLog, LogDir
+from ottla.wire.messages.describe_log_dirs import (
+    DescribeLogDirsPartition,
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+    DescribeLogDirsResult,
+    DescribeLogDirsTopic,
+)
+
+VERSIONS = range(1, 6)
+_Wanted = frozenset[TopicPartition] | None
+
+
+@dataclass(frozen=True, slots=True)
+class DescribeLogDirsHandler:
+    """Answers DescribeLogDirs."""
+
+    folders: PartitionFolders
+    disk: Disk
+    threads: Executor
+    clock: Clock
+
+    async def handle(
+        self, _context: RequestContext, request: DescribeLogDirsRequest
+    ) -> DescribeLogDirsResponse:
+        """Describe every folder."""
+        wanted: _Wanted = None
+        if request.topics is not None:
+            wanted = frozenset(
+                TopicPartition(topic.topic, index)
+                for topic in request.topics
+                for index in topic.partitions
+            )
+        by_path = self.folders.by_path.items()
+        results = [await self._described(path, folder, wanted) for path, folder in by_path]
+        return DescribeLogDirsResponse(results=results)
+
+    async def _described(self, path: str, folder: LogDir, wanted: _Wanted) -> DescribeLogDirsResult:
+        offline = DescribeLogDirsResult(error_code=ErrorCode.KAFKA_STORAGE_ERROR, log_dir=path)
+        if not folder.is_online:
+            return offline
+        loop = asyncio.get_running_loop()
+        try:
+            total_bytes = await loop.run_in_executor(self.threads, self.disk.total_bytes, path)
+            usable_bytes = await loop.run_in_executor(self.threads, self.disk.free_bytes, path)
+        except OSError:
+            return offline
+        return DescribeLogDirsResult(
+            log_dir=path,
+            topics=await self._topics(folder, wanted),
+            total_bytes=total_bytes,
+            usable_bytes=usable_bytes,
+        )
+
+    async def _topics(self, folder: LogDir, wanted: _Wanted) -> list[DescribeLogDirsTopic]:
+        by_name: dict[str, DescribeLogDirsTopic] = {}
+        turns = Turns(self.clock)
+        for is_future, logs in ((False, folder.hosted), (True, folder.futures)):
+            for name, hosted in list(_chosen(logs.items(), wanted)):
+                topic = by_name.setdefault(name.topic, DescribeLogDirsTopic(name=name.topic))
+                topic.partitions.append(self._partition(name, hosted, is_future=is_future))
+                await turns.pause()
+        return list(by_name.values())
+
+    def _partition(
+        self, name: TopicPartition, hosted: HostedLog, *, is_future: bool
+    ) -> DescribeLogDirsPartition:
+        used = self.folders.log_dirs.log_of(name)
+        end_offset = hosted.log.end_offset if used is None else used.end_offset
+        return DescribeLogDirsPartition(
+            partition_index=name.partition,
+            partition_size=hosted.log.segments.size_bytes,
+            offset_lag=max(end_offset - hosted.log.end_offset, 0),
+            is_future_key=is_future,
+        )
+
+
+def _chosen(
+    logs: Iterable[tuple[TopicPartition, HostedLog]], wanted: _Wanted
+) -> Iterable[tuple[TopicPartition, HostedLog]]:
+    return logs if wanted is None else (one for one in logs if one[0] in wanted)

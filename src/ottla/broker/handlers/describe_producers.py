@@ -1,0 +1,67 @@
+"""DescribeProducers v0: who writes to these partitions with a producer id (KIP-664).
+
+Only producers that the partition remembers are there: one that has written nothing for
+`producer.id.expiration.ms` is forgotten, unless its transaction is open.
+"""
+
+from dataclasses import dataclass
+
+from ottla.broker.partitions import Partitions
+from ottla.broker.request_context import RequestContext
+from ottla.model.api_error import ApiError
+from ottla.model.identifiers import TopicPartition
+from ottla.wire.messages.describe_producers import (
+    DescribeProducersRequest,
+    DescribeProducersResponse,
+    PartitionResponse,
+    ProducerState,
+    TopicResponse,
+)
+
+VERSIONS = range(1)
+
+
+@dataclass(frozen=True, slots=True)
+class DescribeProducersHandler:
+    """Answers DescribeProducers."""
+
+    partitions: Partitions
+
+    async def handle(
+        self, _context: RequestContext, request: DescribeProducersRequest
+    ) -> DescribeProducersResponse:
+        """List the producers of every partition."""
+        return DescribeProducersResponse(
+            topics=[
+                TopicResponse(
+                    name=topic.name,
+                    partitions=[
+                        self._describe(topic.name, index) for index in topic.partition_indexes
+                    ],
+                )
+                for topic in request.topics
+            ]
+        )
+
+    def _describe(self, topic: str, index: int) -> PartitionResponse:
+        try:
+            partition = self.partitions.get(TopicPartition(topic, index))
+            partition.check_leader()
+        except ApiError as error:
+            return PartitionResponse(
+                partition_index=index, error_code=error.code, error_message=error.detail
+            )
+        return PartitionResponse(
+            partition_index=index,
+            active_producers=[
+                ProducerState(
+                    producer_id=producer.producer_id,
+                    producer_epoch=producer.producer_epoch,
+                    last_sequence=producer.last_sequence,
+                    last_timestamp=producer.timestamp_ms,
+                    coordinator_epoch=producer.coordinator_epoch,
+                    current_txn_start_offset=producer.transaction_first_offset,
+                )
+                for producer in partition.log.producers.producers()
+            ],
+        )

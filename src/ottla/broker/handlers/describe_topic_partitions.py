@@ -1,0 +1,122 @@
+"""DescribeTopicPartitions v0: topics by name and their partitions, a page at a time (KIP-966).
+
+No list of topics asks for all of them. A page ends when it has as many partitions as the client
+wants, or as many as there may be, and says where the next one begins. A cursor without its topic in
+the list, or with a negative partition, fails every topic that was asked for.
+"""
+
+from bisect import bisect_left
+from dataclasses import dataclass
+from typing import Final
+
+from ottla.broker.authorized_operations import ON_TOPIC
+from ottla.broker.cluster_view import ClusterView
+from ottla.broker.request_context import RequestContext
+from ottla.metadata.image import TopicImage
+from ottla.model.api_error import ApiError
+from ottla.model.error_code import ErrorCode
+from ottla.model.identifiers import TopicPartition
+from ottla.model.topic_names import INTERNAL_TOPICS, check_topic_name
+from ottla.wire.messages.describe_topic_partitions import (
+    Cursor,
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+    DescribeTopicPartitionsResponsePartition,
+    DescribeTopicPartitionsResponseTopic,
+)
+
+VERSIONS = range(1)
+PARTITIONS_MAX: Final = 2000
+"""Of one page: what Kafka has by default for `max.request.partition.size.limit`."""
+
+
+@dataclass(frozen=True, slots=True)
+class DescribeTopicPartitionsHandler:
+    """Answers DescribeTopicPartitions."""
+
+    view: ClusterView
+
+    async def handle(
+        self, _context: RequestContext, request: DescribeTopicPartitionsRequest
+    ) -> DescribeTopicPartitionsResponse:
+        """Describe topics in the order of their names, until the page is full."""
+        asked = sorted({topic.name for topic in request.topics})
+        names = asked or sorted(self.view.image.topics)
+        cursor = request.cursor
+        if cursor is not None:
+            is_listed = not asked or cursor.topic_name in asked
+            if not is_listed or cursor.partition_index < 0:
+                return _refused(asked)
+            names = names[bisect_left(names, cursor.topic_name) :]
+        left = max(min(PARTITIONS_MAX, request.response_partition_limit), 1)
+        return self._page(names, cursor, left, tells_missing=bool(asked))
+
+    def _page(
+        self, names: list[str], cursor: Cursor | None, left: int, *, tells_missing: bool
+    ) -> DescribeTopicPartitionsResponse:
+        page = DescribeTopicPartitionsResponse()
+        for name in names:
+            if left == 0:
+                page.next_cursor = Cursor(topic_name=name)
+                break
+            topic = self.view.image.topics.get(name)
+            if topic is None:
+                page.topics += [_missing(name)] if tells_missing else []
+                continue
+            is_begun = cursor is not None and cursor.topic_name == name
+            start = cursor.partition_index if cursor is not None and is_begun else 0
+            page.topics.append(self._described(topic, start, start + left))
+            if start + left < len(topic.partitions):
+                page.next_cursor = Cursor(topic_name=name, partition_index=start + left)
+                break
+            left -= len(page.topics[-1].partitions)
+        return page
+
+    def _described(
+        self, topic: TopicImage, start: int, end: int
+    ) -> DescribeTopicPartitionsResponseTopic:
+        return DescribeTopicPartitionsResponseTopic(
+            name=topic.name,
+            topic_id=topic.topic_id,
+            is_internal=topic.name in INTERNAL_TOPICS,
+            partitions=[
+                self._partition(topic, index)
+                for index in range(start, min(end, len(topic.partitions)))
+            ],
+            topic_authorized_operations=ON_TOPIC,
+        )
+
+    def _partition(self, topic: TopicImage, index: int) -> DescribeTopicPartitionsResponsePartition:
+        partition = topic.partitions[index]
+        state = self.view.state_of(TopicPartition(topic.name, index), partition)
+        return DescribeTopicPartitionsResponsePartition(
+            error_code=state.error_code,
+            partition_index=index,
+            leader_id=state.leader,
+            leader_epoch=partition.leader_epoch,
+            replica_nodes=list(partition.replicas),
+            isr_nodes=list(partition.isr),
+            eligible_leader_replicas=list(partition.eligible_leader_replicas),
+            last_known_elr=list(partition.last_known_elr),
+            offline_replicas=state.offline_replicas,
+        )
+
+
+def _missing(name: str) -> DescribeTopicPartitionsResponseTopic:
+    code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    try:
+        check_topic_name(name)
+    except ApiError as error:
+        code = error.code
+    return DescribeTopicPartitionsResponseTopic(
+        error_code=code,
+        name=name,
+        is_internal=name in INTERNAL_TOPICS,
+        topic_authorized_operations=ON_TOPIC,
+    )
+
+
+def _refused(names: list[str]) -> DescribeTopicPartitionsResponse:
+    code = ErrorCode.INVALID_REQUEST
+    topics = [DescribeTopicPartitionsResponseTopic(error_code=code, name=name) for name in names]
+    return DescribeTopicPartitionsResponse(topics=topics)

@@ -1,0 +1,54 @@
+"""ElectLeaders v0-v2: hold elections in partitions, or wherever one is needed (KIP-460).
+
+A partition whose first replica leads already is told ELECTION_NOT_NEEDED.
+"""
+
+from dataclasses import dataclass
+
+from ottla.broker.metadata_store.embedded import EmbeddedMetadataStore
+from ottla.broker.request_context import RequestContext
+from ottla.model.api_error import ApiError
+from ottla.wire.messages.elect_leaders import (
+    ElectLeadersRequest,
+    ElectLeadersResponse,
+    PartitionResult,
+    ReplicaElectionResult,
+)
+
+VERSIONS = range(3)
+_ERROR_SINCE = 1
+
+
+@dataclass(frozen=True, slots=True)
+class ElectLeadersHandler:
+    """Answers ElectLeaders."""
+
+    store: EmbeddedMetadataStore
+
+    async def handle(
+        self, context: RequestContext, request: ElectLeadersRequest
+    ) -> ElectLeadersResponse:
+        """Let the controller decide; the leaders are known when this is answered."""
+        try:
+            results = await self.store.execute(lambda controller: controller.elect_leaders(request))
+        except ApiError as error:
+            if context.api_version < _ERROR_SINCE:
+                return ElectLeadersResponse(replica_election_results=_refused(request, error))
+            return ElectLeadersResponse(error_code=error.code)
+        return ElectLeadersResponse(replica_election_results=results)
+
+
+def _refused(request: ElectLeadersRequest, error: ApiError) -> list[ReplicaElectionResult]:
+    """Tell each partition, for a client that can be told in no other place."""
+    return [
+        ReplicaElectionResult(
+            topic=topic.topic,
+            partition_result=[
+                PartitionResult(
+                    partition_id=number, error_code=error.code, error_message=error.detail
+                )
+                for number in topic.partitions
+            ],
+        )
+        for topic in request.topic_partitions or ()
+    ]

@@ -1,0 +1,92 @@
+"""IncrementalAlterConfigs v0-v1: change single settings, or only check that it could be done.
+
+Each resource changes as a whole or not at all, and has its own error. The levels of loggers are
+changed here and now (KIP-412); everything else is the controller's.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+from ottla.broker.log_levels import alter_log_levels
+from ottla.broker.metadata_store.embedded import EmbeddedMetadataStore
+from ottla.broker.request_context import RequestContext
+from ottla.machines.controller.configs import ConfigOutcome
+from ottla.model.api_error import ApiError
+from ottla.model.error_code import ErrorCode
+from ottla.wire.messages.incremental_alter_configs import (
+    AlterConfigsResource,
+    AlterConfigsResourceResponse,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
+
+VERSIONS = range(2)
+_BROKER_LOGGER: Final = 8
+
+
+@dataclass(frozen=True, slots=True)
+class IncrementalAlterConfigsHandler:
+    """Answers IncrementalAlterConfigs."""
+
+    store: EmbeddedMetadataStore
+    node_id: int
+
+    async def handle(
+        self, _context: RequestContext, request: IncrementalAlterConfigsRequest
+    ) -> IncrementalAlterConfigsResponse:
+        """Answer in the order of the request; what has changed counts by then."""
+        kept = [one for one in request.resources if one.resource_type != _BROKER_LOGGER]
+        loggers = [one for one in request.resources if one.resource_type == _BROKER_LOGGER]
+        outcomes = iter(await self._alter_kept(kept, validate_only=request.validate_only))
+        altered = iter(self._alter_loggers(loggers, validate_only=request.validate_only))
+        return IncrementalAlterConfigsResponse(
+            responses=[
+                _response(next(altered if one.resource_type == _BROKER_LOGGER else outcomes))
+                for one in request.resources
+            ]
+        )
+
+    async def _alter_kept(
+        self, resources: list[AlterConfigsResource], *, validate_only: bool
+    ) -> list[ConfigOutcome]:
+        try:
+            return await self.store.execute(
+                lambda controller: controller.incremental_alter_configs(
+                    resources, validate_only=validate_only
+                )
+            )
+        except ApiError as error:  # of the metadata log, which concerns them all
+            return [ConfigOutcome(one.resource_type, one.resource_name, error) for one in resources]
+
+    def _alter_loggers(
+        self, resources: list[AlterConfigsResource], *, validate_only: bool
+    ) -> list[ConfigOutcome]:
+        outcomes = []
+        for one in resources:
+            error = None
+            try:
+                self._check_name(one.resource_name, is_once=len(resources) == 1)
+                alter_log_levels(one.configs, validate_only=validate_only)
+            except ApiError as raised:
+                error = raised
+            outcomes.append(ConfigOutcome(one.resource_type, one.resource_name, error))
+        return outcomes
+
+    def _check_name(self, name: str, *, is_once: bool) -> None:
+        if not is_once:
+            raise ApiError(ErrorCode.INVALID_REQUEST, "the loggers of one broker, and only once")
+        if name != str(self.node_id):
+            raise ApiError(
+                ErrorCode.INVALID_REQUEST,
+                f"this is broker {self.node_id}: the loggers of another are altered there",
+            )
+
+
+def _response(outcome: ConfigOutcome) -> AlterConfigsResourceResponse:
+    error = outcome.error
+    return AlterConfigsResourceResponse(
+        error_code=ErrorCode.NONE if error is None else error.code,
+        error_message=None if error is None else error.detail,
+        resource_type=outcome.resource_type,
+        resource_name=outcome.resource_name,
+    )

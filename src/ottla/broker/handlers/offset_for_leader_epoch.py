@@ -1,0 +1,52 @@
+"""OffsetForLeaderEpoch v0-v4: where a leader's epoch ends in the log (KIP-101, KIP-320).
+
+Who has read past that end in that epoch has read what is no longer there. Of epochs that have not
+begun nothing is known: -1 and -1. Whoever believes in another leader epoch than the current one is
+told so first.
+"""
+
+from dataclasses import dataclass
+
+from ottla.broker.partitions import Partitions
+from ottla.broker.request_context import RequestContext
+from ottla.model.api_error import ApiError
+from ottla.model.identifiers import TopicPartition
+from ottla.wire.messages.offset_for_leader_epoch import (
+    EpochEndOffset,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopicResult,
+)
+
+VERSIONS = range(5)
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetForLeaderEpochHandler:
+    """Answers OffsetForLeaderEpoch."""
+
+    partitions: Partitions
+
+    async def handle(
+        self, _context: RequestContext, request: OffsetForLeaderEpochRequest
+    ) -> OffsetForLeaderEpochResponse:
+        """Look every epoch up."""
+        return OffsetForLeaderEpochResponse(
+            topics=[
+                OffsetForLeaderTopicResult(
+                    topic=topic.topic,
+                    partitions=[self._find(topic.topic, wanted) for wanted in topic.partitions],
+                )
+                for topic in request.topics
+            ]
+        )
+
+    def _find(self, topic: str, wanted: OffsetForLeaderPartition) -> EpochEndOffset:
+        try:
+            partition = self.partitions.get(TopicPartition(topic, wanted.partition))
+            partition.check_leader(wanted.current_leader_epoch)
+            epoch, end_offset = partition.end_of_epoch(wanted.leader_epoch)
+        except ApiError as error:
+            return EpochEndOffset(partition=wanted.partition, error_code=error.code)
+        return EpochEndOffset(partition=wanted.partition, leader_epoch=epoch, end_offset=end_offset)

@@ -1,0 +1,187 @@
+"""The metrics of Kafka's JMX beans, by the names that Strimzi's exporter gives them.
+
+What a broker without others cannot have (replicas that lag, elections) is told as the nought that
+it is, so that dashboards and alerts work.
+"""
+
+from collections.abc import Callable, Iterator
+
+from ottla.broker.metrics.exposition import Family, Sample, column, counter, gauge, labels
+from ottla.broker.metrics.snapshot import PartitionFacts, Snapshot
+from ottla.metadata.image import PartitionImage
+from ottla.metadata.records import NO_LEADER
+from ottla.replication.traffic import Traffic
+from ottla.wire.api_key import ApiKey
+
+RUNNING = 3
+"""Kafka's number for a broker that serves clients."""
+_GONE = PartitionImage(replicas=(), isr=())
+
+
+def jmx_families(snapshot: Snapshot) -> Iterator[Family]:
+    """Yield what Kafka tells of a broker, its topics and its partitions."""
+    states = list(_states(snapshot))
+    yield from _traffic(snapshot)
+    yield from _replica_manager(snapshot, states)
+    yield from _controller(snapshot)
+    yield from _sockets(snapshot)
+    yield from _logs(snapshot.partitions)
+    yield from _partitions(snapshot.partitions, states)
+
+
+def _states(snapshot: Snapshot) -> Iterator[PartitionImage]:
+    """Yield what the cluster knows of each partition here; nothing of one just deleted."""
+    topics, partitions = snapshot.image.topics, snapshot.partitions
+    for name, number in zip(partitions.topics, partitions.numbers, strict=True):
+        topic = topics.get(name)
+        yield (topic and topic.partition(number)) or _GONE
+
+
+def _traffic(snapshot: Snapshot) -> Iterator[Family]:
+    def family(name: str, documentation: str, value: Callable[[Traffic], int]) -> Family:
+        whole = Sample("", value(snapshot.traffic))
+        each = [
+            Sample(labels(topic=topic), value(traffic))
+            for topic, traffic in snapshot.traffic_by_topic.items()
+        ]
+        return _topic_counter(name, documentation, [whole, *each])
+
+    yield family("messagesin", "Records appended.", lambda traffic: traffic.records_in)
+    yield family("bytesin", "Bytes appended.", lambda traffic: traffic.bytes_in)
+    yield family("bytesout", "Bytes sent to consumers.", lambda traffic: traffic.bytes_out)
+    yield family("totalproducerequests", "Batches appended.", lambda traffic: traffic.batches_in)
+    yield family("totalfetchrequests", "Partitions read from.", lambda traffic: traffic.reads)
+    for name, api_key in (("produce", ApiKey.PRODUCE), ("fetch", ApiKey.FETCH)):
+        failed = sum(count for (key, _), count in snapshot.errors.items() if key == api_key)
+        yield _topic_counter(
+            f"failed{name}requests", "Partitions of requests that failed.", [Sample("", failed)]
+        )
+
+
+def _topic_counter(name: str, documentation: str, samples: list[Sample]) -> Family:
+    return counter(
+        f"kafka_server_brokertopicmetrics_{name}_total",
+        f"{documentation} Without a topic: on the whole broker.",
+        samples,
+    )
+
+
+def _replica_manager(snapshot: Snapshot, states: list[PartitionImage]) -> Iterator[Family]:
+    surpluses = list(_isr_surpluses(snapshot.partitions, states))
+    lagging = sum(len(state.isr) < len(state.replicas) for state in states)
+    for name, documentation, value in (
+        ("partitioncount", "Partitions on this broker.", len(states)),
+        (
+            "leadercount",
+            "Partitions that this broker leads.",
+            sum(state.leader == snapshot.node_id for state in states),
+        ),
+        ("underreplicatedpartitions", "Partitions with replicas that are not in sync.", lagging),
+        (
+            "underminisrpartitioncount",
+            "Partitions with fewer replicas in sync than min.insync.replicas.",
+            sum(surplus < 0 for surplus in surpluses),
+        ),
+        (
+            "atminisrpartitioncount",
+            "Partitions with just min.insync.replicas in sync.",
+            surpluses.count(0),
+        ),
+    ):
+        yield gauge(f"kafka_server_replicamanager_{name}", documentation, value)
+    yield gauge(
+        "kafka_log_logmanager_offlinelogdirectorycount",
+        "Folders that have failed.",
+        snapshot.offline_folders,
+    )
+
+
+def _controller(snapshot: Snapshot) -> Iterator[Family]:
+    image = snapshot.image
+    states = [state for topic in image.topics.values() for state in topic.partitions]
+    offline = sum(state.leader == NO_LEADER for state in states)
+    prefix = "kafka_controller_kafkacontroller_"
+    yield gauge(
+        f"{prefix}activecontrollercount",
+        "1 on the broker that is the controller.",
+        int(snapshot.is_controller),
+    )
+    yield gauge(f"{prefix}offlinepartitionscount", "Partitions that nobody leads.", offline)
+    yield gauge(f"{prefix}globaltopiccount", "Topics in the cluster.", len(image.topics))
+    yield gauge(f"{prefix}globalpartitioncount", "Partitions in the cluster.", len(states))
+    yield gauge(
+        f"{prefix}activebrokercount",
+        "Brokers that serve clients.",
+        sum(broker.is_active for broker in image.brokers.values()),
+    )
+    yield counter(
+        "kafka_controller_controllerstats_uncleanleaderelections_total",
+        "Elections of a leader that was not in sync.",
+        0,
+    )
+    yield gauge("kafka_server_kafkaserver_brokerstate", "3 is running.", RUNNING)
+
+
+def _sockets(snapshot: Snapshot) -> Iterator[Family]:
+    prefix = "kafka_server_socket_server_metrics_"
+    yield gauge(
+        f"{prefix}connection_count",
+        "Open connections.",
+        [
+            Sample(labels(listener=name, networkProcessor=0), count)
+            for name, count in snapshot.connections_by_listener.items()
+        ],
+    )
+    yield counter(
+        f"{prefix}connection_creation_total",
+        "Connections that were let in.",
+        snapshot.accepted_connections,
+    )
+    documentation = "Which part of its time the event loop is idle: 0 to 1."
+    for name in (
+        "kafka_server_kafkarequesthandlerpool_requesthandleravgidle_percent",
+        "kafka_network_socketserver_networkprocessoravgidle_percent",
+    ):
+        yield gauge(name, documentation, snapshot.loop.idle_ratio)
+
+
+def _logs(partitions: PartitionFacts) -> Iterator[Family]:
+    for name, documentation, values in (
+        ("size", "Bytes in a partition's log.", partitions.sizes_bytes),
+        ("logstartoffset", "The first offset.", partitions.log_start_offsets),
+        ("logendoffset", "The next offset.", partitions.end_offsets),
+        ("numlogsegments", "Segments of a log.", partitions.segment_counts),
+    ):
+        samples = column(partitions.labels, values)
+        yield gauge(f"kafka_log_log_{name}", documentation, samples)
+
+
+def _partitions(partitions: PartitionFacts, states: list[PartitionImage]) -> Iterator[Family]:
+    def family(name: str, documentation: str, values: Iterator[int]) -> Family:
+        samples = column(partitions.labels, values)
+        return gauge(f"kafka_cluster_partition_{name}", documentation, samples)
+
+    surpluses = list(_isr_surpluses(partitions, states))
+    yield family(
+        "underminisr",
+        "1 if fewer than min.insync.replicas are in sync.",
+        (int(surplus < 0) for surplus in surpluses),
+    )
+    yield family(
+        "atminisr",
+        "1 if just min.insync.replicas are in sync.",
+        (int(surplus == 0) for surplus in surpluses),
+    )
+    yield family("replicascount", "Replicas.", (len(state.replicas) for state in states))
+    yield family("insyncreplicascount", "Replicas in sync.", (len(state.isr) for state in states))
+    yield family(
+        "underreplicated",
+        "1 if not all replicas are in sync.",
+        (int(len(state.isr) < len(state.replicas)) for state in states),
+    )
+
+
+def _isr_surpluses(partitions: PartitionFacts, states: list[PartitionImage]) -> Iterator[int]:
+    """Yield how many replicas are in sync above what min.insync.replicas asks for."""
+    for state, insync_min in zip(states, partitions.insync_mins, strict=True):
+        yield 1 if state is _GONE else len(state.isr) - insync_min

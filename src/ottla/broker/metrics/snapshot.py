@@ -1,0 +1,198 @@
+"""Gathers what a scrape tells, on the event loop and turn by turn."""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from ottla.broker.close_reason import CloseReason
+from ottla.broker.group_coordinator import GroupCoordinator
+from ottla.broker.metadata_store.embedded import EmbeddedMetadataStore
+from ottla.broker.metrics.cold_reads import CountedColdReads
+from ottla.broker.metrics.exposition import labels
+from ottla.broker.metrics.loop_watch import LoopWatch
+from ottla.broker.metrics.meters import Meters
+from ottla.broker.partitions import Partitions
+from ottla.broker.server import Server
+from ottla.broker.turns import Turns
+from ottla.environment.clock import Clock
+from ottla.machines.groups.machine import GroupMachine
+from ottla.metadata.image import ClusterImage
+from ottla.model.broker_config import BrokerConfig
+from ottla.replication.partition import Partition
+from ottla.replication.traffic import Traffic
+from ottla.storage.log_dirs import LogDirs
+
+ITEMS_PER_LOOK = 64
+"""How many partitions or groups are taken before the clock is looked at."""
+
+
+@dataclass(slots=True)
+class PartitionFacts:
+    """The partitions on this broker, in columns: each partition has its place in every list.
+
+    An object for each would make the garbage collector look through all objects of the broker.
+    """
+
+    topics: list[str] = field(default_factory=list)
+    numbers: list[int] = field(default_factory=list)
+    labels: list[str] = field(default_factory=list)
+    log_start_offsets: list[int] = field(default_factory=list)
+    high_watermarks: list[int] = field(default_factory=list)
+    end_offsets: list[int] = field(default_factory=list)
+    sizes_bytes: list[int] = field(default_factory=list)
+    segment_counts: list[int] = field(default_factory=list)
+    insync_mins: list[int] = field(default_factory=list)
+
+    def add(self, partition: Partition) -> None:
+        """Take one more."""
+        log = partition.log
+        topic, number = partition.name
+        self.topics.append(topic)
+        self.numbers.append(number)
+        self.labels.append(labels(topic=topic, partition=number))
+        self.log_start_offsets.append(log.log_start_offset)
+        self.high_watermarks.append(partition.high_watermark)
+        self.end_offsets.append(log.end_offset)
+        self.sizes_bytes.append(log.segments.size_bytes)
+        self.segment_counts.append(len(log.segments))
+        self.insync_mins.append(log.config.min_insync_replicas)
+
+
+class GroupFacts(NamedTuple):
+    """One group: who is in it, and what it has committed by topic and partition."""
+
+    group_id: str
+    state: str
+    member_count: int
+    offsets: tuple[tuple[str, int, int], ...]
+
+
+class MeterFacts(NamedTuple):
+    """One version of one API: a meter, held still."""
+
+    buckets: list[int]
+    recent_buckets: list[int]
+    total_ns: int
+    request_bytes: int
+
+
+class LoopFacts(NamedTuple):
+    """How the event loop is."""
+
+    lag_seconds: float
+    lag_seconds_max: float
+    idle_ratio: float
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """All that a scrape tells of a broker."""
+
+    node_id: int
+    start_seconds: float
+    is_controller: bool
+    image: ClusterImage
+    partitions: PartitionFacts
+    groups: list[GroupFacts]
+    traffic: Traffic
+    traffic_by_topic: Mapping[str, Traffic]
+    meters: Mapping[int, MeterFacts]
+    errors: Mapping[tuple[int, int], int]
+    connections_by_listener: Mapping[str, int]
+    accepted_connections: int
+    closed_by_reason: Mapping[CloseReason, int]
+    offline_folders: int
+    cold_reads: int
+    cold_bytes: int
+    loop: LoopFacts
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """Where the facts come from. Must be asked on the event loop."""
+
+    config: BrokerConfig
+    clock: Clock
+    store: EmbeddedMetadataStore
+    partitions: Partitions
+    log_dirs: LogDirs
+    coordinator: GroupCoordinator
+    server: Server
+    meters: Meters
+    cold_reads: CountedColdReads
+    watch: LoopWatch
+    start_seconds: float
+
+    async def snapshot(self) -> Snapshot:
+        """Gather everything. It takes several turns, so different parts may differ a little."""
+        turns = Turns(self.clock)
+        by_topic: dict[str, Traffic] = {}
+        partitions = await self._partition_facts(turns, by_topic)
+        groups = await self._group_facts(turns)
+        total = Traffic()
+        total.add(self.partitions.past_traffic)
+        for traffic in by_topic.values():
+            total.add(traffic)
+        return Snapshot(
+            node_id=self.config.node_id,
+            start_seconds=self.start_seconds,
+            is_controller=True,  # the embedded store has no other
+            image=self.store.image,
+            partitions=partitions,
+            groups=groups,
+            traffic=total,
+            traffic_by_topic=by_topic,
+            meters={key: _facts_of_meter(self.meters, key) for key in sorted(self.meters)},
+            errors=dict(self.meters.errors),
+            connections_by_listener=self._connections_by_listener(),
+            accepted_connections=self.server.accepted_count,
+            closed_by_reason=dict(self.server.closed_by_reason),
+            offline_folders=sum(not folder.is_online for folder in self.log_dirs.dirs),
+            cold_reads=self.cold_reads.count,
+            cold_bytes=self.cold_reads.size_bytes,
+            loop=LoopFacts(
+                self.watch.lag_seconds, self.watch.lag_seconds_max, self.watch.idle_ratio
+            ),
+        )
+
+    async def _partition_facts(self, turns: Turns, by_topic: dict[str, Traffic]) -> PartitionFacts:
+        facts = PartitionFacts()
+        for number, partition in enumerate(list(self.partitions)):
+            if number % ITEMS_PER_LOOK == 0 and turns.is_over:
+                await turns.next()
+            by_topic.setdefault(partition.name.topic, Traffic()).add(partition.traffic)
+            facts.add(partition)
+        return facts
+
+    async def _group_facts(self, turns: Turns) -> list[GroupFacts]:
+        facts: list[GroupFacts] = []
+        for machine in self.coordinator.machines:
+            for group_id in machine.group_ids():
+                if len(facts) % ITEMS_PER_LOOK == 0 and turns.is_over:
+                    await turns.next()
+                if (found := _facts_of_group(machine, group_id)) is not None:
+                    facts.append(found)
+        return facts
+
+    def _connections_by_listener(self) -> dict[str, int]:
+        counts = Counter(self.server.connection_listeners())
+        return {one.name: counts[one.name] for one in self.config.broker_listeners}
+
+
+def _facts_of_group(machine: GroupMachine, group_id: str) -> GroupFacts | None:
+    group = machine.group(group_id)
+    if group is None:  # deleted since the turn began
+        return None
+    offsets = tuple(
+        (topic, partition, committed.offset)
+        for topic, partition, committed in machine.offsets_of(group_id)
+    )
+    return GroupFacts(group_id, group.state.value, len(group.members), offsets)
+
+
+def _facts_of_meter(meters: Meters, key: int) -> MeterFacts:
+    meter = meters[key]
+    return MeterFacts(
+        list(meter.buckets), meter.recent_buckets(), meter.total_ns, meter.request_bytes
+    )

@@ -1,0 +1,103 @@
+"""What watches over a broker: meters, health, the admin listener, what the log is told."""
+
+import asyncio
+import logging
+from typing import Self
+
+from ottla.broker.admin.admin_server import AdminServer
+from ottla.broker.group_coordinator import GroupCoordinator
+from ottla.broker.metadata_store.embedded import EmbeddedMetadataStore
+from ottla.broker.metrics.cold_reads import CountedColdReads
+from ottla.broker.metrics.loop_watch import LoopWatch
+from ottla.broker.metrics.meters import Meters
+from ottla.broker.metrics.notices import Notices
+from ottla.broker.metrics.snapshot import Sources
+from ottla.broker.outgoing import ColdReads
+from ottla.broker.partitions import Partitions
+from ottla.broker.server import Server
+from ottla.broker.topic_notices import TopicNotices
+from ottla.environment.clock import Clock
+from ottla.model.broker_config import BrokerConfig
+from ottla.storage.log_dirs import LogDirs
+
+_MS_PER_SECOND = 1000
+_log = logging.getLogger(__name__)
+
+
+class Operations:
+    """Opened before anything else of a broker, and closed after everything else."""
+
+    def __init__(
+        self, config: BrokerConfig, clock: Clock, cold_reads: ColdReads, admin: AdminServer
+    ) -> None:
+        self.meters = Meters()
+        self.cold_reads = CountedColdReads(cold_reads)
+        self._config = config
+        self._clock = clock
+        self._admin = admin
+        self._started_ms = clock.monotonic_ms()
+        self._watch: LoopWatch | None = None
+
+    @classmethod
+    async def open(cls, config: BrokerConfig, clock: Clock, cold_reads: ColdReads) -> Self:
+        """Take the port of the admin listener. OSError if it was asked for and cannot be had."""
+        _log.info("broker %d starts in %s", config.node_id, ", ".join(config.log_dirs))
+        admin = await AdminServer.open(
+            config.ottla_admin_listener,
+            clock,
+            is_asked_for="ottla.admin.listener" in config.given,
+        )
+        return cls(config, clock, cold_reads, admin)
+
+    @property
+    def admin_port(self) -> int | None:
+        """Where the admin listener is, if there is one."""
+        return self._admin.port
+
+    def is_ready(
+        self,
+        store: EmbeddedMetadataStore,
+        partitions: Partitions,
+        log_dirs: LogDirs,
+        coordinator: GroupCoordinator,
+        server: Server,
+    ) -> None:
+        """Tell everybody that clients are let in."""
+        store.subscribe(TopicNotices(store.image).on_change)
+        notices = Notices(log_dirs, server.closed_by_reason, self._clock)
+        self._watch = LoopWatch(
+            asyncio.get_running_loop(),
+            self._clock,
+            [notices.look],
+            [self.meters.a_minute_has_passed],
+        )
+        self._watch.start()
+        self._admin.health.is_ready_from_now_on(self._watch, log_dirs)
+        start_seconds = (self._clock.monotonic_ms() - self._started_ms) / _MS_PER_SECOND
+        sources = Sources(
+            config=self._config,
+            clock=self._clock,
+            store=store,
+            partitions=partitions,
+            log_dirs=log_dirs,
+            coordinator=coordinator,
+            server=server,
+            meters=self.meters,
+            cold_reads=self.cold_reads,
+            watch=self._watch,
+            start_seconds=start_seconds,
+        )
+        self._admin.serve_metrics(sources)
+        _log.info("broker %d is ready after %.3f s", self._config.node_id, start_seconds)
+
+    def is_stopping(self) -> None:
+        """Tell everybody that nobody is let in any more."""
+        self._admin.health.is_stopping()
+        _log.info("broker %d stops", self._config.node_id)
+
+    async def close(self) -> None:
+        """Watch no more."""
+        if self._watch is not None:
+            self._watch.stop()
+        await self._admin.close()
+        _log.info("broker %d has stopped", self._config.node_id)

@@ -1,0 +1,168 @@
+"""Makes and deletes the folders of partitions; what waits for the disk waits on threads.
+
+Hundreds at once keep nobody waiting: a thread makes a few, the loop takes them over, and so on.
+"""
+
+import asyncio
+import logging
+import posixpath
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Executor
+from typing import Final
+
+from ottla.broker.turns import Turns
+from ottla.environment.clock import Clock
+from ottla.environment.randomness import Randomness
+from ottla.model.api_error import ApiError
+from ottla.model.error_code import ErrorCode
+from ottla.model.identifiers import TopicPartition
+from ottla.storage.log import PartitionLog
+from ottla.storage.log_dirs import ConfigOf, IsStray, LogDir, LogDirs
+from ottla.storage.new_logs import MadeLog, NewLog, PlacedLog, make_logs, place_logs
+from ottla.storage.replica_move import settle_moves
+
+JOBS_AT_ONCE: Final = 2
+"""Threads that make logs at the same time: the filesystem lets them wait together."""
+MADE_AT_ONCE: Final = 8
+"""Logs made by one job of a thread, which others wait for as well."""
+_log = logging.getLogger(__name__)
+
+OnMade = Callable[[NewLog, PartitionLog | ApiError], None]
+"""Told of each log that was wanted, on the loop: here it is, or why it is not."""
+
+
+class PartitionFolders:
+    """The log folders, for who lets partitions come and go. Belongs to the loop."""
+
+    def __init__(
+        self, log_dirs: LogDirs, threads: Executor, clock: Clock, randomness: Randomness
+    ) -> None:
+        self.log_dirs = log_dirs
+        self._threads = threads
+        self._clock = clock
+        self._randomness = randomness
+        self._removing: set[asyncio.Task[None]] = set()
+        self.by_path = {posixpath.abspath(folder.path): folder for folder in log_dirs.dirs}
+        """The folders by the paths that clients know them by."""
+
+    def open(self, config_of: ConfigOf, is_stray: IsStray) -> None:
+        """Open every log, and bring to an end what a crash has interrupted. Blocks."""
+        self.log_dirs.open(config_of, self._clock.now_ms(), is_stray)
+        settle_moves(self.log_dirs.dirs, self._randomness.uuid())
+        for folder in self.log_dirs.dirs:
+            for note in folder.notes:
+                _log.warning("%s", note)
+            if folder.failure is not None:
+                _log.error("%s is offline: %s", folder.path, folder.failure)
+
+    def open_or_make(self, wanted: NewLog) -> PartitionLog:
+        """Return a log that was opened, or make one; blocks.
+
+        ApiError KAFKA_STORAGE_ERROR if there may be one that cannot be seen right now.
+        """
+        partition, topic_id, config, _ = wanted
+        log = self.log_dirs.log_of(partition)
+        if log is not None:
+            return log
+        if not all(folder.is_online for folder in self.log_dirs.dirs):
+            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, "a log folder is offline")
+        if self._unopened_in(partition) is not None:
+            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, "its log could not be opened")
+        return self.log_dirs.create(partition, topic_id, config, self._clock.now_ms())
+
+    async def make(self, wanted: Sequence[NewLog], on_made: OnMade) -> None:
+        """Make logs that are wanted, or open those that could not be opened before."""
+        missing: list[NewLog] = []
+        for log in wanted:
+            folder = self._unopened_in(log.partition)
+            if folder is None:
+                missing.append(log)
+            else:
+                on_made(log, await self._reopen(log, folder))
+        placed = place_logs(self.log_dirs.dirs, missing)
+        parts = [
+            placed[start : start + MADE_AT_ONCE] for start in range(0, len(placed), MADE_AT_ONCE)
+        ]
+        for first in range(0, len(parts), JOBS_AT_ONCE):
+            jobs = map(self._make_some, parts[first : first + JOBS_AT_ONCE])
+            for part in await asyncio.gather(*jobs):
+                for made in part:
+                    _tell(made, on_made)
+
+    async def _make_some(self, placed: Sequence[PlacedLog]) -> list[MadeLog]:
+        loop = asyncio.get_running_loop()
+        now_ms = self._clock.now_ms()
+        return await loop.run_in_executor(self._threads, make_logs, placed, now_ms)
+
+    async def _reopen(self, log: NewLog, folder: LogDir) -> PartitionLog | ApiError:
+        loop = asyncio.get_running_loop()
+        now_ms = self._clock.now_ms()
+        try:
+            return await loop.run_in_executor(
+                self._threads, folder.reopen, log.partition, log.config, now_ms
+            )
+        except OSError as error:
+            return folder.refuse(error)
+
+    async def delete(self, partitions: Iterable[tuple[TopicPartition, bytes]]) -> None:
+        """Take logs away, each with a mark of its own; files go when this has returned."""
+        deleted: dict[LogDir, list[str]] = {folder: [] for folder in self.log_dirs.dirs}
+        turns = Turns(self._clock)
+        for partition, mark in partitions:
+            for folder in deleted:
+                deleted[folder] += self._begin_delete(folder, partition, mark)
+            await turns.pause()
+        for folder, directories in deleted.items():
+            if directories:
+                await self.settle(folder, directories)
+
+    def _begin_delete(self, folder: LogDir, partition: TopicPartition, mark: bytes) -> list[str]:
+        if not folder.is_online:  # what comes back with the disk belongs to no topic
+            folder.hosted.pop(partition, None)
+            folder.futures.pop(partition, None)
+            return []
+        try:
+            if partition in folder.hosted:
+                return [folder.begin_delete(partition, mark)]
+            if partition in folder.futures:
+                return [folder.drop_future(partition, mark)]
+        except OSError as error:
+            folder.refuse(error)
+        return []
+
+    async def settle(self, folder: LogDir, directories: Sequence[str]) -> None:
+        """Make it durable that logs are gone, and begin to remove what is left of them."""
+        loop = asyncio.get_running_loop()
+        try:
+            for write in folder.settle_deletes():
+                await loop.run_in_executor(self._threads, write)
+        except OSError as error:
+            folder.refuse(error)
+        task = loop.create_task(self._remove(folder, directories))
+        self._removing.add(task)
+        task.add_done_callback(self._removing.discard)
+
+    async def _remove(self, folder: LogDir, directories: Sequence[str]) -> None:
+        loop = asyncio.get_running_loop()
+        for directory in directories:
+            try:
+                await loop.run_in_executor(self._threads, folder.remove_deleted, directory)
+            except OSError as error:
+                folder.refuse(error)
+
+    async def stop(self) -> None:
+        """Return when nothing is being removed any more."""
+        if self._removing:
+            await asyncio.wait(self._removing)
+
+    def _unopened_in(self, partition: TopicPartition) -> LogDir | None:
+        return next((f for f in self.log_dirs.online if partition in f.unopened), None)
+
+
+def _tell(made: MadeLog, on_made: OnMade) -> None:
+    try:
+        log = made.host()
+    except ApiError as error:
+        on_made(made.wanted, error)
+    else:
+        on_made(made.wanted, log)

@@ -1,0 +1,36 @@
+"""Long work on the event loop, cut into turns: nobody waits for more than a few milliseconds."""
+
+import asyncio
+from typing import Final
+
+from ottla.environment.clock import Clock
+
+TURN_MS: Final = 5
+
+
+class Turns:
+    """Counts the time of one piece of work, which says after small parts of it whether to go on."""
+
+    __slots__ = ("_clock", "_end_ms")
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._end_ms = clock.monotonic_ms() + TURN_MS
+
+    @property
+    def is_over(self) -> bool:
+        """Whether this turn has taken its time."""
+        return self._clock.monotonic_ms() >= self._end_ms
+
+    async def next(self) -> None:
+        """Let everybody else go first, then begin the next turn."""
+        loop = asyncio.get_running_loop()
+        turn = loop.create_future()
+        loop.call_soon(turn.set_result, None)
+        await turn
+        self._end_ms = self._clock.monotonic_ms() + TURN_MS
+
+    async def pause(self) -> None:
+        """Begin the next turn, if this one is over."""
+        if self.is_over:
+            await self.next()

@@ -1,0 +1,30 @@
+"""The APIs of replicas: who leads, who moves, and who keeps the metadata."""
+
+from ottla.broker.handlers import (
+    alter_partition_reassignments,
+    describe_quorum,
+    elect_leaders,
+    list_partition_reassignments,
+)
+from ottla.broker.routes import Route
+from ottla.broker.services import Services
+from ottla.wire.api_key import ApiKey
+
+
+def replica_routes(services: Services) -> dict[int, Route]:
+    """Make the handlers of elections, moves and the quorum."""
+    store = services.store
+    elect = elect_leaders.ElectLeadersHandler(store)
+    alter = alter_partition_reassignments.AlterPartitionReassignmentsHandler(store)
+    listing = list_partition_reassignments.ListPartitionReassignmentsHandler(lambda: store.image)
+    quorum = describe_quorum.DescribeQuorumHandler(store, services.clock)
+    return {
+        ApiKey.ELECT_LEADERS: Route(elect_leaders.VERSIONS, elect.handle),
+        ApiKey.ALTER_PARTITION_REASSIGNMENTS: Route(
+            alter_partition_reassignments.VERSIONS, alter.handle
+        ),
+        ApiKey.LIST_PARTITION_REASSIGNMENTS: Route(
+            list_partition_reassignments.VERSIONS, listing.handle
+        ),
+        ApiKey.DESCRIBE_QUORUM: Route(describe_quorum.VERSIONS, quorum.handle),
+    }

@@ -1,0 +1,181 @@
+"""Whether a resource may have the settings that it shall have, and what to do if not."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from ottla.machines.controller.effective import (
+    parsed_broker_settings,
+    topic_defaults,
+)
+from ottla.machines.controller.limits import check_config_size
+from ottla.machines.controller.settings import ControllerSettings
+from ottla.metadata.image import EVERY_BROKER, ClusterImage, ConfigResource, ResourceType
+from ottla.model.api_error import ApiError
+from ottla.model.broker_settings import BROKER_SETTINGS, can_change_while_running
+from ottla.model.client_metrics_config import ClientMetricsConfig
+from ottla.model.error_code import ErrorCode
+from ottla.model.group_config import GroupConfig
+from ottla.model.kafka_settings import IDLE_SETTINGS, is_known_to_kafka
+from ottla.model.settings import (
+    InvalidSettingsError,
+    nearest_to,
+    read_settings,
+    shown,
+)
+from ottla.model.topic_config import TopicConfig
+from ottla.model.topic_names import check_topic_name
+
+SUBSCRIPTIONS_MAX: Final = 100
+"""Client metrics subscriptions: every client is held against all of them."""
+GROUPS_WITH_SETTINGS_MAX: Final = 10_000
+NAME_CHARACTERS_MAX: Final = 249
+"""Of subscriptions and of groups that have settings."""
+COUNT_MAX: Final = {
+    ResourceType.CLIENT_METRICS: SUBSCRIPTIONS_MAX,
+    ResourceType.GROUP: GROUPS_WITH_SETTINGS_MAX,
+}
+_LAGS: Final = frozenset({"max.compaction.lag.ms", "min.compaction.lag.ms"})
+"""The settings of topics that contradict each other where one of them comes from elsewhere."""
+CONTRADICTING: Final = _LAGS | {f"log.cleaner.{name}" for name in _LAGS}
+"""The same, with those of brokers."""
+_BROKER_ID_DIGITS_MAX: Final = 10
+
+Settings = Mapping[str, str]
+
+
+def alterable_resource(image: ClusterImage, resource_type: int, name: str) -> ConfigResource:
+    """Return the resource if it can be altered; ApiError says why not."""
+    match resource_type:
+        case ResourceType.TOPIC:
+            _check_topic(image, name)
+        case ResourceType.BROKER:
+            _check_broker(image, name)
+        case ResourceType.CLIENT_METRICS | ResourceType.GROUP:
+            _check_named(name)
+        case other:
+            raise _refused(f"resources of type {other} have no settings that can be altered")
+    return ConfigResource(ResourceType(resource_type), name)
+
+
+def _check_topic(image: ClusterImage, name: str) -> None:
+    if not name:
+        raise _refused("there are no settings for all topics; brokers have the defaults")
+    check_topic_name(name)
+    if name not in image.topics:
+        raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name}")
+
+
+def _check_broker(image: ClusterImage, name: str) -> None:
+    if name and (len(name) > _BROKER_ID_DIGITS_MAX or str(_number(name)) != name):
+        raise _refused("a broker is named by its number, and all brokers by no name")
+    if name and int(name) not in image.brokers:
+        raise ApiError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"no broker {name} is registered")
+
+
+def _number(text: str) -> int | None:
+    return int(text) if text.isascii() and text.isdigit() else None
+
+
+def _check_named(name: str) -> None:
+    if not name:
+        raise _refused("groups and client metrics subscriptions are altered one by one, by name")
+    if len(name) > NAME_CHARACTERS_MAX:
+        raise _refused(f"the name has more than {NAME_CHARACTERS_MAX} characters")
+
+
+def check_settings(
+    image: ClusterImage, settings: ControllerSettings, resource: ConfigResource, new: Settings
+) -> None:
+    """Raise ApiError unless the resource may have these settings."""
+    for name, text in new.items():
+        check_config_size(name, text)
+    match resource.kind:
+        case ResourceType.TOPIC:
+            TopicConfig.parse(new, topic_defaults(image, settings))
+        case ResourceType.BROKER:
+            _check_broker_settings(image, settings, resource, new)
+        case ResourceType.GROUP:
+            GroupConfig.parse(new)
+        case ResourceType.CLIENT_METRICS:
+            ClientMetricsConfig.parse(new)
+
+
+class ResourceRoom:
+    """How many more groups and subscriptions may have settings, in the course of one request."""
+
+    def __init__(self, image: ClusterImage) -> None:
+        self._image = image
+        self._count_by_kind = Counter(resource.kind for resource in image.configs)
+
+    def take(self, resource: ConfigResource, new: Settings) -> None:
+        """Count a resource that gets its first settings; ApiError if there are too many."""
+        if not new or resource in self._image.configs or resource.kind not in COUNT_MAX:
+            return
+        count_max = COUNT_MAX[resource.kind]
+        if self._count_by_kind[resource.kind] >= count_max:
+            raise ApiError(
+                ErrorCode.POLICY_VIOLATION,
+                f"{count_max} of them have settings already: delete those of another first",
+            )
+        self._count_by_kind[resource.kind] += 1
+
+
+# -- brokers --------------------------------------------------------------------------------------
+
+
+def _check_broker_settings(
+    image: ClusterImage, settings: ControllerSettings, resource: ConfigResource, new: Settings
+) -> None:
+    """Raise ApiError INVALID_REQUEST, as Kafka does for all that is wrong with brokers."""
+    for name in new:
+        if not can_change_while_running(name) and name not in IDLE_SETTINGS:
+            raise _refused(_why_not(name))
+    used = {name: text for name, text in new.items() if name in BROKER_SETTINGS}
+    value_by_field, problem_by_name = read_settings(BROKER_SETTINGS, used)
+    if problem_by_name:
+        raise _refused("; ".join(problem_by_name.values()))
+    if value_by_field.get("max_connections") == 0:
+        raise _refused("max.connections cannot be 0 here: nobody could come and change it back")
+    try:
+        for broker_settings in _broker_settings_with(image, resource, new):
+            _check_topics_agree(image, parsed_broker_settings(broker_settings, settings))
+    except InvalidSettingsError as error:
+        raise _refused(error.detail) from None
+
+
+def _why_not(name: str) -> str:
+    if name in BROKER_SETTINGS or is_known_to_kafka(name):
+        return (
+            f"{shown(name)} cannot be changed while the broker runs: set it in the broker's"
+            f" configuration, and restart it"
+        )
+    changeable = [known for known in BROKER_SETTINGS if can_change_while_running(known)]
+    return f"no broker setting is called {shown(name)}{nearest_to(name, changeable)}"
+
+
+def _broker_settings_with(
+    image: ClusterImage, resource: ConfigResource, new: Settings
+) -> Iterator[Settings]:
+    """Yield what brokers will go by: the one that changes, or all of them."""
+    if resource != EVERY_BROKER:
+        yield {**image.configs.get(EVERY_BROKER, {}), **new}
+        return
+    yield new
+    for other, own in image.configs.items():
+        if other.kind is ResourceType.BROKER and other != EVERY_BROKER:
+            yield {**new, **own}
+
+
+def _check_topics_agree(image: ClusterImage, defaults: TopicConfig) -> None:
+    """Refuse defaults that contradict what topics have set."""
+    for resource, own in image.configs.items():
+        if resource.kind is ResourceType.TOPIC and not _LAGS.isdisjoint(own):
+            try:
+                TopicConfig.parse(own, defaults)
+            except InvalidSettingsError as error:
+                raise _refused(f"topic {resource.name} would not agree: {error.detail}") from None
+
+
+def _refused(detail: str) -> ApiError:
+    return ApiError(ErrorCode.INVALID_REQUEST, detail)

@@ -1,0 +1,118 @@
+"""A client metrics subscription (KIP-714): which clients push which of their metrics, how often."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Final, Self
+
+from ottla.model.plain_pattern import Pattern, PatternError
+from ottla.model.settings import (
+    InvalidSettingsError,
+    Kind,
+    Setting,
+    SettingType,
+    integer,
+    read_settings,
+    split_list,
+    table_of,
+    texts_of,
+    unknown_settings,
+)
+
+ALL_METRICS: Final = "*"
+INTERVAL_MS_DEFAULT: Final = 300_000
+ATTRIBUTES: Final = (
+    "client_instance_id",
+    "client_id",
+    "client_software_name",
+    "client_software_version",
+    "client_source_address",
+    "client_source_port",
+)
+"""What clients can be told apart by."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClientMatch:
+    """A condition on one attribute of a client."""
+
+    attribute: str
+    pattern: Pattern
+
+    def __str__(self) -> str:
+        return f"{self.attribute}={self.pattern.text}"
+
+
+@dataclass(frozen=True, slots=True)
+class ClientMetricsConfig:
+    """All settings of one subscription. Metrics are prefixes of names, or all of them."""
+
+    metrics: tuple[str, ...] = ()
+    interval_ms: int = INTERVAL_MS_DEFAULT
+    match: tuple[ClientMatch, ...] = ()
+
+    @classmethod
+    def parse(cls, settings: Mapping[str, str]) -> Self:
+        """Read settings by their dotted names; InvalidSettingsError says what would be right."""
+        known = {name: text for name, text in settings.items() if name in CLIENT_METRICS_SETTINGS}
+        unknown = [name for name in settings if name not in known]
+        problems = unknown_settings(unknown, "client metrics", CLIENT_METRICS_SETTINGS)
+        values, problem_by_name = read_settings(CLIENT_METRICS_SETTINGS, known)
+        problems += problem_by_name.values()
+        if problems:
+            raise InvalidSettingsError(problems)
+        return replace(cls(), **values)
+
+    def as_strings(self) -> dict[str, str]:
+        """Write every setting by its dotted name, as `parse` reads it."""
+        return texts_of(self, CLIENT_METRICS_SETTINGS)
+
+    def is_for(self, attributes: Mapping[str, str | None]) -> bool:
+        """Tell whether a client is meant: all conditions hold, of which there may be none."""
+        return all(
+            (text := attributes.get(condition.attribute)) is not None
+            and condition.pattern.matches(text)
+            for condition in self.match
+        )
+
+
+def _distinct(text: str) -> tuple[str, ...]:
+    items = split_list(text)
+    if "" in items or len(set(items)) != len(items):
+        raise ValueError(text)
+    return tuple(items)
+
+
+def _conditions(text: str) -> tuple[ClientMatch, ...]:
+    # As in Kafka, the last condition on an attribute is the one that counts.
+    return tuple({one.attribute: one for one in map(_condition, _distinct(text))}.values())
+
+
+def _condition(text: str) -> ClientMatch:
+    attribute, sign, pattern = (part.strip() for part in text.partition("="))
+    if not sign or not pattern or attribute not in ATTRIBUTES:
+        raise ValueError(text)
+    try:
+        return ClientMatch(attribute, Pattern(pattern))
+    except PatternError as error:
+        raise ValueError(text) from error
+
+
+CLIENT_METRICS_SETTINGS: Final[Mapping[str, Setting]] = table_of(
+    Setting(
+        "metrics",
+        Kind(SettingType.LIST, "a list of different prefixes, or * for all", _distinct),
+        "Which metrics clients push: all whose names begin so; none if the list is empty.",
+    ),
+    Setting("interval.ms", integer(100, 3_600_000), "How often clients push their metrics."),
+    Setting(
+        "match",
+        Kind(
+            SettingType.LIST,
+            f"a list of conditions as client_id=app-.*, on {', '.join(ATTRIBUTES)}",
+            _conditions,
+        ),
+        "Which clients are meant: those of which every pattern is the whole of the attribute; all"
+        " clients if the list is empty.",
+    ),
+)
+"""Every setting of a subscription, by its name."""

@@ -1,0 +1,66 @@
+"""The names of what lies in a log folder, as Kafka gives them.
+
+    orders-3                           a partition
+    orders-3.<32 hex digits>-future    its copy on the way here from another folder
+    orders-3.<32 hex digits>-delete    a deleted one, whose files go soon
+    orders-3.<32 hex digits>-stray     one that belongs to no topic any more, set aside for people
+
+No name is longer than a filesystem takes: where it would be, the topic is cut.
+"""
+
+import re
+from typing import Final
+
+from ottla.model.identifiers import TopicPartition
+from ottla.model.topic_names import CLUSTER_METADATA_TOPIC
+
+NAME_CHARACTERS_MAX: Final = 255
+LOCK_FILE: Final = ".lock"
+
+_PARTITION: Final = re.compile(r"([a-zA-Z0-9._-]{1,249})-([0-9]{1,10})")
+_FUTURE: Final = re.compile(rf"{_PARTITION.pattern}\.[0-9a-f]{{32}}-future")
+_DELETED: Final = re.compile(r".+-[0-9]{1,10}\.[0-9a-f]{32}-delete")
+
+
+def partition_of(name: str) -> TopicPartition | None:
+    """Return the partition whose folder has this name; the metadata log is none."""
+    match = _PARTITION.fullmatch(name)
+    if match is None or match[1] == CLUSTER_METADATA_TOPIC:
+        return None
+    return TopicPartition(match[1], int(match[2]))
+
+
+def future_of(name: str) -> TopicPartition | None:
+    """Return the partition of which the folder of this name is a copy on its way."""
+    match = _FUTURE.fullmatch(name)
+    return None if match is None else TopicPartition(match[1], int(match[2]))
+
+
+def is_deleted(name: str) -> bool:
+    """Tell whether this is what is left of a deleted partition."""
+    return _DELETED.fullmatch(name) is not None
+
+
+def future_name(partition: TopicPartition, mark: bytes) -> str | None:
+    """Return the name of a copy on its way, which must tell the whole topic; None if too long."""
+    name = _marked(str(partition), mark, "-future")
+    return name if len(name) <= NAME_CHARACTERS_MAX else None
+
+
+def deleted_name(partition: TopicPartition, mark: bytes) -> str:
+    """Return the name under which a deleted partition waits for its end."""
+    return _cut(partition, mark, "-delete")
+
+
+def stray_name(partition: TopicPartition, mark: bytes) -> str:
+    """Return the name under which a partition of no topic is set aside."""
+    return _cut(partition, mark, "-stray")
+
+
+def _cut(partition: TopicPartition, mark: bytes, suffix: str) -> str:
+    rest = _marked(f"-{partition.partition}", mark, suffix)
+    return partition.topic[: NAME_CHARACTERS_MAX - len(rest)] + rest
+
+
+def _marked(name: str, mark: bytes, suffix: str) -> str:
+    return f"{name}.{mark.hex()}{suffix}"

@@ -1,0 +1,61 @@
+"""Fixtures for people's own tests: a broker for the whole run, and a fresh topic for each test.
+
+Installed by the entry point `pytest11`. Nothing of the broker is imported until a test wants it.
+"""
+
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
+from uuid import uuid1
+
+import pytest
+
+if TYPE_CHECKING:
+    from ottla.testing.broker import Broker
+
+SETTINGS: Final = "ottla_broker_settings"
+_NAME_CHARACTERS_MAX: Final = 100
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Let a project say how its broker is set up."""
+    parser.addini(
+        SETTINGS,
+        "settings of the fixture ottla_broker, one name=value on each line, by Kafka's names",
+        type="linelist",
+        default=[],
+    )
+
+
+@pytest.fixture(scope="session")
+def ottla_broker(pytestconfig: pytest.Config) -> Iterator["Broker"]:
+    """Run a broker on a free port as long as the session lasts, set up as the project says."""
+    from ottla.testing.broker import Broker  # noqa: PLC0415
+
+    with Broker(broker_settings(pytestconfig.getini(SETTINGS))) as broker:
+        yield broker
+
+
+@pytest.fixture(scope="session")
+def ottla_bootstrap_servers(ottla_broker: "Broker") -> str:
+    """Return the address that Kafka clients connect to."""
+    return ottla_broker.bootstrap_servers
+
+
+@pytest.fixture
+def ottla_topic(request: pytest.FixtureRequest, ottla_broker: "Broker") -> str:
+    """Return the name of a topic that nobody has used; it is created by its first use."""
+    assert ottla_broker.port
+    test = re.sub(r"[^A-Za-z0-9._-]", "-", request.node.name)[:_NAME_CHARACTERS_MAX]
+    return f"{test}-{uuid1().hex[:16]}"
+
+
+def broker_settings(lines: list[str]) -> dict[str, str]:
+    """Read the setting: one name=value on each line. UsageError for anything else."""
+    settings = {}
+    for line in lines:
+        name, equals, value = line.partition("=")
+        if not equals:
+            raise pytest.UsageError(f"{SETTINGS} has {line!r}: it must be name=value")
+        settings[name.strip()] = value.strip()
+    return settings

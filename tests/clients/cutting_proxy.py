@@ -1,0 +1,105 @@
+"""Stands between clients and a broker, and loses answers: the broker has done what it was asked,
+and the client cannot know.
+
+Every so many answers to Produce the connection is cut in place of being told the answer. Whoever
+sends its records again then sends what is there already.
+"""
+
+import asyncio
+import struct
+import threading
+from types import TracebackType
+from typing import Self
+
+from ottla.wire.api_key import ApiKey
+
+_FRAME = struct.Struct(">i")
+_REQUEST = struct.Struct(">hhi")
+
+
+class CuttingProxy:
+    """Listens while the block lasts. `target_port` is to be set before the first client comes."""
+
+    def __init__(self, *, every: int) -> None:
+        self.target_port = 0
+        self.port = 0
+        self.cuts = 0
+        self._every = every
+        self._answers = 0
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        starting = asyncio.start_server(self._serve, "127.0.0.1", 0)
+        self._server = asyncio.run_coroutine_threadsafe(starting, self._loop).result()
+        self.port = self._server.sockets[0].getsockname()[1]
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        asyncio.run_coroutine_threadsafe(self._stop(), self._loop).result()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    async def _stop(self) -> None:
+        self._server.close()
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in others:
+            task.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        broker_reader, broker_writer = await asyncio.open_connection("127.0.0.1", self.target_port)
+        produces: set[int] = set()
+        pumps = [
+            asyncio.ensure_future(_pump_requests(reader, broker_writer, produces)),
+            asyncio.ensure_future(self._pump_answers(broker_reader, writer, produces)),
+        ]
+        try:
+            await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for pump in pumps:
+                pump.cancel()
+            await asyncio.gather(*pumps, return_exceptions=True)
+            for end in (writer, broker_writer):
+                end.transport.abort()
+
+    async def _pump_answers(
+        self, source: asyncio.StreamReader, target: asyncio.StreamWriter, produces: set[int]
+    ) -> None:
+        while True:
+            frame = await _read_frame(source)
+            (correlation_id,) = _FRAME.unpack_from(frame, 4)
+            if correlation_id in produces and self._is_to_be_lost():
+                return
+            target.write(frame)
+            await target.drain()
+
+    def _is_to_be_lost(self) -> bool:
+        self._answers += 1
+        is_lost = self._answers % self._every == 0
+        self.cuts += is_lost
+        return is_lost
+
+
+async def _pump_requests(
+    source: asyncio.StreamReader, target: asyncio.StreamWriter, produces: set[int]
+) -> None:
+    while True:
+        frame = await _read_frame(source)
+        api_key, _, correlation_id = _REQUEST.unpack_from(frame, 4)
+        if api_key == ApiKey.PRODUCE:
+            produces.add(correlation_id)
+        target.write(frame)
+        await target.drain()
+
+
+async def _read_frame(source: asyncio.StreamReader) -> bytes:
+    size = await source.readexactly(4)
+    return size + await source.readexactly(*_FRAME.unpack(size))

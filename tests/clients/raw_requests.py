@@ -1,0 +1,71 @@
+"""Requests that no client at hand can send, over a socket of their own."""
+
+import socket
+import struct
+from typing import Any
+
+from ottla.wire.api_key import ApiKey
+from ottla.wire.codec import decode_response, encode_request
+from ottla.wire.headers import RequestHeader
+from ottla.wire.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+from ottla.wire.schema import Message
+
+CLIENT_ID = "raw"
+Change = tuple[int, str, str | None]
+"""Operation (0 set, 1 delete, 2 append, 3 subtract), setting and value."""
+
+
+class RawConnection:
+    """One connection to a broker, as `host:port`."""
+
+    def __init__(self, servers: str) -> None:
+        host, port = servers.split(":")
+        self._socket = socket.create_connection((host, int(port)), timeout=20)
+
+    def __enter__(self) -> "RawConnection":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._socket.close()
+
+    def ask(self, key: ApiKey, version: int, request: Message) -> Any:
+        """Send a request and return its answer."""
+        header = RequestHeader(key, version, 1, CLIENT_ID)
+        self._socket.sendall(b"".join(encode_request(header, request)))
+        (size,) = struct.unpack(">i", self._read(4))
+        return decode_response(key, version, memoryview(self._read(size)))[1]
+
+    def alter(self, kind: int, name: str, *changes: Change, validate_only: bool = False) -> Any:
+        """Change single settings of a resource, and return what is said of it."""
+        configs = [
+            AlterableConfig(name=setting, config_operation=operation, value=value)
+            for operation, setting, value in changes
+        ]
+        resource = AlterConfigsResource(resource_type=kind, resource_name=name, configs=configs)
+        request = IncrementalAlterConfigsRequest(resources=[resource], validate_only=validate_only)
+        (answer,) = self.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, request).responses
+        return answer
+
+    def _read(self, count: int) -> bytes:
+        found = b""
+        while len(found) < count:
+            more = self._socket.recv(count - len(found))
+            assert more, "the broker hung up"
+            found += more
+        return found
+
+
+def ask(servers: str, key: ApiKey, version: int, request: Message) -> Any:
+    """Send one request on a connection of its own."""
+    with RawConnection(servers) as connection:
+        return connection.ask(key, version, request)
+
+
+def alter(servers: str, kind: int, name: str, *changes: Change, validate_only: bool = False) -> Any:
+    """Change single settings of a resource, and return what is said of it."""
+    with RawConnection(servers) as connection:
+        return connection.alter(kind, name, *changes, validate_only=validate_only)

@@ -1,0 +1,283 @@
+"""Two log folders: what clients are told of them, and partitions that move between them."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from ottla.model.error_code import ErrorCode
+from ottla.testing import Broker
+from ottla.wire.api_key import ApiKey
+from ottla.wire.messages.alter_replica_log_dirs import (
+    AlterReplicaLogDir,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirTopic,
+)
+from ottla.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from ottla.wire.messages.delete_topics import DeleteTopicsRequest
+from ottla.wire.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
+from tests.clients.raw_requests import ask
+
+SECONDS_MAX = 20
+ROUNDS_MAX = 2000
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[Broker]:
+    with two_folders(tmp_path) as running:
+        yield running
+
+
+def two_folders(path: Path) -> Broker:
+    return Broker({"log.dirs": f"{path / 'a'},{path / 'b'}"})
+
+
+def describe(broker: Broker, *topics: str, version: int = 4) -> Any:
+    """Return the folders by their names."""
+    wanted = [DescribableLogDirTopic(topic=name, partitions=[0]) for name in topics] or None
+    request = DescribeLogDirsRequest(topics=wanted)
+    answer = ask(broker.bootstrap_servers, ApiKey.DESCRIBE_LOG_DIRS, version, request)
+    return {Path(folder.log_dir).name: folder for folder in answer.results}
+
+
+def place(broker: Broker, topic: str) -> dict[str, Any]:
+    """Return what is said of a topic's first partition, by folder."""
+    return {
+        name: partition
+        for name, folder in describe(broker, topic).items()
+        for found in folder.topics
+        for partition in found.partitions
+    }
+
+
+def move(broker: Broker, topic: str, path: Path | str, *, index: int = 0) -> ErrorCode:
+    wanted = AlterReplicaLogDirTopic(name=topic, partitions=[index])
+    request = AlterReplicaLogDirsRequest(dirs=[AlterReplicaLogDir(path=str(path), topics=[wanted])])
+    answer = ask(broker.bootstrap_servers, ApiKey.ALTER_REPLICA_LOG_DIRS, 2, request)
+    (result,) = answer.results
+    assert result.topic_name == topic
+    assert result.partitions[0].partition_index == index
+    return ErrorCode(result.partitions[0].error_code)
+
+
+def create(broker: Broker, *topics: str) -> None:
+    wanted = [CreatableTopic(name=name, num_partitions=1, replication_factor=1) for name in topics]
+    request = CreateTopicsRequest(topics=wanted)
+    answer = ask(broker.bootstrap_servers, ApiKey.CREATE_TOPICS, 7, request)
+    assert [topic.error_code for topic in answer.topics] == [0] * len(topics)
+
+
+def produce(broker: Broker, topic: str, count: int, *, size: int = 1000) -> None:
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "log_level": 0})
+    for number in range(count):
+        producer.produce(topic, b"%d" % number + b"x" * size)
+    assert producer.flush(SECONDS_MAX) == 0
+
+
+def numbers(broker: Broker, topic: str, count: int) -> list[int]:
+    consumer = Consumer(
+        {"bootstrap.servers": broker.bootstrap_servers, "group.id": "unused", "log_level": 0}
+    )
+    consumer.assign([TopicPartition(topic, 0, 0)])
+    found: list[int] = []
+    while len(found) < count:
+        messages = consumer.consume(count - len(found), SECONDS_MAX)
+        assert messages, f"only {len(found)} of {count} came"
+        assert not any(message.error() for message in messages)
+        found += [int((message.value() or b"").split(b"x")[0]) for message in messages]
+    consumer.close()
+    return found
+
+
+def until_moved(broker: Broker, topic: str, folder: str) -> None:
+    for _ in range(ROUNDS_MAX):
+        found = place(broker, topic)
+        if list(found) == [folder] and not found[folder].is_future_key:
+            return
+    raise AssertionError(f"{topic} does not arrive in {folder}: {found}")
+
+
+def other(folder: str) -> str:
+    return "b" if folder == "a" else "a"
+
+
+class Writer(threading.Thread):
+    """An idempotent producer that writes numbers until it is told to stop."""
+
+    def __init__(self, broker: Broker, topic: str) -> None:
+        super().__init__()
+        self.count = 0
+        self.errors: list[object] = []
+        self._topic = topic
+        self._is_over = threading.Event()
+        self._producer = Producer(
+            {
+                "bootstrap.servers": broker.bootstrap_servers,
+                "enable.idempotence": True,
+                "linger.ms": 1,
+                "log_level": 0,
+            }
+        )
+
+    def run(self) -> None:
+        while not self._is_over.is_set():
+            for _ in range(100):
+                self._producer.produce(
+                    self._topic, b"%dx" % self.count + b"x" * 500, on_delivery=self._on_delivery
+                )
+                self.count += 1
+            self._producer.flush(SECONDS_MAX)
+
+    def _on_delivery(self, error: object, _message: object) -> None:
+        if error is not None:
+            self.errors.append(error)
+
+    def stop(self) -> None:
+        self._is_over.set()
+        self.join()
+
+
+def test_folders_tell_what_is_in_them_and_how_much_room_they_have(broker: Broker) -> None:
+    create(broker, "here", "there")
+    produce(broker, "here", 10)
+    folders = describe(broker)
+    assert list(folders) == ["a", "b"]
+    for folder in folders.values():
+        assert folder.error_code == 0
+        assert 0 < folder.usable_bytes < folder.total_bytes
+        assert len(folder.topics) == 1
+    (partition,) = place(broker, "here").values()
+    assert partition.partition_size > 10_000
+    assert (partition.offset_lag, partition.is_future_key) == (0, False)
+    assert place(broker, "nowhere") == {}
+    assert describe(broker, version=1)["a"].total_bytes == -1
+
+
+@pytest.mark.parametrize("flush_messages", ["1", str(2**63 - 1)])
+def test_a_partition_moves_while_it_is_written_and_nobody_notices(
+    tmp_path: Path, flush_messages: str
+) -> None:
+    settings = {
+        "log.dirs": f"{tmp_path / 'a'},{tmp_path / 'b'}",
+        "log.flush.interval.messages": flush_messages,
+        "log.segment.bytes": str(1 << 20),
+    }
+    with Broker(settings) as broker:
+        create(broker, "moving")
+        (folder,) = place(broker, "moving")
+        writer = Writer(broker, "moving")
+        writer.start()
+        for _ in range(4):
+            folder = other(folder)
+            assert move(broker, "moving", tmp_path / folder) is ErrorCode.NONE
+            until_moved(broker, "moving", folder)
+        writer.stop()
+        assert writer.errors == []
+        assert numbers(broker, "moving", writer.count) == list(range(writer.count))
+        broker.restart()
+        assert list(place(broker, "moving")) == [folder]
+        assert numbers(broker, "moving", writer.count) == list(range(writer.count))
+    names = [path.name for part in "ab" for path in (tmp_path / part).glob("moving*")]
+    assert names == ["moving-0"], "the old ones are gone"
+
+
+def test_a_broker_that_stops_goes_on_with_a_move_when_it_starts_again(
+    broker: Broker, tmp_path: Path
+) -> None:
+    create(broker, "slow")
+    produce(broker, "slow", 20_000)
+    (folder,) = place(broker, "slow")
+    assert move(broker, "slow", tmp_path / other(folder)) is ErrorCode.NONE
+    broker.restart()
+    until_moved(broker, "slow", other(folder))
+    assert numbers(broker, "slow", 20_000) == list(range(20_000))
+
+
+def test_a_partition_can_be_moved_where_it_is(broker: Broker, tmp_path: Path) -> None:
+    create(broker, "staying")
+    (folder,) = place(broker, "staying")
+    assert move(broker, "staying", tmp_path / folder) is ErrorCode.NONE
+    assert list(place(broker, "staying")) == [folder]
+
+
+def test_moving_back_gives_the_copy_up(broker: Broker, tmp_path: Path) -> None:
+    create(broker, "undecided")
+    produce(broker, "undecided", 20_000)
+    (folder,) = place(broker, "undecided")
+    for _ in range(3):
+        assert move(broker, "undecided", tmp_path / other(folder)) is ErrorCode.NONE
+        assert move(broker, "undecided", tmp_path / folder) is ErrorCode.NONE
+    until_moved(broker, "undecided", folder)
+    assert len(numbers(broker, "undecided", 20_000)) == 20_000
+
+
+def test_a_topic_that_is_deleted_on_its_way_is_gone_from_both_folders(
+    broker: Broker, tmp_path: Path
+) -> None:
+    create(broker, "doomed")
+    produce(broker, "doomed", 20_000)
+    (folder,) = place(broker, "doomed")
+    assert move(broker, "doomed", tmp_path / other(folder)) is ErrorCode.NONE
+    request = DeleteTopicsRequest(topic_names=["doomed"])
+    ask(broker.bootstrap_servers, ApiKey.DELETE_TOPICS, 5, request)
+    assert place(broker, "doomed") == {}
+    create(broker, "doomed")
+    produce(broker, "doomed", 1)
+    assert numbers(broker, "doomed", 1) == [0]
+
+
+def test_what_cannot_be_moved_is_told(broker: Broker, tmp_path: Path) -> None:
+    long = "n" * 249
+    create(broker, "known", long)
+    assert move(broker, "known", "/nowhere") is ErrorCode.LOG_DIR_NOT_FOUND
+    assert move(broker, "unknown", tmp_path / "a") is ErrorCode.REPLICA_NOT_AVAILABLE
+    assert move(broker, "known", tmp_path / "a", index=9) is ErrorCode.REPLICA_NOT_AVAILABLE
+    assert move(broker, long, tmp_path / "a") is ErrorCode.INVALID_TOPIC_EXCEPTION
+
+
+def test_a_topic_with_the_longest_name_can_be_deleted(broker: Broker) -> None:
+    long = "n" * 249
+    create(broker, long)
+    request = DeleteTopicsRequest(topic_names=[long])
+    answer = ask(broker.bootstrap_servers, ApiKey.DELETE_TOPICS, 5, request)
+    assert [topic.error_code for topic in answer.responses] == [0]
+    create(broker, long)
+
+
+# -- one broker per folder ------------------------------------------------------------------------
+
+
+def test_a_second_broker_is_refused_in_one_sentence(tmp_path: Path) -> None:
+    with two_folders(tmp_path) as first:
+        with pytest.raises(OSError, match=r"/b is in use") as refusal:
+            Broker({"log.dirs": str(tmp_path / "b")}).start()
+        assert "\n" not in str(refusal.value)
+        create(first, "goes-on")
+    with two_folders(tmp_path) as again:
+        produce(again, "goes-on", 1)
+
+
+def test_a_killed_broker_leaves_no_lock(tmp_path: Path) -> None:
+    ready = tmp_path / "ready"
+    program = (
+        "import pathlib, signal; from ottla.testing import Broker;"
+        f"b = Broker(data_dir={str(tmp_path / 'data')!r}); b.start();"
+        f"pathlib.Path({str(ready)!r}).mkdir(); signal.pause()"
+    )
+    process = subprocess.Popen([sys.executable, "-c", program])
+    while not ready.exists():
+        assert process.poll() is None
+        os.sched_yield()
+    with pytest.raises(OSError, match="is in use"):
+        Broker(data_dir=tmp_path / "data").start()
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    with Broker(data_dir=tmp_path / "data") as broker:
+        create(broker, "works")

@@ -1,0 +1,160 @@
+"""What Produce accepts and what it refuses, asked for over a socket."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from ottla.model.error_code import ErrorCode
+from ottla.testing import Broker
+from ottla.wire.api_key import ApiKey
+from ottla.wire.messages.find_coordinator import FindCoordinatorRequest
+from ottla.wire.messages.produce import PartitionProduceResponse
+from ottla.wire.records.builder import BatchBuilder
+from ottla.wire.records.compression import Compression
+from tests.clients.plain_socket import PlainSocket, batch, produce_request
+
+NEW = 12
+BY_ID = 13
+DAY_MS = 86_400_000
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[Broker]:
+    with Broker({"offsets.topic.num.partitions": "1"}) as running:
+        yield running
+
+
+@pytest.fixture
+def client(broker: Broker) -> Iterator[PlainSocket]:
+    with PlainSocket(broker) as connection:
+        yield connection
+
+
+def rejected(answer: PartitionProduceResponse) -> list[int]:
+    return [record.batch_index for record in answer.record_errors]
+
+
+def test_records_without_a_key_are_named_one_by_one(client: PlainSocket) -> None:
+    client.create("compacted", cleanup_policy="compact")
+    builder = BatchBuilder()
+    for key in (b"key", None, b"key", None):
+        builder.append(1_700_000_000_000, key, b"value")
+    answer = client.produce("compacted", bytes(builder.build()), version=NEW)
+    assert answer.error_code == ErrorCode.INVALID_RECORD
+    assert rejected(answer) == [1, 3]
+    assert "no key" in answer.record_errors[0].batch_index_error_message
+    assert "compacted" in answer.error_message
+    assert answer.base_offset == -1
+    assert client.produce("compacted", batch(b"v", key=b"k")).base_offset == 0
+
+
+def test_a_record_that_is_too_old_is_named(client: PlainSocket) -> None:
+    client.create("recent", message_timestamp_before_max_ms=str(DAY_MS))
+    answer = client.produce("recent", batch(b"a", b"b"), version=NEW)
+    assert answer.error_code == ErrorCode.INVALID_TIMESTAMP
+    assert rejected(answer) == [0, 1]
+
+
+@pytest.mark.parametrize("codec", [Compression.NONE, Compression.GZIP])
+def test_a_record_from_the_future_is_refused(client: PlainSocket, codec: Compression) -> None:
+    topic = f"punctual-{codec}"
+    client.create(topic, message_timestamp_after_max_ms="1000")
+    builder = BatchBuilder(compression=codec)
+    for timestamp_ms in (1_700_000_000_000, 1 << 45):
+        builder.append(timestamp_ms, None, b"value")
+    answer = client.produce(topic, bytes(builder.build()), version=NEW)
+    assert answer.error_code == ErrorCode.INVALID_TIMESTAMP
+    assert rejected(answer) == ([1] if codec is Compression.NONE else [])
+
+
+def test_a_batch_larger_than_the_topic_allows_is_refused(client: PlainSocket) -> None:
+    client.create("narrow", max_message_bytes="100")
+    assert client.produce("narrow", batch(bytes(200))).error_code == ErrorCode.MESSAGE_TOO_LARGE
+    assert client.produce("narrow", batch(b"x")).error_code == 0
+
+
+@pytest.mark.parametrize("acks", [2, -2, 100])
+def test_acks_that_mean_nothing_are_refused(client: PlainSocket, acks: int) -> None:
+    topic = f"acks-{acks}"
+    client.create(topic)
+    answer = client.produce(topic, batch(b"x"), acks=acks)
+    assert answer.error_code == ErrorCode.INVALID_REQUIRED_ACKS
+    assert client.fetch(topic).high_watermark == 0
+
+
+def test_each_partition_has_its_own_outcome(client: PlainSocket) -> None:
+    client.create("mixed")
+    request = produce_request("mixed", batch(b"x"))
+    for wrong in (
+        produce_request("mixed", batch(b"x"), index=5),
+        produce_request("no such topic", batch(b"x")),
+        produce_request("mixed", None),
+        produce_request("mixed", b""),
+        produce_request("mixed", batch(b"x")[:-1]),
+    ):
+        request.topic_data += wrong.topic_data
+    responses = client.ask(ApiKey.PRODUCE, NEW, request).responses
+    assert [topic.partition_responses[0].error_code for topic in responses] == [
+        ErrorCode.NONE,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.INVALID_RECORD,
+        ErrorCode.INVALID_RECORD,
+        ErrorCode.CORRUPT_MESSAGE,
+    ]
+
+
+def test_who_does_not_listen_is_hung_up_on_when_there_is_something_to_say(
+    broker: Broker, client: PlainSocket
+) -> None:
+    client.create("silent")
+    for topic, is_closed in (("silent", False), ("no such topic", True)):
+        with PlainSocket(broker) as other:
+            other.send(ApiKey.PRODUCE, NEW, produce_request(topic, batch(b"x"), acks=0))
+            if is_closed:
+                assert other.is_closed()
+            else:
+                assert other.fetch("silent").high_watermark == 1
+
+
+def test_topics_are_named_by_id(client: PlainSocket) -> None:
+    topic_id = client.create("by-id")
+    request = produce_request("", batch(b"x"), topic_id=topic_id)
+    (answered,) = client.ask(ApiKey.PRODUCE, BY_ID, request).responses
+    assert answered.topic_id == topic_id
+    assert answered.partition_responses[0].base_offset == 0
+    request = produce_request("", batch(b"x"), topic_id=b"nobody's id, 16b")
+    (answered,) = client.ask(ApiKey.PRODUCE, BY_ID, request).responses
+    assert answered.partition_responses[0].error_code == ErrorCode.UNKNOWN_TOPIC_ID
+
+
+def test_internal_topics_are_written_by_the_broker_alone(client: PlainSocket) -> None:
+    client.ask(ApiKey.FIND_COORDINATOR, 1, FindCoordinatorRequest(key="group"))
+    answer = client.produce("__consumer_offsets", batch(b"x", key=b"k"))
+    assert answer.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+
+
+def test_transactions_are_refused_in_so_many_words(client: PlainSocket) -> None:
+    client.create("transactions")
+    records = batch(b"x", producer_id=9, producer_epoch=0, base_sequence=0, is_transactional=True)
+    answer = client.produce("transactions", records, version=NEW)
+    assert answer.error_code == ErrorCode.INVALID_TXN_STATE
+    assert "transactions" in answer.error_message
+
+
+def test_a_repeated_batch_is_answered_with_the_place_of_the_first(client: PlainSocket) -> None:
+    client.create("idempotent")
+    first = batch(b"x", producer_id=9, producer_epoch=0, base_sequence=0)
+    assert client.produce("idempotent", first).base_offset == 0
+    client.produce("idempotent", batch(b"y", producer_id=9, producer_epoch=0, base_sequence=1))
+    assert client.produce("idempotent", first).base_offset == 0
+    assert client.fetch("idempotent").high_watermark == 2
+    gap = batch(b"z", producer_id=9, producer_epoch=0, base_sequence=7)
+    assert client.produce("idempotent", gap).error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+def test_the_time_of_the_log_is_told_where_it_is_the_logs(client: PlainSocket) -> None:
+    client.create("log-time", message_timestamp_type="LogAppendTime")
+    client.create("their-time")
+    assert client.produce("log-time", batch(b"x")).log_append_time_ms > 1_700_000_000_000
+    assert client.produce("their-time", batch(b"x")).log_append_time_ms == -1

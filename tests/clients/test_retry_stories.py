@@ -1,0 +1,62 @@
+"""Idempotent producers of every client library, whose answers get lost on the way."""
+
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from ottla.testing import Broker
+from tests.clients.cutting_proxy import CuttingProxy
+from tests.clients.driver import Driver, Sent
+from tests.clients.drivers.librdkafka import LibrdkafkaDriver
+
+COUNT = 300
+PER_BATCH = 10
+
+
+@contextmanager
+def losing_answers(every: int) -> Iterator[tuple[CuttingProxy, str]]:
+    """Run a broker that clients can only reach through a proxy, and one that can go round it."""
+    with CuttingProxy(every=every) as proxy:
+        proxy.target_port = _free_port()
+        settings = {"advertised.listeners": f"PLAINTEXT://127.0.0.1:{proxy.port}"}
+        with Broker(settings, port=proxy.target_port):
+            yield proxy, f"127.0.0.1:{proxy.port}"
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def letters() -> list[Sent]:
+    return [Sent(f"letter {number}".encode(), b"Ottla") for number in range(COUNT)]
+
+
+@pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
+def test_an_idempotent_producer_sends_again_and_nothing_is_there_twice(
+    client: type[Driver],
+) -> None:
+    with losing_answers(every=3) as (proxy, servers):
+        driver = client(servers)
+        driver.produce("retried", letters(), is_idempotent=True, records_per_batch=PER_BATCH)
+        driver.produce("retried", [Sent(b"the end", b"Ottla")])
+        found = driver.consume("retried", COUNT + 1)
+        assert proxy.cuts > 0
+    expected = [one.value for one in letters()]
+    assert [one.value for one in found] == [*expected, b"the end"]
+
+
+def test_without_idempotence_the_same_loss_makes_doubles() -> None:
+    with losing_answers(every=3) as (proxy, servers):
+        driver = LibrdkafkaDriver(servers)
+        driver.produce("doubled", letters(), records_per_batch=PER_BATCH)
+        driver.produce("doubled", [Sent(b"the end", b"Ottla")])
+        found = driver.consume("doubled", COUNT + 1)
+        assert proxy.cuts > 0
+    expected = {one.value for one in letters()}
+    values = [one.value for one in found]
+    assert len(set(values)) < len(values)
+    assert set(values) <= expected | {b"the end"}

@@ -1,0 +1,29 @@
+"""The limits of connections are those of the configuration, and -1 is no limit."""
+
+import sys
+
+from ottla.broker import assembly
+from ottla.model.broker_config import BrokerConfig
+
+
+def test_every_limit_that_can_be_set_is_taken_over() -> None:
+    limits = assembly._limits(
+        BrokerConfig.parse(
+            {
+                "socket.request.max.bytes": "1",
+                "max.connections": "2",
+                "max.connections.per.ip": "3",
+                "connections.max.idle.ms": "4",
+                "queued.max.request.bytes": "5",
+            }
+        )
+    )
+    assert (limits.frame_bytes_max, limits.connections_max) == (1, 2)
+    assert (limits.connections_per_address_max, limits.idle_ms_max) == (3, 4)
+    assert limits.request_bytes_max == 5
+
+
+def test_minus_one_is_no_limit() -> None:
+    settings = {"connections.max.idle.ms": "-1", "queued.max.request.bytes": "-1"}
+    limits = assembly._limits(BrokerConfig.parse(settings))
+    assert (limits.idle_ms_max, limits.request_bytes_max) == (sys.maxsize, sys.maxsize)

@@ -1,0 +1,19 @@
+"""What the kernel says of this process."""
+
+import os
+
+from ottla.runtime.process import open_descriptor_count, resident_bytes
+
+
+def test_a_descriptor_more_is_counted() -> None:
+    before = open_descriptor_count()
+    descriptor = os.open("/dev/null", os.O_RDONLY)
+    assert open_descriptor_count() == before + 1
+    os.close(descriptor)
+    assert open_descriptor_count() == before > 0
+
+
+def test_memory_that_is_used_is_counted() -> None:
+    before = resident_bytes()
+    used = bytearray(os.urandom(1)) * (64 << 20)
+    assert resident_bytes() - before > len(used) // 2
