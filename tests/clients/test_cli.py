@@ -1,15 +1,14 @@
 """`ottla start`, as a process of its own."""
 
+import os
 import re
 import signal
 import subprocess
-import sys
 from pathlib import Path
 
 from confluent_kafka import Producer
 
-OTTLA = [sys.executable, "-m", "ottla.cli.main"]
-SECONDS_MAX = 20
+from tests.clients.cli_calls import OTTLA, SECONDS_MAX, call, lines_of_json, refused, rows, text
 
 
 def started(*arguments: str) -> tuple[subprocess.Popen[str], str]:
@@ -70,3 +69,49 @@ def test_a_port_that_is_taken_is_one_sentence_and_a_failure(tmp_path: Path) -> N
     assert done.returncode == 1
     assert "Traceback" not in done.stderr
     assert address.rpartition(":")[2] in done.stderr
+
+
+def test_an_ephemeral_broker_says_where_it_is_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    ready, folder = tmp_path / "ready", tmp_path / "temporary"
+    folder.mkdir()
+    process = subprocess.Popen(
+        [*OTTLA, "start", "--ephemeral", "--port", "0", "--ready-file", str(ready)],
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "TMPDIR": str(folder)},
+    )
+    assert process.stderr is not None
+    while not ready.exists():
+        assert process.poll() is None
+    address = ready.read_text().strip()
+    created = rows("topic", "create", "letters", brokers=address)
+    assert created == [{"topic": "letters", "status": "created"}]
+    assert len(list(folder.iterdir())) == 1
+    assert stopped(process) == 0
+    assert not ready.exists()
+    assert list(folder.iterdir()) == []
+
+
+def test_a_call_that_contradicts_itself_is_refused() -> None:
+    assert "--port" in refused("start", "--listen", "127.0.0.1:0", "--port", "0", expect=2)
+    assert "--data-dir" in refused("start", "--ephemeral", "--data-dir", "x", expect=2)
+
+
+def test_a_configuration_that_is_not_there_is_one_sentence(tmp_path: Path) -> None:
+    assert "nowhere" in refused("start", "--config", tmp_path / "nowhere.properties")
+
+
+def test_the_files_that_a_broker_leaves_can_be_looked_into(tmp_path: Path) -> None:
+    process, address = started("--data-dir", str(tmp_path))
+    call("produce", "letters", "-k", "ottla", brokers=address, stdin=b"Dearest Ottla\n")
+    assert stopped(process) == 0
+    folder = tmp_path / "letters-0"
+    shown = text("log", "dump", "--records", folder / "00000000000000000000.log")
+    header, batch, names, record = (line.split(maxsplit=3) for line in shown.splitlines())
+    assert (header[:2], batch[:2]) == (["POSITION", "BASE-OFFSET"], ["0", "0"])
+    assert (names[2], record[2], "Dearest Ottla" in record[3]) == ("KEY", "ottla", True)
+    snapshot = next(folder.glob("*.snapshot"))
+    dumped = lines_of_json(text("log", "dump", snapshot, "--format", "json"))
+    assert [row["last_offset"] for row in dumped] == [0]
+    assert "no file of a partition" in refused("log", "dump", folder / "partition.metadata")
+    assert "nowhere" in refused("log", "dump", folder / "nowhere" / "00000000000000000000.log")

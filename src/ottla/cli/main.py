@@ -1,98 +1,118 @@
-"""`ottla start`: a broker in the foreground. Data goes to stdout, talk to stderr."""
+"""The `ottla` command: finds the noun that was asked for, and loads the code of that one alone.
 
-import argparse
-import asyncio
-import logging
+Data goes to stdout, talk to stderr. The shell is told 0, 1 for a failure, 2 for a wrong call, 130
+for Ctrl-C.
+"""
+
+import gc
 import os
-import signal
-import socket
 import sys
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Final
+from importlib import import_module
+from typing import Annotated, Final
 
-from ottla.broker.assembly import Broker, Environment
-from ottla.model.api_error import ApiError
-from ottla.model.broker_config import BrokerConfig
-from ottla.model.properties import PropertiesError
-from ottla.model.setting_sources import gather_settings
-from ottla.runtime import cold_reads
-from ottla.runtime.clock import SystemClock
-from ottla.runtime.disk import KernelDisk
-from ottla.runtime.randomness import SystemRandomness
+import typer
 
-LOG_FORMAT: Final = "[%(asctime)s] %(levelname)s %(message)s (%(name)s)"
-_log = logging.getLogger("ottla")
+from ottla.cli.exits import INTERRUPTED, CommandError, say
+
+PROGRAM: Final = "ottla"
+MODULE_BY_COMMAND: Final = {
+    "start": ("ottla.cli.start", "Run a broker until it is told to stop."),
+    "topic": ("ottla.cli.topic", "Create, list, describe, alter, trim and delete topics."),
+    "produce": ("ottla.cli.produce", "Write records, read from stdin, to a topic."),
+    "consume": ("ottla.cli.consume", "Read records from topics to stdout."),
+    "group": ("ottla.cli.group", "List, describe, reset and delete consumer groups."),
+    "config": ("ottla.cli.config", "Describe and change settings of topics, brokers, groups."),
+    "cluster": ("ottla.cli.cluster", "Describe the brokers and their disks."),
+    "bench": ("ottla.cli.bench", "Measure how fast a cluster takes and gives records."),
+    "log": ("ottla.cli.log", "Look into the files of a partition, without a broker."),
+}
+"""Where each command is, and what help says about it while it is not loaded."""
+
+HELP: Final = """An event-streaming platform that speaks the Kafka protocol.
+
+A broker for a laptop, and the tools for it and for any other Kafka cluster:
+
+\b
+  ottla start                                   a broker on 127.0.0.1:9092
+  ottla topic create letters -p 3               a topic with three partitions
+  echo 'Dearest Ottla' | ottla produce letters
+  ottla consume letters -f '%p %o %k %v\\n'
+  ottla consume letters -f json --follow | jq .value
+  ottla group describe readers                  who reads what, and how far behind
+
+Commands find the cluster by --brokers (-b) or OTTLA_BROKERS; the default is 127.0.0.1:9092.
+"""
+_COMPLETION: Final = "_OTTLA_COMPLETE"
+_COMPLETED_WORDS: Final = ("_TYPER_COMPLETE_ARGS", "COMP_WORDS")
+"""Where shells tell what is to be completed: zsh and fish in the first, bash in the second."""
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; return what the shell is told: 0, 1 for a failure, 2 for a wrong call."""
-    options = _parser().parse_args(arguments)
-    logging.basicConfig(
-        level=logging.INFO,
-        stream=sys.stderr,
-        format="[%(asctime)s] %(levelname)s %(message)s (%(name)s)",
-    )
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run a command and leave the process with what the shell is told."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    asked = _words_to_complete() if _COMPLETION in os.environ else words
     try:
-        config, notes = _configuration(options)
-        for note in notes:
-            _log.warning(note)
-        asyncio.run(_serve(config))
-    except (ApiError, PropertiesError, OSError) as error:
-        sys.stderr.write(f"ottla: {getattr(error, 'detail', '') or error}\n")
-        return 1
-    return 0
+        _run(words, next((word for word in asked if not word.startswith("-")), ""))
+    except KeyboardInterrupt:
+        raise SystemExit(INTERRUPTED) from None
+    except CommandError as error:
+        say(str(error))
+        raise SystemExit(error.code) from None
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="ottla", description="An event-streaming platform that speaks the Kafka protocol."
+def _words_to_complete() -> list[str]:
+    said = next((os.environ[name] for name in _COMPLETED_WORDS if name in os.environ), "")
+    return said.split()[1:]
+
+
+def _run(words: list[str], command: str) -> None:
+    gc.disable()  # what is loaded stays: looking through it for garbage costs a tenth of a start
+    app = application(command)
+    gc.freeze()
+    gc.enable()
+    app(words, PROGRAM)
+
+
+def application(command: str) -> typer.Typer:
+    """Build the whole command line, of which only one command can be run: the others are names."""
+    app = typer.Typer(
+        help=HELP,
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        rich_markup_mode=None,
+        context_settings={"help_option_names": ["-h", "--help"]},
     )
-    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    start = commands.add_parser(
-        "start", help="run a broker until it is told to stop (SIGINT or SIGTERM)"
-    )
-    start.add_argument("--listen", metavar="HOST:PORT", help="where to listen (127.0.0.1:9092)")
-    start.add_argument("--data-dir", metavar="DIR", help="where to keep data (ottla-data)")
-    start.add_argument("--config", metavar="FILE", help="a server.properties, as Kafka has it")
-    start.add_argument(
-        "-X",
-        dest="settings",
-        metavar="KEY=VALUE",
-        action="append",
-        default=[],
-        help="a setting by Kafka's name; goes before everything else",
-    )
-    return parser
+    app.callback()(_before)
+    for name, (module, summary) in MODULE_BY_COMMAND.items():
+        if name == command:
+            import_module(module).register(app, name, summary)
+        else:
+            app.command(name, help=summary)(_not_loaded)
+    return app
 
 
-def _configuration(options: argparse.Namespace) -> tuple[BrokerConfig, list[str]]:
-    overrides = list(options.settings)
-    if options.listen:
-        overrides.append(f"listeners=PLAINTEXT://{options.listen}")
-    if options.data_dir:
-        overrides.append(f"log.dirs={options.data_dir}")
-    text = Path(options.config).read_text(encoding="utf-8-sig") if options.config else ""
-    gathered = gather_settings(overrides=overrides, environ=os.environ, properties=text)
-    return BrokerConfig.parse(gathered.settings), list(gathered.notes)
+def _show_version(is_wanted: bool) -> None:
+    if is_wanted:
+        metadata = import_module("importlib.metadata")  # slow to load: not at every start
+        sys.stdout.write(f"{PROGRAM} {metadata.version('ottla')}\n")
+        raise typer.Exit
 
 
-async def _serve(config: BrokerConfig) -> None:
-    environment = Environment(
-        KernelDisk(), SystemClock(), SystemRandomness(), cold_reads, socket.gethostname()
-    )
-    broker = await Broker.start(config, environment)
-    for listener in config.broker_listeners:
-        host, port = broker.endpoints.advertised(listener.name)
-        _log.info("listening on %s:%d", host, port)
-    stopping = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stopping.set)
-    await stopping.wait()
-    _log.info("stopping")
-    await broker.stop()
+def _before(
+    _version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_show_version, is_eager=True, help="Show the version and exit."
+        ),
+    ] = False,
+) -> None:
+    """Take the options that belong to no command."""
+
+
+def _not_loaded() -> None:
+    raise AssertionError("a command that was not named is run")
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -1,0 +1,109 @@
+"""`ottla cluster`: the brokers, their disks, and what they speak."""
+
+from typing import Annotated
+
+import typer
+
+from ottla.cli.options import DEFAULT_BROKERS, Brokers, Format, Settings, with_cluster
+from ottla.cli.output import OutputFormat, Row, show, show_one
+from ottla.clients.admin import Admin
+from ottla.clients.admin_cluster import UNKNOWN_BYTES, ClusterDescription
+from ottla.clients.cluster_view import ClusterView
+from ottla.model.error_code import ErrorCode
+from ottla.wire.api_key import ApiKey
+
+BROKER_COLUMNS = ("ID", "HOST", "PORT", "RACK", "CONTROLLER")
+DISK_COLUMNS = ("BROKER", "LOG-DIR", "PARTITIONS", "SIZE-BYTES", "USABLE-BYTES", "STATUS")
+REPLICA_COLUMNS = ("BROKER", "LOG-DIR", "TOPIC", "PARTITION", "SIZE-BYTES")
+_API_NAME_BY_NUMBER = {key.value: key.name for key in ApiKey}
+clusters = typer.Typer(no_args_is_help=True)
+
+
+def register(app: typer.Typer, name: str, summary: str) -> None:
+    """Add the noun and its verbs to the application."""
+    app.add_typer(clusters, name=name, help=summary)
+
+
+@clusters.command("describe")
+@clusters.command("info", hidden=True)
+def describe(
+    brokers: Brokers = DEFAULT_BROKERS,
+    settings: Settings = None,
+    form: Format = OutputFormat.TABLE,
+) -> None:
+    """Show the cluster's id and its brokers (also: info)."""
+    found = with_cluster(brokers, settings, lambda view: Admin.over(view).cluster.describe())
+    rows = _broker_rows(found)
+    summary: dict[str, object] = {"CLUSTER-ID": found.cluster_id, "CONTROLLER": found.controller_id}
+    if form is OutputFormat.JSON:
+        summary["BROKERS"] = [{key.lower(): value for key, value in row.items()} for row in rows]
+    show_one(summary, form)
+    if form is OutputFormat.TABLE:
+        show(rows, BROKER_COLUMNS, form)
+
+
+@clusters.command("logdirs")
+def log_dirs(
+    replicas: Annotated[
+        bool, typer.Option("--replicas", help="Show every partition instead of every folder.")
+    ] = False,
+    brokers: Brokers = DEFAULT_BROKERS,
+    settings: Settings = None,
+    form: Format = OutputFormat.TABLE,
+) -> None:
+    """Show what the brokers' folders hold."""
+    rows = with_cluster(brokers, settings, lambda view: _folder_rows(view, replicas))
+    show(rows, REPLICA_COLUMNS if replicas else DISK_COLUMNS, form)
+
+
+@clusters.command("api-versions")
+def api_versions(
+    brokers: Brokers = DEFAULT_BROKERS,
+    settings: Settings = None,
+    form: Format = OutputFormat.TABLE,
+) -> None:
+    """Show which requests a broker takes, and in which versions."""
+    found = with_cluster(brokers, settings, lambda view: Admin.over(view).cluster.versions_by_api())
+    rows = [
+        {"KEY": key, "API": _API_NAME_BY_NUMBER.get(key), "MIN": first, "MAX": last}
+        for key, (first, last) in sorted(found.items())
+    ]
+    show(rows, ("KEY", "API", "MIN", "MAX"), form)
+
+
+def _broker_rows(found: ClusterDescription) -> list[Row]:
+    return [
+        {
+            "ID": row.broker_id,
+            "HOST": row.host,
+            "PORT": row.port,
+            "RACK": row.rack,
+            "CONTROLLER": row.broker_id == found.controller_id,
+        }
+        for row in found.brokers
+    ]
+
+
+async def _folder_rows(view: ClusterView, is_by_replica: bool) -> list[Row]:
+    admin = Admin.over(view)
+    rows: list[Row] = []
+    for broker in (await admin.cluster.describe()).brokers:
+        for folder in await admin.cluster.log_dirs(broker.broker_id):
+            place = {"BROKER": broker.broker_id, "LOG-DIR": folder.path}
+            if is_by_replica:
+                rows += [
+                    {**place, "TOPIC": name.topic, "PARTITION": name.partition, "SIZE-BYTES": size}
+                    for name, size in sorted(folder.size_by_partition.items())
+                ]
+                continue
+            is_unknown = folder.usable_bytes == UNKNOWN_BYTES
+            rows.append(
+                {
+                    **place,
+                    "PARTITIONS": len(folder.size_by_partition),
+                    "SIZE-BYTES": sum(folder.size_by_partition.values()),
+                    "USABLE-BYTES": None if is_unknown else folder.usable_bytes,
+                    "STATUS": "ok" if folder.error is ErrorCode.NONE else folder.error.name,
+                }
+            )
+    return rows

@@ -1,0 +1,156 @@
+"""`ottla config`: settings of topics, brokers and groups, as they are and changed."""
+
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from ottla.cli.exits import WrongCallError
+from ottla.cli.options import (
+    DEFAULT_BROKERS,
+    Brokers,
+    Format,
+    Settings,
+    key_values,
+    with_cluster,
+)
+from ottla.cli.output import OutputFormat, show
+from ottla.clients.admin import Admin
+from ottla.clients.admin_configs import ConfigOperation, ConfigSource, ResourceType
+
+COLUMNS = ("NAME", "VALUE", "SOURCE", "READ-ONLY")
+
+
+class Entity(StrEnum):
+    """What has settings."""
+
+    TOPIC = "topic"
+    BROKER = "broker"
+    GROUP = "group"
+    CLIENT_METRICS = "client-metrics"
+    BROKER_LOGGER = "broker-logger"
+
+
+Kind = Annotated[Entity, typer.Argument(metavar="KIND", help="topic, broker, group, …")]
+Name = Annotated[
+    str, typer.Argument(metavar="NAME", help="Its name; for a broker, its number or ''.")
+]
+Changes = Annotated[list[str], typer.Argument(metavar="KEY=VALUE…", help="Settings.")]
+Keys = Annotated[list[str], typer.Argument(metavar="KEY…", help="Names of settings.")]
+configs = typer.Typer(no_args_is_help=True)
+
+
+def register(app: typer.Typer, name: str, summary: str) -> None:
+    """Add the noun and its verbs to the application."""
+    app.add_typer(configs, name=name, help=summary)
+
+
+@configs.command("describe")
+@configs.command("get", hidden=True)
+def describe(
+    kind: Kind,
+    name: Name,
+    everything: Annotated[
+        bool, typer.Option("--all", "-a", help="Show what has its default, too.")
+    ] = False,
+    documentation: Annotated[
+        bool, typer.Option("--docs", help="Show what the settings mean, too.")
+    ] = False,
+    brokers: Brokers = DEFAULT_BROKERS,
+    settings: Settings = None,
+    form: Format = OutputFormat.TABLE,
+) -> None:
+    """Show the settings of something, by default those that are not at their default."""
+    resource = _resource(kind, name)
+    entries = with_cluster(
+        brokers,
+        settings,
+        lambda view: Admin.over(view).configs.describe(
+            resource, name, with_documentation=documentation
+        ),
+    )
+    rows = [
+        {
+            "NAME": entry.name,
+            "VALUE": "(hidden)" if entry.is_sensitive else entry.value,
+            "SOURCE": entry.source.name,
+            "READ-ONLY": entry.is_read_only,
+            "DOCUMENTATION": entry.documentation,
+        }
+        for entry in entries
+        if everything or entry.source is not ConfigSource.DEFAULT_CONFIG
+    ]
+    show(rows, (*COLUMNS, "DOCUMENTATION") if documentation else COLUMNS, form)
+
+
+@configs.command("set")
+def set_values(
+    kind: Kind,
+    name: Name,
+    changes: Changes,
+    brokers: Brokers = DEFAULT_BROKERS,
+    settings: Settings = None,
+) -> None:
+    """Change settings; the others stay as they are."""
+    _alter(kind, name, ConfigOperation.SET, dict(key_values(changes, "set")), brokers, settings)
+
+
+@configs.command("delete")
+@configs.command("unset", hidden=True)
+def delete(
+    kind: Kind,
+    name: Name,
+    keys: Keys,
+    brokers: Brokers = DEFAULT_BROKERS,
+    settings: Settings = None,
+) -> None:
+    """Take settings back to their defaults."""
+    _alter(kind, name, ConfigOperation.DELETE, dict.fromkeys(keys), brokers, settings)
+
+
+@configs.command("append")
+def append(
+    kind: Kind,
+    name: Name,
+    changes: Changes,
+    brokers: Brokers = DEFAULT_BROKERS,
+    settings: Settings = None,
+) -> None:
+    """Add items to settings that are lists."""
+    values = dict(key_values(changes, "append"))
+    _alter(kind, name, ConfigOperation.APPEND, values, brokers, settings)
+
+
+@configs.command("subtract")
+def subtract(
+    kind: Kind,
+    name: Name,
+    changes: Changes,
+    brokers: Brokers = DEFAULT_BROKERS,
+    settings: Settings = None,
+) -> None:
+    """Take items out of settings that are lists."""
+    values = dict(key_values(changes, "subtract"))
+    _alter(kind, name, ConfigOperation.SUBTRACT, values, brokers, settings)
+
+
+def _alter(
+    kind: Entity,
+    name: str,
+    operation: ConfigOperation,
+    values: dict[str, str] | dict[str, None],
+    brokers: str,
+    settings: list[str] | None,
+) -> None:
+    resource = _resource(kind, name)
+    changes = {key: (operation, value) for key, value in values.items()}
+    with_cluster(
+        brokers, settings, lambda view: Admin.over(view).configs.alter(resource, name, changes)
+    )
+
+
+def _resource(kind: Entity, name: str) -> ResourceType:
+    resource = ResourceType[kind.name]
+    if resource is ResourceType.BROKER and name and not name.isdigit():
+        raise WrongCallError(f"a broker is named by its number, not {name!r}")
+    return resource

@@ -1,0 +1,68 @@
+"""How commands end: with a sentence on stderr, and a number for the shell. Never a traceback."""
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from ottla.model.api_error import ApiError
+from ottla.model.error_code import ErrorCode
+
+FAILURE: Final = 1
+WRONG_CALL: Final = 2
+INTERRUPTED: Final = 130
+TERMINATED: Final = 143
+
+_HINT_BY_CODE: Final = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "`ottla topic list` shows the topics that are there",
+    ErrorCode.GROUP_ID_NOT_FOUND: "`ottla group list` shows the groups that are there",
+    ErrorCode.OFFSET_OUT_OF_RANGE: "`--from start` reads what is there",
+    ErrorCode.MESSAGE_TOO_LARGE: "the topic's max.message.bytes is smaller than the record",
+    ErrorCode.UNSUPPORTED_VERSION: "the broker is too old, or too new, for this",
+    ErrorCode.REBALANCE_IN_PROGRESS: "the group is being rearranged; try again",
+}
+
+
+class CommandError(Exception):
+    """Ends a command with a sentence, and with what the shell is told."""
+
+    code = FAILURE
+
+
+class WrongCallError(CommandError):
+    """Ends a command that was called in a way that it cannot be."""
+
+    code = WRONG_CALL
+
+
+def say(sentence: str) -> None:
+    """Tell people something, on stderr."""
+    sys.stderr.write(f"ottla: {sentence}\n")
+
+
+def sentence_of(error: Exception) -> str:
+    """Say what went wrong and, if known, what to do about it."""
+    if not isinstance(error, ApiError):
+        return str(error) or type(error).__name__
+    hint = _HINT_BY_CODE.get(error.code)
+    if hint and error.detail:
+        return f"{error.detail}: {hint}"
+    return f"{error.detail or hint or 'the broker refused'} ({error.code.name})"
+
+
+@contextmanager
+def one_sentence(*expected: type[Exception]) -> Iterator[None]:
+    """Turn what was to be expected into a CommandError, and Ctrl-C into its exit code."""
+    caught: tuple[type[Exception], ...] = (ApiError, OSError, *expected)
+    try:
+        yield
+        sys.stdout.flush()
+    except KeyboardInterrupt:
+        raise SystemExit(INTERRUPTED) from None
+    except BrokenPipeError:
+        # The reader has had enough, as `head` has; the rest must not fail again at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise SystemExit(FAILURE) from None
+    except caught as error:
+        raise CommandError(sentence_of(error)) from None

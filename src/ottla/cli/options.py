@@ -1,0 +1,75 @@
+"""Options that many commands have, declared once, and what is made of them."""
+
+import asyncio
+import signal
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Annotated, Final, TypeVar
+
+import typer
+
+from ottla.cli.exits import TERMINATED, WrongCallError, one_sentence
+from ottla.cli.output import OutputFormat
+from ottla.clients.cluster_view import ClusterView
+from ottla.clients.settings import ClientSettings, InvalidClientSettingError, parse_settings
+
+DEFAULT_BROKERS: Final = "127.0.0.1:9092"
+T = TypeVar("T")
+
+Brokers = Annotated[
+    str,
+    typer.Option(
+        "--brokers",
+        "-b",
+        "--bootstrap-server",
+        envvar="OTTLA_BROKERS",
+        metavar="HOST:PORT,…",
+        help="Where the cluster is: one broker suffices.",
+    ),
+]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("-X", metavar="KEY=VALUE", help="A client setting by Kafka's name. Repeatable."),
+]
+Format = Annotated[OutputFormat, typer.Option("--format", help="How to show the result.")]
+
+
+def key_values(words: Sequence[str] | None, option: str) -> dict[str, str]:
+    """Split `key=value` words; a word without a `=` is a wrong call."""
+    values = {}
+    for word in words or ():
+        key, equals, value = word.partition("=")
+        if not equals or not key:
+            raise WrongCallError(f"{option} takes KEY=VALUE, not {word!r}")
+        values[key] = value
+    return values
+
+
+def client_settings(brokers: str, settings: Sequence[str] | None) -> ClientSettings:
+    """Read what was said about the cluster and the client; nonsense is a wrong call."""
+    try:
+        return parse_settings(key_values(settings, "-X"), brokers)
+    except InvalidClientSettingError as error:
+        raise WrongCallError(str(error)) from None
+
+
+def with_cluster(
+    brokers: str,
+    settings: Sequence[str] | None,
+    work: Callable[[ClusterView], Awaitable[T]],
+    *expected: type[Exception],
+) -> T:
+    """Do some work with a view of the cluster, and end the command where that fails."""
+    view_settings = client_settings(brokers, settings)
+
+    async def run() -> T:
+        task = asyncio.current_task()
+        assert task is not None
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+        async with ClusterView(view_settings) as view:
+            return await work(view)
+
+    with one_sentence(*expected):
+        try:
+            return asyncio.run(run())
+        except asyncio.CancelledError:
+            raise SystemExit(TERMINATED) from None

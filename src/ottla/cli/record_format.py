@@ -1,0 +1,126 @@
+r"""How a record is written to stdout: percent formats as of kcat and rpk, or JSON.
+
+%t topic    %p partition    %o offset    %k key     %v value (also %s)    %h headers
+%T time in milliseconds (also %d)        %K, %V size of key, value in bytes (also %S)
+%H number of headers        %e leader epoch         %i number of the record, from 1
+%% a percent sign           \n \t \r \0 \\ \xHH as in C
+"""
+
+import json
+import re
+from base64 import b64encode
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from ottla.cli.exits import WrongCallError
+from ottla.model.identifiers import TopicPartition
+from ottla.wire.records.record import Record, RecordHeader
+
+_TOKEN: Final = re.compile(r"%(.?)|\\(x[0-9a-fA-F]{2}|.?)", re.DOTALL)
+_ESCAPES: Final = {"n": b"\n", "t": b"\t", "r": b"\r", "0": b"\0", "\\": b"\\"}
+
+
+class Seen(NamedTuple):
+    """A record, and where it was read."""
+
+    partition: TopicPartition
+    leader_epoch: int
+    record: Record
+    number: int
+
+
+Render = Callable[[Seen], bytes]
+
+
+def _size(value: bytes | None) -> bytes:
+    return b"%d" % (-1 if value is None else len(value))
+
+
+def _headers(headers: tuple[RecordHeader, ...]) -> bytes:
+    return b",".join(key.encode() + b"=" + (value or b"") for key, value in headers)
+
+
+_RENDER_BY_LETTER: Final[dict[str, Render]] = {
+    "t": lambda seen: seen.partition.topic.encode(),
+    "p": lambda seen: b"%d" % seen.partition.partition,
+    "o": lambda seen: b"%d" % seen.record.offset,
+    "k": lambda seen: seen.record.key or b"",
+    "v": lambda seen: seen.record.value or b"",
+    "s": lambda seen: seen.record.value or b"",
+    "K": lambda seen: _size(seen.record.key),
+    "V": lambda seen: _size(seen.record.value),
+    "S": lambda seen: _size(seen.record.value),
+    "T": lambda seen: b"%d" % seen.record.timestamp_ms,
+    "d": lambda seen: b"%d" % seen.record.timestamp_ms,
+    "h": lambda seen: _headers(seen.record.headers),
+    "H": lambda seen: b"%d" % len(seen.record.headers),
+    "e": lambda seen: b"%d" % seen.leader_epoch,
+    "i": lambda seen: b"%d" % seen.number,
+    "%": lambda _: b"%",
+}
+
+
+def renderer(text: str) -> Render:
+    """Return the function that writes a record in this format; nonsense is a wrong call."""
+    if text == "json":
+        return as_json
+    parts: list[Render] = []
+    at = 0
+    for match in _TOKEN.finditer(text):
+        if match.start() > at:
+            parts.append(_literal(text[at : match.start()].encode()))
+        if match[0].startswith("%"):
+            parts.append(_field(match[1]))
+        else:
+            parts.append(_literal(escaped(match[2])))
+        at = match.end()
+    if at < len(text):
+        parts.append(_literal(text[at:].encode()))
+    return lambda seen: b"".join([part(seen) for part in parts])
+
+
+def escaped(letters: str) -> bytes:
+    """Return what stands for a backslash and these letters; nonsense is a wrong call."""
+    if letters.startswith("x") and len(letters) == 3:
+        return bytes.fromhex(letters[1:])
+    if letters not in _ESCAPES:
+        raise WrongCallError(f"a format knows no \\{letters}: write \\\\ for a backslash")
+    return _ESCAPES[letters]
+
+
+def as_json(seen: Seen) -> bytes:
+    """Write a record as one line of JSON. What is not UTF-8 is given as base64, and says so."""
+    record = seen.record
+    fields: dict[str, object] = {"topic": seen.partition.topic}
+    _put(fields, "key", record.key)
+    _put(fields, "value", record.value)
+    if record.headers:
+        fields["headers"] = [_header(header) for header in record.headers]
+    fields["timestamp"] = record.timestamp_ms
+    fields["partition"] = seen.partition.partition
+    fields["offset"] = record.offset
+    return json.dumps(fields, ensure_ascii=False).encode() + b"\n"
+
+
+def _header(header: RecordHeader) -> dict[str, object]:
+    fields: dict[str, object] = {"key": header.key}
+    _put(fields, "value", header.value)
+    return fields
+
+
+def _put(fields: dict[str, object], name: str, value: bytes | None) -> None:
+    try:
+        fields[name] = None if value is None else value.decode()
+    except UnicodeDecodeError:
+        fields[f"{name}_base64"] = b64encode(value or b"").decode()
+
+
+def _field(letter: str) -> Render:
+    if letter not in _RENDER_BY_LETTER:
+        known = " ".join(f"%{known}" for known in _RENDER_BY_LETTER)
+        raise WrongCallError(f"a format knows no %{letter}: there are {known}")
+    return _RENDER_BY_LETTER[letter]
+
+
+def _literal(content: bytes) -> Render:
+    return lambda _: content

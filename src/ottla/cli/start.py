@@ -1,0 +1,133 @@
+"""`ottla start`: a broker in the foreground, until SIGINT or SIGTERM."""
+
+import asyncio
+import logging
+import os
+import signal
+import socket
+from contextlib import ExitStack
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Annotated, Final
+
+import typer
+
+from ottla.broker.assembly import Broker, Environment
+from ottla.cli.exits import WrongCallError, one_sentence
+from ottla.model.broker_config import BrokerConfig
+from ottla.model.properties import PropertiesError
+from ottla.model.setting_sources import gather_settings
+from ottla.runtime import cold_reads, event_loop
+from ottla.runtime.clock import SystemClock
+from ottla.runtime.disk import KernelDisk
+from ottla.runtime.logs import LogFormat, configure_logging
+from ottla.runtime.randomness import SystemRandomness
+
+DEFAULT_HOST: Final = "127.0.0.1"
+_log = logging.getLogger("ottla")
+
+
+def register(app: typer.Typer, name: str, summary: str) -> None:
+    """Add the command to the application."""
+    app.command(name, help=f"{summary}\n\n{DETAILS}")(start)
+
+
+DETAILS: Final = """Everything is kept in one folder; no other service is needed.
+SIGINT and SIGTERM stop it: requests in flight are answered and logs are closed.
+Settings have Kafka's names. They come from -X, the environment (OTTLA_… or
+KAFKA_…) and a server.properties, in this order.
+
+For tests in any language: `ottla start --ephemeral --port 0 --ready-file F` is ready when F is
+there; F holds the address, and goes when the broker stops.
+"""
+
+
+def start(
+    listen: Annotated[
+        str | None,
+        typer.Option(metavar="HOST:PORT", help="Where to listen. [default: 127.0.0.1:9092]"),
+    ] = None,
+    port: Annotated[
+        int | None,
+        typer.Option(min=0, max=65535, help="The port on 127.0.0.1 to listen on; 0 is a free one."),
+    ] = None,
+    data_dir: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Where to keep data. [default: ottla-data]"),
+    ] = None,
+    ephemeral: Annotated[
+        bool, typer.Option("--ephemeral", help="Keep data in a temporary folder, gone at exit.")
+    ] = False,
+    config: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="A server.properties, as Kafka has it.")
+    ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("-X", metavar="KEY=VALUE", help="A setting, before all others. Repeatable."),
+    ] = None,
+    ready_file: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write HOST:PORT there once clients can connect."),
+    ] = None,
+    log_format: Annotated[
+        LogFormat, typer.Option(help="How log lines look, on stderr.")
+    ] = LogFormat.TEXT,
+) -> None:
+    """Run a broker."""
+    if listen and port is not None:
+        raise WrongCallError("--listen and --port both say where to listen: give one of them")
+    if ephemeral and data_dir:
+        raise WrongCallError("--ephemeral has a folder of its own: leave out --data-dir")
+    overrides = list(settings or [])
+    if listen or port is not None:
+        overrides.append(f"listeners=PLAINTEXT://{listen or f'{DEFAULT_HOST}:{port}'}")
+    with one_sentence(PropertiesError, UnicodeDecodeError), ExitStack() as stack:
+        if ephemeral:
+            data_dir = Path(stack.enter_context(TemporaryDirectory(prefix="ottla-")))
+        if data_dir:
+            overrides.append(f"log.dirs={data_dir}")
+        parsed, notes = _configuration(overrides, config)
+        stack.callback(configure_logging(log_format, broker_id=parsed.node_id).close)
+        for note in notes:
+            _log.warning(note)
+        event_loop.run(_serve(parsed, ready_file))
+
+
+def _configuration(overrides: list[str], path: Path | None) -> tuple[BrokerConfig, tuple[str, ...]]:
+    text = path.read_text(encoding="utf-8-sig") if path else ""
+    gathered = gather_settings(overrides=overrides, environ=os.environ, properties=text)
+    return BrokerConfig.parse(gathered.settings), gathered.notes
+
+
+async def _serve(config: BrokerConfig, ready_file: Path | None) -> None:
+    environment = Environment(
+        KernelDisk(), SystemClock(), SystemRandomness(), cold_reads, socket.gethostname()
+    )
+    broker = await Broker.start(config, environment)
+    addresses = [broker.endpoints.advertised(row.name) for row in config.broker_listeners]
+    for host, port in addresses:
+        _log.info("listening on %s:%d", host, port)
+    stopping = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stopping.set)
+    try:
+        if ready_file:
+            _write_atomically(ready_file, "{}:{}\n".format(*addresses[0]))
+        await stopping.wait()
+        _log.info("stopping")
+    finally:
+        if ready_file:
+            _remove(ready_file)
+        await broker.stop()
+
+
+def _remove(path: Path) -> None:
+    path.unlink(missing_ok=True)
+
+
+def _write_atomically(path: Path, text: str) -> None:
+    """Write a file so that whoever sees it sees all of it."""
+    partial = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    partial.write_text(text, encoding="utf-8")
+    partial.replace(path)

@@ -1,0 +1,281 @@
+"""`ottla topic`: topics made, shown, changed and deleted."""
+
+import re
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from ottla.cli.exits import FAILURE, WrongCallError, say, sentence_of
+from ottla.cli.options import (
+    DEFAULT_BROKERS,
+    Brokers,
+    Format,
+    Settings,
+    key_values,
+    with_cluster,
+)
+from ottla.cli.output import OutputFormat, show, show_one
+from ottla.cli.positions import parse_position, resolve
+from ottla.clients.admin import Admin
+from ottla.clients.admin_configs import ConfigEntry, ConfigOperation, ConfigSource, ResourceType
+from ottla.clients.admin_topics import BROKER_DEFAULT, TopicDescription
+from ottla.clients.cluster_view import ClusterView
+from ottla.model.api_error import ApiError
+from ottla.model.identifiers import TopicPartition, uuid_to_text
+
+PARTITION_COLUMNS = (
+    "PARTITION",
+    "LEADER",
+    "EPOCH",
+    "REPLICAS",
+    "ISR",
+    "LOG-START-OFFSET",
+    "LOG-END-OFFSET",
+)
+Topics = Annotated[list[str], typer.Argument(metavar="TOPIC…", help="Names of topics.")]
+Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="The name of a topic.")]
+Configs = Annotated[
+    list[str] | None,
+    typer.Option("--config", "-c", metavar="KEY=VALUE", help="A topic's setting. Repeatable."),
+]
+topics = typer.Typer(no_args_is_help=True)
+
+
+def register(app: typer.Typer, name: str, summary: str) -> None:
+    """Add the noun and its verbs to the application."""
+    app.add_typer(topics, name=name, help=summary)
+
+
+@topics.command("create")
+def create(
+    names: Topics,
+    partitions: Annotated[
+        int, typer.Option("--partitions", "-p", help="How many; -1 is the broker's default.")
+    ] = BROKER_DEFAULT,
+    replicas: Annotated[
+        int,
+        typer.Option(
+            "--replicas", "-r", "--replication-factor", help="Copies; -1 is the broker's default."
+        ),
+    ] = BROKER_DEFAULT,
+    configs: Configs = None,
+    if_not_exists: Annotated[
+        bool, typer.Option("--if-not-exists", help="Be content with a topic that is there.")
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", "-d", help="Only check whether it could be done.")
+    ] = False,
+    brokers: Brokers = DEFAULT_BROKERS,
+    settings: Settings = None,
+    form: Format = OutputFormat.TABLE,
+) -> None:
+    """Create topics."""
+    values = key_values(configs, "--config")
+
+    async def work(view: ClusterView) -> dict[str, ApiError | None]:
+        return await Admin.over(view).topics.create(
+            names,
+            partitions=partitions,
+            replication_factor=replicas,
+            configs=values,
+            validate_only=dry_run,
+        )
+
+    outcomes = with_cluster(brokers, settings, work)
+    if if_not_exists:
+        outcomes = {
+            name: None if error and error.code.name == "TOPIC_ALREADY_EXISTS" else error
+            for name, error in outcomes.items()
+        }
+    _show_outcomes(outcomes, "could be created" if dry_run else "created", form)
+
+
+@topics.command("list")
+@topics.command("ls", hidden=True)
+def list_topics(
+    internal: Annotated[
+        bool, typer.Option("--internal", "-i", help="Show internal topics, too.")
+    ] = False,
+    pattern: Annotated[
+        str | None, typer.Option("--regex", help="Only names that this matches as a whole.")
+    ] = None,
+    brokers: Brokers = DEFAULT_BROKERS,
+    settings: Settings = None,
+    form: Format = OutputFormat.TABLE,
+) -> None:
+    """List topics (also: ls)."""
+    try:
+        wanted = re.compile(pattern or ".*")
+    except re.error as error:
+        raise WrongCallError(f"--regex {pattern!r} is not a regular expression: {error}") from None
+    found = with_cluster(brokers, settings, lambda view: Admin.over(view).topics.list_all())
+    rows = [
+        {
+            "TOPIC": topic.name,
+            "PARTITIONS": len(topic.partitions),
+            "REPLICAS": topic.replication_factor,
+        }
+        for topic in found
+        if (internal or not topic.is_internal) and wanted.fullmatch(topic.name)
+    ]
+    show(rows, ("TOPIC", "PARTITIONS", "REPLICAS"), form)
+
+
+@topics.command("describe")
+@topics.command("info", hidden=True)
+def describe(
+    name: Topic,
+    brokers: Brokers = DEFAULT_BROKERS,
+    settings: Settings = None,
+    form: Format = OutputFormat.TABLE,
+) -> None:
+    """Describe a topic, its partitions and the settings it has of its own (also: info)."""
+
+    async def work(view: ClusterView) -> None:
+        admin = Admin.over(view)
+        (topic,) = await admin.topics.describe([name])
+        led = [row for row in topic.partitions if row.leader >= 0]
+        ends = await admin.offsets.ends([TopicPartition(name, row.partition) for row in led])
+        configs = [
+            entry
+            for entry in await _configs(admin, name)
+            if entry.source is ConfigSource.DYNAMIC_TOPIC_CONFIG
+        ]
+        _show_topic(topic, ends, configs, form)
+
+    with_cluster(brokers, settings, work)
+
+
+@topics.command("alter")
+def alter(
+    name: Topic,
+    partitions: Annotated[
+        int | None, typer.Option("--partitions", "-p", min=1, help="The new, greater number.")
+    ] = None,
+    configs: Configs = None,
+    deleted: Annotated[
+        list[str] | None,
+        typer.Option("--delete-config", metavar="KEY", help="Back to the default. Repeatable."),
+    ] = None,
+    brokers: Brokers = DEFAULT_BROKERS,
+    settings: Settings = None,
+) -> None:
+    """Give a topic more partitions, or other settings."""
+    values = key_values(configs, "--config")
+    changes: dict[str, tuple[ConfigOperation, str | None]] = {
+        key: (ConfigOperation.SET, value) for key, value in values.items()
+    }
+    changes.update((key, (ConfigOperation.DELETE, None)) for key in deleted or ())
+    if partitions is None and not changes:
+        raise WrongCallError(
+            "nothing is to be altered: give --partitions, --config or --delete-config"
+        )
+
+    async def work(view: ClusterView) -> None:
+        admin = Admin.over(view)
+        if changes:
+            await admin.configs.alter(ResourceType.TOPIC, name, changes)
+        if partitions is not None:
+            await admin.topics.grow(name, partitions)
+
+    with_cluster(brokers, settings, work)
+
+
+@topics.command("trim")
+def trim(
+    name: Topic,
+    before: Annotated[
+        str,
+        typer.Option(
+            "--before", "-o", metavar="OFFSET", help="An offset, `end`, or `@TIME`: see consume."
+        ),
+    ],
+    partitions: Annotated[
+        list[int] | None, typer.Option("--partition", "-p", help="Only this one. Repeatable.")
+    ] = None,
+    brokers: Brokers = DEFAULT_BROKERS,
+    settings: Settings = None,
+    form: Format = OutputFormat.TABLE,
+) -> None:
+    """Delete the records before an offset or a time."""
+    position = parse_position(before)
+
+    async def work(view: ClusterView) -> None:
+        admin = Admin.over(view)
+        numbers = partitions or range(len((await view.topic(name)).partitions))
+        cuts = await resolve(admin, [TopicPartition(name, number) for number in numbers], position)
+        starts = await admin.offsets.delete_before(cuts)
+        rows = [
+            {"TOPIC": name, "PARTITION": partition, "LOG-START-OFFSET": start}
+            for (_, partition), start in sorted(starts.items())
+        ]
+        show(rows, ("TOPIC", "PARTITION", "LOG-START-OFFSET"), form)
+
+    with_cluster(brokers, settings, work)
+
+
+@topics.command("delete")
+@topics.command("rm", hidden=True)
+def delete(
+    names: Topics,
+    brokers: Brokers = DEFAULT_BROKERS,
+    settings: Settings = None,
+    form: Format = OutputFormat.TABLE,
+) -> None:
+    """Delete topics, and all that is in them."""
+    outcomes = with_cluster(brokers, settings, lambda view: Admin.over(view).topics.delete(names))
+    _show_outcomes(outcomes, "deleted", form)
+
+
+async def _configs(admin: Admin, name: str) -> list[ConfigEntry]:
+    """Return a topic's settings, or none if the broker cannot describe them."""
+    try:
+        return await admin.configs.describe(ResourceType.TOPIC, name)
+    except ApiError as error:
+        if error.code.name != "UNSUPPORTED_VERSION":
+            raise
+        return []
+
+
+def _show_topic(
+    topic: TopicDescription,
+    ends: dict[TopicPartition, tuple[int, int]],
+    configs: Sequence[ConfigEntry],
+    form: OutputFormat,
+) -> None:
+    rows = []
+    for row in topic.partitions:
+        start, end = ends.get(TopicPartition(topic.name, row.partition), (None, None))
+        cells = (row.partition, row.leader, row.leader_epoch, list(row.replicas))
+        cells_after = (list(row.in_sync_replicas), start, end)
+        rows.append(dict(zip(PARTITION_COLUMNS, (*cells, *cells_after), strict=True)))
+    summary: dict[str, object] = {
+        "TOPIC": topic.name,
+        "TOPIC-ID": uuid_to_text(topic.topic_id),
+        "INTERNAL": topic.is_internal,
+        "PARTITIONS": len(topic.partitions),
+        "REPLICAS": topic.replication_factor,
+        "CONFIGS": [f"{entry.name}={entry.value}" for entry in configs],
+    }
+    if form is OutputFormat.JSON:
+        summary["CONFIGS"] = {entry.name: entry.value for entry in configs}
+        summary["PARTITIONS"] = [
+            {key.lower().replace("-", "_"): value for key, value in row.items()} for row in rows
+        ]
+    show_one(summary, form)
+    if form is OutputFormat.TABLE:
+        show(rows, PARTITION_COLUMNS, form)
+
+
+def _show_outcomes(outcomes: dict[str, ApiError | None], done: str, form: OutputFormat) -> None:
+    rows = [
+        {"TOPIC": name, "STATUS": done if error is None else error.code.name}
+        for name, error in outcomes.items()
+    ]
+    show(rows, ("TOPIC", "STATUS"), form)
+    failures = [error for error in outcomes.values() if error is not None]
+    for error in failures:
+        say(sentence_of(error))
+    if failures:
+        raise SystemExit(FAILURE)

@@ -1,0 +1,71 @@
+"""What clients raise besides ApiError: the network's failures, each a sentence for people."""
+
+from collections.abc import Collection, Sequence
+from typing import Final, TypeVar
+
+from ottla.model.api_error import ApiError
+from ottla.model.error_code import ErrorCode
+from ottla.wire.protocol_error import ProtocolError
+
+T = TypeVar("T")
+
+
+class UnreachableError(ConnectionError):
+    """A broker cannot be reached, is none, or has gone; asking again may help."""
+
+
+class NoAnswerError(TimeoutError):
+    """Time ran out; what was asked for may have been done all the same."""
+
+
+RETRIABLE: Final = frozenset(
+    {
+        ErrorCode.CORRUPT_MESSAGE,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.REPLICA_NOT_AVAILABLE,
+        ErrorCode.NETWORK_EXCEPTION,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        ErrorCode.NOT_CONTROLLER,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.LISTENER_NOT_FOUND,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.OFFSET_NOT_AVAILABLE,
+        ErrorCode.UNSTABLE_OFFSET_COMMIT,
+        ErrorCode.THROTTLING_QUOTA_EXCEEDED,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.INCONSISTENT_TOPIC_ID,
+        ErrorCode.CONCURRENT_TRANSACTIONS,
+    }
+)
+"""The codes after which the same request may succeed, once metadata has been looked at again."""
+
+
+def error_code(number: int) -> ErrorCode:
+    """Name the code that a broker sent; one from a later release is UNKNOWN_SERVER_ERROR."""
+    try:
+        return ErrorCode(number)
+    except ValueError:
+        return ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+def check(number: int, detail: str | None = None, *, fine: Collection[ErrorCode] = ()) -> ErrorCode:
+    """Return the code that a broker sent if it is NONE or fine; raise ApiError for any other."""
+    code = error_code(number)
+    if code is ErrorCode.NONE or code in fine:
+        return code
+    raise ApiError(code, detail or "")
+
+
+def only(items: Sequence[T], what: str) -> T:
+    """Return the one item of an answer; ProtocolError if the broker sent none, or several."""
+    if len(items) != 1:
+        raise ProtocolError(f"the broker answered with {len(items)} times {what}, not one")
+    return items[0]

@@ -1,0 +1,109 @@
+"""Frames in and out of one socket, without blocking: what a connection stands on."""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Final
+
+from ottla.clients.errors import UnreachableError
+from ottla.environment.network import StreamSocket
+from ottla.wire.frames import FrameBuffer
+from ottla.wire.protocol_error import ProtocolError
+
+RECEIVED_BYTES_MAX: Final = 1 << 18
+"""How much is taken from the socket at once."""
+FRAME_BYTES_MAX: Final = 128 << 20
+"""A longer answer is none: the first bytes of HTTP, SSH or TLS would be a longer one."""
+UNSENT_BYTES_MAX: Final = 64 << 20
+"""More than this is not queued: whoever sends waits until the broker has taken some."""
+
+
+class FrameStream:
+    """Cuts what arrives into frames, and sends what is given, in order.
+
+    `on_frame` is called with every frame, `on_end` once with the reason why no more will come.
+    """
+
+    def __init__(
+        self,
+        connected: StreamSocket,
+        on_frame: Callable[[memoryview], None],
+        on_end: Callable[[UnreachableError], None],
+    ) -> None:
+        self._socket = connected
+        self._on_frame = on_frame
+        self._on_end = on_end
+        self._loop = asyncio.get_running_loop()
+        self._frames = FrameBuffer(FRAME_BYTES_MAX)
+        self._received = bytearray(RECEIVED_BYTES_MAX)
+        self._unsent: deque[memoryview] = deque()
+        self._unsent_bytes = 0
+        self._has_room = asyncio.Event()
+        self._has_room.set()
+        self.is_closed = False
+        self._loop.add_reader(connected, self._read)
+
+    async def send(self, pieces: list[Any]) -> None:
+        """Queue a frame; returns at once unless a lot is queued already."""
+        while not self._has_room.is_set():
+            await self._has_room.wait()
+        if self.is_closed:
+            return
+        was_idle = not self._unsent
+        for piece in pieces:
+            self._unsent.append(memoryview(piece))
+            self._unsent_bytes += len(piece)
+        if was_idle:
+            self._write()
+        if self._unsent_bytes > UNSENT_BYTES_MAX:
+            self._has_room.clear()
+
+    def close(self, reason: UnreachableError) -> None:
+        """End the connection, and tell why to whoever waits."""
+        if self.is_closed:
+            return
+        self.is_closed = True
+        self._loop.remove_reader(self._socket)
+        self._loop.remove_writer(self._socket)
+        self._socket.close()
+        self._unsent.clear()
+        self._has_room.set()
+        self._on_end(reason)
+
+    def _read(self) -> None:
+        try:
+            size = self._socket.recv_into(self._received)
+        except BlockingIOError:
+            return
+        except OSError as error:
+            self.close(UnreachableError(f"the connection broke ({error.strerror or error})"))
+            return
+        if size == 0:
+            self.close(UnreachableError("the broker closed the connection"))
+            return
+        self._frames.feed(memoryview(self._received)[:size])
+        try:
+            for frame in self._frames.take_frames():
+                self._on_frame(frame)
+        except ProtocolError as error:
+            self.close(UnreachableError(f"what answers is not a Kafka broker ({error.detail})"))
+
+    def _write(self) -> None:
+        try:
+            while self._unsent:
+                piece = self._unsent[0]
+                sent = self._socket.send(piece)
+                self._unsent_bytes -= sent
+                if sent < len(piece):
+                    self._unsent[0] = piece[sent:]
+                else:
+                    self._unsent.popleft()
+        except BlockingIOError:
+            self._loop.add_writer(self._socket, self._write)
+        except OSError as error:
+            self.close(UnreachableError(f"the connection broke ({error.strerror or error})"))
+            return
+        else:
+            self._loop.remove_writer(self._socket)
+        if self._unsent_bytes <= UNSENT_BYTES_MAX:
+            self._has_room.set()

@@ -1,0 +1,55 @@
+"""Calls the installed `ottla` as a process of its own, as a shell does."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+OTTLA = [sys.executable, "-m", "ottla.cli.main"]
+SECONDS_MAX = 30
+
+
+def call(
+    *arguments: str | Path, brokers: str = "", stdin: bytes = b"", expect: int = 0
+) -> subprocess.CompletedProcess[bytes]:
+    """Run a command, and see that it ends with the expected code and without a traceback."""
+    environment = {**os.environ, "COLUMNS": "200"}
+    environment.pop("OTTLA_BROKERS", None)
+    if brokers:
+        environment["OTTLA_BROKERS"] = brokers
+    done = subprocess.run(
+        [*OTTLA, *map(str, arguments)],
+        input=stdin,
+        capture_output=True,
+        timeout=SECONDS_MAX,
+        check=False,
+        env=environment,
+    )
+    assert b"Traceback" not in done.stderr, done.stderr.decode()
+    assert done.returncode == expect, (done.stdout, done.stderr)
+    return done
+
+
+def text(*arguments: str | Path, **how: Any) -> str:
+    """Return what a command writes to stdout."""
+    return call(*arguments, **how).stdout.decode()
+
+
+def rows(*arguments: str | Path, **how: Any) -> Any:
+    """Return what a command says in JSON."""
+    return json.loads(text(*arguments, "--format", "json", **how))
+
+
+def lines_of_json(content: str) -> list[Any]:
+    """Read one JSON object per line."""
+    return [json.loads(line) for line in content.splitlines()]
+
+
+def refused(*arguments: str | Path, expect: int = 1, **how: Any) -> str:
+    """Return the sentence that a command fails with; it must be the only line on stderr."""
+    done = call(*arguments, expect=expect, **how)
+    (line,) = done.stderr.decode().splitlines()
+    assert line.startswith("ottla: "), line
+    return line.removeprefix("ottla: ")

@@ -1,0 +1,243 @@
+"""A connection over real sockets: to brokers, and to what is none."""
+
+import asyncio
+import struct
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+
+import pytest
+
+from ottla.clients.connection import Address, Connection
+from ottla.clients.errors import NoAnswerError, UnreachableError
+from ottla.clients.sockets import connect
+from ottla.model.api_error import ApiError
+from ottla.model.error_code import ErrorCode
+from ottla.wire.api_key import ApiKey
+from ottla.wire.codec import encode_response
+from ottla.wire.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+from ottla.wire.messages.heartbeat import HeartbeatRequest
+from ottla.wire.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
+from ottla.wire.messages.metadata import MetadataRequest, MetadataResponse
+
+Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+TIMEOUT_MS = 10_000
+Spoken = Mapping[ApiKey, tuple[int, int]]
+SPOKEN: Spoken = {
+    ApiKey.API_VERSIONS: (0, 4),
+    ApiKey.LIST_GROUPS: (0, 3),
+    ApiKey.METADATA: (99, 100),
+}
+
+
+async def request_of(reader: asyncio.StreamReader) -> tuple[int, int, int]:
+    """Read a request; return its API, its version and its number."""
+    (size,) = struct.unpack(">i", await reader.readexactly(4))
+    api_key, version, correlation_id = struct.unpack_from(">hhi", await reader.readexactly(size))
+    return api_key, version, correlation_id
+
+
+def versions_answer(
+    correlation_id: int, version: int, error: int = 0, spoken: Spoken = SPOKEN
+) -> bytes:
+    rows = [
+        ApiVersion(api_key=key, min_version=first, max_version=last)
+        for key, (first, last) in spoken.items()
+    ]
+    answer = ApiVersionsResponse(error_code=error, api_keys=rows)
+    return b"".join(encode_response(ApiKey.API_VERSIONS, version, correlation_id, answer))
+
+
+async def be_asked_for_versions(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    _, version, correlation_id = await request_of(reader)
+    writer.write(versions_answer(correlation_id, version))
+
+
+def groups_answer(correlation_id: int, version: int, name: str) -> bytes:
+    answer = ListGroupsResponse(groups=[ListedGroup(group_id=name)])
+    return b"".join(encode_response(ApiKey.LIST_GROUPS, version, correlation_id, answer))
+
+
+def run(serve: Serve, work: Callable[[Address], Awaitable[None]]) -> None:
+    """Do some work with a server that behaves as it is told."""
+
+    async def both() -> None:
+        serving = []
+
+        async def serve_and_close(
+            reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+        ) -> None:
+            serving.append(asyncio.current_task())
+            try:
+                await serve(reader, writer)
+            finally:
+                writer.close()
+                with suppress(ConnectionError):
+                    await writer.wait_closed()
+
+        server = await asyncio.start_server(serve_and_close, "127.0.0.1", 0)
+        try:
+            await work(Address("127.0.0.1", server.sockets[0].getsockname()[1]))
+        finally:
+            server.close()
+            await asyncio.gather(*filter(None, serving))
+
+    asyncio.run(both())
+
+
+async def opened(address: Address, timeout_ms: int = TIMEOUT_MS) -> Connection:
+    return await Connection.open(address, connect, client_id="test", timeout_ms=timeout_ms)
+
+
+def why_unreachable(serve: Serve, timeout_ms: int = TIMEOUT_MS) -> str:
+    said: list[str] = []
+
+    async def work(address: Address) -> None:
+        with pytest.raises(UnreachableError) as error:
+            await opened(address, timeout_ms)
+        said.append(str(error.value))
+
+    run(serve, work)
+    return said[0]
+
+
+def test_answers_find_their_requests_in_whatever_order_they_come() -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await be_asked_for_versions(reader, writer)
+        requests = [await request_of(reader) for _ in range(3)]
+        for _, version, correlation_id in reversed(requests):
+            writer.write(groups_answer(correlation_id, version, f"group {correlation_id}"))
+        await reader.read()
+
+    async def work(address: Address) -> None:
+        connection = await opened(address)
+        assert connection.version_for(ListGroupsRequest) == 3
+        asking = [
+            connection.ask(ListGroupsRequest(), ListGroupsResponse, timeout_ms=TIMEOUT_MS)
+            for _ in range(3)
+        ]
+        answers = await asyncio.gather(*asking)
+        assert [answer.groups[0].group_id for answer in answers] == [
+            "group 2",
+            "group 3",
+            "group 4",
+        ]
+        connection.close()
+
+    run(serve, work)
+
+
+def test_an_old_broker_is_asked_again_in_its_own_version() -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        _, first, correlation_id = await request_of(reader)
+        assert first == ApiVersionsRequest.versions[1]
+        old = {ApiKey.API_VERSIONS: (0, 2)}
+        unsupported = ErrorCode.UNSUPPORTED_VERSION
+        writer.write(versions_answer(correlation_id, 0, unsupported, old))
+        _, second, correlation_id = await request_of(reader)
+        assert second == 2
+        writer.write(versions_answer(correlation_id, 2, 0, old))
+        await reader.read()
+
+    async def work(address: Address) -> None:
+        connection = await opened(address)
+        assert connection.versions_by_api[ApiKey.API_VERSIONS] == (0, 2)
+        connection.close()
+
+    run(serve, work)
+
+
+def test_what_is_not_spoken_on_both_sides_is_refused_before_it_is_sent() -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await be_asked_for_versions(reader, writer)
+        assert await reader.read() == b""
+
+    async def work(address: Address) -> None:
+        connection = await opened(address)
+        with pytest.raises(ApiError, match="speaks Metadata 99 to 100"):
+            await connection.ask(MetadataRequest(), MetadataResponse, timeout_ms=TIMEOUT_MS)
+        with pytest.raises(ApiError, match="does not offer Heartbeat"):
+            connection.version_for(HeartbeatRequest)
+        connection.close()
+
+    run(serve, work)
+
+
+def test_nothing_that_listens_is_a_sentence() -> None:
+    async def work() -> None:
+        with pytest.raises(UnreachableError, match="nothing listens on 127"):
+            await opened(Address("127.0.0.1", 1))
+
+    asyncio.run(work())
+
+
+def test_a_web_server_is_not_a_broker() -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(10)
+        writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+    assert "not a Kafka broker" in why_unreachable(serve)
+
+
+def test_an_answer_that_cannot_be_read_is_not_a_brokers() -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        _, _, correlation_id = await request_of(reader)
+        writer.write(struct.pack(">iihi", 10, correlation_id, 0, 77777))
+
+    assert "not a Kafka broker" in why_unreachable(serve)
+
+
+def test_a_peer_that_hangs_up_is_a_sentence() -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(10)
+
+    said = why_unreachable(serve)
+    assert "closed the connection" in said or "broke" in said
+
+
+def test_a_peer_that_says_nothing_is_a_sentence() -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+
+    assert "did not answer within 0.05 s" in why_unreachable(serve, timeout_ms=50)
+
+
+def test_a_request_that_is_not_answered_fails_alone() -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await be_asked_for_versions(reader, writer)
+        await request_of(reader)
+        _, version, correlation_id = await request_of(reader)
+        writer.write(groups_answer(correlation_id, version, "second"))
+        await reader.read()
+
+    async def work(address: Address) -> None:
+        connection = await opened(address)
+        with pytest.raises(NoAnswerError, match="did not answer ListGroups within"):
+            await connection.ask(ListGroupsRequest(), ListGroupsResponse, timeout_ms=20)
+        answer = await connection.ask(
+            ListGroupsRequest(), ListGroupsResponse, timeout_ms=TIMEOUT_MS
+        )
+        assert answer.groups[0].group_id == "second"
+        connection.close()
+
+    run(serve, work)
+
+
+def test_a_connection_that_ends_fails_everything_that_waits() -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await be_asked_for_versions(reader, writer)
+        await request_of(reader)
+        await request_of(reader)
+
+    async def work(address: Address) -> None:
+        connection = await opened(address)
+        asking = [
+            connection.ask(ListGroupsRequest(), ListGroupsResponse, timeout_ms=TIMEOUT_MS)
+            for _ in range(2)
+        ]
+        failures = await asyncio.gather(*asking, return_exceptions=True)
+        assert [type(failure) for failure in failures] == [UnreachableError, UnreachableError]
+        assert not connection.is_open
+        with pytest.raises(UnreachableError):
+            await connection.ask(ListGroupsRequest(), ListGroupsResponse, timeout_ms=TIMEOUT_MS)
+
+    run(serve, work)
