@@ -14,7 +14,7 @@ from ottla.wire.apis import API_BY_KEY
 from ottla.wire.headers import RequestHeader, request_header_version, write_request_header
 from ottla.wire.writing import encode
 
-FRAMES = 2000
+FRAMES = 2_000
 SECONDS_MAX = 20
 
 
@@ -46,10 +46,10 @@ def send(broker: Broker, data: bytes) -> None:
         stranger.close()
 
 
-def test_thousands_of_damaged_frames_disturb_nobody(broker: Broker) -> None:
+def test_thousands_ofdamaged_frames_disturb_nobody(broker: Broker) -> None:
     seed = random.randrange(1 << 32)
     dice = random.Random(seed)
-    stream = [_damaged_frame(dice) for _ in range(FRAMES)]
+    stream = [damaged_frame(dice) for _ in range(FRAMES)]
     for start in range(0, FRAMES, 10):
         send(broker, b"".join(stream[start : start + 10]))
     assert is_served(broker), f"seed {seed}"
@@ -90,7 +90,7 @@ def test_half_a_frame_and_a_crowd_of_silent_connections_disturb_nobody(broker: B
     assert is_served(broker)
 
 
-def _damaged_frame(dice: random.Random) -> bytes:
+def damaged_frame(dice: random.Random) -> bytes:
     key = dice.choice(list(ApiKey))
     cls = API_BY_KEY[key].request
     version = dice.randint(*cls.versions)
