@@ -77,10 +77,8 @@ _OF_KAFKA_4 = """
     remote.log.metadata.manager.listener.name remote.log.reader.max.pending.tasks
     remote.log.reader.threads remote.log.storage.manager.class.name
     remote.log.storage.manager.class.path remote.log.storage.manager.impl.prefix
-    remote.log.storage.system.enable replica.fetch.backoff.ms replica.fetch.max.bytes
-    replica.fetch.min.bytes replica.fetch.response.max.bytes replica.fetch.wait.max.ms
-    replica.lag.time.max.ms replica.selector.class replica.socket.receive.buffer.bytes
-    replica.socket.timeout.ms replication.quota.window.num replication.quota.window.size.seconds
+    remote.log.storage.system.enable replica.socket.receive.buffer.bytes
+    replication.quota.window.num replication.quota.window.size.seconds
     request.timeout.ms sasl.client.callback.handler.class sasl.enabled.mechanisms
     sasl.jaas.config sasl.kerberos.kinit.cmd sasl.kerberos.min.time.before.relogin
     sasl.kerberos.principal.to.local.rules sasl.kerberos.service.name
@@ -171,7 +169,11 @@ _ALTERABLE = """
     background.threads follower.replication.throttled.rate leader.replication.throttled.rate
     log.cleaner.io.buffer.load.factor log.cleaner.io.buffer.size num.io.threads
     num.network.threads num.recovery.threads.per.data.dir num.replica.fetchers
-    replica.alter.log.dirs.io.max.bytes.per.second transaction.partition.verification.enable
+    replica.alter.log.dirs.io.max.bytes.per.second sasl.kerberos.kinit.cmd
+    sasl.kerberos.min.time.before.relogin sasl.kerberos.ticket.renew.jitter
+    sasl.kerberos.ticket.renew.window.factor sasl.login.refresh.buffer.seconds
+    sasl.login.refresh.min.period.seconds sasl.login.refresh.window.factor
+    sasl.login.refresh.window.jitter transaction.partition.verification.enable
 """
 
 KAFKA_SETTING_NAMES: Final = frozenset((_OF_KAFKA_4 + _OF_PLUGINS + _OF_KAFKA_3).split())

@@ -1,0 +1,32 @@
+"""What `make peers` makes of the outcomes of other people's tests."""
+
+import pytest
+
+from tools.peers.suite import Outcome, expectations, judge
+
+EXPECTED = {"a": "", "b": "needs transactions"}
+
+
+def test_what_fails_as_the_list_says_is_no_failure(capsys: pytest.CaptureFixture[str]) -> None:
+    assert judge("suite", {"a": Outcome.PASSED, "b": Outcome.FAILED}, EXPECTED) == 0
+    assert capsys.readouterr().out == "\nsuite: 1 of 2\n  b: failed, needs transactions\n"
+
+
+@pytest.mark.parametrize(
+    "outcomes",
+    [
+        pytest.param({"a": Outcome.FAILED, "b": Outcome.FAILED}, id="fails"),
+        pytest.param({"a": Outcome.SKIPPED, "b": Outcome.FAILED}, id="skips itself"),
+        pytest.param({"b": Outcome.FAILED}, id="did not run"),
+        pytest.param({"a": Outcome.PASSED, "b": Outcome.PASSED}, id="passes by now"),
+    ],
+)
+def test_what_the_list_does_not_say_is_a_failure(outcomes: dict[str, Outcome]) -> None:
+    assert judge("suite", outcomes, EXPECTED) == 1
+
+
+@pytest.mark.parametrize(
+    ("suite", "count"), [("kafka-python", 56), ("franz-go", 28), ("librdkafka", 94)]
+)
+def test_a_list_has_each_test_once(suite: str, count: int) -> None:
+    assert len(expectations(suite)) == count
