@@ -2,11 +2,10 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
-JARS := .interop/libs/.ready
 PEERS := peers-kafka-python peers-franz-go peers-librdkafka
 NATIVE := $(shell find src -name '*.pyx' -o -name '*.pxd' -o -name '*.h')
 
-.PHONY: demo test check bench interop peers $(PEERS) soak clean
+.PHONY: demo test check bench interop peers $(PEERS) soak simulate clean
 
 demo: $(READY)
 	@$(BIN)/python -m examples.tour
@@ -24,8 +23,8 @@ check: $(READY)
 bench: $(READY)
 	$(BIN)/python -m benchmarks $(ARGS)
 
-interop: $(READY) $(JARS)
-	$(BIN)/python -m pytest tests/interop $(ARGS)
+interop: $(READY)
+	@$(BIN)/python -m tools.interop $(ARGS)
 
 peers:
 	@$(MAKE) --keep-going --no-print-directory $(PEERS)
@@ -36,6 +35,9 @@ $(PEERS): peers-%: $(READY)
 soak: $(READY)
 	$(BIN)/python -m tests.crashes.kill_writer --rounds 300
 	$(BIN)/python -m tests.crashes.kill_cleaner --rounds 30
+
+simulate: $(READY)
+	$(BIN)/ottla simulate --seeds $(or $(SEEDS),0:1000)
 
 clean:
 	rm -rf $(VENV) .interop .peers build .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
@@ -49,11 +51,4 @@ $(READY): pyproject.toml setup.py constraints.txt $(NATIVE)
 	@$(PYTHON) -c 'import sys; assert sys.version_info >= (3, 11), "Ottla needs Python 3.11 or newer"'
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
-	@touch $@
-
-# Apache Kafka, only to be compared with: needs Java 17 and Maven.
-$(JARS): tests/interop/pom.xml
-	@echo "Fetching Apache Kafka into .interop (once)…"
-	@rm -rf $(@D)
-	@mvn --quiet --batch-mode --file $< dependency:copy-dependencies -DoutputDirectory=$(CURDIR)/$(@D)
 	@touch $@

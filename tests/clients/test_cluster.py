@@ -196,6 +196,14 @@ def test_topics_are_found_by_id(servers: str) -> None:
     assert answer.topics[1].topic_id == b"?" * 16
 
 
+def test_an_id_goes_before_a_name(servers: str) -> None:
+    (berries,) = metadata(servers, 10, ["berries"]).topics
+    for name in ("", "apples"):
+        wanted = [MetadataRequestTopic(topic_id=berries.topic_id, name=name)]
+        answer = ask(servers, ApiKey.METADATA, 12, MetadataRequest(topics=wanted))
+        assert codes(answer) == [("berries", 0)]
+
+
 def test_ids_are_refused_where_the_version_has_none(servers: str) -> None:
     for version in (10, 11):
         wanted = [MetadataRequestTopic(topic_id=b"?" * 16, name="berries")]

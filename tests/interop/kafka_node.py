@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Self
+from typing import Final, Self
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
@@ -22,7 +22,8 @@ START_SECONDS_MAX = 90
 STOP_SECONDS_MAX = 60
 TOOL_SECONDS_MAX = 120
 
-_SMALL_JVM = ["-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+SMALL_JVM: Final = ("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+"""Starts soon and takes little; what runs for long is faster in another."""
 _PROPERTIES = """\
 process.roles=broker,controller
 node.id=1
@@ -62,12 +63,17 @@ logger.manager.level=INFO
 """
 
 
-def java_command(main_class: str, *arguments: str, options: tuple[str, ...] = ()) -> list[str]:
+def java_command(
+    main_class: str,
+    *arguments: str,
+    options: tuple[str, ...] = (),
+    jvm: tuple[str, ...] = SMALL_JVM,
+) -> list[str]:
     """Return what runs a class of Kafka's."""
     java = shutil.which("java")
     assert java is not None, "there is no Java here"
     assert JARS.is_dir(), f"Kafka's jars are not in {JARS}: `make interop` puts them there"
-    return [java, *_SMALL_JVM, *options, "-cp", f"{JARS}/*", main_class, *arguments]
+    return [java, *jvm, *options, "-cp", f"{JARS}/*", main_class, *arguments]
 
 
 def run_tool(main_class: str, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -84,9 +90,10 @@ def run_tool(main_class: str, *arguments: str) -> subprocess.CompletedProcess[st
 class KafkaNode:
     """One broker, controller and all, with its folders below a directory."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, jvm: tuple[str, ...] = SMALL_JVM) -> None:
         self.directory = directory
         self.logs = directory / "logs"
+        self._jvm = jvm
         self._process: subprocess.Popen[bytes] | None = None
         self._output = directory / "output.txt"
         self._properties = directory / "server.properties"
@@ -117,15 +124,22 @@ class KafkaNode:
         )
         assert done.returncode == 0, done.stdout + done.stderr
 
-    def start(self) -> Self:
-        """Start the process and wait until it answers."""
+    def launch(self) -> int:
+        """Start the process, which answers after a while, and return its id."""
         assert self._process is None, "it runs already"
         options = (f"-Dlog4j2.configurationFile={self._logging}",)
-        command = java_command("kafka.Kafka", str(self._properties), options=options)
+        properties = str(self._properties)
+        command = java_command("kafka.Kafka", properties, options=options, jvm=self._jvm)
         with self._output.open("wb") as output:
             self._process = subprocess.Popen(
                 command, stdout=output, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL
             )
+        return self._process.pid
+
+    def start(self) -> Self:
+        """Start the process and wait until it answers."""
+        self.launch()
+        assert self._process is not None
         self._await_answer(self._process)
         return self
 
@@ -166,9 +180,9 @@ class KafkaNode:
 
 
 @contextmanager
-def kafka_node(directory: Path) -> Iterator[KafkaNode]:
+def kafka_node(directory: Path, jvm: tuple[str, ...] = SMALL_JVM) -> Iterator[KafkaNode]:
     """Give a formatted node that is not started yet; what is left of it in the end is killed."""
-    node = KafkaNode(directory)
+    node = KafkaNode(directory, jvm)
     try:
         yield node
     finally:

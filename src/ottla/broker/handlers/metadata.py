@@ -74,8 +74,7 @@ class MetadataHandler:
     async def _find_all(
         self, wanted: Sequence[MetadataRequestTopic], *, is_creating: bool
     ) -> list[MetadataResponseTopic]:
-        keys = dict.fromkeys((topic.name, topic.topic_id) for topic in wanted)
-        topics = [self._find(name, topic_id) for name, topic_id in keys]
+        topics = [self._find(name, topic_id) for name, topic_id in dict.fromkeys(map(_key, wanted))]
         missing = [
             str(topic.name)
             for topic in topics
@@ -143,6 +142,11 @@ class MetadataHandler:
             isr_nodes=list(partition.isr),
             offline_replicas=state.offline_replicas,
         )
+
+
+def _key(wanted: MetadataRequestTopic) -> tuple[str | None, bytes]:
+    """Return what to look a topic up by: an id goes before a name, as Java leaves that empty."""
+    return (wanted.name if wanted.topic_id == ZERO_UUID else None), wanted.topic_id
 
 
 def _is_by_id(wanted: MetadataRequestTopic) -> bool:
