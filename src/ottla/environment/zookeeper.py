@@ -38,7 +38,7 @@ class NotEmptyError(ZooKeeperError):
 
 
 class ConnectionLostError(ZooKeeperError):
-    """Nobody knows whether it has happened."""
+    """Nobody knows whether it has happened, or will still happen."""
 
 
 class SessionExpiredError(ZooKeeperError):
@@ -81,7 +81,7 @@ class Create(NamedTuple):
     is_ephemeral: bool = False
 
 
-class SetData(NamedTuple):
+class Write(NamedTuple):
     """Change a node's data."""
 
     path: str
@@ -103,7 +103,7 @@ class Check(NamedTuple):
     version: int
 
 
-Operation = Create | SetData | Delete | Check
+Operation = Create | Write | Delete | Check
 
 
 class ZooKeeperSession(Protocol):
@@ -135,8 +135,8 @@ class ZooKeeperSession(Protocol):
         """Return the names below a node, sorted; a watch is rung when one comes or goes."""
         ...
 
-    async def commit(self, operations: Sequence[Operation]) -> list[Stat | None]:
-        """Do all of these or none, in order; return what is known of each node afterwards.
+    async def commit(self, operations: Sequence[Operation]) -> None:
+        """Do all of these or none, in order.
 
         The error is that of the first operation that cannot be done.
         """

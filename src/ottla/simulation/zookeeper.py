@@ -2,8 +2,9 @@
 
 It is one machine that never fails; what fails is the way to it. An operation that does not get
 there, or whose answer does not get back, ends in `ConnectionLostError` after a part of the
-session's time-out: in the latter case it has happened. Pings keep a session alive; whoever is dead,
-paused or cut off for the whole time-out has lost it, and hears of it when it is back.
+session's time-out: in the latter case it has happened, in the former it may happen later. Pings
+keep a session alive; whoever is dead, paused or cut off for the whole time-out has lost it, and
+hears of it when it is back.
 """
 
 import asyncio
@@ -105,15 +106,18 @@ class SimulatedSession:
         """Return the names below a node."""
         return await self._ask(lambda: self._server.tree.children(path, self._ring(watch)))
 
-    async def commit(self, operations: Sequence[Operation]) -> list[Stat | None]:
+    async def commit(self, operations: Sequence[Operation]) -> None:
         """Do all of these or none."""
-        return await self._ask(lambda: self._server.tree.commit(self.session_id, operations))
+        await self._ask(lambda: self._server.tree.commit(self.session_id, operations))
 
     async def close(self) -> None:
         """End the session."""
         self._pinging.cancel()
         if self.state is not SessionState.EXPIRED:
-            await self._ask(lambda: self._server.tree.end_session(self.session_id))
+            try:
+                await self._ask(lambda: self._server.tree.end_session(self.session_id))
+            finally:
+                self._become(SessionState.EXPIRED)
 
     async def _ask(self, operation: Callable[[], T]) -> T:
         """Carry an operation to the server, and its answer back."""
@@ -136,6 +140,9 @@ class SimulatedSession:
         there = self._server.network.link(self._machine, MACHINE)
         if not there.is_blocked:
             self._server.later(there.draw_delay(), self._arrive, operation, answered)
+        elif self._server.tree.has_session(self.session_id):
+            # It is sent again, and gets there when nobody may be waiting for it any more.
+            self._server.later(self._ping_seconds, self._carry, operation, answered)
 
     def _arrive(self, operation: Callable[[], T], answered: asyncio.Future[T]) -> None:
         error: ZooKeeperError | None = None

@@ -16,8 +16,8 @@ from ottla.environment.zookeeper import (
     NotEmptyError,
     Operation,
     SessionExpiredError,
-    SetData,
     Stat,
+    Write,
 )
 
 Ring = Callable[[], None]
@@ -94,7 +94,7 @@ class ZooKeeperTree:
 
     # -- writing --------------------------------------------------------------------------------
 
-    def commit(self, session: int, operations: Sequence[Operation]) -> list[Stat | None]:
+    def commit(self, session: int, operations: Sequence[Operation]) -> None:
         """Do all of these, or none."""
         if session not in self._sessions:
             raise SessionExpiredError(f"session {session} is over")
@@ -103,14 +103,14 @@ class ZooKeeperTree:
         parents: list[str] = []
         self.zxid += 1
         try:
-            done = [self._do(session, one, undo, nodes, parents) for one in operations]
+            for one in operations:
+                self._do(session, one, undo, nodes, parents)
         except Exception:
             self.zxid -= 1
             for step in reversed(undo):
                 step()
             raise
         self._ring(nodes, parents)
-        return done
 
     def _do(
         self,
@@ -119,7 +119,7 @@ class ZooKeeperTree:
         undo: list[Ring],
         nodes: list[str],
         parents: list[str],
-    ) -> Stat | None:
+    ) -> None:
         path = operation.path
         if isinstance(operation, Create):
             self._create(operation, session)
@@ -130,8 +130,8 @@ class ZooKeeperTree:
             if operation.version not in {ANY_VERSION, node.version}:
                 raise BadVersionError(f"{path} has version {node.version}")
             if isinstance(operation, Check):
-                return node.stat()
-            if isinstance(operation, SetData):
+                return
+            if isinstance(operation, Write):
                 before = (node.data, node.version)
                 node.data, node.version = operation.data, node.version + 1
                 undo.append(lambda: self._restore(node, *before))
@@ -140,8 +140,6 @@ class ZooKeeperTree:
                 undo.append(lambda: self._put(path, node))
                 parents.append(posixpath.dirname(path))
         nodes.append(path)
-        left = self._nodes.get(path)
-        return None if left is None else left.stat()
 
     def _create(self, operation: Create, session: int) -> None:
         if operation.path in self._nodes:

@@ -17,7 +17,7 @@ from ottla.environment.zookeeper import (
     NotEmptyError,
     SessionExpiredError,
     SessionState,
-    SetData,
+    Write,
 )
 from ottla.simulation.machine import Machine
 from ottla.simulation.world import World
@@ -63,9 +63,9 @@ def test_nodes_are_made_read_changed_and_removed() -> None:
         assert await session.children("/a") == ["b"]
         node = await session.get("/a")
         assert (node.data, node.stat.version) == (b"1", 0)
-        (stat,) = await session.commit([SetData("/a", b"3", 0)])
-        assert stat is not None
-        assert stat.version == 1
+        await session.commit([Write("/a", b"3", 0)])
+        node = await session.get("/a")
+        assert (node.data, node.stat.version) == (b"3", 1)
         with pytest.raises(NotEmptyError):
             await session.commit([Delete("/a")])
         await session.commit([Delete("/a/b"), Delete("/a", 1)])
@@ -78,9 +78,9 @@ def test_what_is_not_so_is_refused_and_leaves_no_trace() -> None:
     async def story(_: World, session: SimulatedSession) -> None:
         await session.commit([Create("/a", b"1")])
         with pytest.raises(NodeExistsError):
-            await session.commit([Create("/b"), SetData("/a", b"2"), Delete("/a"), Create("/b")])
+            await session.commit([Create("/b"), Write("/a", b"2"), Delete("/a"), Create("/b")])
         with pytest.raises(BadVersionError):
-            await session.commit([SetData("/a", b"2"), Check("/a", 7)])
+            await session.commit([Write("/a", b"2"), Check("/a", 7)])
         with pytest.raises(NoNodeError):
             await session.commit([Delete("/a"), Create("/x/y")])
         assert await session.exists("/b") is None
@@ -109,8 +109,8 @@ def test_a_watch_rings_once_and_says_nothing_but_look_again() -> None:
         await session.children("/a", lambda: rung.append("children"))
         await session.get("/a", lambda: rung.append("data"))
         await session.commit([Create("/a/b")])
-        await session.commit([Create("/a/c"), SetData("/a", b"x")])
-        await session.commit([SetData("/a", b"y")])
+        await session.commit([Create("/a/c"), Write("/a", b"x")])
+        await session.commit([Write("/a", b"y")])
         await world.elapse(1)
         assert sorted(rung) == ["children", "data"]
 
@@ -131,6 +131,19 @@ def test_an_answer_that_gets_lost_leaves_it_open_whether_it_has_happened() -> No
         assert await session.exists("/there")
         assert await session.exists("/not-there") is None
         assert session.state is SessionState.CONNECTED
+
+    tell(story)
+
+
+def test_an_operation_that_was_given_up_can_happen_later() -> None:
+    async def story(world: World, session: SimulatedSession) -> None:
+        world.network.block("a", MACHINE)
+        with pytest.raises(ConnectionLostError):
+            await session.commit([Create("/late")])
+        world.network.unblock("a", MACHINE)
+        assert await session.exists("/late") is None
+        await world.elapse(TIMEOUT)
+        assert await session.exists("/late")
 
     tell(story)
 

@@ -1,0 +1,95 @@
+"""Images on their way to the broker: one after the other, prepared for before anybody sees them."""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from ottla.broker.metadata_store.embedded import OnChange, Prepare
+from ottla.metadata.image import ClusterImage
+from ottla.metadata.records import MetadataRecord
+from ottla.model.api_error import ApiError
+from ottla.model.error_code import ErrorCode
+
+_LOGGER: Final = logging.getLogger(__name__)
+
+
+class _Unpublished(NamedTuple):
+    image: ClusterImage
+    records: tuple[MetadataRecord, ...]
+    outcome: "asyncio.Future[ApiError | None]"
+
+
+class ImagePublisher:
+    """Publishes in the order in which it is told to. Belongs to one event loop.
+
+    Who prepares or listens must not raise: the change has happened. If one does, nothing is
+    published any more, and everybody is told UNKNOWN_SERVER_ERROR.
+    """
+
+    def __init__(self, image: ClusterImage) -> None:
+        self.image = image
+        """What is published: all that handlers may look at."""
+        self.latest = image
+        """What will be published in the end."""
+        self._failure: ApiError | None = None
+        self._has_failed = asyncio.Event()
+        self._listeners: list[OnChange] = []
+        self._preparations: list[Prepare] = []
+        self._waiting: deque[_Unpublished] = deque()
+        self._publishing: asyncio.Task[None] | None = None
+
+    def subscribe(self, on_change: OnChange) -> None:
+        """Tell someone of every image from now on."""
+        self._listeners.append(on_change)
+
+    def prepare_by(self, prepare: Prepare) -> None:
+        """Have something done before each publication from now on."""
+        self._preparations.append(prepare)
+
+    def publish(
+        self, image: ClusterImage, records: Sequence[MetadataRecord]
+    ) -> "asyncio.Future[ApiError | None]":
+        """Give an image its place in the order, and return what tells when it is published.
+
+        That is None then, or why it cannot be. Nobody needs to wait for it.
+        """
+        outcome: asyncio.Future[ApiError | None] = asyncio.get_running_loop().create_future()
+        self.latest = image
+        self._waiting.append(_Unpublished(image, tuple(records), outcome))
+        if self._publishing is None:
+            self._publishing = asyncio.ensure_future(self._publish_all())
+        return outcome
+
+    async def wait_for_failure(self) -> None:
+        """Wait until something could not be published, and raise why: ApiError."""
+        await self._has_failed.wait()
+        assert self._failure is not None
+        raise ApiError(self._failure.code, self._failure.detail)
+
+    async def close(self) -> None:
+        """Wait until all that has its place is published."""
+        if self._publishing is not None:
+            await asyncio.wait([self._publishing])
+
+    async def _publish_all(self) -> None:
+        while self._waiting:
+            if self._failure is None:
+                await self._publish_one(self._waiting[0])
+            outcome = self._waiting.popleft().outcome
+            if not outcome.done():  # whoever waited may have been cancelled
+                outcome.set_result(self._failure)
+        self._publishing = None
+
+    async def _publish_one(self, next_one: _Unpublished) -> None:
+        try:
+            for prepare in self._preparations:
+                await prepare(next_one.image, next_one.records)
+            self.image = next_one.image
+            for on_change in self._listeners:
+                on_change(next_one.image, next_one.records)
+        except Exception as error:
+            _LOGGER.exception("metadata cannot be published any more")
+            self._failure = ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, f"metadata: {error!r}")
+            self._has_failed.set()

@@ -1,0 +1,179 @@
+"""What the controller has decided in its term, for the other brokers to pull.
+
+It is the metadata log as brokers see it: batches of records, the controller's epoch in each. Only
+the last ones are kept; who asks for older ones, or comes from another term, takes a snapshot.
+
+Offsets of a term begin where no earlier term can have come to, so that of two images the one with
+the higher end offset is the newer one.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from ottla.metadata.difference import records_between
+from ottla.metadata.image import ClusterImage
+from ottla.metadata.records import MetadataRecord, decode_record, encode_record
+from ottla.metadata.replay import UnreplayableRecordError, replay
+from ottla.model.error_code import ErrorCode
+from ottla.wire.protocol_error import ProtocolError
+from ottla.wire.records.batch import Buffer, batches
+from ottla.wire.records.builder import BatchBuilder
+from ottla.wire.records.record import records_of
+
+KEPT_BYTES_MAX: Final = 4 << 20
+RECORDS_PER_BATCH_MAX: Final = 10_000
+_OFFSET_BITS: Final = 32
+
+
+class Batches(NamedTuple):
+    """What a controller decided after some offset of its term; perhaps nothing."""
+
+    epoch: int
+    data: bytes
+
+
+class Snapshot(NamedTuple):
+    """All of the metadata at one moment of a term."""
+
+    epoch: int
+    end_offset: int
+    data: bytes
+
+
+def first_offset(epoch: int) -> int:
+    """Return where the offsets of a term begin."""
+    return epoch << _OFFSET_BITS
+
+
+class MetadataFeed:
+    """The batches of one term, and who waits for the next."""
+
+    def __init__(self, epoch: int, image: ClusterImage, now_ms: int) -> None:
+        self.epoch = epoch
+        self.image = image
+        self.is_closed = False
+        """Whether the term is over: there will be no more of it."""
+        self._began_ms = now_ms
+        self._batches: deque[tuple[int, bytes]] = deque()
+        self._kept_bytes = 0
+        self._waiting: dict[asyncio.Future[None], None] = {}
+
+    @property
+    def end_offset(self) -> int:
+        """The first offset that is not decided yet."""
+        return self.image.end_offset
+
+    def add(self, records: Sequence[MetadataRecord], image: ClusterImage, now_ms: int) -> None:
+        """Let everybody have what was decided, and the image that it led to."""
+        assert image.end_offset == self.end_offset + len(records)
+        for first in range(0, len(records), RECORDS_PER_BATCH_MAX):
+            some = records[first : first + RECORDS_PER_BATCH_MAX]
+            base_offset = self.end_offset + first
+            data = _batch_of(some, base_offset, self.epoch, now_ms)
+            self._batches.append((base_offset, data))
+            self._kept_bytes += len(data)
+        self.image = image
+        while self._kept_bytes > KEPT_BYTES_MAX and len(self._batches) > 1:
+            self._kept_bytes -= len(self._batches.popleft()[1])
+        self._ring()
+
+    def close(self) -> None:
+        """Say that the term is over."""
+        self.is_closed = True
+        self._ring()
+
+    async def wait(self, offset: int, seconds: float) -> None:
+        """Wait for something to be decided after an offset, for the term's end, or so long."""
+        if self.is_closed or offset != self.end_offset:
+            return
+        bell = asyncio.get_running_loop().create_future()
+        self._waiting[bell] = None
+        try:
+            await asyncio.wait([bell], timeout=seconds)
+        finally:
+            self._waiting.pop(bell, None)
+
+    def read(self, epoch: int, offset: int) -> Batches | None:
+        """Return what comes after an offset of a term; None if that takes a snapshot."""
+        if epoch != self.epoch:
+            return None
+        wanted: list[bytes] = []
+        reached = self.end_offset
+        for base_offset, data in reversed(self._batches):
+            if reached <= offset:
+                break
+            wanted.append(data)
+            reached = base_offset
+        return Batches(epoch, b"".join(reversed(wanted))) if reached == offset else None
+
+    def snapshot(self) -> Snapshot:
+        """Return all there is now."""
+        image = self.image
+        records = records_between(ClusterImage(image.cluster_id), image)
+        data = b"".join(
+            _batch_of(
+                records[first : first + RECORDS_PER_BATCH_MAX], first, self.epoch, self._began_ms
+            )
+            for first in range(0, len(records), RECORDS_PER_BATCH_MAX)
+        )
+        return Snapshot(self.epoch, image.end_offset, data)
+
+    def _ring(self) -> None:
+        for bell in self._waiting:
+            if not bell.done():
+                bell.set_result(None)
+
+
+def next_image(
+    image: ClusterImage, pulled: Batches
+) -> tuple[ClusterImage, tuple[MetadataRecord, ...]]:
+    """Return the image that pulled batches lead to, and their records.
+
+    ProtocolError INVALID_RECORD, or what is wrong with the bytes, if they do not follow from it.
+    """
+    records: list[MetadataRecord] = []
+    end_offset = image.end_offset
+    for batch in batches(pulled.data):
+        if batch.base_offset != end_offset:
+            raise _invalid(f"a batch at {batch.base_offset}; {end_offset} comes next")
+        records += _records_in(batch.raw)
+        end_offset = batch.end_offset
+    try:
+        return replay(image, records, end_offset), tuple(records)
+    except UnreplayableRecordError as error:
+        raise _invalid(str(error)) from None
+
+
+def image_of(cluster_id: str, snapshot: Snapshot) -> ClusterImage:
+    """Return the image that a snapshot is of; ProtocolError if it is none."""
+    try:
+        records = _records_in(snapshot.data)
+        return replay(ClusterImage(cluster_id), records, snapshot.end_offset)
+    except UnreplayableRecordError as error:
+        raise _invalid(str(error)) from None
+
+
+def _records_in(data: Buffer) -> list[MetadataRecord]:
+    records = []
+    for batch in batches(data):
+        batch.check_crc()
+        for record in records_of(batch):
+            if record.value is None:
+                raise _invalid("a record without a value")
+            records.append(decode_record(record.value))
+    return records
+
+
+def _batch_of(
+    records: Sequence[MetadataRecord], base_offset: int, epoch: int, now_ms: int
+) -> bytes:
+    builder = BatchBuilder(base_offset=base_offset, leader_epoch=epoch)
+    for record in records:
+        builder.append(now_ms, None, encode_record(record))
+    return bytes(builder.build())
+
+
+def _invalid(detail: str) -> ProtocolError:
+    return ProtocolError(f"metadata of the controller: {detail}", ErrorCode.INVALID_RECORD)

@@ -1,0 +1,191 @@
+"""Everything that a cluster keeps in ZooKeeper, as the records that lead to it."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from ottla.broker.metadata_store.znodes import (
+    BROKER_IDS,
+    CONFIGS,
+    DELETED_TOPICS,
+    FEATURES,
+    PRODUCER_IDS,
+    SEEN_EPOCHS,
+    TOPICS,
+    config_resource,
+    read_broker,
+    read_config,
+    read_features,
+    read_number,
+    read_producer_ids,
+    read_topic,
+    state_path,
+    topic_path,
+)
+from ottla.environment.zookeeper import Node, NoNodeError, Watch, ZooKeeperSession
+from ottla.metadata.difference import topic_records
+from ottla.metadata.image import BrokerImage, ResourceType, TopicImage
+from ottla.metadata.records import (
+    NO_LEADER,
+    ConfigRecord,
+    FeatureLevelRecord,
+    MetadataRecord,
+    ProducerIdsRecord,
+)
+
+READS_AT_ONCE_MAX: Final = 100
+"""How many reads are on their way together: one after the other takes a round trip each."""
+
+
+class LiveBroker(NamedTuple):
+    """A broker that is registered now."""
+
+    broker: BrokerImage
+    has_lost_tail: bool
+
+
+class Loaded(NamedTuple):
+    """What is kept there."""
+
+    records: list[MetadataRecord]
+    """Of topics, settings, features, producer ids: all but the brokers."""
+    stateless: list[tuple[TopicImage, int]]
+    """Partitions whose state was not written any more: nobody has ever led them."""
+    rubbish: list[str]
+    """Nodes to be removed, in this order: of topics that are marked for deletion, the marks, and
+    settings that are empty or of no topic."""
+    seen_epochs: dict[int, int]
+    """The registration of each broker that the controller has handled."""
+    unseen: list[int]
+    """Brokers that lead or are in sync, and of whose registration nothing is known."""
+
+
+async def load(session: ZooKeeperSession) -> Loaded:
+    """Read all of it. Whoever reads must be the only one who writes: the controller.
+
+    UnreadableZnodeError for what Kafka would not have put there.
+    """
+    marked = await session.children(DELETED_TOPICS)
+    topics: dict[str, TopicImage] = {}
+    stateless: list[tuple[TopicImage, int]] = []
+    for name in await session.children(TOPICS):
+        if name not in marked:
+            topics[name], missing = await _topic(session, name)
+            stateless += [(topics[name], number) for number in missing]
+    rubbish = []
+    for name in marked:
+        rubbish += [*await nodes_below(session, topic_path(name)), f"{DELETED_TOPICS}/{name}"]
+    configs, useless = await _configs(session, topics)
+    records = [record for topic in topics.values() for record in topic_records(topic)]
+    records += [*configs, *await _features(session), *await _producer_ids(session)]
+    seen_epochs = await _seen_epochs(session)
+    trusted = {
+        broker_id
+        for topic in topics.values()
+        for partition in topic.partitions
+        for broker_id in (*partition.isr, partition.leader)
+    }
+    unseen = sorted(trusted - seen_epochs.keys() - {NO_LEADER})
+    # The marks go last: they say what else has to go.
+    return Loaded(records, stateless, [*useless, *rubbish], seen_epochs, unseen)
+
+
+async def live_brokers(
+    session: ZooKeeperSession, watch: Watch | None = None
+) -> dict[int, LiveBroker]:
+    """Return the brokers that are registered; a watch is rung when one comes or goes."""
+    found = {}
+    names = await session.children(BROKER_IDS, watch)
+    nodes = await _get_all(session, [f"{BROKER_IDS}/{name}" for name in names])
+    for name, node in zip(names, nodes, strict=True):
+        if node is not None:
+            broker_id = read_number(BROKER_IDS, name.encode())
+            broker, has_lost_tail = read_broker(broker_id, node.data, node.stat.created_zxid)
+            found[broker_id] = LiveBroker(broker, has_lost_tail)
+    return found
+
+
+async def nodes_below(session: ZooKeeperSession, path: str) -> list[str]:
+    """Return a node and everything below it, children first; nothing if it is not there."""
+    try:
+        names = await session.children(path)
+    except NoNodeError:
+        return []
+    found = []
+    for name in names:
+        found += await nodes_below(session, f"{path}/{name}")
+    return [*found, path]
+
+
+async def get_or_none(
+    session: ZooKeeperSession, path: str, watch: Watch | None = None
+) -> Node | None:
+    """Read a node that need not be there."""
+    try:
+        return await session.get(path, watch)
+    except NoNodeError:
+        return None
+
+
+async def _get_all(session: ZooKeeperSession, paths: Sequence[str]) -> list[Node | None]:
+    found: list[Node | None] = []
+    for first in range(0, len(paths), READS_AT_ONCE_MAX):
+        some = paths[first : first + READS_AT_ONCE_MAX]
+        found += await asyncio.gather(*[get_or_none(session, path) for path in some])
+    return found
+
+
+async def _topic(session: ZooKeeperSession, name: str) -> tuple[TopicImage, list[int]]:
+    node = await session.get(topic_path(name))
+    count = len(read_topic(name, node.data, {}).partitions)
+    nodes = await _get_all(session, [state_path(name, number) for number in range(count)])
+    states = {
+        number: (node.data, node.stat.version)
+        for number, node in enumerate(nodes)
+        if node is not None
+    }
+    missing = [number for number in range(count) if number not in states]
+    return read_topic(name, node.data, states), missing
+
+
+async def _configs(
+    session: ZooKeeperSession, topics: dict[str, TopicImage]
+) -> tuple[list[MetadataRecord], list[str]]:
+    """Return what is set, and the nodes that say nothing about anything."""
+    records: list[MetadataRecord] = []
+    useless = []
+    for kind, folder in CONFIGS.items():
+        for name in await session.children(folder):
+            path = f"{folder}/{name}"
+            settings = read_config(path, (await session.get(path)).data)
+            resource = config_resource(kind, name)
+            is_orphan = kind == ResourceType.TOPIC and resource.name not in topics
+            if is_orphan or not settings:
+                useless.append(path)
+                continue
+            records += [
+                ConfigRecord(resource_type=kind, resource_name=resource.name, name=key, value=value)
+                for key, value in settings.items()
+            ]
+    return records, useless
+
+
+async def _features(session: ZooKeeperSession) -> list[MetadataRecord]:
+    levels = read_features((await session.get(FEATURES)).data)
+    return [FeatureLevelRecord(name=name, feature_level=level) for name, level in levels.items()]
+
+
+async def _producer_ids(session: ZooKeeperSession) -> list[MetadataRecord]:
+    next_producer_id = read_producer_ids((await session.get(PRODUCER_IDS)).data)
+    if not next_producer_id:
+        return []
+    return [ProducerIdsRecord(broker_id=-1, next_producer_id=next_producer_id)]
+
+
+async def _seen_epochs(session: ZooKeeperSession) -> dict[int, int]:
+    found = {}
+    for name in await session.children(SEEN_EPOCHS):
+        path = f"{SEEN_EPOCHS}/{name}"
+        broker_id = read_number(path, name.encode())
+        found[broker_id] = read_number(path, (await session.get(path)).data)
+    return found

@@ -1,0 +1,104 @@
+"""What a broker does in ZooKeeper before anything else: the paths, the cluster's id, its own node.
+
+All of this can be done again after an answer was lost, and by several brokers at once.
+"""
+
+import asyncio
+import logging
+import posixpath
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Final
+
+from ottla.broker.metadata_store.waits import pause
+from ottla.broker.metadata_store.znode_reads import get_or_none
+from ottla.broker.metadata_store.znodes import (
+    BROKER_IDS,
+    CLUSTER_ID,
+    PERSISTENT_PATHS,
+    broker_data,
+    cluster_id_data,
+    read_cluster_id,
+)
+from ottla.environment.zookeeper import Create, NodeExistsError, ZooKeeperError, ZooKeeperSession
+from ottla.metadata.image import BrokerImage
+
+RETRY_SECONDS: Final = 0.2
+Connect = Callable[[], Awaitable[ZooKeeperSession]]
+"""Begins a session; ZooKeeperError if there is nobody."""
+
+_LOGGER: Final = logging.getLogger(__name__)
+
+
+async def begin_session(connect: Connect, proposal: str) -> tuple[ZooKeeperSession, str]:
+    """Return a session, and which cluster it is of; waits until ZooKeeper answers."""
+    while True:
+        session = None
+        try:
+            session = await connect()
+            await make_paths(session)
+            return session, await agree_on_cluster_id(session, proposal)
+        except ZooKeeperError as error:
+            _LOGGER.warning("no session with ZooKeeper yet: %r", error)
+        if session is not None:
+            with suppress(ZooKeeperError):
+                await session.close()
+        await pause(RETRY_SECONDS)
+
+
+async def make_paths(session: ZooKeeperSession) -> None:
+    """Make the nodes that are always there."""
+    for path in PERSISTENT_PATHS:
+        await _make_path(session, path)
+
+
+async def agree_on_cluster_id(session: ZooKeeperSession, proposal: str) -> str:
+    """Return the cluster's id; the first one that is proposed counts."""
+    with suppress(NodeExistsError):
+        if await session.exists(CLUSTER_ID) is None:
+            await session.commit([Create(CLUSTER_ID, cluster_id_data(proposal))])
+    return read_cluster_id((await session.get(CLUSTER_ID)).data)
+
+
+async def register(
+    session: ZooKeeperSession, broker: BrokerImage, now_ms: int, *, has_lost_tail: bool
+) -> int:
+    """Register a broker for as long as the session lives, and return its epoch.
+
+    While another session has the same broker, wait: mostly it is the broker's own, from before
+    it died, and ends by itself.
+    """
+    path = f"{BROKER_IDS}/{broker.broker_id}"
+    has_told = False
+    while True:
+        is_changed = asyncio.Event()
+        node = await get_or_none(session, path, is_changed.set)
+        if node is None:
+            with suppress(NodeExistsError):
+                data = broker_data(broker, now_ms, has_lost_tail=has_lost_tail)
+                await session.commit([Create(path, data, is_ephemeral=True)])
+        elif node.stat.owner_session == session.session_id:
+            return node.stat.created_zxid
+        else:
+            if not has_told:
+                _LOGGER.warning(
+                    "broker %d is registered already: waiting until that ends", broker.broker_id
+                )
+                has_told = True
+            await is_changed.wait()
+
+
+async def is_registered(session: ZooKeeperSession, broker_id: int) -> bool:
+    """Tell whether a broker is registered by this session."""
+    stat = await session.exists(f"{BROKER_IDS}/{broker_id}")
+    return stat is not None and stat.owner_session == session.session_id
+
+
+async def _make_path(session: ZooKeeperSession, path: str) -> None:
+    if await session.exists(path) is not None:
+        return
+    parent = posixpath.dirname(path)
+    if parent != "/":
+        await _make_path(session, parent)
+    with suppress(NodeExistsError):
+        await session.commit([Create(path)])

@@ -1,0 +1,1 @@
+"""Sessions with a real ZooKeeper. The contract is `ottla.environment.zookeeper`."""

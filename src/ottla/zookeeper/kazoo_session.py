@@ -1,0 +1,219 @@
+"""A session with a real ZooKeeper, through the package kazoo. Its twin is `simulation.zookeeper`.
+
+kazoo works in threads of its own, and what it has to say is handed over to the event loop. Two of
+its habits are not ours. A lost session is replaced by another one: here it is the end. An operation
+without a connection waits for one: here it is given up after a while, and may happen all the same.
+"""
+
+import asyncio
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any, Final
+
+from kazoo import exceptions
+from kazoo.client import KazooClient
+from kazoo.protocol.states import KazooState
+
+from ottla.environment.zookeeper import (
+    BadVersionError,
+    Check,
+    ConnectionLostError,
+    Create,
+    Delete,
+    Node,
+    NodeExistsError,
+    NoNodeError,
+    NotEmptyError,
+    Operation,
+    SessionExpiredError,
+    SessionState,
+    Stat,
+    Watch,
+    Write,
+    ZooKeeperError,
+)
+
+_STATES: Final = {
+    KazooState.CONNECTED: SessionState.CONNECTED,
+    KazooState.SUSPENDED: SessionState.SUSPENDED,
+    KazooState.LOST: SessionState.EXPIRED,
+}
+_ERRORS: Final[Sequence[tuple[type[Exception], type[ZooKeeperError]]]] = (
+    (exceptions.NoNodeError, NoNodeError),
+    (exceptions.NodeExistsError, NodeExistsError),
+    (exceptions.BadVersionError, BadVersionError),
+    (exceptions.NotEmptyError, NotEmptyError),
+    (exceptions.SessionExpiredError, SessionExpiredError),
+    (exceptions.ConnectionLoss, ConnectionLostError),
+    (exceptions.OperationTimeoutError, ConnectionLostError),
+    (exceptions.SessionMovedError, ConnectionLostError),
+)
+_NOT_THE_CAUSE: Final = (exceptions.RolledBackError, exceptions.RuntimeInconsistency)
+"""What a commit says of the operations before and after the one that failed."""
+
+
+async def connect(hosts: str, timeout_seconds: float) -> "KazooSession":
+    """Begin a session with one of `host:port,host:port/chroot`; a missing chroot is made.
+
+    ConnectionLostError if nobody answers within the time-out.
+    """
+    loop = asyncio.get_running_loop()
+    servers, slash, chroot = hosts.partition("/")
+    if slash and chroot:
+        maker = await loop.run_in_executor(None, _started, servers, timeout_seconds)
+        try:
+            await loop.run_in_executor(None, maker.ensure_path, f"/{chroot}")
+        except exceptions.KazooException as error:
+            raise _error(error) from error
+        finally:
+            await loop.run_in_executor(None, _stop, maker)
+    client = await loop.run_in_executor(None, _started, hosts, timeout_seconds)
+    return KazooSession(client, loop, timeout_seconds)
+
+
+class KazooSession:
+    """One session, from its beginning to its end. Belongs to one event loop."""
+
+    def __init__(
+        self, client: KazooClient, loop: asyncio.AbstractEventLoop, timeout_seconds: float
+    ) -> None:
+        """Take over a client that is connected."""
+        self.session_id: int = client.client_id[0] if client.client_id else 0
+        self.state = SessionState.CONNECTED
+        self._client = client
+        self._loop = loop
+        self._patience_seconds = timeout_seconds
+        self._listeners: list[Callable[[SessionState], None]] = []
+        self._is_over = threading.Event()
+        self._stopping = threading.Lock()
+        client.add_listener(self._on_kazoo_state)
+        if client.state != KazooState.CONNECTED or not self.session_id:
+            self._on_kazoo_state(client.state)
+
+    def on_state(self, listener: Callable[[SessionState], None]) -> None:
+        """Tell someone of every change of the state from now on."""
+        self._listeners.append(listener)
+
+    async def get(self, path: str, watch: Watch | None = None) -> Node:
+        """Read a node."""
+        data, stat = await self._ask(lambda: self._client.get_async(path, self._ring(watch)))
+        return Node(data, _stat(stat))
+
+    async def exists(self, path: str, watch: Watch | None = None) -> Stat | None:
+        """Look for a node."""
+        stat = await self._ask(lambda: self._client.exists_async(path, self._ring(watch)))
+        return None if stat is None else _stat(stat)
+
+    async def children(self, path: str, watch: Watch | None = None) -> list[str]:
+        """Return the names below a node."""
+        names = await self._ask(lambda: self._client.get_children_async(path, self._ring(watch)))
+        return sorted(names)
+
+    async def commit(self, operations: Sequence[Operation]) -> None:
+        """Do all of these or none."""
+        transaction = self._client.transaction()
+        for operation in operations:
+            _add(transaction, operation)
+        outcomes = await self._ask(transaction.commit_async)
+        failures = [one for one in outcomes if isinstance(one, Exception)]
+        for failure in failures:
+            if not isinstance(failure, _NOT_THE_CAUSE):
+                raise _error(failure, operations[outcomes.index(failure)].path)
+        if failures:
+            raise _error(failures[0])
+
+    async def close(self) -> None:
+        """End the session."""
+        self._is_over.set()
+        await self._loop.run_in_executor(None, self._stop)
+        self._become(SessionState.EXPIRED)
+
+    # -- between kazoo's threads and the event loop ---------------------------------------------
+
+    async def _ask(self, begin: Callable[[], Any]) -> Any:
+        """Begin an operation, and wait for what kazoo says of it."""
+        if self._is_over.is_set():
+            raise SessionExpiredError(f"session {self.session_id:#x} is over")
+        answered = self._loop.create_future()
+        begin().rawlink(lambda result: self._call(_answer, answered, result))
+        try:
+            async with asyncio.timeout(self._patience_seconds):
+                return await answered
+        except TimeoutError:
+            raise ConnectionLostError("no answer") from None
+        except exceptions.KazooException as error:
+            raise _error(error) from None
+
+    def _ring(self, watch: Watch | None) -> Callable[[object], None] | None:
+        return None if watch is None else lambda _: self._call(watch)
+
+    def _on_kazoo_state(self, state: str) -> None:
+        """Hear of the connection, in kazoo's thread."""
+        if state == KazooState.LOST:
+            # kazoo goes on to another session, which nobody wants: nothing may get into it.
+            self._is_over.set()
+            threading.Thread(target=self._stop, name="zookeeper-stop", daemon=True).start()
+        self._call(self._become, _STATES[state])
+
+    def _call(self, callback: Callable[..., object], *args: object) -> None:
+        with suppress(RuntimeError):  # the loop is closed: nobody is left to hear of it
+            self._loop.call_soon_threadsafe(callback, *args)
+
+    def _become(self, state: SessionState) -> None:
+        if self._is_over.is_set():
+            state = SessionState.EXPIRED
+        if state is not self.state and self.state is not SessionState.EXPIRED:
+            self.state = state
+            for listener in self._listeners:
+                listener(state)
+
+    def _stop(self) -> None:
+        with self._stopping:
+            _stop(self._client)
+
+
+def _started(hosts: str, timeout_seconds: float) -> KazooClient:
+    """Return a client that is connected; blocks."""
+    client = KazooClient(hosts, timeout=timeout_seconds)
+    if not client.start_async().wait(timeout_seconds):
+        _stop(client)
+        raise ConnectionLostError(f"nobody answers at {hosts}")
+    return client
+
+
+def _stop(client: KazooClient) -> None:
+    client.stop()
+    client.close()
+
+
+def _answer(answered: "asyncio.Future[Any]", result: Any) -> None:
+    if answered.done():
+        return
+    if result.exception is not None:
+        answered.set_exception(result.exception)
+    else:
+        answered.set_result(result.value)
+
+
+def _add(transaction: Any, operation: Operation) -> None:
+    match operation:
+        case Create(path, data, is_ephemeral):
+            transaction.create(path, data, ephemeral=is_ephemeral)
+        case Write(path, data, version):
+            transaction.set_data(path, data, version)
+        case Delete(path, version):
+            transaction.delete(path, version)
+        case Check(path, version):
+            transaction.check(path, version)
+
+
+def _stat(stat: Any) -> Stat:
+    return Stat(stat.czxid, stat.version, stat.ephemeralOwner)
+
+
+def _error(error: Exception, detail: str = "") -> ZooKeeperError:
+    for theirs, ours in _ERRORS:
+        if isinstance(error, theirs):
+            return ours(detail or str(error))
+    return ZooKeeperError(f"{error!r} {detail}")

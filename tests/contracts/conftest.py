@@ -1,0 +1,16 @@
+"""What several contracts are held against."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.zookeeper_server import ZooKeeperServer, running, why_not
+
+
+@pytest.fixture(scope="session")
+def zookeeper_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperServer]:
+    """A real ZooKeeper, where there is Java and PySpark."""
+    if why_not():
+        pytest.skip(why_not())
+    with running(tmp_path_factory.mktemp("zookeeper")) as started:
+        yield started

@@ -1,0 +1,362 @@
+"""Several brokers' metadata stores in one world, over a simulated ZooKeeper, and what must hold.
+
+The brokers are nothing but their stores. They pull from each other by messages that take time, get
+lost on blocked ways, and are only answered by processes that run.
+"""
+
+import asyncio
+import json
+import math
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, TypeVar
+
+from ottla.broker.metadata_store.metadata_feed import Batches, Snapshot
+from ottla.broker.metadata_store.znodes import (
+    BROKER_IDS,
+    CONTROLLER_EPOCH,
+    PERSISTENT_PATHS,
+)
+from ottla.broker.metadata_store.zookeeper_store import ZooKeeperMetadataStore
+from ottla.environment.zookeeper import Check, Create, Operation, Write
+from ottla.machines.controller.machine import Controller
+from ottla.machines.controller.settings import ControllerSettings
+from ottla.machines.decision import Decision
+from ottla.metadata.image import BrokerImage, ClusterImage, Endpoint
+from ottla.metadata.records import NO_LEADER, MetadataRecord
+from ottla.model.api_error import ApiError
+from ottla.model.error_code import ErrorCode
+from ottla.simulation.machine import Machine
+from ottla.simulation.process import current_process
+from ottla.simulation.world import World
+from ottla.simulation.zookeeper import SimulatedZooKeeper
+from ottla.wire.messages.alter_partition import (
+    AlterPartitionRequest,
+    AlterPartitionRequestPartition,
+    AlterPartitionRequestTopic,
+    BrokerState,
+)
+from tests.metadata_building import uuid_of
+
+TIMEOUT_SECONDS = 6.0
+PATIENCE_SECONDS = 2.0
+LONG_POLL_SECONDS = 0.5
+OWNED_BY_CONTROLLER = ("/brokers/topics/", "/config/", "/admin/", "/feature", "/latest", "/ottla")
+T = TypeVar("T")
+
+
+class Stores:
+    """The world, its ZooKeeper, and the store of each broker that runs."""
+
+    def __init__(self, seed: int, count: int, **settings: Any) -> None:
+        self.world = World(seed)
+        self.zookeeper = SimulatedZooKeeper(self.world.loop, self.world.network)
+        self.ids = list(range(count))
+        self.store_by_id: dict[int, ZooKeeperMetadataStore] = {}
+        self.settings = settings
+        self.rules = Rules(self)
+        self.rebalance_seconds = math.inf
+
+    def run(self, story: Callable[[], Awaitable[T]]) -> T:
+        async def told() -> T:
+            return await story()
+
+        return self.world.run(told())
+
+    # -- brokers --------------------------------------------------------------------------------
+
+    def machine(self, broker_id: int) -> Machine:
+        return self.world.machine(f"b{broker_id}")
+
+    def start(self, broker_id: int, *, has_lost_tail: bool = False) -> None:
+        async def program(machine: Machine) -> None:
+            store = await ZooKeeperMetadataStore.open(
+                self._connect,
+                ControllerSettings(broker_id=broker_id, **self.settings),
+                _Source(self),
+                clock=machine.clock,
+                randomness=machine.randomness,
+                session_timeout_ms=int(TIMEOUT_SECONDS * 1000),
+                rebalance_seconds=self.rebalance_seconds,
+            )
+            self.store_by_id[broker_id] = store
+            self.rules.follow(broker_id, store)
+            await store.run(new_broker(broker_id), has_lost_tail=has_lost_tail)
+
+        task = self.machine(broker_id).start(program)
+        task.add_done_callback(self.rules.on_end)
+
+    def start_all(self) -> None:
+        for broker_id in self.ids:
+            self.start(broker_id)
+
+    def kill(self, broker_id: int) -> None:
+        self.store_by_id.pop(broker_id, None)
+        self.machine(broker_id).kill()
+
+    def cut_power(self, broker_id: int) -> None:
+        self.store_by_id.pop(broker_id, None)
+        self.machine(broker_id).cut_power()
+
+    async def _connect(self) -> Any:
+        return self.zookeeper.connect(TIMEOUT_SECONDS)
+
+    # -- what clients do ------------------------------------------------------------------------
+
+    def controllers(self) -> list[int]:
+        """Return the brokers that take themselves for the controller."""
+        return [one for one, store in self.store_by_id.items() if store.term is not None]
+
+    async def execute(
+        self, broker_id: int, decide: Callable[[Controller], Decision[MetadataRecord, T]]
+    ) -> T:
+        """Have a broker decide something, in its own process; TimeoutError if it says nothing."""
+        process = self.machine(broker_id).process
+        assert process is not None
+        loop = self.world.loop
+        store = self.store_by_id[broker_id]
+        task = process.context.run(loop.create_task, store.execute(decide))
+        await asyncio.wait([task], timeout=2 * TIMEOUT_SECONDS)
+        if not task.done():
+            raise TimeoutError
+        return task.result()
+
+    async def until(self, holds: Callable[[], bool], seconds: float = 60) -> None:
+        """Wait until something holds; that is to be soon."""
+        for _ in range(int(seconds * 10)):
+            if holds():
+                return
+            await self.world.elapse(0.1)
+        raise AssertionError(f"not within {seconds} s: {self.describe()}")
+
+    async def until_settled(self, seconds: float = 60) -> None:
+        """Wait until there is one controller, and everybody who runs knows the same."""
+        await self.until(self.is_settled, seconds)
+
+    def is_settled(self) -> bool:
+        running = [one for one in self.ids if self.machine(one).is_running]
+        stores = [self.store_by_id[one] for one in running if one in self.store_by_id]
+        if len(stores) < len(running) or len(self.controllers()) != 1:
+            return False
+        images = [store.image for store in stores]
+        serving = [one.broker_id for one in images[0].brokers.values() if not one.is_fenced]
+        return all(image == images[0] for image in images) and sorted(serving) == running
+
+    def describe(self) -> str:
+        return ", ".join(
+            f"b{one}: epoch {store.controller_epoch}, at {store.image.end_offset}, "
+            f"term {store.term and store.term.epoch}"
+            for one, store in self.store_by_id.items()
+        )
+
+
+def new_broker(broker_id: int) -> BrokerImage:
+    endpoint = Endpoint("PLAINTEXT", f"b{broker_id}", 9092, 0)
+    return BrokerImage(broker_id, -1, uuid_of(100 + broker_id), (endpoint,))
+
+
+def in_sync_request(
+    image: ClusterImage, topic: str, number: int, in_sync: Sequence[int]
+) -> AlterPartitionRequest:
+    """Return what the leader of a partition asks for, to have these in sync."""
+    partition = image.topics[topic].partitions[number]
+    members = [
+        BrokerState(broker_id=one, broker_epoch=image.brokers[one].broker_epoch)
+        for one in partition.replicas
+        if one in in_sync
+    ]
+    leader = image.brokers[partition.leader]
+    wanted = AlterPartitionRequestPartition(
+        partition_index=number,
+        leader_epoch=partition.leader_epoch,
+        new_isr_with_epochs=members,
+        partition_epoch=partition.partition_epoch,
+    )
+    topics = [
+        AlterPartitionRequestTopic(topic_id=image.topics[topic].topic_id, partitions=[wanted])
+    ]
+    return AlterPartitionRequest(
+        broker_id=leader.broker_id, broker_epoch=leader.broker_epoch, topics=topics
+    )
+
+
+class _Source:
+    """Pulls from another store: a question, a wait over there, an answer."""
+
+    def __init__(self, stores: Stores) -> None:
+        self._stores = stores
+
+    async def pull(self, controller: BrokerImage, epoch: int, offset: int) -> Batches | Snapshot:
+        world, process = self._stores.world, current_process()
+        asked = world.machine(f"b{controller.broker_id}").process
+        there = world.network.link(process.name, f"b{controller.broker_id}")
+        answered: asyncio.Future[Batches | Snapshot] = world.loop.create_future()
+        if asked is not None and not there.is_blocked:
+            answering = _Answering(self._stores, controller.broker_id, process, answered)
+            begin = partial(answering.begin, epoch, offset)
+            world.loop.call_later(there.draw_delay(), begin, context=asked.context)
+        await asyncio.wait([answered], timeout=PATIENCE_SECONDS)
+        if not answered.done():
+            raise TimeoutError(f"b{controller.broker_id} does not answer")
+        return answered.result()
+
+
+@dataclass
+class _Answering:
+    """A pull, on the controller's side."""
+
+    stores: Stores
+    broker_id: int
+    asker: Any
+    answered: "asyncio.Future[Batches | Snapshot]"
+
+    def begin(self, epoch: int, offset: int) -> None:
+        self.stores.world.loop.create_task(self.answer(epoch, offset))
+
+    async def answer(self, epoch: int, offset: int) -> None:
+        store = self.stores.store_by_id.get(self.broker_id)
+        term = None if store is None else store.term
+        if term is None:
+            self.send(None)
+            return
+        if epoch == term.epoch:
+            await term.feed.wait(offset, LONG_POLL_SECONDS)
+        found = term.feed.read(epoch, offset) or term.feed.snapshot()
+        self.send(None if term.is_over else found)
+
+    def send(self, found: Batches | Snapshot | None) -> None:
+        network = self.stores.world.network
+        back = network.link(f"b{self.broker_id}", self.asker.name)
+        if not back.is_blocked:
+            self.stores.world.loop.call_later(
+                back.draw_delay(), self.arrive, found, context=self.asker.context
+            )
+
+    def arrive(self, found: Batches | Snapshot | None) -> None:
+        if self.answered.done():
+            return
+        if found is None:
+            self.answered.set_exception(ApiError(ErrorCode.NOT_CONTROLLER, "not here"))
+        else:
+            self.answered.set_result(found)
+
+
+@dataclass
+class Acknowledged:
+    """A topic that a client was told about, and up to where the metadata knew of it."""
+
+    offset: int
+    is_there: bool
+
+
+@dataclass
+class Rules:
+    """What must hold in every moment (M9, M10), looked at whenever somebody writes or publishes."""
+
+    stores: Stores
+    image_by_offset: dict[int, ClusterImage] = field(default_factory=dict)
+    acknowledged: dict[str, Acknowledged] = field(default_factory=dict)
+    broken: list[str] = field(default_factory=list)
+    registered_by: dict[int, object] = field(default_factory=dict)
+    published: int = 0
+    commits: int = 0
+
+    def __post_init__(self) -> None:
+        tree = self.stores.zookeeper.tree
+        commit = tree.commit
+
+        def watched(session: int, operations: Sequence[Operation]) -> None:
+            commit(session, operations)
+            self.on_commit(operations)
+
+        tree.commit = watched  # type: ignore[method-assign]
+
+    def follow(self, broker_id: int, store: ZooKeeperMetadataStore) -> None:
+        """Look at all that a store publishes, and at when it steps down."""
+        last = store.image
+
+        def on_change(image: ClusterImage, records: Sequence[MetadataRecord]) -> None:
+            nonlocal last
+            self.on_image(broker_id, last, image)
+            last = image
+
+        store.subscribe(on_change)
+        process = self.stores.machine(broker_id).process
+        if self.registered_by.get(broker_id) is not process:
+            self.registered_by.pop(broker_id, None)
+        store.on_session_lost(lambda: self.registered_by.pop(broker_id, None))
+
+    def on_end(self, task: "asyncio.Task[None]") -> None:
+        if not task.cancelled() and task.exception() is not None:
+            self.broken.append(f"a store ended: {task.exception()!r}")
+
+    def check(self) -> None:
+        assert not self.broken, self.broken[:3]
+
+    # -- what is written ------------------------------------------------------------------------
+
+    def on_commit(self, operations: Sequence[Operation]) -> None:
+        """M10: the controller writes by its office alone, and nobody else writes what is its."""
+        self.commits += 1
+        for operation in operations:
+            self._on_operation(operation, operations)
+            if operation.path.endswith("/state"):
+                self._on_state(
+                    operation, int(self.stores.zookeeper.tree.get(CONTROLLER_EPOCH).data)
+                )
+
+    def _on_operation(self, operation: Operation, operations: Sequence[Operation]) -> None:
+        is_owned = operation.path.startswith(OWNED_BY_CONTROLLER)
+        is_fenced = isinstance(operations[0], Check) and operations[0].path == CONTROLLER_EPOCH
+        is_setup = isinstance(operation, Create) and any(
+            path == operation.path or path.startswith(f"{operation.path}/")
+            for path in PERSISTENT_PATHS
+        )
+        if is_owned and not is_fenced and not is_setup:
+            self.broken.append(f"without a fence: {operation}")
+        if isinstance(operation, Create) and operation.path.startswith(f"{BROKER_IDS}/"):
+            self._on_registration(int(operation.path.rpartition("/")[2]))
+
+    def _on_state(self, operation: Operation, epoch: int) -> None:
+        if isinstance(operation, Create | Write):
+            written_by = json.loads(operation.data)["controller_epoch"]
+            if written_by != epoch:
+                self.broken.append(f"{operation.path} of epoch {written_by} in epoch {epoch}")
+
+    def _on_registration(self, broker_id: int) -> None:
+        process = self.stores.machine(broker_id).process
+        if self.registered_by.get(broker_id) is process:
+            self.broken.append(f"b{broker_id} registers again without having stepped down")
+        self.registered_by[broker_id] = process
+
+    # -- what is published ----------------------------------------------------------------------
+
+    def on_image(self, broker_id: int, last: ClusterImage, image: ClusterImage) -> None:
+        """M9: all see the same at the same offset, nobody goes back, nothing told is lost."""
+        self.published += 1
+        if image.end_offset < last.end_offset:
+            self.broken.append(f"b{broker_id} goes back from {last.end_offset}")
+        known = self.image_by_offset.setdefault(image.end_offset, image)
+        if known != image:
+            self.broken.append(f"b{broker_id} sees something else at {image.end_offset}")
+        for name, told in self.acknowledged.items():
+            if image.end_offset >= told.offset and (name in image.topics) != told.is_there:
+                self.broken.append(f"b{broker_id}: {name} was told, and is not so any more")
+        self._look_at_partitions(last, image)
+
+    def _look_at_partitions(self, last: ClusterImage, image: ClusterImage) -> None:
+        for topic_id, topic in image.topics_by_id.items():
+            old = last.topics_by_id.get(topic_id)
+            if old is topic:
+                continue
+            for number, one in enumerate(topic.partitions):
+                if one.leader != NO_LEADER and one.leader not in one.isr:
+                    self.broken.append(f"{topic.name}-{number} is led by who is not in sync")
+                before = None if old is None else old.partition(number)
+                if before is not None and (
+                    before.leader_epoch > one.leader_epoch
+                    or before.partition_epoch > one.partition_epoch
+                    or (before.leader != one.leader and before.leader_epoch == one.leader_epoch)
+                ):
+                    self.broken.append(f"{topic.name}-{number}: {before} became {one}")

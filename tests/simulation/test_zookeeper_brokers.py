@@ -1,0 +1,167 @@
+"""Brokers come, go and come back: the controller over ZooKeeper takes each life for another one."""
+
+import pytest
+
+from ottla.broker.metadata_store.znodes import BROKER_IDS
+from ottla.environment.zookeeper import Delete
+from ottla.metadata.records import NO_LEADER
+from ottla.simulation.zookeeper import MACHINE
+from ottla.wire.messages.elect_leaders import ElectLeadersRequest
+from tests.simulation.store_stories import (
+    bring_back,
+    create,
+    cut_off,
+    leader_of,
+    lose_both_replicas,
+    others,
+    registration,
+    tell,
+)
+from tests.simulation.stores import Stores
+
+
+def test_a_broker_that_comes_back_at_once_is_another_one_for_the_controller() -> None:
+    async def story(stores: Stores) -> None:
+        (controller,) = stores.controllers()
+        broker_id = others(stores, controller)[0]
+        await create(stores, "t", partitions=6, replicas=3)
+        before = stores.store_by_id[controller].image.brokers[broker_id].broker_epoch
+        stores.kill(broker_id)
+        stores.start(broker_id)
+        await stores.until(lambda: broker_id in stores.store_by_id)
+        await stores.store_by_id[broker_id].wait_until_in_service()
+        after = stores.store_by_id[broker_id].broker_epoch
+        assert after > before
+        image = stores.store_by_id[controller].image
+        assert image.brokers[broker_id].broker_epoch == after
+        # Whoever was away has to be seen to catch up before it is in sync again.
+        assert all(broker_id not in one.isr for one in image.topics["t"].partitions)
+
+    tell(story)
+
+
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_a_registration_that_changes_while_nobody_looks_is_noticed(*, is_killed: bool) -> None:
+    async def story(stores: Stores) -> None:
+        (controller,) = stores.controllers()
+        broker_id = others(stores, controller)[0]
+        await create(stores, "t", partitions=6, replicas=3)
+        if is_killed:  # the next term has to find it out
+            stores.kill(controller)
+        else:
+            stores.machine(controller).pause()
+        before = await registration(stores, broker_id)
+        stores.zookeeper.expire(before.owner_session)
+        await registration(stores, broker_id, after=before)
+        if not is_killed:
+            stores.machine(controller).resume()
+        await stores.world.elapse(0.1)
+        await stores.until_settled()
+        image = stores.store_by_id[stores.controllers()[0]].image
+        assert image.brokers[broker_id].broker_epoch > before.created_zxid
+        assert all(broker_id not in one.isr for one in image.topics["t"].partitions)
+
+    tell(story)
+
+
+@pytest.mark.parametrize("has_lost_tail", [False, True])
+def test_the_last_replica_leads_again_only_if_it_has_lost_nothing(*, has_lost_tail: bool) -> None:
+    async def story(stores: Stores) -> None:
+        last, survivor = await lose_both_replicas(stores)
+        stores.start(last, has_lost_tail=has_lost_tail)
+        await stores.until_settled()
+        assert leader_of(stores, survivor) == (NO_LEADER if has_lost_tail else last)
+
+    tell(story, seed=3)
+
+
+def test_a_lost_tail_is_said_until_the_controller_has_heard_of_it() -> None:
+    async def story(stores: Stores) -> None:
+        last, survivor = await lose_both_replicas(stores)
+        stores.machine(survivor).pause()
+        stores.start(last, has_lost_tail=True)
+        first = await registration(stores, last)
+        stores.zookeeper.expire(first.owner_session)
+        await registration(stores, last, after=first)
+        stores.machine(survivor).resume()
+        await stores.world.elapse(0.1)
+        await stores.until_settled()
+        assert leader_of(stores, survivor) == NO_LEADER
+
+    tell(story, seed=3)
+
+
+def test_a_lost_tail_is_said_once_and_not_of_what_was_written_since() -> None:
+    async def story(stores: Stores) -> None:
+        last, survivor = await lose_both_replicas(stores)
+        stores.start(last, has_lost_tail=True)
+        await stores.until_settled()
+        request = ElectLeadersRequest(election_type=1, topic_partitions=None)
+        await stores.execute(survivor, lambda one: one.elect_leaders(request))
+        assert leader_of(stores, survivor) == last
+        before = await registration(stores, last)
+        stores.zookeeper.expire(before.owner_session)
+        await registration(stores, last, after=before)
+        await stores.until_settled()
+        assert leader_of(stores, survivor) == last
+
+    tell(story, seed=3)
+
+
+def test_who_loses_its_session_steps_down_and_is_registered_anew() -> None:
+    async def story(stores: Stores) -> None:
+        (controller,) = stores.controllers()
+        broker_id = others(stores, controller)[0]
+        store = stores.store_by_id[broker_id]
+        before = store.broker_epoch
+        cut_off(stores, broker_id)
+        await stores.until(
+            lambda: stores.store_by_id[controller].image.brokers[broker_id].is_fenced
+        )
+        assert not store.is_sure_of_session
+        bring_back(stores, broker_id)
+        await stores.until_settled()
+        assert store.broker_epoch > before
+        assert store.is_sure_of_session
+
+    tell(story)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_nobody_is_sure_of_a_session_that_zookeeper_has_ended(seed: int) -> None:
+    async def story(stores: Stores) -> None:
+        store = stores.store_by_id[0]
+        stores.world.network.link(MACHINE, "b0").delay_seconds = 0.9  # answers are old
+        await stores.world.elapse(10 + seed * 0.37)
+        assert store.is_sure_of_session
+        stores.world.network.block("b0", MACHINE)
+        while stores.zookeeper.tree.exists(f"{BROKER_IDS}/0") is not None:
+            await stores.world.elapse(0.01)
+        assert not store.is_sure_of_session
+
+    tell(story, seed)
+
+
+def test_who_is_removed_from_zookeeper_registers_again() -> None:
+    async def story(stores: Stores) -> None:
+        before = stores.store_by_id[0].broker_epoch
+        tree = stores.zookeeper.tree
+        tree.commit(tree.open_session(), [Delete(f"{BROKER_IDS}/0")])
+        await stores.until(lambda: stores.store_by_id[0].broker_epoch > before)
+        await stores.until_settled()
+
+    tell(story)
+
+
+def test_a_broker_that_was_unregistered_is_forgotten_by_the_next_term_too() -> None:
+    async def story(stores: Stores) -> None:
+        (controller,) = stores.controllers()
+        gone, successor = others(stores, controller)
+        stores.kill(gone)
+        await stores.until_settled()
+        await stores.execute(controller, lambda one: one.unregister_broker(gone))
+        stores.kill(controller)
+        await stores.until_settled()
+        assert stores.store_by_id[successor].image.brokers.keys() == {controller, successor}
+
+    tell(story)
