@@ -7,7 +7,10 @@ import argparse
 
 from benchmarks import (
     admission,
+    against_kafka,
     arrow,
+    broker_for_tests,
+    broker_requests,
     codecs,
     compaction,
     connection,
@@ -29,6 +32,9 @@ GROUPS = {
     "storage": storage,
     "compaction": compaction,
     "connection": connection,
+    "broker_for_tests": broker_for_tests,
+    "broker_requests": broker_requests,
+    "against_kafka": against_kafka,
 }
 
 

@@ -11,7 +11,8 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import repeat
-from math import inf
+from math import inf, nan
+from statistics import median
 from typing import NamedTuple
 
 ROUNDS = 15
@@ -58,6 +59,8 @@ class Peer(NamedTuple):
     name: str
     work: Work
     asked_ratio: float | None = None
+    figures: tuple[float, ...] = ()
+    """As in a case; none if the peer is not here."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,12 +79,12 @@ class Case:
     baseline: Work | None = None
     clock: Callable[[], float] = time.process_time
     rounds: int = ROUNDS
-    figure: float | None = None
-    """Measured already, by other means than a clock; then there is no work to time."""
+    figures: tuple[float, ...] = ()
+    """Measured already, round by round, and the median counts; there is no work to time."""
 
 
 class Result(NamedTuple):
-    """The figures of a case: ours, and the peers' in their order."""
+    """The figures of a case: ours, and the peers' in their order; nan of those who are not here."""
 
     case: Case
     ours: float
@@ -90,8 +93,9 @@ class Result(NamedTuple):
 
 def measure(case: Case) -> Result:
     """Time all contenders of a case in turns."""
-    if case.figure is not None:
-        return Result(case, case.figure, ())
+    if case.figures:
+        peers_figures = (median(peer.figures or (nan,)) for peer in case.peers)
+        return Result(case, median(case.figures), tuple(peers_figures))
     works = [case.ours, *(peer.work for peer in case.peers)]
     if case.baseline is not None:
         works.append(case.baseline)

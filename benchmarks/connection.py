@@ -27,6 +27,7 @@ from ottla.model.listeners import Listener
 from ottla.runtime import cold_reads
 from ottla.runtime.clock import SystemClock
 from ottla.runtime.disk import KernelDisk
+from ottla.runtime.network import KernelNetwork
 from ottla.storage.log_slice import LogSlice
 from ottla.wire.frames import LENGTH_BYTES, frame_prefix
 
@@ -126,7 +127,7 @@ def _ours(answer: Dispatching) -> Serving:
 
 
 async def _started(answer: Dispatching, threads: ThreadPoolExecutor) -> tuple[Server, int]:
-    server = Server(answer, ConnectionLimits(), SystemClock(), cold_reads, threads)
+    server = Server(answer, ConnectionLimits(), SystemClock(), cold_reads, threads, KernelNetwork())
     port = await server.bind(Listener("PLAINTEXT", "127.0.0.1", 0))
     server.start()
     return server, port

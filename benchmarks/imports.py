@@ -44,9 +44,15 @@ def cases() -> Iterator[Case]:
 def import_in_child(bytecode_folder: str, *modules: str) -> None:
     """Start an interpreter that imports these and ends."""
     program = f"import {', '.join(modules)}" if modules else ""
-    environment = os.environ | {"PYTHONPYCACHEPREFIX": bytecode_folder}
-    environment.pop("PYTHONDONTWRITEBYTECODE", None)
+    environment = with_bytecode_in(bytecode_folder)
     subprocess.run([sys.executable, "-c", program], check=True, env=environment)
+
+
+def with_bytecode_in(folder: str) -> dict[str, str]:
+    """Return the environment of children that keep their byte code in a folder."""
+    environment = os.environ | {"PYTHONPYCACHEPREFIX": folder}
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
+    return environment
 
 
 def children_seconds() -> float:

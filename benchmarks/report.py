@@ -5,6 +5,7 @@ import platform
 import sys
 from collections.abc import Iterable, Iterator
 from importlib.metadata import version
+from math import isnan
 from pathlib import Path
 
 from benchmarks.comparison import Result
@@ -22,7 +23,7 @@ def machine() -> Iterator[str]:
     """Say what the figures were measured on, and against what."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     python = f"{platform.python_implementation()} {platform.python_version()}"
-    yield f"{cores} cores, {_processor()}; {python}"
+    yield f"{cores} cores, {_processor()}, load average {os.getloadavg()[0]:.1f}; {python}"
     yield f"Compiled loops: {', '.join(_compiled_loops()) or 'none, all is plain Python'}"
     yield f"Peers: {', '.join(f'{name} {version(name)}' for name in PEERS)}"
 
@@ -45,18 +46,34 @@ def _lines(result: Result) -> Iterator[_Line]:
     if case.asked is not None:
         asked = f"at {'most' if unit.is_time else 'least'} {case.asked:g} {unit.name}"
         verdict = _verdict(is_met=unit.is_met(result.ours, case.asked))
-    yield case.work, f"{_digits(result.ours)} {unit.name}", "", "", asked, verdict
+    ours = f"{_digits(result.ours)} {unit.name}{_spread(case.figures)}"
+    yield case.work, ours, "", "", asked, verdict
     for peer, figure in zip(case.peers, result.peers, strict=True):
+        if isnan(figure):
+            yield "", "", f"{peer.name}: not here", "", "", ""
+            continue
         ratio = unit.ratio(result.ours, figure)
         asked = verdict = ""
         if peer.asked_ratio is not None:
             asked = f"at least {peer.asked_ratio:g}x {peer.name}"
             verdict = _verdict(is_met=ratio >= peer.asked_ratio)
-        yield "", "", f"{peer.name} {_digits(figure)}", f"{ratio:.1f}x", asked, verdict
+        yield (
+            "",
+            "",
+            f"{peer.name} {_digits(figure)}{_spread(peer.figures)}",
+            f"{ratio:.2f}x",
+            asked,
+            verdict,
+        )
 
 
 def _verdict(*, is_met: bool) -> str:
     return "met" if is_met else "short"
+
+
+def _spread(figures: tuple[float, ...]) -> str:
+    """Say how far the rounds were apart, where there were some."""
+    return f" ({_digits(min(figures))} to {_digits(max(figures))})" if len(figures) > 1 else ""
 
 
 def _digits(figure: float) -> str:

@@ -156,7 +156,7 @@ def _opening(folder: str) -> Iterator[Case]:
         work="memory of each of them",
         unit=BYTES_EACH,
         ours=lambda: None,
-        figure=_memory_of_each(path),
+        figures=(_memory_of_each(path),),
         asked=10 << 10,
     )
 

@@ -1,0 +1,195 @@
+"""Ottla and Apache Kafka side by side: the same clients, settings and machine, in the same minutes.
+
+Both are measured in turns, in rounds, and the median counts. Before that, all that is going to be
+sent is sent to both, so that Java has compiled what it is going to run. Clients share the cores
+with the brokers, and often it is they who are slow: so the broker's CPU time stands beside the
+clock on the wall.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack
+from functools import partial
+from itertools import count
+from statistics import quantiles
+from tempfile import TemporaryDirectory
+from typing import Final, TypeVar
+
+from benchmarks.broker_costs import (
+    CONSUMERS,
+    MICROSECONDS_EACH,
+    PERCENT,
+    SmallRequests,
+    waiting_percent,
+)
+from benchmarks.broker_process import MeasuredBroker
+from benchmarks.broker_starts import Started, has_kafka, kafka_name, started_kafka, started_ottla
+from benchmarks.comparison import MEGABYTES, SECONDS, Case, Peer, Unit
+from benchmarks.imports import with_bytecode_in
+from benchmarks.librdkafka_load import Load, Pace, catch_up, latencies_ms, produce, topic_for
+from benchmarks.wire_client import fetch_frame, produce_frame
+
+TITLE = "Beside Apache Kafka"
+ROUNDS: Final = 5
+WARM_UP_ROUNDS: Final = 3
+STARTS: Final = 3
+PARTITIONS: Final = 1000
+SMALL_LOAD_BYTES: Final = 60_000_000
+LARGE_LOAD_BYTES: Final = 300_000_000
+LOADS: Final = tuple(
+    Load(record_bytes, load_bytes // record_bytes, partitions)
+    for record_bytes, load_bytes in ((100, SMALL_LOAD_BYTES), (1000, LARGE_LOAD_BYTES))
+    for partitions in (1, 12)
+)
+PACES: Final = tuple(Pace(rate=1000, seconds=1.5, linger_ms=linger_ms) for linger_ms in (5, 0))
+GB: Final = 1e9
+CPU: Final = "\N{HORIZONTAL ELLIPSIS} CPU"
+CPU_SECONDS: Final = Unit("CPU s/GB", 1, is_time=True)
+MILLISECONDS: Final = Unit("ms", 1, is_time=True)
+RESIDENT_MEGABYTES: Final = Unit("MB", 1, is_time=True)
+AS_GOOD: Final = 1.0
+LESS_CPU: Final = round(1 / 0.7, 2)
+
+Start = Callable[[str], AbstractContextManager[Started]]
+Figures = list[tuple[float, ...]]
+"""For each contender what its rounds gave."""
+
+_T = TypeVar("_T")
+_numbers = count()
+
+
+def cases() -> Iterator[Case]:
+    """Yield the rows of the comparison: those of Ottla alone where there is no Kafka."""
+    with ExitStack() as stack:
+        folder = stack.enter_context(TemporaryDirectory())
+        starts: list[Start] = [partial(started_ottla, environment=with_bytecode_in(folder))]
+        if has_kafka():
+            starts.append(started_kafka)
+        yield from _start_cases(starts)
+        brokers = [
+            stack.enter_context(start(f"{folder}/{number}")).broker
+            for number, start in enumerate(starts)
+        ]
+        _warm_up(brokers)
+        for load in LOADS:
+            yield from _load_cases(brokers, load)
+        for pace in PACES:
+            yield from _latency_cases(brokers, pace)
+        yield from _request_cases(brokers)
+
+
+def _case(
+    work: str,
+    unit: Unit,
+    figures: Figures,
+    *,
+    asked: float | None = None,
+    asked_ratio: float | None = None,
+) -> Case:
+    ours, theirs = (*figures, ())[:2]
+    kafka = Peer(kafka_name(), lambda: None, asked_ratio, theirs)
+    return Case(work=work, unit=unit, ours=lambda: None, figures=ours, asked=asked, peers=(kafka,))
+
+
+def _in_turns(
+    contenders: Sequence[_T], rounds: int, measure: Callable[[_T], tuple[float, ...]]
+) -> Iterator[Figures]:
+    """Measure now one first, now the other; yield figure by figure, as `measure` returns them."""
+    found: list[list[tuple[float, ...]]] = [[] for _ in contenders]
+    order = list(range(len(contenders)))
+    for _ in range(rounds):
+        for index in order:
+            found[index].append(measure(contenders[index]))
+        order.reverse()
+    for figures in zip(*(zip(*each, strict=True) for each in found), strict=True):
+        yield list(figures)
+
+
+# Starting, memory.
+
+
+def _start_cases(starts: list[Start]) -> Iterator[Case]:
+    _life(starts[0])  # so that there is byte code, as there is when a package has been installed
+    seconds, busy_seconds, at_rest, with_partitions = _in_turns(starts, STARTS, _life)
+    yield _case("start to first answered request", SECONDS, seconds, asked=0.4, asked_ratio=5)
+    yield _case(CPU, SECONDS, busy_seconds)
+    yield _case("memory at rest", RESIDENT_MEGABYTES, at_rest, asked=60)
+    work = f"memory with {PARTITIONS:,} partitions"
+    yield _case(work, RESIDENT_MEGABYTES, with_partitions, asked=120)
+
+
+def _life(start: Start) -> tuple[float, float, float, float]:
+    """Return how long a start takes, and the memory before and after partitions were made."""
+    with TemporaryDirectory() as folder, start(f"{folder}/data") as (broker, seconds):
+        busy_seconds, at_rest = broker.cpu_seconds(), broker.memory_megabytes()
+        with topic_for(broker.port, "crowd", PARTITIONS):
+            return seconds, busy_seconds, at_rest, broker.memory_megabytes()
+
+
+# Loads.
+
+
+def _warm_up(brokers: list[MeasuredBroker]) -> None:
+    for _ in range(WARM_UP_ROUNDS):
+        for broker in brokers:
+            for load in LOADS:
+                _carry(load, broker)
+
+
+def _carry(load: Load, broker: MeasuredBroker) -> tuple[float, float, float, float]:
+    """Return seconds and CPU seconds of a load on its way in, then of the same on its way out."""
+    seconds = []
+    with topic_for(broker.port, f"load-{next(_numbers)}", load.partitions) as topic:
+        for way in (produce, catch_up):
+            before = broker.cpu_seconds()
+            seconds += [way(broker.port, topic, load), broker.cpu_seconds() - before]
+    in_seconds, in_cpu_seconds, out_seconds, out_cpu_seconds = seconds
+    return in_seconds, in_cpu_seconds, out_seconds, out_cpu_seconds
+
+
+def _load_cases(brokers: list[MeasuredBroker], load: Load) -> Iterator[Case]:
+    in_wall, in_cpu, out_wall, out_cpu = _in_turns(brokers, ROUNDS, partial(_carry, load))
+    name = f"{load.record_bytes} B, {load.partitions} partition{'s'[: load.partitions - 1]}"
+    megabytes, gigabytes = load.size_bytes / MEGABYTES.factor, load.size_bytes / GB
+    for way, wall, cpu in (("produce", in_wall, in_cpu), ("catch up on", out_wall, out_cpu)):
+        speeds = [tuple(megabytes / seconds for seconds in each) for each in wall]
+        yield _case(f"{way} {name}", MEGABYTES, speeds, asked_ratio=AS_GOOD)
+        costs = [tuple(seconds / gigabytes for seconds in each) for each in cpu]
+        yield _case(CPU, CPU_SECONDS, costs, asked_ratio=LESS_CPU)
+
+
+# Latency.
+
+
+def _latency_cases(brokers: list[MeasuredBroker], pace: Pace) -> Iterator[Case]:
+    percentiles = _in_turns(brokers, ROUNDS, partial(_percentiles, pace))
+    for name, figures in zip(("p50", "p99"), percentiles, strict=True):
+        work = f"latency at {pace.rate:,} records/s, linger.ms={pace.linger_ms}, {name}"
+        yield _case(work, MILLISECONDS, figures, asked_ratio=AS_GOOD)
+
+
+def _percentiles(pace: Pace, broker: MeasuredBroker) -> tuple[float, float]:
+    with topic_for(broker.port, f"pace-{next(_numbers)}", 1) as topic:
+        hundredths = quantiles(latencies_ms(broker.port, topic, pace), n=100)
+    return hundredths[49], hundredths[98]
+
+
+# Requests.
+
+
+def _request_cases(brokers: list[MeasuredBroker]) -> Iterator[Case]:
+    for shape, frame in (("produce", produce_frame), ("fetch", fetch_frame)):
+        topic = f"small-{shape}"
+        requests = [SmallRequests(broker, topic, frame(topic)) for broker in brokers]
+        list(_in_turns(requests, WARM_UP_ROUNDS, _microseconds))
+        (figures,) = _in_turns(requests, ROUNDS, _microseconds)
+        work = f"small {shape}, pipelined, CPU"
+        yield _case(work, MICROSECONDS_EACH, figures, asked=40)
+        for each in requests:
+            each.close()
+    (figures,) = _in_turns(brokers, 1, lambda broker: (waiting_percent(broker, "idle"),))
+    work = f"{CONSUMERS} consumers wait on {CONSUMERS} idle partitions"
+    yield _case(work, PERCENT, figures, asked=3)
+
+
+def _microseconds(requests: SmallRequests) -> tuple[float]:
+    return (requests.microseconds(),)

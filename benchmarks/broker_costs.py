@@ -1,0 +1,79 @@
+"""What requests and waiting consumers cost a broker, whichever: CPU time of its whole process."""
+
+import time
+from collections.abc import Callable
+from typing import Final
+
+from benchmarks.broker_process import MeasuredBroker
+from benchmarks.comparison import Unit
+from benchmarks.wire_client import WireClient, fetch_frame
+
+REQUESTS: Final = 20_000
+PIPELINED: Final = 500
+CONSUMERS: Final = 200
+WATCHED_SECONDS: Final = 5.0
+MICROSECONDS_EACH: Final = Unit("\N{MICRO SIGN}s", 1, is_time=True)
+PERCENT: Final = Unit("% of a core", 1, is_time=True)
+
+
+class SmallRequests:
+    """One request, sent again and again on a connection of its own."""
+
+    def __init__(
+        self, broker: MeasuredBroker, topic: str, frame: bytes, pipelined: int = PIPELINED
+    ) -> None:
+        self._broker = broker
+        self._client = WireClient(broker.port)
+        self._client.create_topic(topic)
+        self._burst = frame * pipelined
+        self._bursts = REQUESTS // pipelined
+        self._answer_bytes = (len(self._client.ask(frame)) + 4) * pipelined
+
+    def microseconds(self) -> float:
+        """Send a round of them; return the broker's CPU time for each."""
+        return cpu_seconds(self._broker, self._talk) / REQUESTS * 1e6
+
+    def _talk(self) -> None:
+        for _ in range(self._bursts):
+            self._client.socket.sendall(self._burst)
+            self._client.skip_bytes(self._answer_bytes)
+
+    def close(self) -> None:
+        """Hang up."""
+        self._client.close()
+
+
+def cpu_seconds(broker: MeasuredBroker, work: Callable[[], object]) -> float:
+    """Return the broker's CPU time during some work."""
+    before = broker.cpu_seconds()
+    work()
+    return broker.cpu_seconds() - before
+
+
+def waiting_percent(broker: MeasuredBroker, topic: str) -> float:
+    """Return the percentage of a core that idle long-polling takes, each with a partition."""
+    admin = WireClient(broker.port)
+    admin.create_topic(topic, CONSUMERS)
+    clients = [WireClient(broker.port) for _ in range(CONSUMERS)]
+    frames = [fetch_frame(topic, number, offset=number == 0) for number in range(CONSUMERS)]
+    _poll_for(clients, frames, 1.0)
+    began = time.perf_counter()
+    busy_seconds = cpu_seconds(broker, lambda: _poll_for(clients, frames, WATCHED_SECONDS))
+    seconds = time.perf_counter() - began
+    for client in (admin, *clients):
+        client.close()
+    return busy_seconds / seconds * 100
+
+
+def _poll_for(clients: list[WireClient], frames: list[bytes], seconds: float) -> None:
+    """Let every client ask again as soon as it is answered, as consumers do."""
+    for client, frame in zip(clients, frames, strict=True):
+        client.socket.sendall(frame)
+    deadline = time.perf_counter() + seconds
+    is_over = False
+    while not is_over:
+        is_over = time.perf_counter() > deadline
+        for client, frame in zip(clients, frames, strict=True):
+            client.answer()
+            if not is_over:
+                client.socket.sendall(frame)

@@ -1,0 +1,82 @@
+"""Brokers as their users start them, Ottla and Apache Kafka: ready to be measured, or not yet."""
+
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from benchmarks.broker_process import MeasuredBroker
+from benchmarks.wire_client import WireClient, api_versions_frame, free_port
+from tests.interop.kafka_node import JARS, kafka_node
+from tools.interop import TESTS, NotHereError, check_java, fetch, fetch_kafka
+
+JVM: Final = (
+    "-server",
+    "-Xms1G",
+    "-Xmx1G",
+    "-XX:+UseG1GC",
+    "-XX:MaxGCPauseMillis=20",
+    "-XX:InitiatingHeapOccupancyPercent=35",
+    "-XX:+ExplicitGCInvokesConcurrent",
+)
+"""As Kafka's own start script has it."""
+
+
+class Started(NamedTuple):
+    """A broker that has answered, and how long that took from the start of its process."""
+
+    broker: MeasuredBroker
+    seconds: float
+
+
+def has_kafka() -> bool:
+    """Tell whether there is an Apache Kafka to measure, which is fetched once; if not, say why."""
+    try:
+        check_java()
+        fetch("Apache Kafka", JARS, TESTS / "pom.xml", fetch_kafka)
+    except NotHereError as reason:
+        print(f"Apache Kafka is not measured: {reason}", flush=True)
+        return False
+    return True
+
+
+def kafka_name() -> str:
+    """Return its name and version, as its jars have it."""
+    versions = (re.fullmatch(r"kafka-clients-(.+)\.jar", path.name) for path in JARS.glob("*"))
+    return next((f"Kafka {version[1]}" for version in versions if version), "Kafka")
+
+
+@contextmanager
+def started_ottla(folder: str, environment: dict[str, str]) -> Iterator[Started]:
+    """Run `ottla start` for the block, in a folder that it makes."""
+    port = free_port()
+    command = [sys.executable, "-m", "ottla.cli.main", "start"]
+    listeners = ["--listen", f"127.0.0.1:{port}", "-X", "ottla.admin.listener=127.0.0.1:0"]
+    began = time.perf_counter()
+    with subprocess.Popen(
+        [*command, *listeners, "--data-dir", folder], stderr=subprocess.DEVNULL, env=environment
+    ) as process:
+        try:
+            yield _answered(process.pid, port, began)
+        finally:
+            process.terminate()
+
+
+@contextmanager
+def started_kafka(folder: str) -> Iterator[Started]:
+    """Run a node of Apache Kafka for the block. Its folder is formatted before the time counts."""
+    with kafka_node(Path(folder), JVM) as node:
+        began = time.perf_counter()
+        yield _answered(node.launch(), node.port, began)
+
+
+def _answered(pid: int, port: int, began: float) -> Started:
+    client = WireClient.as_soon_as_possible(port)
+    client.ask(api_versions_frame())
+    seconds = time.perf_counter() - began
+    client.close()
+    return Started(MeasuredBroker(pid, port), seconds)
