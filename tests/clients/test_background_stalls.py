@@ -10,6 +10,7 @@ from ottla.broker.assembly import Broker, Environment
 from ottla.model.broker_config import BrokerConfig
 from ottla.runtime import cold_reads
 from ottla.runtime.clock import SystemClock
+from ottla.runtime.network import KernelNetwork
 from ottla.runtime.randomness import SystemRandomness
 from tests.blocking import LoopLag, WatchedDisk
 
@@ -48,7 +49,9 @@ def write(address: str, rounds: int) -> None:
 
 async def story(folder: Path) -> None:
     disk = WatchedDisk()
-    environment = Environment(disk, SystemClock(), SystemRandomness(), cold_reads, "localhost")
+    environment = Environment(
+        disk, SystemClock(), SystemRandomness(), cold_reads, "localhost", KernelNetwork()
+    )
     config = BrokerConfig.parse({**SETTINGS, "log.dirs": str(folder)})
     broker = await Broker.start(config, environment)
     host, port = broker.endpoints.advertised("PLAINTEXT")

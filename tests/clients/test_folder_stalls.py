@@ -10,6 +10,7 @@ from ottla.broker.assembly import Broker, Environment
 from ottla.model.broker_config import BrokerConfig
 from ottla.runtime import cold_reads
 from ottla.runtime.clock import SystemClock
+from ottla.runtime.network import KernelNetwork
 from ottla.runtime.randomness import SystemRandomness
 from ottla.wire.api_key import ApiKey
 from ottla.wire.messages.alter_replica_log_dirs import (
@@ -67,7 +68,9 @@ def move(address: str, folder: str) -> None:
 
 async def story(folders: list[Path]) -> None:
     disk = WatchedDisk()
-    environment = Environment(disk, SystemClock(), SystemRandomness(), cold_reads, "localhost")
+    environment = Environment(
+        disk, SystemClock(), SystemRandomness(), cold_reads, "localhost", KernelNetwork()
+    )
     settings = {
         "listeners": "PLAINTEXT://127.0.0.1:0",
         "log.dirs": ",".join(map(str, folders)),

@@ -119,6 +119,20 @@ def test_each_special_time_has_a_version_since_which_it_is_there(
         assert answered.partitions[0].error_code == code
 
 
+@pytest.mark.parametrize("timestamp", [-5, -6])
+def test_nothing_is_moved_to_other_storage_or_waits_to_be(
+    client: PlainSocket, timestamp: int
+) -> None:
+    topic = f"moved-{timestamp}"
+    client.create(topic)
+    client.produce(topic, batch(b"x"))
+    wanted = ListOffsetsPartition(partition_index=0, timestamp=timestamp)
+    request = ListOffsetsRequest(topics=[ListOffsetsTopic(name=topic, partitions=[wanted])])
+    (answered,) = client.ask(ApiKey.LIST_OFFSETS, 11, request).topics
+    (found,) = answered.partitions
+    assert (found.error_code, found.offset, found.leader_epoch) == (ErrorCode.NONE, -1, -1)
+
+
 def test_producers_with_an_id_are_described(client: PlainSocket) -> None:
     client.create("produced")
     client.produce("produced", batch(b"nameless"))

@@ -12,20 +12,23 @@ from ottla.broker.cluster_view import ClusterView
 from ottla.broker.dispatch import Dispatch
 from ottla.broker.endpoints import Endpoints
 from ottla.broker.flushing import Flushing
-from ottla.broker.group_coordinator import GroupCoordinator, OffsetsTopic
+from ottla.broker.group_coordinator import GroupCoordinator
 from ottla.broker.group_log import GroupLog
 from ottla.broker.handlers import api_versions
 from ottla.broker.image_follower import ImageFollower
+from ottla.broker.isr_changes import OwnController
 from ottla.broker.limits import ConnectionLimits
 from ottla.broker.live_config import LiveConfig
 from ottla.broker.log_cleaner import CleanerSettings, LogCleaner
 from ottla.broker.metadata_store.embedded import EmbeddedMetadataStore
+from ottla.broker.offsets_topic import OffsetsTopic
 from ottla.broker.operations import Operations
 from ottla.broker.outgoing import ColdReads
 from ottla.broker.partition_folders import PartitionFolders
 from ottla.broker.partitions import Partitions
 from ottla.broker.progress import Bells
 from ottla.broker.replica_moves import ReplicaMoves
+from ottla.broker.replication import Replication, ReplicationSources
 from ottla.broker.routes import Route
 from ottla.broker.server import Server
 from ottla.broker.services import Services
@@ -38,6 +41,7 @@ from ottla.broker.wiring.replicas import replica_routes
 from ottla.broker.wiring.topics import topic_routes
 from ottla.environment.clock import Clock
 from ottla.environment.disk import Disk
+from ottla.environment.network import Network
 from ottla.environment.randomness import Randomness
 from ottla.machines.controller.brokers import EPOCH_TO_BE_GIVEN
 from ottla.machines.controller.features import SUPPORTED_LEVELS
@@ -67,6 +71,7 @@ class Environment:
     randomness: Randomness
     cold_reads: ColdReads
     host_name: str
+    network: Network
 
 
 class Broker:
@@ -91,6 +96,8 @@ class Broker:
         self._live_config = LiveConfig(config)
         self._log_dirs = log_dirs
         self._bells = Bells(environment.clock)
+        self._flushing = Flushing(threads, environment.clock)
+        self._replication = self._make_replication()
         self._routes: dict[int, Route] = {}
         self._server = Server(
             Dispatch(self._routes, environment.clock, operations.meters),
@@ -98,6 +105,7 @@ class Broker:
             environment.clock,
             operations.cold_reads,
             threads,
+            environment.network,
         )
         self._broker_epoch = -1
         self._coordinator: GroupCoordinator | None = None
@@ -149,6 +157,23 @@ class Broker:
         await broker._open()
         return broker
 
+    def _make_replication(self) -> Replication:
+        return Replication(
+            ReplicationSources(
+                config=self.config,
+                clock=self._environment.clock,
+                network=self._environment.network,
+                threads=self._threads,
+                bells=self._bells,
+                flushing=self._flushing,
+                partitions=self.partitions,
+                log_dirs=self._log_dirs,
+                image=lambda: self._store.image,
+                broker_epoch=lambda: self._broker_epoch,
+                channel=OwnController(self._store),
+            )
+        )
+
     def _open_partitions(self) -> ImageFollower:
         """Open what is on the disks, and let it follow the metadata from now on."""
         self._live_config.subscribe(lambda config: self._server.change_limits(_limits(config)))
@@ -156,23 +181,19 @@ class Broker:
         self._live_config.take(self._store.image)
         self._store.subscribe(self._live_config.on_change)
         follower = ImageFollower(
-            self.config.node_id,
-            self._folders,
-            self.partitions,
-            self._live_config,
-            self._bells.ring,
+            self._replication.roles, self._folders, self.partitions, self._live_config
         )
         follower.open_all(self._store.image)
         self._store.prepare_by(follower.prepare)
         self._store.subscribe(follower.on_change)
         return follower
 
-    def _resume_moves(self, flushing: Flushing) -> ReplicaMoves:
+    def _resume_moves(self) -> ReplicaMoves:
         """Go on with what was on its way to another folder."""
         moves = ReplicaMoves(
             self.partitions,
             self._folders,
-            flushing,
+            self._flushing,
             self._threads,
             self._environment.clock,
             self._environment.randomness,
@@ -188,11 +209,10 @@ class Broker:
             self._store, self._environment.randomness, self.config.auto_create_topics_enable
         )
         self._coordinator = self._open_groups(creation)
-        flushing = Flushing(self._threads, self._environment.clock)
         self._background = Background(
             self.partitions,
             self._log_dirs,
-            flushing,
+            self._flushing,
             self._environment.clock,
             self._threads,
             self._cleaner.is_replacing,
@@ -203,9 +223,10 @@ class Broker:
             checkpoint_ms=self.config.log_flush_offset_checkpoint_interval_ms,
         )
         self._background.every("refused partitions", REFUSED_RETRY_MS, follower.retry)
+        self._replication.start(self._background)
         if self.config.log_cleaner_enable:
             self._cleaner.start()
-        self._moves = self._resume_moves(flushing)
+        self._moves = self._resume_moves()
         services = Services(
             config=self.config,
             live_config=self._live_config,
@@ -218,7 +239,7 @@ class Broker:
             endpoints=self.endpoints,
             bells=self._bells,
             threads=self._threads,
-            flushing=flushing,
+            flushing=self._flushing,
             creation=creation,
             view=ClusterView(self.config.node_id, lambda: self._store.image, self.partitions),
             folders=self._folders,
@@ -237,14 +258,20 @@ class Broker:
         config = self.config
         clock = self._environment.clock
         compression = Compression(config.offsets_topic_compression_codec)
+        is_alone = isinstance(self._store, EmbeddedMetadataStore)
         coordinator = GroupCoordinator(
             self.partitions,
             creation,
             self._bells,
             clock,
             _group_settings(config),
-            OffsetsTopic(config.offsets_topic_num_partitions, config.offsets_topic_segment_bytes),
+            OffsetsTopic(
+                config.offsets_topic_num_partitions,
+                config.offsets_topic_segment_bytes,
+                1 if is_alone else config.offsets_topic_replication_factor,
+            ),
             GroupLog(clock, self._threads, compression),
+            self._flushing,
         )
         self._store.subscribe(coordinator.on_change)
         coordinator.open_if_there()
@@ -298,6 +325,7 @@ class Broker:
         await self._server.stop()
         if self._coordinator is not None:
             self._coordinator.stop()
+        await self._replication.stop()
         await self._cleaner.stop()
         if self._moves is not None:
             await self._moves.stop()
@@ -305,6 +333,7 @@ class Broker:
             await self._background.stop()
         await self._store.close()
         await self._folders.stop()
+        self._replication.close()
         self._log_dirs.close(self._environment.clock.now_ms(), self._broker_epoch)
         self._threads.shutdown()
         self.folder_locks.close()
@@ -318,6 +347,7 @@ def _limits(config: BrokerConfig) -> ConnectionLimits:
         connections_per_address_max=config.max_connections_per_ip,
         idle_ms_max=_or_no_limit(config.connections_max_idle_ms),
         request_bytes_max=_or_no_limit(config.queued_max_request_bytes),
+        send_buffer_bytes=config.socket_send_buffer_bytes,
     )
 
 

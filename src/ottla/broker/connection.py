@@ -13,20 +13,20 @@ goes on without it. Either way the requests have `farewell_ms_max` to come to an
 
 import asyncio
 import logging
-import sys
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
-from socket import socket
 from typing import Any, Final, NamedTuple
 
 from ottla.broker.close_reason import CloseReason
 from ottla.broker.dispatch import Peer
+from ottla.broker.eager_start import start
 from ottla.broker.in_flight import InFlight, Request
 from ottla.broker.incoming import Incoming
 from ottla.broker.limits import ConnectionLimits
 from ottla.broker.outgoing import ColdReads, Outgoing, Piece, Progress
 from ottla.broker.request_memory import RequestMemory
+from ottla.environment.network import Network, StreamSocket
 from ottla.wire.protocol_error import ProtocolError
 
 FRUGAL_READ_BYTES: Final = 4096
@@ -54,6 +54,7 @@ class Shared:
     scratch: memoryview
     cold_reads: ColdReads
     threads: Executor
+    network: Network
 
 
 class _Watched(NamedTuple):
@@ -90,7 +91,7 @@ class Connection:
 
     def __init__(
         self,
-        connected: socket,
+        connected: StreamSocket,
         peer: Peer,
         shared: Shared,
         on_closed: Callable[["Connection", CloseReason], None],
@@ -166,11 +167,8 @@ class Connection:
             self.finish(CloseReason.PEER_CLOSED)
             return
         self._incoming.received(received_bytes)
-        if self._begin_requests():
-            if self._in_flight.running < len(self._in_flight):
-                self._turn()
-            else:
-                self._plan_turn()  # after the tasks have run for the first time
+        if self._begin_requests() and self._in_flight.running < len(self._in_flight):
+            self._turn()
 
     def _begin_requests(self) -> bool:
         """Begin what may be begun of the requests that are here; tell whether any was."""
@@ -196,7 +194,7 @@ class Connection:
 
     def _begin(self, frame: memoryview) -> None:
         request = self._in_flight.add()
-        request.task = _start(self._serve(request, frame), self._shared.loop)
+        request.task = start(self._serve(request, frame), self._shared.loop)
 
     async def _serve(self, request: Request, frame: memoryview) -> None:
         self._shared.memory.answering(len(frame))
@@ -213,11 +211,18 @@ class Connection:
             self._in_flight.running -= 1
             self._shared.memory.answering(-len(frame))
             if request.task is not None:  # else who began it has not even begun to wait
-                self._plan_turn()
+                self._answered_late()
 
     def _refuse(self, request: Request, reason: CloseReason) -> None:
         self._in_flight.refuse(request)
         self.finish(reason)
+
+    def _answered_late(self) -> None:
+        """Send at once if no other request could be answered in the same round of the loop."""
+        if self._in_flight.running:
+            self._plan_turn()
+        elif not self._is_turn_planned:
+            self._turn()
 
     def _plan_turn(self) -> None:
         """Send once for all the requests that are answered in the same round of the loop."""
@@ -246,7 +251,7 @@ class Connection:
             progress = self._outgoing.send(self._socket)
         except (ConnectionError, TimeoutError):
             self._lose(CloseReason.PEER_CLOSED)
-        except OSError as error:
+        except Exception as error:  # noqa: BLE001 - even a bug must not leave the peer waiting
             self._lose_unsent(error)
         else:
             self._wait_to_send(progress)
@@ -347,14 +352,22 @@ class Connection:
         if self._reason is not None:
             return _Watched(self._reason, 0, limits.farewell_ms_max)
         if self._is_writing:
-            progress = self._outgoing.taken_bytes(self._socket) // STALLED_BYTES
-            return _Watched(CloseReason.STALLED, progress, limits.stalled_ms_max)
+            return _Watched(CloseReason.STALLED, self._progress(), limits.stalled_ms_max)
         frame_count = self._incoming.frame_count
         if self._incoming.has_unread and self._may_begin():
             return _Watched(CloseReason.SLOW_FRAME, frame_count, limits.frame_ms_max)
         if not self._in_flight and not self._is_fetching:
             return _Watched(CloseReason.IDLE, frame_count, limits.idle_ms_max)
         return None
+
+    def _progress(self) -> int:
+        """Return a number that grows as long as the peer takes its answers.
+
+        A socket takes more only when a good part of what it holds has left it, so what was sent
+        would not tell a peer that reads slowly from one that does not read.
+        """
+        untaken_bytes = self._shared.network.untaken_bytes(self._socket)
+        return (self._outgoing.sent_bytes - untaken_bytes) // STALLED_BYTES
 
     def _time_is_up(self, reason: CloseReason) -> None:
         if self._reason is not None:
@@ -370,10 +383,3 @@ class Connection:
         self._lose(self._reason)
         self._in_flight.cancel()
         self._report()
-
-
-def _start(work: Coroutine[Any, Any, None], loop: asyncio.AbstractEventLoop) -> asyncio.Task[None]:
-    """Run it in a task; at once, where Python can do that, up to where it first waits."""
-    if sys.version_info >= (3, 12):
-        return asyncio.Task(work, loop=loop, eager_start=True)
-    return loop.create_task(work)

@@ -19,7 +19,7 @@ from ottla.environment.randomness import Randomness
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
-from ottla.replication.partition import Fetched
+from ottla.replication.fetched import NO_REPLICA, Fetched
 from ottla.wire.messages.fetch import FetchPartition, FetchRequest
 
 NO_SESSION: Final = 0
@@ -58,6 +58,7 @@ class FetchedPartition:
             or found.high_watermark != self.high_watermark
             or found.log_start_offset != self.log_start_offset
             or found.diverging is not None
+            or found.preferred_replica != NO_REPLICA
         )
 
     def told(self, found: Fetched | ApiError) -> None:

@@ -4,23 +4,27 @@ A decision is appended and replayed at once, so that the next one sees it; nothi
 between. Who has to wait for others (JoinGroup, SyncGroup) waits for the bell of the group and asks
 again. Deadlines are the machines'; here they become timers.
 
-After a start every partition is loaded, one after the other and turn by turn. Who asks too early
-is told COORDINATOR_LOAD_IN_PROGRESS, and comes again.
+This broker runs the groups of the partitions that it leads. When it begins to lead one, the log is
+loaded, one partition after the other and turn by turn; who asks too early is told
+COORDINATOR_LOAD_IN_PROGRESS, and comes again. When it leads no more, the machine is dropped, and
+who asks is told NOT_COORDINATOR: what it had decided and others do not have never was.
 """
 
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import dataclass
 from itertools import product
 from typing import Any, Final, TypeVar
 
+from ottla.broker.flushing import Flushing
 from ottla.broker.group_log import GroupLog
 from ottla.broker.group_notices import tell_rebalances
+from ottla.broker.offsets_topic import OffsetsTopic, partition_of_group
 from ottla.broker.partitions import Partitions
 from ottla.broker.progress import Bells
 from ottla.broker.topic_creation import TopicCreation
 from ottla.broker.turns import Turns
+from ottla.broker.waiting import Awaited, committed
 from ottla.environment.clock import Clock
 from ottla.machines.decision import Decision
 from ottla.machines.groups.calls import Moment, NotYet
@@ -34,13 +38,18 @@ from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
 from ottla.model.topic_names import CONSUMER_OFFSETS_TOPIC
 from ottla.replication.partition import Partition
-from ottla.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig
 
 T = TypeVar("T")
 _WAIT_MS: Final = 600_000
+_COMMIT_MS: Final = 5_000
+"""How long replicas may take to have what was decided."""
+_EXPIRE_AGAIN_MS: Final = 1_000
 _THERE: Final = frozenset({ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS})
 _TOLD_BY_CODE: Final = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.REQUEST_TIMED_OUT: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
     ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
     ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
@@ -48,28 +57,6 @@ _TOLD_BY_CODE: Final = {
 }
 """What a member is told when its group's own partition says this."""
 _log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class OffsetsTopic:
-    """How `__consumer_offsets` is made."""
-
-    partition_count: int
-    segment_bytes: int
-
-    def wanted(self) -> CreatableTopic:
-        """Return what is asked of the controller."""
-        settings = {
-            "cleanup.policy": "compact",
-            "compression.type": "producer",
-            "segment.bytes": str(self.segment_bytes),
-        }
-        return CreatableTopic(
-            name=CONSUMER_OFFSETS_TOPIC,
-            num_partitions=self.partition_count,
-            replication_factor=1,
-            configs=[CreatableTopicConfig(name=n, value=v) for n, v in settings.items()],
-        )
 
 
 class GroupCoordinator:
@@ -84,6 +71,7 @@ class GroupCoordinator:
         settings: GroupSettings,
         topic: OffsetsTopic,
         log: GroupLog,
+        flushing: Flushing,
     ) -> None:
         self._partitions = partitions
         self._creation = creation
@@ -92,10 +80,13 @@ class GroupCoordinator:
         self._settings = settings
         self._topic = topic
         self._log = log
+        self._flushing = flushing
         self._image = creation.store.image
         self._partition_count = 0
         self._machines: dict[int, GroupMachine] = {}
-        self._loading: set[int] = set()
+        self._epochs: dict[int, int] = {}
+        """The leader epoch in which each partition is led here, loaded or about to be."""
+        self._loading: dict[int, None] = {}
         self._timers: dict[int, asyncio.TimerHandle] = {}
         self._load_task: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -110,11 +101,19 @@ class GroupCoordinator:
         return Moment(self._clock.now_ms(), self._clock.monotonic_ms())
 
     def open_if_there(self) -> None:
-        """Begin to load the groups that were remembered when the broker stopped."""
+        """Begin to load the groups of what is led here, and drop those of what is not."""
         topic = self._image.topics.get(CONSUMER_OFFSETS_TOPIC)
-        if topic is not None and not self._partition_count:
-            self._partition_count = len(topic.partitions)
-            self._loading.update(range(self._partition_count))
+        self._partition_count = 0 if topic is None else len(topic.partitions)
+        for index in range(self._partition_count):
+            partition = self._partitions.find(TopicPartition(CONSUMER_OFFSETS_TOPIC, index))
+            is_led = partition is not None and partition.in_sync is not None
+            epoch = partition.leader_epoch if partition is not None and is_led else None
+            if self._epochs.get(index) != epoch:
+                self._drop(index)
+                if epoch is not None:
+                    self._epochs[index] = epoch
+                    self._loading[index] = None
+        if self._loading and (self._load_task is None or self._load_task.done()):
             self._load_task = self._begin(self._load_all())
 
     async def open(self) -> None:
@@ -131,6 +130,11 @@ class GroupCoordinator:
     def on_change(self, image: ClusterImage, records: Sequence[MetadataRecord]) -> None:
         """Forget what was committed for topics that are deleted, and all if it is our own."""
         before, self._image = self._image, image
+        offsets = image.topics.get(CONSUMER_OFFSETS_TOPIC)
+        if offsets is not None and any(
+            getattr(record, "topic_id", None) == offsets.topic_id for record in records
+        ):
+            self.open_if_there()
         for record in records:
             if not isinstance(record, RemoveTopicRecord):
                 continue
@@ -144,7 +148,7 @@ class GroupCoordinator:
         self, group_id: str, decide: Callable[[GroupMachine], Decision[GroupRecord, T]]
     ) -> T:
         """Let the machine of a group decide, and make it so. ApiError if that is not possible."""
-        return self._execute(self._index_of(group_id), decide)
+        return self._execute(self.index_of(group_id), decide)
 
     async def execute_waiting(
         self,
@@ -160,11 +164,24 @@ class GroupCoordinator:
             if self._bells.is_closed:
                 raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "the broker stops")
             answer = self.execute(group_id, _asking_again(ask_again, answer))
+        await self.settle(group_id)
         return answer
 
+    async def settle(self, group_id: str) -> None:
+        """Return when what a group has decided is on every replica in sync, and flushed if due."""
+        partition = self._partition(self.index_of(group_id))
+        decided = Awaited(partition, partition.log.end_offset, partition.leader_epoch)
+        if await self._flushing.flush_where_due([partition]):
+            raise ApiError(ErrorCode.NOT_COORDINATOR, f"{partition.name} could not be flushed")
+        if not partition.is_alone:
+            deadline_ms = self._clock.monotonic_ms() + _COMMIT_MS
+            (error,) = await committed(self._bells, [decided], deadline_ms)
+            if error is not None:
+                raise _told(error)
+
     def execute_on_all(self, decide: Callable[[GroupMachine], Decision[GroupRecord, T]]) -> list[T]:
-        """Let the machine of every partition decide."""
-        return [self._execute(index, decide) for index in range(self._partition_count)]
+        """Let the machine of every partition decide that is led here."""
+        return [self._execute(index, decide) for index in sorted(self._epochs)]
 
     def stop(self) -> None:
         """Let no deadline come any more, and leave off what takes several turns."""
@@ -189,39 +206,59 @@ class GroupCoordinator:
 
     def _append(self, index: int, records: Sequence[GroupRecord]) -> None:
         try:
-            self._log.append(self._partition(index), records)
+            partition = self._partition(index)
+            partition.check_enough_in_sync()
+            self._log.append(partition, records)
         except ApiError as error:
-            raise ApiError(_TOLD_BY_CODE.get(error.code, error.code), error.detail) from error
+            raise _told(error) from error
 
     def _machine(self, index: int) -> GroupMachine:
         machine = self._machines.get(index)
+        if not self._is_led(index):
+            raise ApiError(ErrorCode.NOT_COORDINATOR, "another broker has its groups")
         if machine is not None:
             return machine
         if index in self._loading:
             raise ApiError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "groups are being loaded")
         raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "its groups could not be loaded")
 
+    def _is_led(self, index: int) -> bool:
+        """Tell whether a partition is led here, in the epoch in which it was loaded."""
+        partition = self._partitions.find(TopicPartition(CONSUMER_OFFSETS_TOPIC, index))
+        return (
+            partition is not None
+            and partition.in_sync is not None
+            and partition.leader_epoch == self._epochs.get(index)
+        )
+
     def _partition(self, index: int) -> Partition:
         return self._partitions.get(TopicPartition(CONSUMER_OFFSETS_TOPIC, index))
 
-    def _index_of(self, group_id: str) -> int:
+    def index_of(self, group_id: str) -> int:
+        """Return which partition keeps a group; ApiError if there is none yet."""
         if self._partition_count == 0:
             raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "nobody has looked for it yet")
-        return abs(_java_hash(group_id)) % self._partition_count
+        return partition_of_group(group_id, self._partition_count)
 
     # -- loading and forgetting, turn by turn ---------------------------------------------------
 
     async def _load_all(self) -> None:
-        for index in sorted(self._loading):
+        while self._loading:
+            index = next(iter(self._loading))
+            epoch = self._epochs[index]
             try:
-                await self._load(index)
+                await self._load(index, epoch)
             except Exception:  # noqa: BLE001 - the groups of the other partitions shall be there
-                _log.exception("%s-%d: its groups are not there", CONSUMER_OFFSETS_TOPIC, index)
-            self._loading.discard(index)
+                if self._epochs.get(index) == epoch:  # else it has been taken from us meanwhile
+                    _log.exception("%s-%d: its groups are not there", CONSUMER_OFFSETS_TOPIC, index)
+            if self._epochs.get(index) == epoch:
+                self._loading.pop(index, None)
 
-    async def _load(self, index: int) -> None:
+    async def _load(self, index: int, epoch: int) -> None:
         machine = GroupMachine(self._settings)
         await self._log.load(self._partition(index), machine)
+        if self._epochs.get(index) != epoch:
+            return
         machine.start(self.moment())
         self._machines[index] = machine
         self._arm(index, machine)
@@ -255,16 +292,21 @@ class GroupCoordinator:
         """Keep no group any more; requests that wait are told when they ask again."""
         if self._load_task is not None:
             self._load_task.cancel()
-        for timer in self._timers.values():
-            timer.cancel()
-        machines = list(self._machines.values())
-        self._timers.clear()
-        self._machines.clear()
-        self._loading.clear()
+            self._load_task = None
+        for index in list(self._epochs):
+            self._drop(index)
         self._partition_count = 0
-        for machine in machines:
-            for group_id in machine.group_ids():
-                self._bells.ring(_bell(group_id))
+
+    def _drop(self, index: int) -> None:
+        """Keep the groups of a partition no more."""
+        self._epochs.pop(index, None)
+        self._loading.pop(index, None)
+        timer = self._timers.pop(index, None)
+        if timer is not None:
+            timer.cancel()
+        machine = self._machines.pop(index, None)
+        for group_id in machine.group_ids() if machine is not None else ():
+            self._bells.ring(_bell(group_id))
 
     # -- deadlines ------------------------------------------------------------------------------
 
@@ -289,7 +331,9 @@ class GroupCoordinator:
             self._execute(index, lambda machine: machine.expire(now))
         except ApiError as error:
             _log.warning("%s-%d: %s", CONSUMER_OFFSETS_TOPIC, index, error)
-            self._arm(index, self._machines[index])
+            loop = asyncio.get_running_loop()
+            again = loop.call_later(_EXPIRE_AGAIN_MS / 1000, self._expire, index)
+            self._timers[index] = again
 
 
 def _asking_again(
@@ -298,16 +342,9 @@ def _asking_again(
     return lambda machine: ask_again(machine, waiting)
 
 
+def _told(error: ApiError) -> ApiError:
+    return ApiError(_TOLD_BY_CODE.get(error.code, error.code), error.detail)
+
+
 def _bell(group_id: str) -> tuple[str, str]:
     return ("group", group_id)
-
-
-def _java_hash(text: str) -> int:
-    """Return what Java's String.hashCode says, by which Kafka finds the partition of a group."""
-    code = 0
-    units = text.encode("utf-16-be", "surrogatepass")
-    for at in range(0, len(units), 2):
-        code = (31 * code + int.from_bytes(units[at : at + 2], "big")) & 0xFFFFFFFF
-    # Kafka's abs() maps the one number that has no positive twin to 0.
-    signed = code - (1 << 32) if code >= 1 << 31 else code
-    return 0 if signed == -(1 << 31) else signed

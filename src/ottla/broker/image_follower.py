@@ -1,27 +1,30 @@
 """Lets the partitions on this broker's disks follow the committed metadata.
 
-Before an image is published the partitions are made that it begins, and those are deleted that it
-ends (`prepare`): who hears of a topic can use it. Everything else is done at the publication.
+Before an image is published the partitions are made that it gives to this broker, and those are
+deleted that it ends or takes away (`prepare`): who hears of a topic can use it. Who leads and who
+follows changes at the publication.
 """
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from ottla.broker.live_config import LiveConfig, topic_config
 from ottla.broker.partition_folders import PartitionFolders
+from ottla.broker.partition_roles import PartitionRoles
 from ottla.broker.partitions import Partitions
-from ottla.metadata.image import ClusterImage, ResourceType, TopicImage
+from ottla.metadata.image import ClusterImage, PartitionImage, ResourceType, TopicImage
 from ottla.metadata.records import (
     ConfigRecord,
     MetadataRecord,
+    PartitionChangeRecord,
     PartitionRecord,
     RemoveTopicRecord,
-    TopicRecord,
 )
 from ottla.model.api_error import ApiError
 from ottla.model.identifiers import TopicPartition
 from ottla.model.topic_config import TopicConfig
+from ottla.replication.epochs import NO_EPOCH
 from ottla.replication.partition import Partition
 from ottla.storage.log import PartitionLog
 from ottla.storage.new_logs import NewLog
@@ -30,22 +33,21 @@ _log = logging.getLogger(__name__)
 
 
 class ImageFollower:
-    """Opens, leads and deletes partitions as the image says."""
+    """Opens, leads, follows and deletes partitions as the image says."""
 
     def __init__(
         self,
-        node_id: int,
+        roles: PartitionRoles,
         folders: PartitionFolders,
         partitions: Partitions,
         live_config: LiveConfig,
-        on_progress: Callable[[TopicPartition], None],
     ) -> None:
-        self._node_id = node_id
+        self._node_id = roles.node_id
+        self._roles = roles
         self._folders = folders
         self._partitions = partitions
         self._live_config = live_config
         self._applied = live_config.topic_defaults
-        self._on_progress = on_progress
         self._image: ClusterImage | None = None
         self._changing = asyncio.Lock()
 
@@ -54,15 +56,14 @@ class ImageFollower:
         return topic_config(image.topic_settings(topic), self._live_config.topic_defaults, topic)
 
     def open_all(self, image: ClusterImage) -> None:
-        """Open every log, and lead what the image lets this broker lead."""
+        """Open every log, and let it lead or follow as the image says."""
         self._folders.open(
             lambda topic: self.config_of(image, topic),
             lambda partition, topic_id: self._is_stray(image, partition, topic_id),
         )
         self._image = image
         for topic in image.topics.values():
-            config = self.config_of(image, topic.name)
-            for wanted in self._missing(topic, config):
+            for wanted in self._missing(image, topic, range(len(topic.partitions))):
                 self._take(wanted, self._opened(wanted))
 
     def _is_stray(
@@ -79,71 +80,106 @@ class ImageFollower:
         except ApiError as error:
             return error
 
+    # -- the next image -------------------------------------------------------------------------
+
     async def prepare(self, image: ClusterImage, records: Sequence[MetadataRecord]) -> None:
         """Delete and make partitions, so that the next image can be published."""
-        removed = {record.topic_id for record in records if isinstance(record, RemoveTopicRecord)}
         async with self._changing:
             self._image = image
-            if removed:
-                await self._delete([p for p in self._partitions if p.topic_id in removed])
-            await self._make(image, _topics_of(image, records))
+            touched = _touched(image, records)
+            gone = [*self._removed(records), *self._moved_away(image, touched)]
+            if gone or self._partitions.offline:
+                await self._delete(gone)
+            await self._make(image, touched)
 
-    async def _make(self, image: ClusterImage, topics: Iterable[TopicImage]) -> None:
-        for topic in topics:
-            missing = self._missing(topic, self.config_of(image, topic.name))
-            await self._folders.make(missing, self._take)
+    def _removed(self, records: Sequence[MetadataRecord]) -> list[Partition]:
+        removed = {record.topic_id for record in records if isinstance(record, RemoveTopicRecord)}
+        return [one for one in self._partitions if one.topic_id in removed] if removed else []
+
+    def _moved_away(self, image: ClusterImage, touched: dict[str, set[int]]) -> Iterator[Partition]:
+        """Find what others keep from now on."""
+        for name, state in _states(image, touched):
+            partition = self._partitions.find(name)
+            if partition is not None and self._node_id not in state.replicas:
+                yield partition
+
+    async def _make(self, image: ClusterImage, touched: dict[str, set[int]]) -> None:
+        for topic, numbers in touched.items():
+            missing = self._missing(image, image.topics[topic], sorted(numbers))
+            if missing:
+                await self._folders.make(missing, self._take)
 
     async def retry(self) -> None:
         """Try again to open or make what a full disk has refused."""
         async with self._changing:
             if self._partitions.offline and self._image is not None:
-                topics = self._image.topics
-                names = dict.fromkeys(partition.topic for partition in self._partitions.offline)
-                await self._make(self._image, [topics[name] for name in names])
+                touched: dict[str, set[int]] = {}
+                for name in self._partitions.offline:
+                    touched.setdefault(name.topic, set()).add(name.partition)
+                await self._make(self._image, touched)
 
     def on_change(self, image: ClusterImage, records: Sequence[MetadataRecord]) -> None:
         """Go on to the next image; what failed is offline and says so to whoever uses it."""
-        is_new = (TopicRecord, PartitionRecord)
-        changes = [record for record in records if not isinstance(record, is_new)]
-        for topic in _topics_of(image, changes):
-            self._lead(image, topic)
+        touched = _touched(image, records)
+        for topic in {record.resource_name for record in _topic_configs(records)}:
+            if topic in image.topics:
+                self._reconfigure(image, topic)
+                touched.setdefault(topic, set()).update(range(len(image.topics[topic].partitions)))
+        for name, state in _states(image, touched):
+            partition = self._partitions.find(name)
+            if partition is not None:
+                self._roles.apply(partition, state)
         if self._applied is not self._live_config.topic_defaults:
-            self._reconfigure(image)
+            self._applied = self._live_config.topic_defaults
+            for topic in image.topics:
+                self._reconfigure(image, topic)
 
-    def _reconfigure(self, image: ClusterImage) -> None:
-        """Let all logs go by what topics inherit now."""
-        self._applied = self._live_config.topic_defaults
-        config_by_topic = {name: self.config_of(image, name) for name in image.topics}
+    def resign(self) -> None:
+        """Lead nothing any more, until the metadata gives this broker something new to lead."""
         for partition in self._partitions:
-            if partition.name.topic in config_by_topic:
-                partition.log.config = config_by_topic[partition.name.topic]
+            self._roles.resign(partition)
 
-    def _lead(self, image: ClusterImage, topic: TopicImage) -> None:
-        config = self.config_of(image, topic.name)
-        for index, state in enumerate(topic.partitions):
-            partition = self._partitions.find(TopicPartition(topic.name, index))
-            if partition is not None and state.leader == self._node_id:
+    def _reconfigure(self, image: ClusterImage, topic: str) -> None:
+        """Let the logs of a topic go by its settings, and by what it inherits now."""
+        config = self.config_of(image, topic)
+        for number in range(len(image.topics[topic].partitions)):
+            partition = self._partitions.find(TopicPartition(topic, number))
+            if partition is not None:
                 partition.log.config = config
-                partition.lead(state.leader_epoch)
 
-    def _missing(self, topic: TopicImage, config: TopicConfig) -> list[NewLog]:
-        names = [TopicPartition(topic.name, index) for index in range(len(topic.partitions))]
+    # -- coming and going -----------------------------------------------------------------------
+
+    def _missing(
+        self, image: ClusterImage, topic: TopicImage, numbers: Iterable[int]
+    ) -> list[NewLog]:
+        states = [(TopicPartition(topic.name, one), topic.partitions[one]) for one in numbers]
+        wanted = [
+            (name, state)
+            for name, state in states
+            if self._node_id in state.replicas and self._partitions.find(name) is None
+        ]
+        config = self.config_of(image, topic.name) if wanted else None
         return [
-            NewLog(name, topic.topic_id, config, state.leader_epoch)
-            for name, state in zip(names, topic.partitions, strict=True)
-            if state.leader == self._node_id and self._partitions.find(name) is None
+            NewLog(name, topic.topic_id, config, self._epoch_to_begin(state))
+            for name, state in wanted
+            if config is not None
         ]
 
+    def _epoch_to_begin(self, state: PartitionImage) -> int:
+        """Return the epoch that a new log begins in; a follower learns its epochs by following."""
+        return state.leader_epoch if state.leader == self._node_id else NO_EPOCH
+
     def _take(self, wanted: NewLog, log: PartitionLog | ApiError) -> None:
-        """Lead a partition whose log is here now, or say that it is offline."""
+        """Give a partition its role whose log is here now, or say that it is offline."""
         name = wanted.partition
         if isinstance(log, ApiError):
             _log.error("%s: %s", name, log)
             self._partitions.offline[name] = log.detail
             return
-        partition = Partition(name, wanted.topic_id, log, self._on_progress)
+        assert self._image is not None
         log.config = wanted.config
-        partition.lead(wanted.leader_epoch)
+        partition = self._roles.new(name, wanted.topic_id, log)
+        self._roles.apply(partition, self._image.topics[name.topic].partitions[name.partition])
         self._partitions.add(partition)
 
     async def _delete(self, partitions: Sequence[Partition]) -> None:
@@ -151,24 +187,36 @@ class ImageFollower:
             del self._partitions.offline[name]
         for partition in partitions:
             self._partitions.remove(partition.name)
-            self._on_progress(partition.name)
+            self._roles.drop(partition)
         await self._folders.delete((one.name, one.topic_id) for one in partitions)
 
     def _is_wanted(self, name: TopicPartition) -> bool:
-        return self._image is not None and name.topic in self._image.topics
+        topic = None if self._image is None else self._image.topics.get(name.topic)
+        state = None if topic is None else topic.partition(name.partition)
+        return state is not None and self._node_id in state.replicas
 
 
-def _topics_of(image: ClusterImage, records: Sequence[MetadataRecord]) -> list[TopicImage]:
-    """Return the topics that records are about and that exist, in their order."""
-    names = dict.fromkeys(_topic_of(image, record) for record in records)
-    return [image.topics[name] for name in names if name is not None and name in image.topics]
+def _touched(image: ClusterImage, records: Sequence[MetadataRecord]) -> dict[str, set[int]]:
+    """Return the partitions that records are about and that exist, by topic."""
+    touched: dict[str, set[int]] = {}
+    for record in records:
+        if isinstance(record, PartitionRecord | PartitionChangeRecord):
+            topic = image.topics_by_id.get(record.topic_id)
+            if topic is not None and topic.partition(record.partition_id) is not None:
+                touched.setdefault(topic.name, set()).add(record.partition_id)
+    return touched
 
 
-def _topic_of(image: ClusterImage, record: MetadataRecord) -> str | None:
-    """Return the topic that a record is about, if it is about one that exists."""
-    if isinstance(record, ConfigRecord):
-        is_topic = record.resource_type == ResourceType.TOPIC
-        return record.resource_name if is_topic else None
-    topic_id = getattr(record, "topic_id", None)
-    topic = image.topics_by_id.get(topic_id) if topic_id is not None else None
-    return None if topic is None else topic.name
+def _states(
+    image: ClusterImage, touched: dict[str, set[int]]
+) -> Iterator[tuple[TopicPartition, PartitionImage]]:
+    for topic, numbers in touched.items():
+        partitions = image.topics[topic].partitions
+        for number in sorted(numbers):
+            yield TopicPartition(topic, number), partitions[number]
+
+
+def _topic_configs(records: Sequence[MetadataRecord]) -> Iterator[ConfigRecord]:
+    for record in records:
+        if isinstance(record, ConfigRecord) and record.resource_type == ResourceType.TOPIC:
+            yield record

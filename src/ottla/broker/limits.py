@@ -18,6 +18,11 @@ class ConnectionLimits:
     """Bytes of answers that wait to be sent on one connection; then its next request is not begun.
     The answers to requests already begun may go beyond it."""
 
+    send_buffer_bytes: int = 100 << 10
+    """Kafka's `socket.send.buffer.bytes`: what the kernel keeps of them besides; -1 leaves that to
+    the kernel, which would keep megabytes. A peer on this machine reads less faster: it is still in
+    the processor's cache."""
+
     request_bytes_max: int = 1 << 29
     """Kafka's `queued.max.request.bytes`: requests that are arriving or being answered, on all
     connections together; then those that have a share in it are not read from."""

@@ -6,22 +6,19 @@ is named, someone has it fetched on a thread, and then it is as hot as any other
 
 import errno
 import os
-import sys
 from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import Executor
 from enum import Enum, auto
-from fcntl import ioctl
-from socket import MSG_MORE, socket
-from struct import calcsize
-from termios import TIOCOUTQ
+from socket import MSG_MORE
 from typing import Final, NamedTuple, Protocol
 
 from ottla.environment.disk import File
+from ottla.environment.network import StreamSocket
 from ottla.storage.log_slice import LogSlice
 
-TURN_BYTES: Final = 1 << 20
-"""About how much one connection sends before it is another's turn."""
+TURN_BYTES: Final = (1 << 20) + (1 << 14)
+"""About how much one connection sends before it is another's turn: a fetch of a megabyte, whole."""
 CHUNK_BYTES: Final = 1 << 20
 """How much of a slice is looked at, and fetched if it is cold."""
 COPIED_BYTES_MAX: Final = 1 << 16
@@ -118,7 +115,7 @@ class Outgoing:
         self.cold_chunk = None
         self.unsent_bytes = self._head_sent_bytes = self._hot_bytes = 0
 
-    def send(self, sock: socket) -> Progress:
+    def send(self, sock: StreamSocket) -> Progress:
         """Send until there is nothing left, or a reason not to.
 
         An OSError means that the peer is gone, or that a file cannot be read; what has been sent
@@ -139,16 +136,7 @@ class Outgoing:
             return Progress.BLOCKED
         return Progress.DONE
 
-    def taken_bytes(self, sock: socket) -> int:
-        """Return how much the peer has taken, of all that was sent.
-
-        A socket takes more only when a good part of what it holds has left it, so what was sent
-        would not tell a peer that reads slowly from one that does not read.
-        """
-        held = ioctl(sock, TIOCOUTQ, bytes(calcsize("i")))
-        return self.sent_bytes - int.from_bytes(held, sys.byteorder)
-
-    def _send_bytes(self, sock: socket) -> None:
+    def _send_bytes(self, sock: StreamSocket) -> None:
         head = self._joined_head()
         flags = MSG_MORE if len(self._pieces) > 1 else 0  # so that they share packets
         if self._head_sent_bytes:
@@ -196,7 +184,7 @@ class Outgoing:
             self._cold_start = self.cold_chunk.position
         self.cold_chunk = None
 
-    def _send_slice(self, sock: socket, piece: LogSlice) -> None:
+    def _send_slice(self, sock: StreamSocket, piece: LogSlice) -> None:
         position = piece.position + self._head_sent_bytes
         sent_bytes = _send_part(sock, piece.file, position, self._hot_bytes)
         self._hot_bytes -= sent_bytes
@@ -219,7 +207,7 @@ class Outgoing:
             self._cold_start = None
 
 
-def _send_part(sock: socket, file: File, position: int, size_bytes: int) -> int:
+def _send_part(sock: StreamSocket, file: File, position: int, size_bytes: int) -> int:
     """Send some of a part of a file, and return how much."""
     try:
         descriptor = file.fileno()
@@ -232,6 +220,6 @@ def _send_part(sock: socket, file: File, position: int, size_bytes: int) -> int:
     return sent_bytes
 
 
-def _send_copy(sock: socket, file: File, position: int, size_bytes: int) -> int:
+def _send_copy(sock: StreamSocket, file: File, position: int, size_bytes: int) -> int:
     data = file.read_at(position, min(size_bytes, COPIED_BYTES_MAX))
     return sock.send(data) if data else 0

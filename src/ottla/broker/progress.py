@@ -16,7 +16,7 @@ class Bells:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         # Dicts in place of sets, for their order: who came first is woken first.
-        self._waiting: dict[Hashable, dict[asyncio.Future[None], None]] = {}
+        self._waiting: dict[Hashable, dict[asyncio.Future[bool], None]] = {}
         self.is_closed = False
 
     def close(self) -> None:
@@ -28,8 +28,7 @@ class Bells:
     def ring(self, name: Hashable) -> None:
         """Wake all who wait for this name."""
         for woken in self._waiting.pop(name, ()):
-            if not woken.done():
-                woken.set_result(None)
+            _wake(woken, True)
 
     async def wait_any(self, names: Iterable[Hashable], deadline_ms: int) -> bool:
         """Wait until one of the bells rings; False if the deadline, or the end, came first."""
@@ -37,23 +36,18 @@ class Bells:
         if left_ms <= 0 or self.is_closed:
             return False
         loop = asyncio.get_running_loop()
-        woken: asyncio.Future[None] = loop.create_future()
+        woken: asyncio.Future[bool] = loop.create_future()
         known = list(names)
         for name in known:
             self._waiting.setdefault(name, {})[woken] = None
-        timer = loop.call_later(left_ms / 1000, woken.cancel)
+        timer = loop.call_later(left_ms / 1000, _wake, woken, False)
         try:
-            await woken
-        except asyncio.CancelledError:
-            if not woken.cancelled() or _is_cancelling():
-                raise
-            return False
+            return await woken
         finally:
             timer.cancel()
             self._forget(known, woken)
-        return True
 
-    def _forget(self, names: list[Hashable], woken: "asyncio.Future[None]") -> None:
+    def _forget(self, names: list[Hashable], woken: "asyncio.Future[bool]") -> None:
         for name in names:
             waiting = self._waiting.get(name)
             if waiting is not None:
@@ -62,6 +56,6 @@ class Bells:
                     del self._waiting[name]
 
 
-def _is_cancelling() -> bool:
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0
+def _wake(woken: "asyncio.Future[bool]", is_rung: bool) -> None:
+    if not woken.done():
+        woken.set_result(is_rung)

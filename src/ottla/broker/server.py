@@ -5,7 +5,6 @@ import logging
 from collections import Counter
 from concurrent.futures import Executor
 from functools import partial
-from socket import IPPROTO_TCP, SO_KEEPALIVE, SOL_SOCKET, TCP_NODELAY, socket
 from typing import Final
 
 from ottla.broker.close_reason import CloseReason
@@ -18,6 +17,7 @@ from ottla.broker.outgoing import ColdReads
 from ottla.broker.request_context import Introduction
 from ottla.broker.request_memory import RequestMemory
 from ottla.environment.clock import Clock
+from ottla.environment.network import ListeningSocket, Network, StreamSocket
 from ottla.model.listeners import Listener
 
 TICK_SECONDS: Final = 1.0
@@ -42,6 +42,7 @@ class Server:
         clock: Clock,
         cold_reads: ColdReads,
         threads: Executor,
+        network: Network,
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._limits = limits
@@ -54,8 +55,9 @@ class Server:
             new_scratch(),
             cold_reads,
             threads,
+            network,
         )
-        self._listening: dict[socket, str] = {}
+        self._listening: dict[ListeningSocket, str] = {}
         self._is_accepting = self._is_exhausted = False
         # A dict in place of a set, for its order.
         self._connections: dict[Connection, None] = {}
@@ -87,7 +89,7 @@ class Server:
         OSError if an address cannot be had.
         """
         assert self._timer is None, "bound before the server starts"
-        sockets = await listening_sockets(listener, self._loop)
+        sockets = await listening_sockets(listener, self._shared.network)
         self._listening.update(dict.fromkeys(sockets, listener.name))
         return port_of(sockets[0])
 
@@ -142,7 +144,7 @@ class Server:
             for listening in self._listening:
                 self._loop.remove_reader(listening)
 
-    def _on_acceptable(self, listening: socket, name: str) -> None:
+    def _on_acceptable(self, listening: ListeningSocket, name: str) -> None:
         for _ in range(ACCEPTED_PER_TURN_MAX):
             try:
                 accepted, address = listening.accept()
@@ -159,16 +161,15 @@ class Server:
             host = address[0].removeprefix(_MAPPED_IPV4)
             self._admit(accepted, Peer(host, name, Introduction(address[1])))
 
-    def _admit(self, accepted: socket, peer: Peer) -> None:
+    def _admit(self, accepted: StreamSocket, peer: Peer) -> None:
         reason = self._reason_to_refuse(peer)
         if reason is not None:
             self.closed_by_reason[reason] += 1
             _log.debug("%s is not let in: %s", peer, reason)
             accepted.close()
             return
-        accepted.setblocking(False)
-        accepted.setsockopt(IPPROTO_TCP, TCP_NODELAY, 1)
-        accepted.setsockopt(SOL_SOCKET, SO_KEEPALIVE, 1)
+        if self._limits.send_buffer_bytes >= 0:
+            self._shared.network.set_send_buffer(accepted, self._limits.send_buffer_bytes)
         connection = Connection(accepted, peer, self._shared, self._on_closed)
         self._connections[connection] = None
         self.accepted_count += 1

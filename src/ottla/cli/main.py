@@ -25,6 +25,7 @@ MODULE_BY_COMMAND: Final = {
     "config": ("ottla.cli.config", "Describe and change settings of topics, brokers, groups."),
     "cluster": ("ottla.cli.cluster", "Describe the brokers and their disks."),
     "bench": ("ottla.cli.bench", "Measure how fast a cluster takes and gives records."),
+    "simulate": ("ottla.cli.simulate", "Let a simulated cluster go through faults, by a seed."),
     "log": ("ottla.cli.log", "Look into the files of a partition, without a broker."),
 }
 """Where each command is, and what help says about it while it is not loaded."""

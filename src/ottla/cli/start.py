@@ -21,6 +21,7 @@ from ottla.runtime import cold_reads, event_loop
 from ottla.runtime.clock import SystemClock
 from ottla.runtime.disk import KernelDisk
 from ottla.runtime.logs import LogFormat, configure_logging
+from ottla.runtime.network import KernelNetwork
 from ottla.runtime.randomness import SystemRandomness
 
 DEFAULT_HOST: Final = "127.0.0.1"
@@ -101,7 +102,12 @@ def _configuration(overrides: list[str], path: Path | None) -> tuple[BrokerConfi
 
 async def _serve(config: BrokerConfig, ready_file: Path | None) -> None:
     environment = Environment(
-        KernelDisk(), SystemClock(), SystemRandomness(), cold_reads, socket.gethostname()
+        KernelDisk(),
+        SystemClock(),
+        SystemRandomness(),
+        cold_reads,
+        socket.gethostname(),
+        KernelNetwork(),
     )
     broker = await Broker.start(config, environment)
     addresses = [broker.endpoints.advertised(row.name) for row in config.broker_listeners]

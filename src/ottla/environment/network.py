@@ -5,6 +5,7 @@ nothing to give, or no room to take, raises `BlockingIOError`; every other `OSEr
 stream is at its end.
 """
 
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 from ottla.environment.disk import Buffer
@@ -41,6 +42,10 @@ class ListeningSocket(Protocol):
         """Return the address: host, port, and what else the family has."""
         ...
 
+    def fileno(self) -> int:
+        """Return the descriptor; a simulated socket raises `OSError`."""
+        ...
+
     def close(self) -> None:
         """Listen no longer."""
         ...
@@ -49,7 +54,7 @@ class ListeningSocket(Protocol):
 class Network(Protocol):
     """Where streams begin."""
 
-    async def listen(self, host: str, port: int) -> list[ListeningSocket]:
+    async def listen(self, host: str, port: int) -> Sequence[ListeningSocket]:
         """Listen, on one port, on every address of a host; port 0 is any free one.
 
         An `OSError` says why that cannot be. An empty host is every address of this machine.
@@ -58,6 +63,10 @@ class Network(Protocol):
 
     async def connect(self, host: str, port: int) -> StreamSocket:
         """Return a connection; `OSError` where nobody listens, or nobody answers."""
+        ...
+
+    def set_send_buffer(self, connected: StreamSocket, size_bytes: int) -> None:
+        """Let about this much of what is sent wait on this side for the peer to take it."""
         ...
 
     def untaken_bytes(self, connected: StreamSocket) -> int:

@@ -123,6 +123,15 @@ class BrokerConfig:
     min_insync_replicas: int = _OF_TOPICS.min_insync_replicas
     unclean_leader_election_enable: bool = _OF_TOPICS.unclean_leader_election_enable
 
+    replica_lag_time_max_ms: int = 30_000
+    replica_fetch_wait_max_ms: int = 500
+    replica_fetch_min_bytes: int = 1
+    replica_fetch_max_bytes: int = 1 << 20
+    replica_fetch_response_max_bytes: int = 10 << 20
+    replica_fetch_backoff_ms: int = 1_000
+    replica_socket_timeout_ms: int = 30_000
+    replica_selector_class: str | None = None
+
     group_min_session_timeout_ms: int = 6_000
     group_max_session_timeout_ms: int = 1_800_000
     group_initial_rebalance_delay_ms: int = 3_000

@@ -16,6 +16,7 @@ from ottla.model.listeners import (
     LISTENER_PROTOCOLS,
     LISTENERS,
 )
+from ottla.model.replication_settings import REPLICATION
 from ottla.model.settings import (
     FLAG,
     INT16_MAX,
@@ -316,6 +317,7 @@ BROKER_SETTING_GROUPS: Final[Mapping[str, tuple[Setting, ...]]] = {
     "Topics": _TOPICS,
     "Logs": _LOGS,
     "Defaults of topics": _DEFAULTS_OF_TOPICS + _TIMES,
+    "Replication": REPLICATION,
     "Groups and offsets": _GROUPS,
     "Ottla's own": _OWN,
 }

@@ -9,6 +9,10 @@ may make leader has what is below the high watermark (KIP-497).
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Final
+
+NEVER_MS: Final = -(1 << 62)
+"""When a replica was caught up that is not known to have been."""
 
 
 @dataclass(slots=True)
@@ -61,6 +65,9 @@ class InSync:
         """Where the log ended when this leader began."""
         self.proposed: tuple[int, ...] | None = None
         """What the controller has been asked for, and has not answered."""
+        self.awaited: set[int] = set()
+        """Those on their way into the ISR: what they do not have yet is not committed meanwhile,
+        or somebody who goes on writing would always be ahead of them."""
         self._began_ms = now_ms
         self.followers: dict[int, ReplicaProgress] = {}
         self.set_replicas(replicas)
@@ -75,10 +82,16 @@ class InSync:
     def set_replicas(self, replicas: Iterable[int]) -> None:
         """Follow a change of the assignment; who was known stays known."""
         self.followers = {
-            one: self.followers.get(one) or ReplicaProgress(one, caught_up_ms=self._began_ms)
+            one: self.followers.get(one) or self._unheard_of(one)
             for one in replicas
             if one != self.leader
         }
+        self.awaited &= self.followers.keys()
+
+    def _unheard_of(self, broker_id: int) -> ReplicaProgress:
+        """Return what is known of a follower that has not fetched: in sync it was, if it is."""
+        caught_up_ms = self._began_ms if broker_id in self.isr else NEVER_MS
+        return ReplicaProgress(broker_id, caught_up_ms=caught_up_ms)
 
     # -- what is committed ----------------------------------------------------------------------
 
@@ -86,10 +99,27 @@ class InSync:
         """Return up to where all of the maximal ISR have everything; None if too few are in it."""
         if len(self.isr) < min_isr:
             return None
-        ends = [self.followers[one].end_offset for one in self.maximal if one != self.leader]
+        ends = [self._end_of(one) for one in (*self.maximal, *self.awaited) if one != self.leader]
         return min([leader_end_offset, *ends])
 
+    def _end_of(self, broker_id: int) -> int:
+        # Who is in sync and no replica any more is on its way out, and has nothing for sure.
+        follower = self.followers.get(broker_id)
+        return -1 if follower is None else follower.end_offset
+
     # -- who comes, who goes --------------------------------------------------------------------
+
+    def await_if_near(
+        self, broker_id: int, leader_end_offset: int, now_ms: int, lag_ms_max: int
+    ) -> None:
+        """Wait for a follower that is about to be in sync, unless it is late."""
+        is_near = broker_id not in self.isr and self.followers[broker_id].is_caught_up(
+            leader_end_offset, now_ms, lag_ms_max
+        )
+        if is_near:
+            self.awaited.add(broker_id)
+        else:
+            self.awaited.discard(broker_id)
 
     def may_join(self, broker_id: int, high_watermark: int) -> bool:
         """Tell whether a follower has all that a member of the ISR must have.
@@ -110,6 +140,7 @@ class InSync:
             one
             for one in self.isr
             if one != self.leader
+            and one in self.followers
             and not self.followers[one].is_caught_up(leader_end_offset, now_ms, lag_ms_max)
         ]
 
@@ -126,6 +157,7 @@ class InSync:
         self.isr = isr
         self.partition_epoch = partition_epoch
         self.proposed = None
+        self.awaited.difference_update(isr)
         return True
 
     def refused(self) -> None:

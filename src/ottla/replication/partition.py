@@ -1,63 +1,73 @@
 """One partition as this broker sees it: a log, a role, and up to where readers may see.
 
-While a partition has one replica, everything in its log is committed: the high watermark is the
-end of the log.
+    leader    takes writes, and knows how far its followers are (`in_sync.py`)
+    follower  has what its leader had (`follower.py`), and answers consumers up to what it knows
+              to be committed
+    neither   keeps its log, and waits to be told
+
+Below the high watermark everything is committed: consumers see that and no more. A leader raises
+it when all of the maximal ISR have more, as long as enough are in sync (KIP-966); in one leader
+epoch it never falls. While a partition has one replica, everything in its log is committed.
 """
 
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Hashable
 
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
 from ottla.model.topic_config import CleanupPolicy
+from ottla.replication.epochs import NO_EPOCH, divergence, end_of_epoch
+from ottla.replication.fetched import Fetched
+from ottla.replication.follower import truncation_offset
+from ottla.replication.in_sync import InSync, ReplicaProgress
+from ottla.replication.roles import NO_LEADER, Assignment, Follower
 from ottla.replication.traffic import Traffic
 from ottla.storage.admission import Origin
-from ottla.storage.leader_epochs import UNKNOWN_END, EpochEnd
+from ottla.storage.leader_epochs import EpochEnd
 from ottla.storage.log import Appended, PartitionLog
-from ottla.storage.log_slice import LogSlice
 
-NO_EPOCH = -1
 HIGH_WATERMARK = -1
 """In the place of an offset up to which records are deleted."""
 
 
-class Fetched(NamedTuple):
-    """What a reader gets of one partition, and where the partition stands."""
-
-    records: LogSlice
-    high_watermark: int
-    last_stable_offset: int
-    log_start_offset: int
-    traffic: Traffic
-    """Where it is to be counted that this was sent."""
-    aborted: list[tuple[int, int]] | None = None
-    """For who sees no open transaction: producer and first offset of the aborted ones in here."""
-    diverging: EpochEnd | None = None
-    """If the reader has something else than this log: up to where the two may agree."""
-
-
 class Partition:
-    """The leader's side of one partition."""
+    """One replica of one partition.
+
+    `on_progress` is told the name when what readers may see has changed, or who leads, and
+    `end_bell` when there is more for followers. `on_candidate` is told of each fetch of a follower
+    that is not in sync, and when that was.
+    """
 
     def __init__(
         self,
         name: TopicPartition,
         topic_id: bytes,
         log: PartitionLog,
-        on_progress: Callable[[TopicPartition], None],
+        on_progress: Callable[[Hashable], None],
+        on_candidate: "Callable[[Partition, int, int], None]" = lambda *_: None,
+        *,
+        high_watermark: int = 0,
     ) -> None:
         self.name = name
         self.topic_id = topic_id
         self.log = log
         self.leader_epoch = NO_EPOCH
+        """The epoch of the leader that is known, here or elsewhere."""
+        self.leader_id = NO_LEADER
+        self.in_sync: InSync | None = None
+        """What a leader knows of the replicas; nobody else has it."""
+        self.is_alone = False
+        """Whether this is the leader, and the only replica: then all that is there is committed."""
+        self.end_bell = end_bell(name)
         self.traffic = Traffic()
         self._on_progress = on_progress
+        self._on_candidate = on_candidate
+        self._high_watermark = max(min(high_watermark, log.end_offset), log.log_start_offset)
 
     @property
     def high_watermark(self) -> int:
         """The offset before which every in-sync replica has everything."""
-        return self.log.end_offset
+        return self.log.end_offset if self.is_alone else self._high_watermark
 
     @property
     def last_stable_offset(self) -> int:
@@ -67,22 +77,82 @@ class Partition:
             return self.high_watermark
         return min(max(unstable, self.log.log_start_offset), self.high_watermark)
 
-    def lead(self, leader_epoch: int) -> None:
-        """Take writes, and stamp them with this epoch."""
+    @property
+    def min_isr(self) -> int:
+        """How many must be in sync: never more than there are replicas."""
+        assert self.in_sync is not None
+        return min(self.log.config.min_insync_replicas, len(self.in_sync.followers) + 1)
+
+    @property
+    def is_high_watermark_known(self) -> bool:
+        """Whether nothing above the high watermark can have been shown by an earlier leader."""
+        in_sync = self.in_sync
+        return in_sync is None or self.high_watermark >= in_sync.epoch_start_offset
+
+    # -- roles ----------------------------------------------------------------------------------
+
+    def lead(
+        self, leader_epoch: int, assignment: Assignment | None = None, now_ms: int = 0
+    ) -> None:
+        """Take writes, and stamp them with this epoch; of one replica, if nothing else is said.
+
+        In an epoch in which it leads already, follow a change of replicas or of the ISR.
+        """
+        here = assignment or Assignment(NO_LEADER, (NO_LEADER,), (NO_LEADER,), 0)
+        self._high_watermark = self.high_watermark
+        is_first = self.leader_epoch == NO_EPOCH
+        known = self.in_sync
+        if known is None or leader_epoch != self.leader_epoch:
+            self.in_sync = InSync(
+                here.broker_id,
+                here.replicas,
+                here.isr,
+                here.partition_epoch,
+                epoch_start_offset=self.log.end_offset,
+                now_ms=now_ms,
+            )
+        else:
+            known.set_replicas(here.replicas)
+            known.decided(here.isr, here.partition_epoch)
         self.leader_epoch = leader_epoch
+        self.leader_id = here.broker_id
+        self.is_alone = here.replicas == here.isr == (here.broker_id,)
         self.log.producers.acknowledge(self.high_watermark)
+        self.raise_high_watermark()
+        if not is_first:  # else nobody can be waiting
+            self._ring()
+
+    def follow(self, leader_id: int, leader_epoch: int) -> None:
+        """Take no writes but this leader's; NO_LEADER if there is none."""
+        self._high_watermark = self.high_watermark
+        self.leader_id = leader_id
+        self.leader_epoch = leader_epoch
+        self.in_sync = None
+        self.is_alone = False
+        self._ring()
+
+    def _ring(self) -> None:
+        """Have everyone look again."""
+        self._on_progress(self.name)
+        self._on_progress(self.end_bell)
 
     def check_leader(self, leader_epoch: int = NO_EPOCH) -> None:
         """Raise ApiError unless this broker leads, in the epoch that the peer believes in."""
+        if leader_epoch != self.leader_epoch and leader_epoch != NO_EPOCH:  # noqa: PLR1714 - hot
+            self._refuse_epoch(leader_epoch)
+        if self.in_sync is None:
+            raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self.name} is not led here")
+
+    def _refuse_epoch(self, leader_epoch: int) -> None:
         if self.leader_epoch == NO_EPOCH:
             raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self.name} is not led here")
-        if leader_epoch == self.leader_epoch or leader_epoch == NO_EPOCH:  # noqa: PLR1714 - hot
-            return
         is_late = leader_epoch < self.leader_epoch
         raise ApiError(
             ErrorCode.FENCED_LEADER_EPOCH if is_late else ErrorCode.UNKNOWN_LEADER_EPOCH,
             f"{self.name} is led in epoch {self.leader_epoch}, not {leader_epoch}",
         )
+
+    # -- writing --------------------------------------------------------------------------------
 
     def append_as_leader(
         self, data: memoryview, now_ms: int, *, origin: Origin = Origin.CLIENT
@@ -91,13 +161,99 @@ class Partition:
         self.check_leader()
         appended = self.log.append_as_leader(data, self.leader_epoch, now_ms, origin=origin)
         if not appended.is_duplicate:
-            self.log.producers.acknowledge(self.high_watermark)
             traffic = self.traffic
             traffic.batches_in += 1
             traffic.records_in += appended.last_offset - appended.base_offset + 1
             traffic.bytes_in += len(data)
-            self._on_progress(self.name)
+            if self.is_alone:
+                self.log.producers.acknowledge(self.log.end_offset)
+                self._on_progress(self.name)
+            else:
+                self._on_progress(self.end_bell)
+                self.raise_high_watermark()
         return appended
+
+    def check_enough_in_sync(self) -> None:
+        """Raise ApiError NOT_ENOUGH_REPLICAS if nothing may be promised to who wants them all."""
+        in_sync = self.in_sync
+        if in_sync is not None and len(in_sync.isr) < self.min_isr:
+            raise ApiError(
+                ErrorCode.NOT_ENOUGH_REPLICAS,
+                f"{self.name} needs {self.min_isr} replicas in sync: {in_sync.isr} are",
+            )
+
+    def is_committed(self, end_offset: int, leader_epoch: int) -> bool:
+        """Tell whether what was appended before this offset in an epoch is committed by now.
+
+        ApiError if that will never be known, or if too few are in sync to promise anything.
+        """
+        in_sync = self.in_sync
+        if in_sync is None or leader_epoch != self.leader_epoch:
+            raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self.name} is led by another now")
+        if self.high_watermark < end_offset:
+            return False
+        if len(in_sync.isr) < self.min_isr:
+            raise ApiError(
+                ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+                f"{self.name} needs {self.min_isr} replicas in sync: {in_sync.isr} are left",
+            )
+        return True
+
+    def raise_high_watermark(self) -> bool:
+        """Let readers see what is committed by now; tell whether that is more than before."""
+        in_sync = self.in_sync
+        if in_sync is None or self.is_alone:
+            return False
+        committed = in_sync.committed_to(self.log.end_offset, self.min_isr)
+        if committed is None or committed <= self._high_watermark:
+            return False
+        self._high_watermark = committed
+        self.log.producers.acknowledge(committed)
+        self._on_progress(self.name)
+        return True
+
+    # -- following ------------------------------------------------------------------------------
+
+    def append_as_follower(self, data: memoryview, now_ms: int) -> Appended | None:
+        """Append what the leader has sent; the caller has made sure that it still is the leader."""
+        assert self.in_sync is None, "a leader has no leader"
+        return self.log.append_as_follower(data, now_ms)
+
+    def follow_offsets(self, high_watermark: int, log_start_offset: int) -> None:
+        """Show to readers what the leader shows, as far as it is here, and begin where it does."""
+        assert self.in_sync is None
+        log = self.log
+        if log_start_offset > log.log_start_offset:
+            log.advance_log_start(min(log_start_offset, log.end_offset))
+        committed = max(min(high_watermark, log.end_offset), log.log_start_offset)
+        if committed > self._high_watermark:
+            self._high_watermark = committed
+            log.producers.acknowledge(committed)
+            self._on_progress(self.name)
+
+    def truncate(self, diverging: EpochEnd) -> bool:
+        """Cut off what the leader may not have; tell whether something committed was among it.
+
+        That happens only after an election of a leader that was not in sync.
+        """
+        assert self.in_sync is None
+        self.log.truncate_to(truncation_offset(self.log, diverging))
+        return self._lower_high_watermark()
+
+    def restart_at(self, offset: int, now_ms: int) -> bool:
+        """Drop everything and go on from here: the leader has nothing that follows what is here."""
+        assert self.in_sync is None
+        self.log.restart_at(offset, now_ms)
+        is_lost = self._lower_high_watermark()
+        self._high_watermark = max(self._high_watermark, offset)
+        return is_lost
+
+    def _lower_high_watermark(self) -> bool:
+        is_lost = self.log.end_offset < self._high_watermark
+        self._high_watermark = min(self._high_watermark, self.log.end_offset)
+        return is_lost
+
+    # -- reading --------------------------------------------------------------------------------
 
     def read(
         self,
@@ -108,14 +264,18 @@ class Partition:
         last_fetched_epoch: int = NO_EPOCH,
         is_committed_only: bool = False,
         whole_batch: bool = True,
+        is_leader_needed: bool = True,
     ) -> Fetched:
         """Name what a consumer may see from an offset on: below the high watermark.
 
         One that wants to see no open transaction is shown what is below the last stable offset.
         One that tells the epoch of what it has before the offset is shown nothing if that is not
-        what this log has there.
+        what this log has there. A follower answers, too, where no leader is needed (KIP-392).
         """
-        self.check_leader(leader_epoch)
+        if is_leader_needed or self.in_sync is not None:
+            self.check_leader(leader_epoch)
+        else:
+            self._check_follower(leader_epoch)
         log = self.log
         high_watermark = stable = self.high_watermark
         if log.producers.first_unstable_offset is not None:
@@ -123,11 +283,7 @@ class Partition:
         if last_fetched_epoch != NO_EPOCH:
             diverging = self._divergence(offset, last_fetched_epoch)
             if diverging is not None:
-                nothing = log.read(log.end_offset, log.end_offset, 0)
-                start_offset = log.log_start_offset
-                return Fetched(
-                    nothing, high_watermark, stable, start_offset, self.traffic, None, diverging
-                )
+                return self._diverged(diverging)
         end_offset = stable if is_committed_only else high_watermark
         records = log.read(offset, end_offset, bytes_max, whole_batch=whole_batch)
         aborted = None
@@ -137,29 +293,84 @@ class Partition:
         start_offset = log.log_start_offset
         return Fetched(records, high_watermark, stable, start_offset, self.traffic, aborted)
 
+    def read_as_follower(
+        self,
+        follower: Follower,
+        offset: int,
+        bytes_max: int,
+        *,
+        leader_epoch: int,
+        last_fetched_epoch: int = NO_EPOCH,
+        whole_batch: bool = True,
+        asked_ms: int | None = None,
+    ) -> Fetched:
+        """Name what a follower gets, up to the end; and if it has just asked, note how far it is.
+
+        Whoever asks for an offset has what is before it, which may raise the high watermark.
+        """
+        progress = self._progress(follower, leader_epoch)
+        log = self.log
+        if last_fetched_epoch != NO_EPOCH:
+            diverging = self._divergence(offset, last_fetched_epoch)
+            if diverging is not None:
+                return self._diverged(diverging)
+        records = log.read(offset, log.end_offset, bytes_max, whole_batch=whole_batch)
+        if asked_ms is not None:
+            progress.fetched(offset, log.end_offset, follower.broker_epoch, asked_ms)
+            assert self.in_sync is not None
+            if progress.broker_id not in self.in_sync.isr:
+                self._on_candidate(self, progress.broker_id, asked_ms)
+            self.raise_high_watermark()
+        return Fetched(
+            records,
+            self.high_watermark,
+            self.last_stable_offset,
+            log.log_start_offset,
+            self.traffic,
+        )
+
+    def _progress(self, follower: Follower, leader_epoch: int) -> ReplicaProgress:
+        """Return how far a follower is; ApiError unless it is one, and knows who leads."""
+        self.check_leader(leader_epoch)
+        assert self.in_sync is not None
+        if leader_epoch == NO_EPOCH:
+            raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self.name}: in which epoch?")
+        progress = self.in_sync.followers.get(follower.broker_id)
+        if progress is None:
+            raise ApiError(ErrorCode.UNKNOWN_LEADER_EPOCH, f"{self.name} has no such replica")
+        if follower.broker_epoch < progress.broker_epoch:
+            raise ApiError(
+                ErrorCode.NOT_LEADER_OR_FOLLOWER, f"an earlier life of broker {follower.broker_id}"
+            )
+        return progress
+
+    def _check_follower(self, leader_epoch: int) -> None:
+        """Raise ApiError if this is no replica, or one of another epoch than the peer's."""
+        if self.leader_epoch == NO_EPOCH:
+            raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self.name} is not kept here")
+        if leader_epoch not in {self.leader_epoch, NO_EPOCH}:
+            self._refuse_epoch(leader_epoch)
+
+    def _diverged(self, diverging: EpochEnd) -> Fetched:
+        log = self.log
+        nothing = log.read(log.end_offset, log.end_offset, 0)
+        return Fetched(
+            nothing,
+            self.high_watermark,
+            self.last_stable_offset,
+            log.log_start_offset,
+            self.traffic,
+            None,
+            diverging,
+        )
+
     def _divergence(self, offset: int, epoch: int) -> EpochEnd | None:
         """Tell where a reader's log stops to be this one, if it has this epoch before an offset."""
-        end = self.end_of_epoch(epoch)
-        if end == UNKNOWN_END or offset < self.log.log_start_offset:
-            raise ApiError(
-                ErrorCode.OFFSET_OUT_OF_RANGE,
-                f"{self.name} from {self.log.log_start_offset} has no offset {offset}"
-                f" after epoch {epoch}",
-            )
-        return end if end.epoch < epoch or end.end_offset < offset else None
+        return divergence(self.log, self.leader_epoch, offset, epoch)
 
     def end_of_epoch(self, epoch: int) -> EpochEnd:
-        """Return the greatest epoch up to this one and where it ends; UNKNOWN_END of later ones.
-
-        The leader's own epoch has begun at the end of the log even if nothing is written in it.
-        """
-        log = self.log
-        latest = log.epochs.latest_epoch
-        is_begun = latest is not None and latest >= self.leader_epoch
-        if is_begun or not (latest or 0) <= epoch <= self.leader_epoch:
-            return log.epochs.end_offset_for(epoch, log.end_offset)
-        is_known = latest is None or epoch == self.leader_epoch
-        return EpochEnd(epoch if is_known else latest or 0, log.end_offset)
+        """Return the greatest epoch up to this one and where it ends; UNKNOWN_END of later ones."""
+        return end_of_epoch(self.log, self.leader_epoch, epoch)
 
     def is_behind(self, offset: int) -> bool:
         """Tell whether more than one read is needed from here to the end of the log.
@@ -182,3 +393,8 @@ class Partition:
             )
         self.log.advance_log_start(max(until, self.log.log_start_offset))
         return self.log.log_start_offset
+
+
+def end_bell(name: TopicPartition) -> Hashable:
+    """Return what is rung when there is more in a log, committed or not: followers wait for it."""
+    return ("end", name)

@@ -47,7 +47,13 @@ class Machine:
         self._note("start")
         task: asyncio.Task[Any] = self.process.context.run(self.loop.create_task, program(self))
         self.task = task
+        task.add_done_callback(self._on_done)
         return task
+
+    async def ended(self) -> Any:
+        """Wait until the program comes to its end; return, or raise, what it does."""
+        assert self.task is not None, f"{self.name} was never started"
+        return await self.task
 
     def kill(self) -> None:
         """End the process as `kill -9` does: the kernel and its page cache live on."""
@@ -74,6 +80,15 @@ class Machine:
         self._note("resume")
         self.loop.resume(self.process)
 
+    def _on_done(self, task: asyncio.Task[Any]) -> None:
+        """Do for a program that has come to its end what is done for one that was killed."""
+        if task is self.task and self.is_running:
+            self.network.end_process(self._end("end"))
+            self.disk.kill()
+        if not task.cancelled() and (error := task.exception()) is not None:
+            told = {"message": f"the program of {self.name} failed", "exception": error}
+            self.loop.call_exception_handler(told)
+
     def _end(self, how: str) -> Process:
         assert self.process is not None
         assert self.process.is_alive, f"{self.name} does not run"
@@ -82,4 +97,4 @@ class Machine:
         return self.process
 
     def _note(self, event: str) -> None:
-        self.loop.trace.add(self.loop.time(), self.name, event)
+        self.loop.trace.note(self.loop.time(), self.name, event)

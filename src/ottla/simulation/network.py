@@ -11,6 +11,7 @@ from contextvars import Context
 from random import Random  # noqa: TID251 - only the type: the stream is given
 from typing import Final
 
+from ottla.environment.network import StreamSocket
 from ottla.simulation.link import Link
 from ottla.simulation.process import Process, current_process
 from ottla.simulation.sockets import Address, Mark, SimulatedListener, SimulatedSocket
@@ -52,13 +53,17 @@ class SimulatedNetwork:
         for pause in CONNECT_AGAIN_SECONDS:
             there, back = self.link(owner.name, host), self.link(host, owner.name)
             if not (there.is_blocked or back.is_blocked or host in self._down):
-                await self._elapse(there.draw_delay() + back.draw_delay())
+                await self._loop.elapse(there.draw_delay() + back.draw_delay())
                 return self._connected(owner, (host, port))
-            await self._elapse(pause)
+            await self._loop.elapse(pause)
         raise TimeoutError(errno.ETIMEDOUT, f"{host}:{port} does not answer")
 
-    def untaken_bytes(self, connected: SimulatedSocket) -> int:
+    def set_send_buffer(self, connected: StreamSocket, size_bytes: int) -> None:
+        """Change nothing: here all streams are of the same width."""
+
+    def untaken_bytes(self, connected: StreamSocket) -> int:
         """Return what is on the way, or unread."""
+        assert isinstance(connected, SimulatedSocket)
         return connected.untaken_bytes
 
     def _connected(self, owner: Process, address: Address) -> SimulatedSocket:
@@ -82,14 +87,6 @@ class SimulatedNetwork:
     def forget_listener(self, listener: SimulatedListener) -> None:
         """Let nobody connect to it any more."""
         self._listeners.pop(listener.address, None)
-
-    async def _elapse(self, seconds: float) -> None:
-        passed = self._loop.create_future()
-        timer = self._loop.call_later(seconds, passed.set_result, None)
-        try:
-            await passed
-        finally:
-            timer.cancel()
 
     # -- faults ---------------------------------------------------------------------------------
 

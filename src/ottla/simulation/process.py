@@ -56,8 +56,13 @@ def process_of(context: Context) -> Process | None:
     return context.get(_PROCESS)
 
 
+def running_process() -> Process | None:
+    """Return the process whose code is running; None, if it is the story itself."""
+    return _PROCESS.get()
+
+
 def current_process() -> Process:
-    """Return the process whose code is running."""
+    """Return the process whose code is running, which must be one."""
     process = _PROCESS.get()
     assert process is not None, "only processes have a network and a disk"
     return process

@@ -80,13 +80,6 @@ class SimulatedSocket:
         """Say that the kernel does not know it."""
         raise OSError(errno.EBADF, "a simulated socket has no descriptor")
 
-    def setblocking(self, flag: bool) -> None:
-        """Stay as it is: it never blocks."""
-        assert not flag
-
-    def setsockopt(self, level: int, name: int, value: int) -> None:
-        """Take any option; none matters here."""
-
     def getpeername(self) -> Address:
         """Return the address of the other end."""
         assert self.peer is not None
@@ -147,6 +140,10 @@ class SimulatedListener:
     def getsockname(self) -> Address:
         """Return where it listens."""
         return self.address
+
+    def fileno(self) -> int:
+        """Say that the kernel does not know it."""
+        raise OSError(errno.EBADF, "a simulated socket has no descriptor")
 
     def close(self) -> None:
         """Listen no longer, and turn away those who wait."""

@@ -19,6 +19,7 @@ import threading
 from asyncio import events
 from collections import deque
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from contextvars import Context
 from random import Random  # noqa: TID251 - only the type: the stream is given
 from typing import Any, Final, Protocol, TypeVar
@@ -108,6 +109,15 @@ class VirtualLoop(asyncio.BaseEventLoop):
 
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
         """Leave it where it is: it is passed over when its time comes."""
+
+    async def elapse(self, seconds: float) -> None:
+        """Let time pass."""
+        passed = self.create_future()
+        timer = self.call_later(seconds, _set, passed)
+        try:
+            await passed
+        finally:
+            timer.cancel()
 
     def next_number(self) -> int:
         """Return a number that nobody else has had."""
@@ -248,9 +258,13 @@ class VirtualLoop(asyncio.BaseEventLoop):
         """There are no events of a kernel."""
 
     def close(self) -> None:
-        """End the world; tasks that did not end are no news."""
-        for task in self._tasks:
+        """End the world; tasks that did not end are no news, nor is what they say to that."""
+        self.set_exception_handler(lambda *_: None)
+        for task in list(self._tasks):
             task._log_destroy_pending = False  # type: ignore[attr-defined]
+            with suppress(Exception):
+                task.get_coro().close()
+        self._tasks.clear()
         super().close()
 
     def keep(self, task: asyncio.Task[Any]) -> None:
@@ -267,6 +281,11 @@ def _numbered(
     task = NumberedTask(work, number, loop=loop, **options)
     loop.keep(task)
     return task
+
+
+def _set(passed: "asyncio.Future[None]") -> None:
+    if not passed.done():  # who waits may have given up at this very moment
+        passed.set_result(None)
 
 
 def _remove(handles: dict[Watched, asyncio.Handle], watched: Watched) -> bool:

@@ -41,6 +41,4 @@ class World:
 
     async def elapse(self, seconds: float) -> None:
         """Let time pass."""
-        passed = self.loop.create_future()
-        self.loop.call_later(seconds, passed.set_result, None)
-        await passed
+        await self.loop.elapse(seconds)

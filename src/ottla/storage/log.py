@@ -308,6 +308,7 @@ class PartitionLog(DiskBound):
     def truncate_to(self, offset: int) -> None:
         """Cut off the batches that reach this offset or lie behind it, durably."""
         if offset >= self.end_offset:
+            self.epochs.truncate_from_end(self.end_offset)  # one that nobody has written in
             return
         if offset < max(self.log_start_offset, self.segments.base_offset):
             self.restart_at(max(offset, 0), self.segments.active.created_ms)

@@ -16,6 +16,7 @@ from ottla.model.identifiers import ZERO_UUID, TopicPartition
 from ottla.model.topic_config import TopicConfig
 from ottla.storage.checkpoints import (
     CLEAN_SHUTDOWN_FILE,
+    HIGH_WATERMARK_FILE,
     LOG_START_OFFSET_FILE,
     PARTITION_METADATA_FILE,
     RECOVERY_POINT_FILE,
@@ -82,6 +83,9 @@ class LogDir:
         self._recovery_points = OffsetTable(self._disk, self._file(RECOVERY_POINT_FILE), guard)
         self._start_offsets = OffsetTable(self._disk, self._file(LOG_START_OFFSET_FILE), guard)
         self._first_dirty = OffsetTable(self._disk, self._file(FIRST_DIRTY_OFFSET_FILE), guard)
+        self._high_watermarks = OffsetTable(self._disk, self._file(HIGH_WATERMARK_FILE), guard)
+        self.high_watermarks: dict[TopicPartition, int] = {}
+        """Up to where logs were known to be committed, as the file says."""
         self.first_dirty_offsets: dict[TopicPartition, int] = {}
         """Up to where logs have been compacted; never beyond their recovery points."""
 
@@ -128,6 +132,7 @@ class LogDir:
                     )
                     self._open_found(name, partition, config_of(partition.topic), now_ms, noted)
             self._read_first_dirty_offsets()
+            self._read_high_watermarks()
         except OSError as error:
             self.fail(error)
 
@@ -177,6 +182,12 @@ class LogDir:
                 if not is_full(error):
                     raise
                 self.notes.append(f"{self.path}: {error}")  # what it says is looked at again
+
+    def _read_high_watermarks(self) -> None:
+        try:
+            self.high_watermarks = read_offsets(self._disk, self._file(HIGH_WATERMARK_FILE))
+        except CorruptCheckpointError as error:
+            self.notes.append(f"{error}: what is committed is asked of the leaders again")
 
     def close(self, now_ms: int, broker_epoch: int) -> None:
         """Close every log and leave the mark of a clean stop, which is the last thing written."""
@@ -351,6 +362,13 @@ class LogDir:
         """Write down up to where each log is durable, and where it begins."""
         for write in self.begin_checkpoint():
             write()
+
+    def note_high_watermarks(self, offsets: dict[TopicPartition, int]) -> Write | None:
+        """Note up to where logs are committed; return what writes it down, if that is news."""
+        if offsets == self.high_watermarks:
+            return None
+        self.high_watermarks = offsets
+        return self._high_watermarks.told(offsets)
 
     def note_clean(self, partition: TopicPartition, offset: int) -> Write:
         """Note up to where a log has been compacted; return what writes it down."""

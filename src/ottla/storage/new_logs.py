@@ -8,6 +8,7 @@ from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
 from ottla.model.topic_config import TopicConfig
+from ottla.storage.leader_epochs import NO_EPOCH
 from ottla.storage.log import PartitionLog
 from ottla.storage.log_dir import HostedLog, LogDir
 
@@ -19,7 +20,7 @@ class NewLog(NamedTuple):
     topic_id: bytes
     config: TopicConfig
     leader_epoch: int
-    """Noted now, so that the first who produces does not wait for it."""
+    """Noted now, so that the first who produces does not wait for it; NO_EPOCH if none begins."""
 
 
 class PlacedLog(NamedTuple):
@@ -71,7 +72,8 @@ def _make(log: NewLog, folders: tuple[LogDir, ...], now_ms: int) -> MadeLog:
             hosted = folder.make(
                 str(log.partition), log.partition, log.topic_id, log.config, now_ms
             )
-            hosted.log.epochs.assign(log.leader_epoch, hosted.log.end_offset)
+            if log.leader_epoch != NO_EPOCH:
+                hosted.log.epochs.assign(log.leader_epoch, hosted.log.end_offset)
         except OSError as error:
             failures.append((folder, error))
         else:

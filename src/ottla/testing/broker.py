@@ -16,6 +16,7 @@ from ottla.model.broker_config import BrokerConfig
 from ottla.runtime import cold_reads, event_loop
 from ottla.runtime.clock import SystemClock
 from ottla.runtime.disk import KernelDisk
+from ottla.runtime.network import KernelNetwork
 from ottla.runtime.randomness import SystemRandomness
 
 LISTENER: Final = "PLAINTEXT"
@@ -140,7 +141,12 @@ class _Run:
     async def _serve(self) -> None:
         config = BrokerConfig.parse(self._settings)
         environment = Environment(
-            KernelDisk(), SystemClock(), SystemRandomness(), cold_reads, "localhost"
+            KernelDisk(),
+            SystemClock(),
+            SystemRandomness(),
+            cold_reads,
+            "localhost",
+            KernelNetwork(),
         )
         broker = await RunningBroker.start(config, environment)
         self.port = broker.endpoints.advertised(config.broker_listeners[0].name).port

@@ -17,6 +17,7 @@ from ottla.broker.outgoing import ColdReads, Piece
 from ottla.broker.server import Server
 from ottla.environment.disk import File
 from ottla.model.listeners import Listener
+from ottla.runtime.network import KernelNetwork
 from ottla.wire.frames import LENGTH_BYTES, frame_prefix
 
 LOCALHOST = "127.0.0.1"
@@ -113,7 +114,12 @@ async def serving(
     descriptors_before = open_descriptors()
     with ThreadPoolExecutor(1) as threads:
         server = Server(
-            dispatch, limits or ConnectionLimits(), StoppedClock(), cold_reads or AllHot(), threads
+            dispatch,
+            limits or ConnectionLimits(),
+            StoppedClock(),
+            cold_reads or AllHot(),
+            threads,
+            KernelNetwork(),
         )
         ports = [await server.bind(listener) for listener in listeners]
         server.start()

@@ -3,7 +3,7 @@ import pytest
 from ottla.broker.fetch_sessions import EVICTION_MS, NO_SESSION, Answer, FetchSessions, Read
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
-from ottla.replication.partition import Fetched
+from ottla.replication.fetched import Fetched
 from ottla.replication.traffic import Traffic
 from ottla.simulation.disk import SimulatedDisk
 from ottla.storage.leader_epochs import EpochEnd

@@ -2,7 +2,7 @@
 
 import asyncio
 import errno
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
@@ -11,6 +11,7 @@ import pytest
 from ottla.broker.image_follower import ImageFollower
 from ottla.broker.live_config import LiveConfig
 from ottla.broker.partition_folders import PartitionFolders
+from ottla.broker.partition_roles import PartitionRoles
 from ottla.broker.partitions import Partitions
 from ottla.metadata.image import ClusterImage, PartitionImage, TopicImage
 from ottla.metadata.records import PartitionRecord, RemoveTopicRecord, TopicRecord
@@ -36,7 +37,10 @@ def with_topic(topic_id: bytes) -> ClusterImage:
 
 
 OLD_ID, NEW_ID = b"old topic's id 1", b"new topic's id 2"
-CREATED = [TopicRecord(name="orders", topic_id=OLD_ID), PartitionRecord(topic_id=OLD_ID)]
+CREATED = [
+    TopicRecord(name="orders", topic_id=OLD_ID),
+    *(PartitionRecord(topic_id=OLD_ID, partition_id=number) for number in range(len(NAMES))),
+]
 
 
 class Life:
@@ -45,14 +49,13 @@ class Life:
     def __init__(self, disk: SimulatedDisk, threads: ThreadPoolExecutor) -> None:
         self.dirs = LogDirs(disk, ("/a", "/b"))
         self.partitions = Partitions()
-        self.rung: list[TopicPartition] = []
+        self.rung: list[Hashable] = []
         self.folders = PartitionFolders(self.dirs, threads, SystemClock(), SystemRandomness())
         self.follower = ImageFollower(
-            NODE,
+            PartitionRoles(NODE, SystemClock(), self.rung.append),
             self.folders,
             self.partitions,
             LiveConfig(BrokerConfig.parse({})),
-            self.rung.append,
         )
 
     def create(self) -> None:
@@ -100,7 +103,7 @@ def test_partitions_are_there_before_the_image_is_published(life: Life) -> None:
 def test_deleted_partitions_leave_nothing_behind(life: Life, disk: SimulatedDisk) -> None:
     life.create()
     life.delete()
-    assert life.rung == NAMES
+    assert [name for name in life.rung if isinstance(name, TopicPartition)] == NAMES
     assert life.codes() == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * 4
     assert not any(name.startswith("orders") for name in disk.list_directory("/a"))
 

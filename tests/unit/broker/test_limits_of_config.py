@@ -15,12 +15,13 @@ def test_every_limit_that_can_be_set_is_taken_over() -> None:
                 "max.connections.per.ip": "3",
                 "connections.max.idle.ms": "4",
                 "queued.max.request.bytes": "5",
+                "socket.send.buffer.bytes": "6",
             }
         )
     )
     assert (limits.frame_bytes_max, limits.connections_max) == (1, 2)
     assert (limits.connections_per_address_max, limits.idle_ms_max) == (3, 4)
-    assert limits.request_bytes_max == 5
+    assert (limits.request_bytes_max, limits.send_buffer_bytes) == (5, 6)
 
 
 def test_minus_one_is_no_limit() -> None:

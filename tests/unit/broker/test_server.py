@@ -16,6 +16,7 @@ from ottla.broker.dispatch import Peer
 from ottla.broker.limits import ConnectionLimits
 from ottla.broker.server import PAUSE_MS_MAX, Server
 from ottla.model.listeners import Listener
+from ottla.runtime.network import KernelNetwork
 from tests.unit.broker.serving import (
     LOCALHOST,
     PLAINTEXT,
@@ -38,7 +39,14 @@ IDLE_BYTES_MAX = 6000
 @contextmanager
 def new_server() -> Iterator[Server]:
     with ThreadPoolExecutor(1) as threads:
-        yield Server(answering(echo), ConnectionLimits(), StoppedClock(), AllHot(), threads)
+        yield Server(
+            answering(echo),
+            ConnectionLimits(),
+            StoppedClock(),
+            AllHot(),
+            threads,
+            KernelNetwork(),
+        )
 
 
 # Listening
@@ -73,6 +81,20 @@ def test_clients_wait_until_the_server_starts() -> None:
             await server.stop()
 
     asyncio.run(story())
+
+
+@pytest.mark.parametrize("send_buffer_bytes", [10_000, 20_000])
+def test_the_kernel_keeps_what_the_limits_say_of_every_connection(send_buffer_bytes: int) -> None:
+    async def story() -> list[int]:
+        limits = ConnectionLimits(send_buffer_bytes=send_buffer_bytes)
+        async with serving(answering(echo), limits) as running:
+            client = await running.connect()
+            await client.ask(b"hello")
+            sockets = [connection._socket for connection in running.server._connections]
+            assert all(isinstance(connected, socket.socket) for connected in sockets)
+            return [each.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) for each in sockets]
+
+    assert asyncio.run(story()) == [2 * send_buffer_bytes]
 
 
 @pytest.mark.parametrize("host", ["", "localhost", "0.0.0.0", LOCALHOST])
@@ -299,7 +321,7 @@ def test_a_pause_of_the_whole_process_is_not_held_against_the_peers(
         clock = HaltingClock()
         with ThreadPoolExecutor(1) as threads:
             limits = ConnectionLimits(idle_ms_max=10 * PAUSE_MS_MAX)
-            server = Server(answering(echo), limits, clock, AllHot(), threads)
+            server = Server(answering(echo), limits, clock, AllHot(), threads, KernelNetwork())
             port = await server.bind(PLAINTEXT)
             server.start()
             client = await Client.connect(port)

@@ -75,7 +75,15 @@ producer.id.expiration.check.interval.ms INT read-only 600000
 producer.id.expiration.ms INT cluster-wide 86400000
 queued.max.request.bytes LONG read-only -1
 queued.max.requests INT read-only 500
+replica.fetch.backoff.ms INT read-only 1000
+replica.fetch.max.bytes INT read-only 1048576
+replica.fetch.min.bytes INT read-only 1
+replica.fetch.response.max.bytes INT read-only 10485760
+replica.fetch.wait.max.ms INT read-only 500
 replica.high.watermark.checkpoint.interval.ms LONG read-only 5000
+replica.lag.time.max.ms LONG read-only 30000
+replica.selector.class STRING read-only null
+replica.socket.timeout.ms INT read-only 30000
 socket.listen.backlog.size INT read-only 50
 socket.receive.buffer.bytes INT read-only 102400
 socket.request.max.bytes INT read-only 104857600

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from ottla.simulation.machine import Machine
-from ottla.simulation.sockets import WINDOW_BYTES, SimulatedSocket
+from ottla.simulation.network import CONNECT_AGAIN_SECONDS
+from ottla.simulation.sockets import WINDOW_BYTES, SimulatedListener, SimulatedSocket
 from ottla.simulation.virtual_loop import DeadlockError, LivelockError
 from ottla.simulation.world import World
 
@@ -34,6 +35,15 @@ async def receive(socket: SimulatedSocket, loop: asyncio.AbstractEventLoop) -> b
         loop.remove_reader(socket)
     buffer = bytearray(WINDOW_BYTES)
     return bytes(buffer[: socket.recv_into(buffer)])
+
+
+async def accepted(listener: SimulatedListener, loop: Any) -> SimulatedSocket:
+    """Return the next connection."""
+    comes = loop.create_future()
+    loop.add_reader(listener, comes.set_result, None)
+    await comes
+    loop.remove_reader(listener)
+    return listener.accept()[0]
 
 
 async def receive_exactly(socket: SimulatedSocket, size: int, loop: Any) -> bytes:
@@ -193,10 +203,55 @@ def test_a_killed_process_runs_no_finally_and_its_peers_see_the_end() -> None:
         world.machine("server").start(program)
         await world.elapse(1)
         heard: bytes = await on(world, "client", client())
+        assert not ended
         return heard
 
     assert world.run(story()) == b""
-    assert not ended
+
+
+def test_a_program_that_comes_to_its_end_gives_back_what_it_had() -> None:
+    world = World(6)
+    server = world.machine("server")
+
+    async def short(machine: Machine) -> None:
+        (listener,) = await machine.network.listen("", PORT)
+        await receive(await accepted(listener, world.loop), world.loop)
+
+    async def client() -> bytes:
+        socket = await world.network.connect("server", PORT)
+        socket.send(b"hello")
+        return await receive(socket, world.loop)
+
+    async def story() -> None:
+        server.start(short)
+        await world.elapse(1)
+        assert await on(world, "client", client()) == b""
+        await server.ended()
+        assert not server.is_running
+        server.start(echo)
+        await world.elapse(1)
+        assert await on(world, "another", client()) == b"hello"
+
+    world.run(story())
+
+
+def test_who_gives_up_connecting_at_the_very_moment_of_a_retry_disturbs_nobody() -> None:
+    world = World(4)
+    unexpected: list[dict[str, Any]] = []
+    world.loop.set_exception_handler(lambda _, context: unexpected.append(context))
+
+    async def client() -> None:
+        world.network.block("server", "client")
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(CONNECT_AGAIN_SECONDS[0]):
+                await world.network.connect("server", PORT)
+
+    async def story() -> None:
+        await on(world, "client", client())
+        await world.elapse(5)
+
+    world.run(story())
+    assert not unexpected
 
 
 def test_a_machine_without_power_is_silent_and_resets_once_it_is_back() -> None:

@@ -9,15 +9,15 @@ takes so long that somebody may ask about it.
 import asyncio
 import logging
 import threading
-from socket import socket
 from typing import Final, Self
 
 from ottla.broker.admin.health import Health
-from ottla.broker.listening import listening_sockets, port_of
+from ottla.broker.listening import cannot_listen, port_of
 from ottla.broker.metrics.snapshot import Sources
 from ottla.environment.clock import Clock
 from ottla.model.admin_listener import AdminListener
 from ottla.model.listeners import Listener
+from ottla.runtime.network import KernelListener, KernelNetwork
 
 LONG_START_SECONDS: Final = 0.5
 STOP_SECONDS_MAX: Final = 5.0
@@ -27,7 +27,7 @@ _log = logging.getLogger(__name__)
 class AdminServer:
     """Serves from `open` to `close`; metrics from `serve_metrics` on."""
 
-    def __init__(self, health: Health, sockets: list[socket]) -> None:
+    def __init__(self, health: Health, sockets: list[KernelListener]) -> None:
         self.health = health
         self.port = port_of(sockets[0]) if sockets else None
         """Where it listens, if it does."""
@@ -104,13 +104,14 @@ class AdminServer:
                 self._stop = None
 
 
-async def _sockets(listener: AdminListener | None, *, is_asked_for: bool) -> list[socket]:
+async def _sockets(listener: AdminListener | None, *, is_asked_for: bool) -> list[KernelListener]:
     if listener is None:
         return []
     place = Listener("ADMIN", listener.host, listener.port)
     try:
-        return await listening_sockets(place, asyncio.get_running_loop())
-    except OSError as error:
+        return await KernelNetwork().listen(place.host, place.port)
+    except OSError as refused:
+        error = cannot_listen(place, refused)
         if is_asked_for:
             hint = f"{error.strerror}; ottla.admin.listener must be another place, or empty"
             raise OSError(error.errno, hint) from None

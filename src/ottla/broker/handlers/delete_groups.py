@@ -24,12 +24,16 @@ class DeleteGroupsHandler:
         self, _context: RequestContext, request: DeleteGroupsRequest
     ) -> DeleteGroupsResponse:
         """Delete one group after the other."""
-        return DeleteGroupsResponse(results=[self._delete(name) for name in request.groups_names])
+        return DeleteGroupsResponse(
+            results=[await self._delete(name) for name in request.groups_names]
+        )
 
-    def _delete(self, group_id: str) -> DeletableGroupResult:
+    async def _delete(self, group_id: str) -> DeletableGroupResult:
         try:
-            return self.coordinator.execute(
+            result = self.coordinator.execute(
                 group_id, lambda machine: machine.decide_delete(group_id)
             )
+            await self.coordinator.settle(group_id)
         except ApiError as error:
             return DeletableGroupResult(group_id=group_id, error_code=error.code)
+        return result

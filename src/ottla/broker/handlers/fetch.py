@@ -6,8 +6,10 @@ for the others. Batches are named, not read: the kernel sends them from the page
 batch of the first partition that has one is sent whole, however large it is, so that every consumer
 gets on; in a session (`fetch_sessions.py`) that partition comes last the next time.
 
-Versions 0 to 3 are answered in message sets, which are converted on a thread. There is no other
-replica to read from yet: rack_id is ignored, and a fetch in the name of a follower is refused.
+A broker that fetches as a replica reads to the end, and by what it asks for tells how far it is;
+it waits for more to be appended, consumers for more to be committed. Since version 11 consumers
+may read from followers, and are sent to the one of their rack (`preferred_replicas.py`). Versions 0
+to 3 are answered in message sets, which are converted on a thread.
 """
 
 from collections.abc import Iterable
@@ -19,12 +21,16 @@ from ottla.broker.fetch_sessions import FetchedPartition, Fetching, FetchSession
 from ottla.broker.metrics.meters import Meters
 from ottla.broker.old_formats import CONVERTED_BYTES_MAX, OldFormats
 from ottla.broker.partitions import Partitions
+from ottla.broker.preferred_replicas import PreferredReplicas
 from ottla.broker.progress import Bells
 from ottla.broker.request_context import RequestContext
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
-from ottla.replication.partition import NO_EPOCH, Fetched, Partition
+from ottla.replication.epochs import NO_EPOCH
+from ottla.replication.fetched import NO_REPLICA, Fetched
+from ottla.replication.partition import end_bell
+from ottla.replication.roles import Follower
 from ottla.wire.api_key import ApiKey
 from ottla.wire.messages.fetch import (
     AbortedTransaction,
@@ -43,6 +49,7 @@ _TIMESTAMPS_SINCE = 2
 _WHOLE_SINCE = 3
 _BATCHES_SINCE = 4
 _STORAGE_ERROR_SINCE = 6
+_RACKS_SINCE = 11
 _TOPIC_IDS_SINCE = 13
 _REPLICA_STATE_SINCE = 15
 _LEADERS_SINCE = 16
@@ -57,7 +64,12 @@ class _Terms(NamedTuple):
     bytes_max: int
     bytes_min: int
     is_committed_only: bool
-    is_follower: bool
+    follower: Follower | None
+    """Who fetches as a replica; None for a consumer."""
+    asked_ms: int | None
+    """When it asked, if that is to be noted: once for each request."""
+    rack: str
+    is_leader_needed: bool
     is_cut_later: bool
     """Whether limits are for message sets, which may break off anywhere, even in the first one."""
 
@@ -73,17 +85,18 @@ class FetchHandler:
     old_formats: OldFormats
     bytes_max: int
     meters: Meters
+    preferred: PreferredReplicas
 
     async def handle(self, context: RequestContext, request: FetchRequest) -> FetchResponse:
         """Read, and wait for more as long as the request allows."""
         version = context.api_version
-        terms = self._terms(request, version)
+        terms = self._terms(request, version, context.received_ms)
         try:
             fetching = self.sessions.begin(
                 request,
                 by_id=version >= _TOPIC_IDS_SINCE,
-                is_privileged=terms.is_follower
-                and self.leaders.is_broker(_replica_id(request, version)),
+                is_privileged=terms.follower is not None
+                and self.leaders.is_broker(terms.follower.broker_id),
                 now_ms=context.received_ms,
             )
             reads = await self._read_enough(
@@ -114,7 +127,7 @@ class FetchHandler:
                 found.traffic.bytes_out += len(found.records)
         return failures
 
-    def _terms(self, request: FetchRequest, version: int) -> _Terms:
+    def _terms(self, request: FetchRequest, version: int, received_ms: int) -> _Terms:
         bytes_max = min(request.max_bytes, self.bytes_max)
         if version < _BATCHES_SINCE:
             bytes_max = min(bytes_max, CONVERTED_BYTES_MAX)
@@ -122,7 +135,10 @@ class FetchHandler:
             bytes_max,
             min(request.min_bytes, bytes_max),
             request.isolation_level == READ_COMMITTED,
-            _replica_id(request, version) >= 0,
+            _follower(request, version),
+            received_ms,
+            request.rack_id,
+            version < _RACKS_SINCE,
             version < _WHOLE_SINCE,
         )
 
@@ -130,12 +146,14 @@ class FetchHandler:
         reads, size_bytes = self._read_all(fetching.partitions, terms)
         if size_bytes >= terms.bytes_min:
             return reads
+        terms = terms._replace(asked_ms=None)
         missing = sum(
             isinstance(found, ApiError) and found.code in _NOT_THERE for _, found in reads
         )
         while size_bytes < terms.bytes_min and not self._is_final(reads, missing):
-            names = [partition.name for partition, _ in reads if partition.name is not None]
-            if not await self.bells.wait_any(names, deadline_ms):
+            names = [one.name for one, _ in reads if one.name is not None]
+            awaited = names if terms.follower is None else map(end_bell, names)
+            if not await self.bells.wait_any(awaited, deadline_ms):
                 break
             reads, size_bytes = self._read_all(fetching.partitions, terms)
         return reads
@@ -151,7 +169,11 @@ class FetchHandler:
         for partition, found in reads:
             if isinstance(found, ApiError):
                 failures += 1
-            elif found.diverging is not None or (len(found.records) and self._is_behind(partition)):
+            elif (
+                found.diverging is not None
+                or found.preferred_replica != NO_REPLICA
+                or (len(found.records) and self._is_behind(partition))
+            ):
                 return True
         return failures > missing
 
@@ -185,8 +207,18 @@ class FetchHandler:
         partition = self.partitions.get(name)
         if not fetched.topic and partition.topic_id != fetched.topic_id:
             raise ApiError(ErrorCode.INCONSISTENT_TOPIC_ID, str(name))
-        if terms.is_follower:
-            _refuse_follower(partition, wanted.current_leader_epoch)
+        if terms.follower is not None:
+            return partition.read_as_follower(
+                terms.follower,
+                wanted.fetch_offset,
+                min(wanted.partition_max_bytes, bytes_left),
+                leader_epoch=wanted.current_leader_epoch,
+                last_fetched_epoch=wanted.last_fetched_epoch,
+                whole_batch=bytes_before == 0,
+                asked_ms=terms.asked_ms,
+            )
+        if terms.rack and (other := self.preferred.find(partition, terms.rack, wanted)):
+            return other
         return partition.read(
             wanted.fetch_offset,
             min(wanted.partition_max_bytes, bytes_left),
@@ -194,6 +226,7 @@ class FetchHandler:
             last_fetched_epoch=wanted.last_fetched_epoch,
             is_committed_only=terms.is_committed_only,
             whole_batch=bytes_before == 0 or (terms.is_cut_later and bytes_left > 0),
+            is_leader_needed=terms.is_leader_needed,
         )
 
     def _resolved(self, fetched: FetchedPartition) -> TopicPartition:
@@ -256,21 +289,13 @@ class FetchHandler:
         answer.records = messages[: max(limit, 0)]
 
 
-def _replica_id(request: FetchRequest, version: int) -> int:
+def _follower(request: FetchRequest, version: int) -> Follower | None:
     if version < _REPLICA_STATE_SINCE:
-        return request.replica_id
-    return -1 if request.replica_state is None else request.replica_state.replica_id
-
-
-def _refuse_follower(partition: Partition, leader_epoch: int) -> None:
-    """Raise ApiError for one that claims to be a replica: there is none besides the leader."""
-    partition.check_leader(leader_epoch)
-    raise ApiError(
-        ErrorCode.NOT_LEADER_OR_FOLLOWER
-        if leader_epoch == NO_EPOCH
-        else ErrorCode.UNKNOWN_LEADER_EPOCH,
-        f"{partition.name} has no such replica",
-    )
+        return None if request.replica_id < 0 else Follower(request.replica_id, NO_EPOCH)
+    state = request.replica_state
+    if state is None or state.replica_id < 0:
+        return None
+    return Follower(state.replica_id, state.replica_epoch)
 
 
 def _grouped(reads: list[Read]) -> list[FetchableTopicResponse]:
@@ -310,6 +335,8 @@ def _answer(partition: FetchedPartition, found: Fetched | ApiError) -> Partition
     if found.diverging is not None:
         epoch, end_offset = found.diverging
         answer.diverging_epoch = EpochEndOffset(epoch=epoch, end_offset=end_offset)
+    if found.preferred_replica != NO_REPLICA:
+        answer.preferred_read_replica = found.preferred_replica
     return answer
 
 

@@ -1,17 +1,19 @@
 """FindCoordinator v0-v6: who looks after a group.
 
-On a single broker that is this broker; whoever asks first has `__consumer_offsets` made.
+That is the leader of its partition of `__consumer_offsets`; whoever asks first has that made.
 Transactions are not there yet: who asks for their coordinator is told COORDINATOR_NOT_AVAILABLE.
 Share groups are neither: INVALID_REQUEST, as for anything else that has no coordinator.
 """
 
 from dataclasses import dataclass
 
-from ottla.broker.endpoints import Endpoints
+from ottla.broker.current_leaders import CurrentLeaders
 from ottla.broker.group_coordinator import GroupCoordinator
 from ottla.broker.request_context import RequestContext
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
+from ottla.model.identifiers import TopicPartition
+from ottla.model.topic_names import CONSUMER_OFFSETS_TOPIC
 from ottla.wire.messages.find_coordinator import (
     Coordinator,
     FindCoordinatorRequest,
@@ -28,8 +30,7 @@ _MANY_KEYS_SINCE = 4
 class FindCoordinatorHandler:
     """Answers FindCoordinator."""
 
-    node_id: int
-    endpoints: Endpoints
+    leaders: CurrentLeaders
     coordinator: GroupCoordinator
 
     async def handle(
@@ -65,5 +66,15 @@ class FindCoordinatorHandler:
     def _coordinator(self, key: str, code: ErrorCode, listener: str) -> Coordinator:
         if code is not ErrorCode.NONE:
             return Coordinator(key=key, node_id=-1, port=-1, error_code=code)
-        host, port = self.endpoints.advertised(listener)
-        return Coordinator(key=key, node_id=self.node_id, host=host, port=port, error_message=None)
+        try:
+            name = TopicPartition(CONSUMER_OFFSETS_TOPIC, self.coordinator.index_of(key))
+        except ApiError as error:
+            return Coordinator(key=key, node_id=-1, port=-1, error_code=error.code)
+        leader = self.leaders.find(name, listener)
+        if leader.endpoint is None:
+            code = ErrorCode.COORDINATOR_NOT_AVAILABLE
+            return Coordinator(key=key, node_id=-1, port=-1, error_code=code)
+        host, port = leader.endpoint.host, leader.endpoint.port
+        return Coordinator(
+            key=key, node_id=leader.leader_id, host=host, port=port, error_message=None
+        )

@@ -2,8 +2,11 @@
 
 A timestamp of -1 asks for the end that the reader may see, -2 for the start, -3 for the record
 with the greatest timestamp, -4 for the start of what is on this broker's disks, which is all there
-is: so -5, the last offset that was moved to other storage, has no answer, and -6, the first that
-was not, is the start again.
+is: so -5, the last offset that was moved to other storage, and -6, the first that waits to be
+moved, have no answer.
+
+A leader that does not know yet up to where the one before it has told readers to be committed
+says so: OFFSET_NOT_AVAILABLE, in older versions LEADER_NOT_AVAILABLE.
 
 Version 0 is answered with up to max_num_offsets offsets: those with which segments begin that are
 no younger, and if there are any records, the end; the last one first.
@@ -17,7 +20,8 @@ from ottla.environment.clock import Clock
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
-from ottla.replication.partition import NO_EPOCH, Partition
+from ottla.replication.epochs import NO_EPOCH
+from ottla.replication.partition import Partition
 from ottla.storage.old_offsets import offsets_before
 from ottla.wire.messages.list_offsets import (
     ListOffsetsPartition,
@@ -37,6 +41,8 @@ EARLIEST_PENDING_UPLOAD = -6
 READ_COMMITTED = 1
 _UNKNOWN = (-1, -1)
 _EPOCHS_SINCE = 4
+_NOT_AVAILABLE_SINCE = 5
+_ALWAYS_KNOWN = frozenset({EARLIEST, EARLIEST_LOCAL})
 _SINCE_BY_TIMESTAMP = {
     LATEST: 1,
     EARLIEST: 1,
@@ -123,6 +129,8 @@ class ListOffsetsHandler:
                 partition.last_stable_offset if is_committed_only else partition.high_watermark
             )
             _check_timestamp(wanted.timestamp, version)
+            if wanted.timestamp not in _ALWAYS_KNOWN:
+                _check_known(partition, version)
             timestamp_ms, offset = _find(partition, wanted.timestamp, end_offset)
         except ApiError as error:
             return ListOffsetsPartitionResponse(partition_index=index, error_code=error.code)
@@ -140,6 +148,16 @@ def _check_timestamp(timestamp: int, version: int) -> None:
         raise ApiError(ErrorCode.UNSUPPORTED_VERSION, f"timestamp {timestamp} in v{version}")
 
 
+def _check_known(partition: Partition, version: int) -> None:
+    """Raise ApiError while a new leader does not know what was committed before it (KIP-207)."""
+    if not partition.is_high_watermark_known:
+        raise ApiError(
+            ErrorCode.OFFSET_NOT_AVAILABLE
+            if version >= _NOT_AVAILABLE_SINCE
+            else ErrorCode.LEADER_NOT_AVAILABLE
+        )
+
+
 def _epoch(partition: Partition, offset: int) -> int:
     """Return the epoch in which the record at an offset was written, or would be."""
     if offset < 0:
@@ -152,10 +170,11 @@ def _find(partition: Partition, timestamp: int, end_offset: int) -> tuple[int, i
     log = partition.log
     if timestamp == LATEST:
         return -1, end_offset
-    if timestamp in {EARLIEST, EARLIEST_LOCAL, EARLIEST_PENDING_UPLOAD}:
+    if timestamp in {EARLIEST, EARLIEST_LOCAL}:
         return -1, log.log_start_offset
     if timestamp == GREATEST_TIMESTAMP:
-        return log.greatest_timestamp() or _UNKNOWN
-    if timestamp == LATEST_TIERED:
+        greatest = log.greatest_timestamp()
+        return _UNKNOWN if greatest is None or greatest.offset >= end_offset else greatest
+    if timestamp in {LATEST_TIERED, EARLIEST_PENDING_UPLOAD}:
         return _UNKNOWN
     return log.offset_for_timestamp(timestamp, end_offset) or _UNKNOWN

@@ -45,6 +45,7 @@ class OffsetCommitHandler:
                 request.group_id,
                 lambda machine: machine.decide_commit(request, context.api_version, now),
             )
+            await self.coordinator.settle(request.group_id)
         except ApiError as error:
             return OffsetCommitResponse(topics=[_all_with(topic, error.code) for topic in asked])
         return OffsetCommitResponse(

@@ -39,6 +39,7 @@ class OffsetDeleteHandler:
             response = self.coordinator.execute(
                 request.group_id, lambda machine: machine.decide_offset_delete(request)
             )
+            await self.coordinator.settle(request.group_id)
         except ApiError as error:
             return OffsetDeleteResponse(error_code=error.code)
         if not response.error_code:

@@ -1,9 +1,11 @@
 """Produce v0-v13: append one batch to each of these partitions.
 
 acks=0 is answered with silence, as the protocol asks; if something was refused the connection is
-closed, for there is no other way to say so. acks=1 and acks=all are the same as long as a partition
-has one replica. A topic whose flush.messages asks for it is flushed before the answer, together
-with whatever else has been appended meanwhile. Refused are: other formats than a version has (only
+closed, for there is no other way to say so. acks=1 is answered when the leader has the batch,
+acks=all when every replica that is in sync has it, and min.insync.replicas of them are; after
+timeout_ms it is REQUEST_TIMED_OUT, and nobody knows. A topic whose flush.messages asks for it is
+flushed before the answer, together with whatever else has been appended meanwhile; what the disk
+refused to make durable is KAFKA_STORAGE_ERROR. Refused are: other formats than a version has (only
 versions 0 to 2 send message sets, which are converted on a thread), internal topics, and as long as
 there are no transactions, their batches.
 """
@@ -17,7 +19,9 @@ from ottla.broker.flushing import Flushing
 from ottla.broker.metrics.meters import Meters
 from ottla.broker.old_formats import OldFormats
 from ottla.broker.partitions import Partitions
+from ottla.broker.progress import Bells
 from ottla.broker.request_context import RequestContext
+from ottla.broker.waiting import Awaited, committed
 from ottla.environment.clock import Clock
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
@@ -42,6 +46,7 @@ from ottla.wire.records.compression import Compression
 
 VERSIONS = range(14)
 ACKS_NONE: Final = 0
+ACKS_ALL: Final = -1
 ACKS_KNOWN: Final = frozenset({-1, 0, 1})
 _BATCHES_SINCE = 3
 _ZSTD_SINCE = 7
@@ -49,6 +54,7 @@ _LEADERS_SINCE = 10
 _TOPIC_IDS_SINCE = 13
 _MAGIC_AT = 16
 _ATTRIBUTES_AT = 22  # the lower byte: the other one has no bits yet
+_NO_OFFSET = -1
 _NOTHING = memoryview(b"")
 
 
@@ -57,6 +63,11 @@ class _Outcome(NamedTuple):
 
     response: PartitionProduceResponse
     appended_to: Partition | None
+    awaited: Awaited | None = None
+    """What the answer has to wait for, if other replicas have to have it."""
+
+
+_Outcomes = list[tuple[TopicProduceData, list[_Outcome]]]
 
 
 class _Terms(NamedTuple):
@@ -78,6 +89,7 @@ class ProduceHandler:
     leaders: CurrentLeaders
     old_formats: OldFormats
     meters: Meters
+    bells: Bells
 
     async def handle(
         self, context: RequestContext, request: ProduceRequest
@@ -88,7 +100,10 @@ class ProduceHandler:
         terms = _Terms(version, request.acks, converted)
         outcomes = [(topic, list(self._append_all(topic, terms))) for topic in request.topic_data]
         appended = [o.appended_to for _, found in outcomes for o in found if o.appended_to]
-        await self.flushing.flush_where_due(appended)
+        if unflushed := await self.flushing.flush_where_due(appended):
+            outcomes = [(topic, _kept(found, unflushed)) for topic, found in outcomes]
+        if request.acks == ACKS_ALL:
+            await self._replicate(outcomes, context.received_ms + request.timeout_ms)
         response = ProduceResponse(
             responses=[
                 TopicProduceResponse(
@@ -102,9 +117,21 @@ class ProduceHandler:
         if request.acks == ACKS_NONE:
             _check_silence(response)
             return None
-        if version >= _LEADERS_SINCE and len(appended) < sum(len(found) for _, found in outcomes):
+        if version >= _LEADERS_SINCE and _has_failed(outcomes):
             self._name_leaders(response, context.listener)
         return response
+
+    async def _replicate(self, outcomes: _Outcomes, deadline_ms: int) -> None:
+        """Return when the replicas in sync have everything, or when that is not to be."""
+        late = [(o.response, o.awaited) for _, found in outcomes for o in found if o.awaited]
+        if late:
+            errors = await committed(self.bells, [awaited for _, awaited in late], deadline_ms)
+            for (response, _), error in zip(late, errors, strict=True):
+                if error is not None:
+                    self.meters.errors[ApiKey.PRODUCE, error.code] += 1
+                    response.error_code = error.code
+                    response.error_message = error.detail
+                    response.base_offset = response.log_start_offset = _NO_OFFSET
 
     async def _convert(self, request: ProduceRequest) -> Iterator[memoryview | ApiError]:
         sets = [data.records for topic in request.topic_data for data in topic.partition_data]
@@ -135,6 +162,10 @@ class ProduceHandler:
             raise records
         data = _NOTHING if records is None else records
         _check_format(data, terms.version)
+        is_awaited = terms.acks == ACKS_ALL and not partition.is_alone
+        if is_awaited:
+            partition.check_leader()
+            partition.check_enough_in_sync()
         appended = partition.append_as_leader(data, self.clock.now_ms())
         response = PartitionProduceResponse(
             index=name.partition,
@@ -142,6 +173,11 @@ class ProduceHandler:
             log_append_time_ms=appended.log_append_time_ms,
             log_start_offset=partition.log.log_start_offset,
         )
+        if is_awaited:
+            end_offset = appended.last_offset + 1
+            return _Outcome(
+                response, partition, Awaited(partition, end_offset, partition.leader_epoch)
+            )
         return _Outcome(response, partition)
 
     def _name_leaders(self, response: ProduceResponse, listener: str) -> None:
@@ -163,6 +199,10 @@ class ProduceHandler:
         response.node_endpoints = list(endpoints.values())
 
 
+def _has_failed(outcomes: _Outcomes) -> bool:
+    return any(outcome.response.error_code for _, found in outcomes for outcome in found)
+
+
 def _check_format(data: memoryview, version: int) -> None:
     """Raise ApiError for what may not be in a request of this version; headers are there if so."""
     if len(data) <= _ATTRIBUTES_AT:
@@ -174,6 +214,19 @@ def _check_format(data: memoryview, version: int) -> None:
         raise ApiError(ErrorCode.INVALID_TXN_STATE, "there are no transactions yet")
     if version < _ZSTD_SINCE and attributes & CODEC_MASK == Compression.ZSTD:
         raise ApiError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"Zstandard in Produce v{version}")
+
+
+def _kept(outcomes: list[_Outcome], unflushed: list[Partition]) -> list[_Outcome]:
+    """Take back what was going to be said of partitions whose disk has refused to keep it."""
+    kept = []
+    for outcome in outcomes:
+        partition = outcome.appended_to
+        if partition is not None and any(partition is one for one in unflushed):
+            error = ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"{partition.name} was not flushed")
+            kept.append(_Outcome(_refusal(outcome.response.index, error), None))
+        else:
+            kept.append(outcome)
+    return kept
 
 
 def _refusal(index: int, error: ApiError) -> PartitionProduceResponse:

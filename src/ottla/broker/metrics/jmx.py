@@ -5,6 +5,7 @@ it is, so that dashboards and alerts work.
 """
 
 from collections.abc import Callable, Iterator
+from itertools import compress
 
 from ottla.broker.metrics.exposition import Family, Sample, column, counter, gauge, labels
 from ottla.broker.metrics.snapshot import PartitionFacts, Snapshot
@@ -67,14 +68,16 @@ def _topic_counter(name: str, documentation: str, samples: list[Sample]) -> Fami
 
 
 def _replica_manager(snapshot: Snapshot, states: list[PartitionImage]) -> Iterator[Family]:
-    surpluses = list(_isr_surpluses(snapshot.partitions, states))
-    lagging = sum(len(state.isr) < len(state.replicas) for state in states)
+    is_led = [state.leader == snapshot.node_id for state in states]
+    # Each partition counts where it is led, so that it counts once in a cluster.
+    surpluses = list(compress(_isr_surpluses(snapshot.partitions, states), is_led))
+    lagging = sum(len(state.isr) < len(state.replicas) for state in compress(states, is_led))
     for name, documentation, value in (
         ("partitioncount", "Partitions on this broker.", len(states)),
         (
             "leadercount",
             "Partitions that this broker leads.",
-            sum(state.leader == snapshot.node_id for state in states),
+            sum(is_led),
         ),
         ("underreplicatedpartitions", "Partitions with replicas that are not in sync.", lagging),
         (

@@ -12,6 +12,7 @@ from ottla.broker.handlers import (
     produce,
 )
 from ottla.broker.old_formats import OldFormats
+from ottla.broker.preferred_replicas import RACK_AWARE, PreferredReplicas
 from ottla.broker.producer_ids import ProducerIds
 from ottla.broker.routes import Route
 from ottla.broker.services import Services
@@ -28,7 +29,13 @@ def data_routes(services: Services) -> dict[int, Route]:
         services.randomness, services.config.max_incremental_fetch_session_cache_slots
     )
     produce_ = produce.ProduceHandler(
-        partitions, services.flushing, services.clock, leaders, old_formats, services.meters
+        partitions,
+        services.flushing,
+        services.clock,
+        leaders,
+        old_formats,
+        services.meters,
+        services.bells,
     )
     fetch_ = fetch.FetchHandler(
         partitions,
@@ -38,6 +45,9 @@ def data_routes(services: Services) -> dict[int, Route]:
         old_formats,
         services.config.fetch_max_bytes,
         services.meters,
+        PreferredReplicas(
+            lambda: services.store.image, services.config.replica_selector_class == RACK_AWARE
+        ),
     )
     offsets = list_offsets.ListOffsetsHandler(partitions, services.clock)
     init = init_producer_id.InitProducerIdHandler(producer_ids)

@@ -1,5 +1,6 @@
 """The APIs of groups."""
 
+from ottla.broker.current_leaders import CurrentLeaders
 from ottla.broker.handlers import (
     delete_groups,
     describe_groups,
@@ -21,9 +22,8 @@ from ottla.wire.api_key import ApiKey
 def group_routes(services: Services) -> dict[int, Route]:
     """Make the handlers of groups and their offsets."""
     coordinator = services.coordinator
-    find = find_coordinator.FindCoordinatorHandler(
-        services.config.node_id, services.endpoints, coordinator
-    )
+    leaders = CurrentLeaders(lambda: services.store.image)
+    find = find_coordinator.FindCoordinatorHandler(leaders, coordinator)
     join = join_group.JoinGroupHandler(coordinator, services.randomness)
     sync = sync_group.SyncGroupHandler(coordinator)
     beat = heartbeat.HeartbeatHandler(coordinator)

@@ -1,0 +1,77 @@
+"""Where a follower is in one partition, and what it has told its leader of that."""
+
+from typing import NamedTuple
+
+from ottla.replication.follower import next_fetch
+from ottla.replication.partition import Partition
+from ottla.wire.messages.fetch import FetchPartition, FetchTopic, ForgottenTopic
+
+PartitionKey = tuple[bytes, int]
+"""The id of a topic, and the number of a partition."""
+
+
+class Asked(NamedTuple):
+    """What the leader was asked for: its answer fits nothing else."""
+
+    offset: int
+    last_fetched_epoch: int
+    leader_epoch: int
+
+
+class FetchPosition:
+    """One partition that is being followed."""
+
+    __slots__ = ("asked", "partition", "retry_ms")
+
+    def __init__(self, partition: Partition) -> None:
+        self.partition = partition
+        self.asked: Asked | None = None
+        """What the session has; None if the partition is not in it."""
+        self.retry_ms: int | None = None
+        """When to try again, if the leader has refused."""
+
+    @property
+    def key(self) -> PartitionKey:
+        """How requests and answers name it."""
+        return self.partition.topic_id, self.partition.name.partition
+
+    def is_answered(self) -> bool:
+        """Tell whether an answer is to what is here now: same leader epoch, same end of the log."""
+        partition, asked = self.partition, self.asked
+        return (
+            asked is not None
+            and partition.in_sync is None
+            and asked.leader_epoch == partition.leader_epoch
+            and asked.offset == partition.log.end_offset
+        )
+
+    def ask(self, bytes_max: int) -> FetchPartition:
+        """Say what to ask for now, and remember it."""
+        partition = self.partition
+        offset, epoch = next_fetch(partition.log)
+        self.asked = Asked(offset, epoch, partition.leader_epoch)
+        return FetchPartition(
+            partition=partition.name.partition,
+            current_leader_epoch=partition.leader_epoch,
+            fetch_offset=offset,
+            last_fetched_epoch=epoch,
+            log_start_offset=partition.log.log_start_offset,
+            partition_max_bytes=bytes_max,
+        )
+
+
+def by_topic(wanted: list[tuple[bytes, FetchPartition]]) -> list[FetchTopic]:
+    """Put the partitions of a topic together."""
+    topics: dict[bytes, FetchTopic] = {}
+    for topic_id, partition in wanted:
+        topic = topics.setdefault(topic_id, FetchTopic(topic_id=topic_id))
+        topic.partitions.append(partition)
+    return list(topics.values())
+
+
+def forgotten(keys: list[PartitionKey]) -> list[ForgottenTopic]:
+    """Name what the leader shall look at no more."""
+    topics: dict[bytes, ForgottenTopic] = {}
+    for topic_id, index in keys:
+        topics.setdefault(topic_id, ForgottenTopic(topic_id=topic_id)).partitions.append(index)
+    return list(topics.values())

@@ -1,0 +1,92 @@
+"""Gives the partitions of this broker their roles, as the metadata says."""
+
+from collections.abc import Callable, Hashable
+from typing import Protocol
+
+from ottla.environment.clock import Clock
+from ottla.metadata.image import PartitionImage
+from ottla.model.identifiers import TopicPartition
+from ottla.replication.partition import Partition
+from ottla.replication.roles import NO_LEADER, Assignment
+from ottla.storage.log import PartitionLog
+
+OnCandidate = Callable[[Partition, int, int], None]
+
+
+class Following(Protocol):
+    """Whoever fetches what is led elsewhere."""
+
+    def follow(self, partition: Partition) -> None:
+        """Follow its leader, as it is known to the partition now."""
+        ...
+
+    def forget(self, partition: Partition) -> None:
+        """Follow nobody for it any more."""
+        ...
+
+
+class PartitionRoles:
+    """Lets partitions lead, follow, or do neither."""
+
+    def __init__(
+        self,
+        node_id: int,
+        clock: Clock,
+        on_progress: Callable[[Hashable], None],
+        *,
+        following: Following | None = None,
+        on_candidate: OnCandidate = lambda *_: None,
+        high_watermark_of: Callable[[TopicPartition], int] = lambda _: 0,
+    ) -> None:
+        self.node_id = node_id
+        self._clock = clock
+        self._on_progress = on_progress
+        self._following = following
+        self._on_candidate = on_candidate
+        self._high_watermark_of = high_watermark_of
+        self._resigned: dict[Partition, int] = {}
+
+    def new(self, name: TopicPartition, topic_id: bytes, log: PartitionLog) -> Partition:
+        """Make a partition that has no role yet."""
+        return Partition(
+            name,
+            topic_id,
+            log,
+            self._on_progress,
+            self._on_candidate,
+            high_watermark=self._high_watermark_of(name),
+        )
+
+    def apply(self, partition: Partition, state: PartitionImage) -> None:
+        """Let a partition do what the metadata says; what it has heard before is no news."""
+        if state.leader_epoch < partition.leader_epoch:
+            return
+        if state.leader != self.node_id:
+            self._follow(partition, state)
+        elif self._resigned.get(partition, -1) < state.leader_epoch:
+            self._resigned.pop(partition, None)
+            if self._following is not None:
+                self._following.forget(partition)
+            here = Assignment(self.node_id, state.replicas, state.isr, state.partition_epoch)
+            partition.lead(state.leader_epoch, here, self._clock.monotonic_ms())
+
+    def _follow(self, partition: Partition, state: PartitionImage) -> None:
+        known = (partition.leader_id, partition.leader_epoch)
+        if partition.in_sync is None and known == (state.leader, state.leader_epoch):
+            return
+        partition.follow(state.leader, state.leader_epoch)
+        if self._following is not None:
+            self._following.follow(partition)
+
+    def resign(self, partition: Partition) -> None:
+        """Lead no more in this epoch, whatever the metadata says: nobody may rely on it."""
+        if partition.in_sync is not None:
+            self._resigned[partition] = partition.leader_epoch
+            partition.follow(NO_LEADER, partition.leader_epoch)
+
+    def drop(self, partition: Partition) -> None:
+        """Let go of a partition that is not kept here any more, and have everyone look again."""
+        if self._following is not None:
+            self._following.forget(partition)
+        self._resigned.pop(partition, None)
+        partition.follow(NO_LEADER, partition.leader_epoch)

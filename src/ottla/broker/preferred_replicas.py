@@ -1,0 +1,56 @@
+"""Sends consumers to the replica that is nearest to them (KIP-392).
+
+With `replica.selector.class` set to Kafka's RackAwareReplicaSelector, a consumer that tells its
+rack is sent to a replica of that rack which is in sync and has what it wants, the most recent one
+first. The leader itself is near enough if it is in that rack, or if nobody else is.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from ottla.metadata.image import ClusterImage
+from ottla.replication.fetched import Fetched
+from ottla.replication.partition import Partition
+from ottla.wire.messages.fetch import FetchPartition
+
+RACK_AWARE: Final = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
+
+
+@dataclass(frozen=True, slots=True)
+class PreferredReplicas:
+    """Looks for a nearer replica on the leader's side."""
+
+    image: Callable[[], ClusterImage]
+    is_rack_aware: bool
+
+    def find(self, partition: Partition, rack: str, wanted: FetchPartition) -> Fetched | None:
+        """Return the answer that sends a consumer elsewhere; None if it is right here."""
+        in_sync = partition.in_sync
+        if not self.is_rack_aware or in_sync is None or partition.is_alone:
+            return None
+        partition.check_leader(wanted.current_leader_epoch)
+        brokers = self.image().brokers
+        near = {
+            one
+            for one in in_sync.isr
+            if one in brokers and brokers[one].is_active and brokers[one].rack == rack
+        }
+        if in_sync.leader in near:
+            return None
+        ends = [
+            (follower.end_offset, -broker_id)
+            for broker_id, follower in in_sync.followers.items()
+            if broker_id in near and follower.end_offset >= wanted.fetch_offset
+        ]
+        if not ends:
+            return None
+        log = partition.log
+        return Fetched(
+            log.read(log.end_offset, log.end_offset, 0),
+            partition.high_watermark,
+            partition.last_stable_offset,
+            log.log_start_offset,
+            partition.traffic,
+            preferred_replica=-max(ends)[1],
+        )

@@ -1,0 +1,118 @@
+"""What a broker does with the replicas of others: follows them, and tells who is in sync."""
+
+from collections.abc import Callable
+from concurrent.futures import Executor
+from dataclasses import dataclass
+
+from ottla.broker.background import Background
+from ottla.broker.flushing import Flushing
+from ottla.broker.high_watermarks import HighWatermarks
+from ottla.broker.isr_changes import ControllerChannel, IsrChanges
+from ottla.broker.partition_roles import PartitionRoles
+from ottla.broker.partitions import Partitions
+from ottla.broker.progress import Bells
+from ottla.broker.replica_fetcher import FetcherSettings, FetcherWorld
+from ottla.broker.replica_fetchers import ReplicaFetchers
+from ottla.environment.clock import Clock
+from ottla.environment.network import Network
+from ottla.metadata.image import ClusterImage, Endpoint
+from ottla.model.broker_config import BrokerConfig
+from ottla.storage.log_dirs import LogDirs
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicationSources:
+    """What it is made from."""
+
+    config: BrokerConfig
+    clock: Clock
+    network: Network
+    threads: Executor
+    bells: Bells
+    flushing: Flushing
+    partitions: Partitions
+    log_dirs: LogDirs
+    image: Callable[[], ClusterImage]
+    broker_epoch: Callable[[], int]
+    """Which life of the broker this is; negative until it has registered."""
+    channel: ControllerChannel
+
+
+class Replication:
+    """The fetchers, the ISRs and the high watermarks of one broker."""
+
+    def __init__(self, sources: ReplicationSources) -> None:
+        config = sources.config
+        self._config = config
+        self._image = sources.image
+        self._high_watermarks = HighWatermarks(
+            sources.partitions, sources.log_dirs, sources.threads
+        )
+        self._fetchers = ReplicaFetchers(
+            FetcherWorld(
+                config.node_id,
+                sources.broker_epoch,
+                self._endpoint_of,
+                sources.network,
+                sources.clock,
+                sources.bells,
+                sources.flushing,
+                _fetcher_settings(config),
+            )
+        )
+        self.isr_changes = IsrChanges(
+            config.node_id,
+            sources.broker_epoch,
+            sources.partitions,
+            sources.image,
+            sources.channel,
+            sources.bells,
+            sources.clock,
+            config.replica_lag_time_max_ms,
+        )
+        self.roles = PartitionRoles(
+            config.node_id,
+            sources.clock,
+            sources.bells.ring,
+            following=self._fetchers,
+            on_candidate=self.isr_changes.on_candidate,
+            high_watermark_of=self._high_watermarks.noted,
+        )
+
+    def start(self, background: Background) -> None:
+        """Begin to follow, now that this broker has registered, and to look after the rest."""
+        self._fetchers.start()
+        lag_ms = self._config.replica_lag_time_max_ms
+        background.every("in-sync replicas", max(lag_ms // 2, 1), self._check_in_sync)
+        background.every(
+            "high watermarks",
+            self._config.replica_high_watermark_checkpoint_interval_ms,
+            self._high_watermarks.checkpoint,
+        )
+
+    async def _check_in_sync(self) -> None:
+        self.isr_changes.check()
+
+    async def stop(self) -> None:
+        """Follow nobody any more, and tell the controller nothing."""
+        await self._fetchers.stop()
+        await self.isr_changes.stop()
+
+    def close(self) -> None:
+        """Note what is committed, for the next start; before the logs are closed. Blocks."""
+        self._high_watermarks.close()
+
+    def _endpoint_of(self, broker_id: int) -> Endpoint | None:
+        broker = self._image().brokers.get(broker_id)
+        return None if broker is None else broker.endpoint(self._config.inter_broker_listener)
+
+
+def _fetcher_settings(config: BrokerConfig) -> FetcherSettings:
+    return FetcherSettings(
+        wait_ms=config.replica_fetch_wait_max_ms,
+        bytes_min=config.replica_fetch_min_bytes,
+        partition_bytes_max=config.replica_fetch_max_bytes,
+        bytes_max=config.replica_fetch_response_max_bytes,
+        backoff_ms=config.replica_fetch_backoff_ms,
+        timeout_ms=config.replica_socket_timeout_ms,
+    )

@@ -1,0 +1,48 @@
+"""Waits until what was appended is on every replica that is in sync: acks=all."""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from ottla.broker.progress import Bells
+from ottla.model.api_error import ApiError
+from ottla.model.error_code import ErrorCode
+from ottla.replication.partition import Partition
+
+
+class Awaited(NamedTuple):
+    """What was appended to a partition, before this offset and in this leader epoch."""
+
+    partition: Partition
+    end_offset: int
+    leader_epoch: int
+
+
+async def committed(
+    bells: Bells, awaited: Iterable[Awaited], deadline_ms: int
+) -> list[ApiError | None]:
+    """Return, in the same order, None for what is committed, or why that is not known.
+
+    REQUEST_TIMED_OUT where the deadline came first, NOT_LEADER_OR_FOLLOWER where another leads by
+    now, NOT_ENOUGH_REPLICAS_AFTER_APPEND where too few are in sync to keep the promise.
+    """
+    every = list(awaited)
+    outcome: list[ApiError | None] = [
+        ApiError(ErrorCode.REQUEST_TIMED_OUT, f"{one.partition.name}: replicas are late")
+        for one in every
+    ]
+    left = list(range(len(every)))
+    while True:
+        left = [number for number in left if not _is_settled(every[number], outcome, number)]
+        names = [every[number].partition.name for number in left]
+        if not left or not await bells.wait_any(names, deadline_ms):
+            return outcome
+
+
+def _is_settled(one: Awaited, outcome: list[ApiError | None], number: int) -> bool:
+    try:
+        if not one.partition.is_committed(one.end_offset, one.leader_epoch):
+            return False
+        outcome[number] = None
+    except ApiError as error:
+        outcome[number] = error
+    return True

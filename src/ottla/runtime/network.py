@@ -1,0 +1,124 @@
+"""The kernel's TCP. The contract is `ottla.environment.network`."""
+
+import asyncio
+import errno
+import sys
+from fcntl import ioctl
+from socket import (
+    AF_INET6,
+    AI_PASSIVE,
+    IPPROTO_IPV6,
+    IPPROTO_TCP,
+    IPV6_V6ONLY,
+    SO_KEEPALIVE,
+    SO_REUSEADDR,
+    SO_SNDBUF,
+    SOCK_STREAM,
+    SOL_SOCKET,
+    TCP_NODELAY,
+    AddressFamily,
+    socket,
+)
+from struct import calcsize
+from termios import TIOCOUTQ
+from typing import Any, Final
+
+from ottla.environment.network import StreamSocket
+
+BACKLOG: Final = 1024
+"""Connections that the kernel keeps until they are accepted."""
+_MISSING_HERE: Final = frozenset({errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT})
+_INT_BYTES: Final = calcsize("i")
+
+_Address = tuple[AddressFamily, tuple[Any, ...]]
+
+
+class KernelListener(socket):
+    """A listening socket; what it accepts never blocks, and sends what it is given at once."""
+
+    def accept(self) -> tuple[socket, Any]:
+        """Return the next connection, and where it comes from."""
+        accepted, address = super().accept()
+        _prepare(accepted)
+        accepted.setsockopt(SOL_SOCKET, SO_KEEPALIVE, 1)
+        return accepted, address
+
+
+class KernelNetwork:
+    """Listens and connects; what it gives are the kernel's own sockets."""
+
+    __slots__ = ()
+
+    async def listen(self, host: str, port: int) -> list[KernelListener]:
+        """Listen on every address of the host.
+
+        Of several addresses those that this machine does not have are left out, as it is with
+        localhost where there is no IPv6.
+        """
+        loop = asyncio.get_running_loop()
+        found = await loop.getaddrinfo(host or None, port, type=SOCK_STREAM, flags=AI_PASSIVE)
+        addresses = list(dict.fromkeys((family, address) for family, _, _, _, address in found))
+        listening: list[KernelListener] = []
+        for address in addresses:
+            try:
+                listening.append(_listen(address, port, is_alone=len(addresses) == 1))
+            except OSError as error:
+                if error.errno in _MISSING_HERE and (listening or address != addresses[-1]):
+                    continue
+                for opened in listening:
+                    opened.close()
+                raise
+            port = listening[0].getsockname()[1]
+        return listening
+
+    async def connect(self, host: str, port: int) -> StreamSocket:
+        """Connect to the first address of the host that answers."""
+        loop = asyncio.get_running_loop()
+        refused: OSError = ConnectionRefusedError(errno.ECONNREFUSED, f"{host} has no address")
+        for family, kind, protocol, _, address in await loop.getaddrinfo(
+            host, port, type=SOCK_STREAM
+        ):
+            connected = socket(family, kind, protocol)
+            try:
+                _prepare(connected)
+                await loop.sock_connect(connected, address)
+            except OSError as error:
+                connected.close()
+                refused = error
+            except BaseException:
+                connected.close()
+                raise
+            else:
+                return connected
+        raise refused
+
+    def set_send_buffer(self, connected: StreamSocket, size_bytes: int) -> None:
+        """Tell the kernel how much to keep; it takes about twice that, for what it adds."""
+        assert isinstance(connected, socket)
+        connected.setsockopt(SOL_SOCKET, SO_SNDBUF, size_bytes)
+
+    def untaken_bytes(self, connected: StreamSocket) -> int:
+        """Return what the kernel still holds, because the peer's has not confirmed it."""
+        held = ioctl(connected.fileno(), TIOCOUTQ, bytes(_INT_BYTES))
+        return int.from_bytes(held, sys.byteorder)
+
+
+def _prepare(connected: socket) -> None:
+    connected.setblocking(False)
+    connected.setsockopt(IPPROTO_TCP, TCP_NODELAY, 1)
+
+
+def _listen(address: _Address, port: int, *, is_alone: bool) -> KernelListener:
+    family, (host, _, *scope) = address
+    opened = KernelListener(family, SOCK_STREAM)
+    try:
+        opened.setblocking(False)
+        opened.setsockopt(SOL_SOCKET, SO_REUSEADDR, 1)
+        if family == AF_INET6:  # alone it takes IPv4 too, as "::" does for Kafka
+            opened.setsockopt(IPPROTO_IPV6, IPV6_V6ONLY, not is_alone)
+        opened.bind((host, port, *scope))
+        opened.listen(BACKLOG)
+    except OSError:
+        opened.close()
+        raise
+    return opened

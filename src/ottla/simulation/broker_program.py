@@ -1,0 +1,60 @@
+"""A production broker as the program of a simulated machine."""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Final
+
+from ottla.broker.assembly import Broker, Environment
+from ottla.model.broker_config import BrokerConfig
+from ottla.simulation import cold_reads
+from ottla.simulation.machine import Machine
+
+PORT: Final = 9092
+DATA: Final = "/data"
+DEFAULTS: Final = {
+    "ottla.admin.listener": "",
+    "log.dirs": DATA,
+    "group.initial.rebalance.delay.ms": "0",
+    "offsets.topic.num.partitions": "3",
+}
+"""What differs from other brokers: no HTTP, which needs a thread of its own, and fewer files."""
+
+
+class BrokerProgram:
+    """Runs a broker with these settings, which have Kafka's names, until it is told to stop.
+
+    May be started again and again, on one machine: each time is another life of the same broker.
+    """
+
+    def __init__(self, settings: Mapping[str, str] | None = None) -> None:
+        self._settings = dict(settings or {})
+        self._stopping: asyncio.Event | None = None
+        self.broker: Broker | None = None
+        """The broker of this life, once it lets clients in."""
+
+    async def __call__(self, machine: Machine) -> None:
+        """Start, serve, stop."""
+        self.broker = None
+        stopping = self._stopping = asyncio.Event()
+        listeners = f"PLAINTEXT://{machine.name}:{PORT}"
+        config = BrokerConfig.parse({**DEFAULTS, "listeners": listeners, **self._settings})
+        self.broker = broker = await Broker.start(config, environment_of(machine))
+        await stopping.wait()
+        await broker.stop()
+
+    def stop(self) -> None:
+        """Ask for a clean stop, as SIGTERM does; the machine's task ends when that is done."""
+        assert self._stopping is not None, "it was never started"
+        self._stopping.set()
+
+
+def environment_of(machine: Machine) -> Environment:
+    """Return what a machine is to a broker."""
+    return Environment(
+        machine.disk,
+        machine.clock,
+        machine.randomness,
+        cold_reads,
+        machine.name,
+        machine.network,
+    )

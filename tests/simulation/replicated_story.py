@@ -1,0 +1,226 @@
+"""The story of three brokers that replicate: clients write and read while brokers come and go."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Coroutine, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from threading import Lock
+from typing import Any
+
+from ottla.broker.assembly import THREADS, Broker
+from ottla.broker.operations import Operations
+from ottla.clients.connection import Address
+from ottla.model.broker_config import BrokerConfig
+from ottla.simulation.broker_program import DATA, DEFAULTS, PORT, environment_of
+from ottla.simulation.checkers import Violation, check_history, lost_commits
+from ottla.simulation.complaints import complaints_of
+from ottla.simulation.dice import dice
+from ottla.simulation.history import History, Operation, Outcome
+from ottla.simulation.machine import Machine, Program
+from ottla.simulation.nemesis import Fault, Nemesis
+from ottla.simulation.workload import Workload
+from ottla.simulation.world import World
+from ottla.storage.folder_lock import lock_folders
+from ottla.storage.log_dirs import LogDirs
+from tests.simulation.replicas import GodView
+from tests.simulation.sky import Sky, SkyStore
+
+BROKERS = {"b0": 0, "b1": 1, "b2": 2}
+SETTINGS = {
+    "replica.lag.time.max.ms": "1000",
+    "replica.fetch.backoff.ms": "100",
+    "replica.socket.timeout.ms": "1000",
+    "replica.fetch.wait.max.ms": "200",
+    "offsets.topic.num.partitions": "2",
+}
+FLUSHED = {"log.flush.interval.messages": "1"}
+"""Then nothing is acknowledged that a power cut could take back."""
+
+
+def faults_of(seed: int, *, is_flushed: bool) -> list[Fault]:
+    """Draw which faults happen in a run: some of them in each, so that each has its own face."""
+    stream = dice(seed, "faults")
+    possible = [one for one in Fault if one is not Fault.POWER or is_flushed]
+    return [one for one in possible if stream.random() < 0.6] or possible
+
+
+SLOW_SECONDS = 0.3
+HEALING_SECONDS = 60.0
+"""How long it may take until everything is well again."""
+
+
+class ReplicaProgram:
+    """A broker as a program of its machine, with the sky for a metadata store."""
+
+    def __init__(self, name: str, sky: Sky, god: GodView, settings: dict[str, str]) -> None:
+        self._broker_id = BROKERS[name]
+        self._settings = settings
+        self._sky = sky
+        self._god = god
+        self._stopping: asyncio.Event | None = None
+
+    async def __call__(self, machine: Machine) -> None:
+        stopping = self._stopping = asyncio.Event()
+        listeners = f"PLAINTEXT://{machine.name}:{PORT}"
+        given = {"listeners": listeners, "node.id": str(self._broker_id)}
+        config = BrokerConfig.parse({**DEFAULTS, **SETTINGS, **self._settings, **given})
+        environment = environment_of(machine)
+        operations = await Operations.open(config, machine.clock, environment.cold_reads)
+        self._god.brokers.pop(machine.name, None)
+        with lock_folders(machine.disk, config.log_dirs) as locks:
+            store = SkyStore(self._sky, self._broker_id, machine)
+            broker = Broker(
+                config,
+                environment,
+                ThreadPoolExecutor(THREADS),
+                store,  # type: ignore[arg-type]
+                LogDirs(machine.disk, [DATA], guard=Lock()),
+                operations,
+            )
+            broker.folder_locks.enter_context(locks.pop_all())
+        self._god.brokers[machine.name] = broker
+        await self._open(broker)
+        following = asyncio.get_running_loop().create_task(store.follow())
+        await stopping.wait()
+        following.cancel()
+        await broker.stop()
+        self._god.brokers.pop(machine.name, None)
+
+    async def _open(self, broker: Broker) -> None:
+        await broker._open()
+
+    def stop(self) -> None:
+        assert self._stopping is not None
+        self._stopping.set()
+
+
+class WatchedHistory(History):
+    """Has it checked at once that what a broker acknowledges is committed."""
+
+    def __init__(self, world: World, god: GodView) -> None:
+        super().__init__(world.loop.time)
+        self._god = god
+
+    def end(self, operation: Operation, outcome: Outcome) -> None:
+        super().end(operation, outcome)
+        if outcome is Outcome.OK:
+            for sent in operation.sent:
+                assert sent.offset is not None
+                self._god.acknowledged(sent.partition, sent.offset)
+
+
+class Report:
+    """What came of a run."""
+
+    def __init__(self, violations: Sequence[Violation], history: History, world: World) -> None:
+        self.violations = list(violations)
+        self.sent = Counter(one.outcome for one in history.operations for _ in one.sent)
+        self.read_count = sum(len(one.read) for one in history.operations)
+        self.digest = world.trace.digest()
+        self.steps = world.loop.steps
+        self.seconds = world.loop.time()
+        self.lines = world.trace.lines
+
+
+class Story:
+    """Three brokers, their clients, and whoever disturbs them."""
+
+    def __init__(self, seed: int, *, is_flushed: bool, min_isr: int, keeps_lines: bool) -> None:
+        self.seed = seed
+        self.world = World(seed, keeps_lines=keeps_lines)
+        self.sky = Sky(self.world, len(BROKERS), min_isr)
+        self.god = GodView(self.world, self.sky, BROKERS)
+        self.history = WatchedHistory(self.world, self.god)
+        servers = [Address(name, PORT) for name in BROKERS]
+        self.workload = Workload(self.history, servers, seed, partitions=2)
+        settings = {"min.insync.replicas": str(min_isr), **(FLUSHED if is_flushed else {})}
+        self.programs = {
+            name: ReplicaProgram(name, self.sky, self.god, settings) for name in BROKERS
+        }
+        self.clients: dict[str, Program] = {
+            "writer-0": self.workload.write,
+            "writer-1": self.workload.write,
+            "reader": self.workload.read,
+            "committer": self.workload.commit,
+        }
+
+    async def tell(self, disturb: "Disturb") -> list[Violation]:
+        world, workload = self.world, self.workload
+        caring = asyncio.get_running_loop().create_task(self.sky.look_after_brokers())
+        for name, program in self.programs.items():
+            world.machine(name).start(program)
+        await world.machine("setup").start(workload.create_topic)
+        for name, client in self.clients.items():
+            world.machine(name).start(client)
+        await disturb(self)
+        workload.is_over = True
+        async with asyncio.timeout(HEALING_SECONDS):
+            for name in self.clients:
+                await world.machine(name).ended()
+            committed = await world.machine("last-reader").start(workload.read_to_the_end)
+        caring.cancel()
+        return [*check_history(self.history), *lost_commits(self.history.commits, committed)]
+
+
+Disturb = Callable[[Story], Coroutine[Any, Any, None]]
+
+
+def by_chance(seconds: float, *, is_flushed: bool, pace_seconds: float = 1.0) -> Disturb:
+    """Let faults happen for a while, all drawn from the seed."""
+
+    async def disturb(story: Story) -> None:
+        nemesis = Nemesis(
+            story.world,
+            dice(story.seed, "nemesis"),
+            story.programs,
+            story.clients,
+            lambda name: story.programs[name].stop(),
+            faults_of(story.seed, is_flushed=is_flushed),
+            pause_seconds=pace_seconds,
+            fault_seconds=pace_seconds,
+        )
+        await nemesis.run(seconds)
+
+    return disturb
+
+
+async def leader_dies_as_the_isr_has_shrunk(story: Story) -> None:
+    """Let a leader that has just gone on without a follower die before the other one knows.
+
+    Its successor does not know yet that more was committed than the lost follower has, to which
+    it sends its answers slowly.
+    """
+    world, name = story.world, story.workload.partitions[0]
+    await world.elapse(1)
+    state = story.sky.image.topics[name.topic].partitions[name.partition]
+    leader, successor, lost = (f"b{broker_id}" for broker_id in state.replicas)
+    world.network.link(successor, lost).delay_seconds = SLOW_SECONDS
+    for way in ((leader, lost), (lost, leader)):
+        world.network.block(*way)
+    partition = story.god.brokers[leader].partitions.get(name)
+    assert partition.in_sync is not None
+    while BROKERS[lost] in partition.in_sync.isr:
+        await world.elapse(0.001)
+    world.machine(leader).kill()
+    for way in ((leader, lost), (lost, leader)):
+        world.network.unblock(*way)
+    await world.elapse(4)
+    world.machine(leader).start(story.programs[leader])
+    await world.elapse(2)
+
+
+def run(
+    seed: int,
+    disturb: Disturb | None = None,
+    *,
+    seconds: float = 15.0,
+    is_flushed: bool = False,
+    min_isr: int = 2,
+    keeps_lines: bool = False,
+) -> Report:
+    """Run it, disturbed by chance if nothing else is said; InvariantError if something is wrong."""
+    story = Story(seed, is_flushed=is_flushed, min_isr=min_isr, keeps_lines=keeps_lines)
+    with complaints_of(story.world) as complaints:
+        telling = story.tell(disturb or by_chance(seconds, is_flushed=is_flushed))
+        violations = story.world.run(telling)
+    return Report([*violations, *complaints.violations()], story.history, story.world)

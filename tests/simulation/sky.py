@@ -1,0 +1,147 @@
+"""A controller that never fails, and what three brokers hear of it: late, in order, or not at all.
+
+It stands in for a metadata store while replication is what is tested. Its machine is the real one
+(`machines/controller`). Brokers reach it through links of the simulated network, as if it were a
+machine called `sky`: what cuts them off from it cuts them off from the metadata, and a broker that
+it has not heard of for a while is fenced.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, NamedTuple, TypeVar
+
+from ottla.broker.metadata_store.identity import claim_folders
+from ottla.broker.metadata_store.image_publisher import ImagePublisher
+from ottla.machines.controller.machine import Controller
+from ottla.machines.controller.settings import ControllerSettings
+from ottla.machines.decision import Decision
+from ottla.metadata.image import BrokerImage, ClusterImage
+from ottla.metadata.records import MetadataRecord
+from ottla.model.topic_config import TopicConfig
+from ottla.simulation.broker_program import DATA
+from ottla.simulation.dice import dice
+from ottla.simulation.machine import Machine
+from ottla.simulation.world import World
+
+SKY = "sky"
+SESSION_SECONDS = 1.5
+LOOK_SECONDS = 0.1
+NO_ANSWER_SECONDS = 1.0
+T = TypeVar("T")
+
+
+class Decided(NamedTuple):
+    image: ClusterImage
+    records: tuple[MetadataRecord, ...]
+
+
+class Sky:
+    """Decides at once, and remembers everything."""
+
+    def __init__(self, world: World, replicas: int, min_isr: int) -> None:
+        self.world = world
+        world.machine(SKY)
+        defaults = TopicConfig(min_insync_replicas=min_isr)
+        settings = ControllerSettings(-1, 1, replicas, defaults)
+        self.controller = Controller(ClusterImage("sky"), settings)
+        self.decided: list[Decided] = []
+        self.heard_at: dict[int, float] = {}
+        self.lost_tails: set[int] = set()
+        """Brokers whose machines have lost power, and with it what was not synced."""
+        self._stream = dice(world.seed, "sky")
+        self.commit(self.controller.bootstrap())
+
+    @property
+    def image(self) -> ClusterImage:
+        return self.controller.image
+
+    def commit(self, decision: Decision[MetadataRecord, T]) -> T:
+        if decision.records:
+            end_offset = self.image.end_offset + len(decision.records)
+            self.controller.replay(decision.records, end_offset)
+            self.decided.append(Decided(self.image, decision.records))
+        return decision.response
+
+    def register(self, broker: BrokerImage) -> int:
+        """Let a broker's next life begin where the one before has ended for everyone."""
+        known = self.image.brokers.get(broker.broker_id)
+        if known is not None and not known.is_fenced:
+            self.commit(self.controller.fence_broker(broker.broker_id))
+        if broker.broker_id in self.lost_tails:
+            self.lost_tails.discard(broker.broker_id)
+            self.commit(self.controller.forget_tail(broker.broker_id))
+        epoch = self.commit(self.controller.register_broker(replace(broker, is_fenced=True)))
+        self.heard_at[broker.broker_id] = self.world.loop.time()
+        self.commit(self.controller.unfence_broker(broker.broker_id))
+        return epoch
+
+    def can_reach(self, source: str, target: str) -> bool:
+        link = self.world.network.link(source, target)
+        return not link.is_blocked and self._stream.random() >= link.loss
+
+    async def travel(self) -> None:
+        await self.world.loop.elapse(self._stream.expovariate(1 / 0.002))
+
+    async def look_after_brokers(self) -> None:
+        """Fence whoever is not heard of, and unfence whoever is back; for ever."""
+        while True:
+            await self.world.elapse(LOOK_SECONDS)
+            for broker_id, broker in list(self.image.brokers.items()):
+                is_there = self.world.loop.time() - self.heard_at[broker_id] < SESSION_SECONDS
+                if is_there and broker.is_fenced:
+                    self.commit(self.controller.unfence_broker(broker_id))
+                elif not is_there and not broker.is_fenced:
+                    self.commit(self.controller.fence_broker(broker_id))
+
+
+class _Registrar:
+    """The controller as a broker sees it that registers."""
+
+    def __init__(self, sky: Sky) -> None:
+        self._sky = sky
+
+    def register_broker(self, broker: BrokerImage) -> Decision[MetadataRecord, int]:
+        return Decision((), self._sky.register(broker))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._sky.controller, name)
+
+
+class SkyStore(ImagePublisher):
+    """What one life of a broker has for a metadata store."""
+
+    def __init__(self, sky: Sky, broker_id: int, machine: Machine) -> None:
+        super().__init__(sky.image)
+        self.identity = claim_folders(machine.disk, [DATA], broker_id, machine.randomness)
+        self._sky = sky
+        self._broker_id = broker_id
+        self._name = machine.name
+        self._position = len(sky.decided)
+
+    async def execute(self, decide: Callable[[Any], Decision[MetadataRecord, T]]) -> T:
+        """Ask; a `TimeoutError` says that nobody knows whether the question has arrived."""
+        sky = self._sky
+        await sky.travel()
+        if not sky.can_reach(self._name, SKY):
+            await sky.world.loop.elapse(NO_ANSWER_SECONDS)
+            raise TimeoutError("the sky is silent")
+        response = sky.commit(decide(_Registrar(sky)))
+        if not sky.can_reach(SKY, self._name):
+            await sky.world.loop.elapse(NO_ANSWER_SECONDS)
+            raise TimeoutError("the sky is silent")
+        await sky.travel()
+        return response
+
+    async def follow(self) -> None:
+        """Publish what is decided, as it comes, and be heard of."""
+        sky = self._sky
+        while True:
+            await sky.travel()
+            await sky.travel()
+            if sky.can_reach(self._name, SKY):
+                sky.heard_at[self._broker_id] = sky.world.loop.time()
+                if sky.can_reach(SKY, self._name) and self._position < len(sky.decided):
+                    image, records = sky.decided[self._position]
+                    self._position += 1
+                    failure = await self.publish(image, records)
+                    assert failure is None, failure

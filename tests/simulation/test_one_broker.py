@@ -1,0 +1,246 @@
+"""A production broker and its clients in simulated worlds: whatever happens, nothing is lost.
+
+A failure names its seed; `ottla simulate --seed N` shows what happened.
+"""
+
+import asyncio
+import os
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from ottla.clients.admin import Admin
+from ottla.clients.cluster_view import ClusterView
+from ottla.clients.connection import Address
+from ottla.clients.fetcher import FetcherSettings
+from ottla.clients.group_member import GroupSettings
+from ottla.clients.group_reader import GroupReader
+from ottla.clients.producer import Producer
+from ottla.clients.settings import ClientSettings
+from ottla.model.api_error import ApiError
+from ottla.model.error_code import ErrorCode
+from ottla.model.identifiers import TopicPartition
+from ottla.simulation.broker_program import DATA, PORT, BrokerProgram
+from ottla.simulation.disk_faults import OperationKind
+from ottla.simulation.history import History, Outcome
+from ottla.simulation.machine import Machine
+from ottla.simulation.nemesis import Fault
+from ottla.simulation.one_broker import BROKER, FLUSHED, Setting, run
+from ottla.simulation.report import Report
+from ottla.simulation.workload import TOPIC, Workload
+from ottla.simulation.world import World
+
+ADDRESS = Address(BROKER, PORT)
+CLIENT = ClientSettings((ADDRESS,), request_timeout_ms=2_000, timeout_ms=60_000)
+
+
+def setting(*faults: Fault, is_flushed: bool = True) -> Setting:
+    return Setting(
+        partitions=2,
+        writers=2,
+        delay_seconds=0.001,
+        faults=faults,
+        settings=dict(FLUSHED) if is_flushed else {},
+    )
+
+
+def check(report: Report) -> None:
+    told = "\n".join(map(str, report.violations))
+    assert not report.violations, f"seed {report.seed}:\n{told}"
+
+
+@pytest.mark.parametrize("fault", list(Fault))
+def test_nothing_is_lost_disordered_or_repeated_by(fault: Fault) -> None:
+    for seed in range(2):
+        report = run(seed, seconds=15, setting=setting(fault))
+        check(report)
+        assert report.faults[fault.value] > 0
+        assert report.sent[Outcome.OK] > 50
+        assert report.read_count > 100
+        assert report.committed_count > 10
+
+
+def test_whatever_comes_together_the_histories_are_right() -> None:
+    faults: Counter[str] = Counter()
+    sent: Counter[Outcome] = Counter()
+    for seed in range(100, 112):
+        report = run(seed, seconds=20)
+        check(report)
+        faults.update(report.faults)
+        sent.update(report.sent)
+    assert set(faults) == {fault.value for fault in Fault}
+    assert sent[Outcome.OK] > 1000
+    assert sent[Outcome.UNKNOWN] > 10
+
+
+def test_a_power_cut_that_takes_what_was_not_flushed_is_noticed() -> None:
+    """The checkers are not blind: they see what the broker was not asked to prevent."""
+    lossy = setting(Fault.POWER, is_flushed=False)
+    reports = [run(seed, seconds=15, setting=lossy) for seed in range(5)]
+    found = {violation.invariant for report in reports for violation in report.violations}
+    assert {"J1 inconsistent-offsets", "J4 unseen"} <= found
+
+
+def test_a_broker_that_does_not_come_up_is_noticed() -> None:
+    unusable = Setting(1, 1, 0.001, (Fault.KILL,), {"num.partitions": "many"})
+    stuck, error = run(1, seconds=5, setting=unusable).violations
+    assert stuck.invariant == "L1 stuck"
+    assert error.invariant == "L3 error"
+    assert "num.partitions" in error.detail
+
+
+def test_without_flushes_a_power_cut_leaves_the_beginning_of_every_log() -> None:
+    is_any_lost = False
+    for seed in range(6):
+        before, after = logs_around_a_power_cut(seed)
+        for partition, log in before.items():
+            assert after[partition] == log[: len(after[partition])], f"seed {seed}"
+        is_any_lost |= after != before
+    assert is_any_lost
+
+
+Logs = dict[TopicPartition, list[tuple[int, str]]]
+
+
+def logs_around_a_power_cut(seed: int) -> tuple[Logs, Logs]:
+    """Return what was in the logs of a broker before it lost power, and what after."""
+    world = World(seed)
+    workload = Workload(History(), [ADDRESS], seed)
+    broker = world.machine(BROKER)
+
+    async def logs() -> Logs:
+        await world.machine("reader").start(workload.read_to_the_end)
+        found: Logs = {name: [] for name in workload.partitions}
+        for read in workload.history.operations[-1].read:
+            found[read.partition].append((read.offset, read.value))
+        return found
+
+    async def story() -> tuple[Logs, Logs]:
+        program = BrokerProgram()
+        broker.start(program)
+        await world.machine("setup").start(workload.create_topic)
+        writer = world.machine("writer").start(workload.write)
+        await world.elapse(10)
+        workload.is_over = True
+        await writer
+        before = await logs()
+        broker.cut_power()
+        broker.start(program)
+        return before, await logs()
+
+    return world.run(story())
+
+
+def test_what_the_disk_refuses_to_keep_is_not_acknowledged() -> None:
+    world = World(1)
+    broker = world.machine(BROKER)
+
+    async def client(machine: Machine) -> None:
+        async with ClusterView(CLIENT, machine.network.connect) as view:
+            await Admin.over(view).topics.create([TOPIC])
+            producer = Producer(view, machine.clock, machine.randomness)
+            await producer.send(TOPIC, b"kept", partition=0)
+            await producer.flush()
+            broker.disk.faults.fail_on(OperationKind.SYNC, under=f"{DATA}/{TOPIC}-0")
+            await producer.send(TOPIC, b"not kept", partition=0)
+            with pytest.raises(ApiError) as refused:
+                await producer.flush()
+            assert refused.value.code in {
+                ErrorCode.KAFKA_STORAGE_ERROR,
+                ErrorCode.LEADER_NOT_AVAILABLE,
+            }
+
+    async def story() -> None:
+        broker.start(BrokerProgram({**FLUSHED}))
+        await world.elapse(1)
+        await world.machine("client").start(client)
+
+    world.run(story())
+
+
+async def from_the_start(names: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+    await asyncio.sleep(0)
+    return dict.fromkeys(names, 0)
+
+
+async def values_of(reader: GroupReader) -> list[str]:
+    """Return what a member is given next, and let it be committed."""
+    values: list[str] = []
+    for fetched in await reader.poll():
+        contents = [record.value or b"" for record in fetched.records()]
+        values += [content.partition(b" ")[0].decode() for content in contents]
+        reader.mark(fetched.partition, fetched.end_offset)
+    return values
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_group_reads_on_through_the_deaths_of_broker_and_members(seed: int) -> None:
+    world = World(seed)
+    workload = Workload(History(), [ADDRESS], seed)
+    broker = world.machine(BROKER)
+    delivered: set[str] = set()
+
+    async def member(machine: Machine) -> None:
+        async with ClusterView(CLIENT, machine.network.connect) as view:
+            reader = GroupReader.of_group(
+                view,
+                "group",
+                [TOPIC],
+                from_the_start,
+                FetcherSettings(wait_ms=200),
+                GroupSettings(session_timeout_ms=6_000, heartbeat_interval_ms=1_000),
+            )
+            while True:
+                with suppress(ApiError, OSError):
+                    delivered.update(await values_of(reader))
+
+    async def story() -> None:
+        program = BrokerProgram({**FLUSHED})
+        broker.start(program)
+        await world.machine("setup").start(workload.create_topic)
+        writer = world.machine("writer").start(workload.write)
+        for name in ("member-1", "member-2"):
+            world.machine(name).start(member)
+        await world.elapse(5)
+        broker.kill()
+        broker.start(program)
+        await world.elapse(5)
+        world.machine("member-1").kill()
+        await world.elapse(5)
+        broker.cut_power()
+        broker.start(program)
+        await world.elapse(5)
+        workload.is_over = True
+        await writer
+        await world.elapse(30)
+
+    world.run(story())
+    acknowledged = {
+        sent.value
+        for operation in workload.history.operations
+        if operation.outcome is Outcome.OK
+        for sent in operation.sent
+    }
+    assert len(acknowledged) > 100
+    assert acknowledged <= delivered
+
+
+def test_equal_seeds_give_equal_runs_in_any_process_and_under_any_hash_seed() -> None:
+    here = run(7, seconds=5)
+    code = "from ottla.simulation.one_broker import run; print(run(7, seconds=5).digest)"
+    for hash_seed in ("0", "123"):
+        there = subprocess.run(
+            [sys.executable, "-c", code],
+            env={**os.environ, "PYTHONHASHSEED": hash_seed},
+            cwd=Path(__file__).parents[2],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert there.stdout.strip() == here.digest
+    assert run(8, seconds=5).digest != here.digest

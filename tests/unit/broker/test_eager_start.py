@@ -1,0 +1,130 @@
+"""Coroutines that begin at once: what never waits is done, what waits is a task from then on."""
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+from ottla.broker.eager_start import start
+
+
+def begin(work: Coroutine[Any, Any, None]) -> asyncio.Task[None] | None:
+    return start(work, asyncio.get_running_loop())
+
+
+def test_what_never_has_to_wait_is_done_at_once_and_needs_no_task() -> None:
+    async def story() -> tuple[bool, list[str]]:
+        is_there = asyncio.Event()
+        is_there.set()
+        told = []
+
+        async def work() -> None:
+            await is_there.wait()
+            told.append("done")
+
+        has_task = begin(work()) is not None
+        told_at_once = list(told)
+        await asyncio.sleep(0)
+        return has_task, told_at_once
+
+    assert asyncio.run(story()) == (False, ["done"])
+
+
+def test_what_waits_has_begun_and_goes_on_when_what_it_waits_for_is_there() -> None:
+    async def story() -> list[str]:
+        first, second = asyncio.Event(), asyncio.Event()
+        told = []
+
+        async def work() -> None:
+            told.append("begun")
+            await first.wait()
+            told.append("first")
+            await second.wait()
+            told.append("second")
+
+        task = begin(work())
+        assert task is not None
+        told.append("others")
+        first.set()
+        await asyncio.sleep(0)
+        second.set()
+        await task
+        return told
+
+    assert asyncio.run(story()) == ["begun", "others", "first", "second"]
+
+
+def test_a_turn_given_to_others_is_given() -> None:
+    async def story() -> list[str]:
+        told = []
+
+        async def work() -> None:
+            await asyncio.sleep(0)
+            told.append("work")
+
+        task = begin(work())
+        assert task is not None
+        told.append("others")
+        await task
+        return told
+
+    assert asyncio.run(story()) == ["others", "work"]
+
+
+def test_what_is_cancelled_before_its_task_has_had_a_turn_hears_of_it() -> None:
+    async def story() -> tuple[list[str], bool]:
+        told = []
+
+        async def work() -> None:
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                told.append("cancelled")
+                raise
+
+        task = begin(work())
+        assert task is not None
+        task.cancel()
+        await asyncio.wait([task])
+        return told, task.cancelled()
+
+    assert asyncio.run(story()) == (["cancelled"], True)
+
+
+def test_what_is_cancelled_may_still_wait_to_clean_up() -> None:
+    async def story() -> list[str]:
+        told = []
+
+        async def work() -> None:
+            try:
+                await asyncio.Event().wait()
+            finally:
+                await asyncio.sleep(0)
+                told.append("clean")
+
+        task = begin(work())
+        assert task is not None
+        task.cancel()
+        await asyncio.wait([task])
+        return told
+
+    assert asyncio.run(story()) == ["clean"]
+
+
+def test_what_was_waited_for_in_vain_is_raised_in_it() -> None:
+    async def story() -> list[str]:
+        failing: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        told = []
+
+        async def work() -> None:
+            try:
+                await failing
+            except OSError as error:
+                told.append(str(error))
+
+        task = begin(work())
+        assert task is not None
+        failing.set_exception(OSError("the disk is full"))
+        await task
+        return told
+
+    assert asyncio.run(story()) == ["the disk is full"]

@@ -1,0 +1,66 @@
+"""What the kernel's sockets are told, which no other network knows of."""
+
+import asyncio
+from socket import IPPROTO_TCP, SO_KEEPALIVE, SO_SNDBUF, SOL_SOCKET, TCP_NODELAY, socket
+
+import pytest
+
+from ottla.runtime.network import KernelNetwork
+
+HOST = "127.0.0.1"
+SEND_BUFFER_BYTES = 12_345
+
+
+async def pair() -> tuple[socket, socket]:
+    """Return both ends of a connection: who has connected, and who was connected to."""
+    network = KernelNetwork()
+    (listening,) = await network.listen(HOST, 0)
+    loop = asyncio.get_running_loop()
+    came = loop.create_future()
+    loop.add_reader(listening, came.set_result, None)
+    near = await network.connect(HOST, listening.getsockname()[1])
+    await came
+    loop.remove_reader(listening)
+    far, _ = listening.accept()
+    listening.close()
+    assert isinstance(near, socket)
+    return near, far
+
+
+def test_both_ends_send_at_once_and_never_block() -> None:
+    for end in asyncio.run(pair()):
+        assert end.getsockopt(IPPROTO_TCP, TCP_NODELAY)
+        assert not end.getblocking()
+        end.close()
+
+
+def test_the_kernel_keeps_as_much_as_it_is_told_and_as_much_again() -> None:
+    near, far = asyncio.run(pair())
+    KernelNetwork().set_send_buffer(far, SEND_BUFFER_BYTES)
+    assert far.getsockopt(SOL_SOCKET, SO_SNDBUF) == 2 * SEND_BUFFER_BYTES
+    near.close()
+    far.close()
+
+
+def test_a_peer_that_has_vanished_is_noticed_in_the_end() -> None:
+    near, far = asyncio.run(pair())
+    assert far.getsockopt(SOL_SOCKET, SO_KEEPALIVE)
+    near.close()
+    far.close()
+
+
+def test_who_gives_up_connecting_leaves_nothing_open() -> None:
+    async def story() -> None:
+        async with asyncio.timeout(0):
+            await KernelNetwork().connect(HOST, 1)
+
+    with pytest.raises(TimeoutError):  # a socket left open is a warning, which is an error
+        asyncio.run(story())
+
+
+def test_a_host_without_an_address_is_told_as_the_resolver_tells_it() -> None:
+    async def story() -> None:
+        await KernelNetwork().connect("no-such-host.invalid", 1)
+
+    with pytest.raises(OSError, match=r"Name|name|service"):
+        asyncio.run(story())
