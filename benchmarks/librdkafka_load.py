@@ -135,4 +135,4 @@ def _consumer(port: int) -> Consumer:
 
 
 def _broker(port: int) -> dict[str, str | float | bool]:
-    return {"bootstrap.servers": f"127.0.0.1:{port}"}
+    return {"bootstrap.servers": f"127.0.0.1:{port}", "log_level": 0}

@@ -33,6 +33,7 @@ SETTINGS = {
     "replica.fetch.wait.max.ms": "200",
     "offsets.topic.num.partitions": "2",
 }
+RACKS: dict[str, str] = {}
 FLUSHED = {"log.flush.interval.messages": "1"}
 """Then nothing is acknowledged that a power cut could take back."""
 
@@ -63,6 +64,8 @@ class ReplicaProgram:
         stopping = self._stopping = asyncio.Event()
         listeners = f"PLAINTEXT://{machine.name}:{PORT}"
         given = {"listeners": listeners, "node.id": str(self._broker_id)}
+        if machine.name in RACKS:
+            given["broker.rack"] = RACKS[machine.name]
         config = BrokerConfig.parse({**DEFAULTS, **SETTINGS, **self._settings, **given})
         environment = environment_of(machine)
         operations = await Operations.open(config, machine.clock, environment.cold_reads)

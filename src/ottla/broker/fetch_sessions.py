@@ -20,6 +20,7 @@ from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
 from ottla.replication.fetched import NO_REPLICA, Fetched
+from ottla.replication.partition import Partition
 from ottla.wire.messages.fetch import FetchPartition, FetchRequest
 
 NO_SESSION: Final = 0
@@ -37,10 +38,27 @@ PartitionKey = tuple[str | bytes, int]
 """A topic, by name or by id, and the number of a partition."""
 
 
+class Seen(NamedTuple):
+    """A partition as it was when a follower wanted something of it, by what makes a difference."""
+
+    partition: Partition
+    stirred: int
+    log_start_offset: int
+    wanted: FetchPartition
+
+
 class FetchedPartition:
     """One partition that is fetched, and in a session, what its client was told last."""
 
-    __slots__ = ("high_watermark", "log_start_offset", "name", "topic", "topic_id", "wanted")
+    __slots__ = (
+        "high_watermark",
+        "log_start_offset",
+        "name",
+        "seen",
+        "topic",
+        "topic_id",
+        "wanted",
+    )
 
     def __init__(self, topic: str, topic_id: bytes, wanted: FetchPartition, *, by_id: bool) -> None:
         self.topic = topic
@@ -50,6 +68,8 @@ class FetchedPartition:
         """Where topics are named by id, it is not known before someone has looked it up."""
         self.high_watermark = _UNTOLD
         self.log_start_offset = _UNTOLD
+        self.seen: Seen | None = None
+        """What was there for a follower when it was told that there was nothing more."""
 
     def is_new(self, found: Fetched | ApiError) -> bool:
         """Tell whether there is news in what was found, besides records."""

@@ -49,6 +49,7 @@ class ImageFollower:
         self._live_config = live_config
         self._applied = live_config.topic_defaults
         self._image: ClusterImage | None = None
+        self._published: ClusterImage | None = None
         self._changing = asyncio.Lock()
 
     def config_of(self, image: ClusterImage, topic: str) -> TopicConfig:
@@ -61,7 +62,7 @@ class ImageFollower:
             lambda topic: self.config_of(image, topic),
             lambda partition, topic_id: self._is_stray(image, partition, topic_id),
         )
-        self._image = image
+        self._image = self._published = image
         for topic in image.topics.values():
             for wanted in self._missing(image, topic, range(len(topic.partitions))):
                 self._take(wanted, self._opened(wanted))
@@ -87,9 +88,9 @@ class ImageFollower:
         async with self._changing:
             self._image = image
             touched = _touched(image, records)
-            gone = [*self._removed(records), *self._moved_away(image, touched)]
+            gone = dict.fromkeys([*self._removed(records), *self._moved_away(image, touched)])
             if gone or self._partitions.offline:
-                await self._delete(gone)
+                await self._delete(list(gone))
             await self._make(image, touched)
 
     def _removed(self, records: Sequence[MetadataRecord]) -> list[Partition]:
@@ -120,19 +121,33 @@ class ImageFollower:
 
     def on_change(self, image: ClusterImage, records: Sequence[MetadataRecord]) -> None:
         """Go on to the next image; what failed is offline and says so to whoever uses it."""
+        self._published = image
         touched = _touched(image, records)
         for topic in {record.resource_name for record in _topic_configs(records)}:
             if topic in image.topics:
                 self._reconfigure(image, topic)
                 touched.setdefault(topic, set()).update(range(len(image.topics[topic].partitions)))
-        for name, state in _states(image, touched):
-            partition = self._partitions.find(name)
-            if partition is not None:
-                self._roles.apply(partition, state)
+        self._apply(image, touched)
         if self._applied is not self._live_config.topic_defaults:
             self._applied = self._live_config.topic_defaults
             for topic in image.topics:
                 self._reconfigure(image, topic)
+
+    def _apply(self, image: ClusterImage, touched: dict[str, set[int]]) -> None:
+        is_registered = self._roles.is_registered(image)
+        for name, state in _states(image, touched):
+            partition = self._partitions.find(name)
+            if partition is not None:
+                self._roles.apply(partition, state, is_registered=is_registered)
+
+    def registered(self) -> None:
+        """Take the broker's epoch into account, which was given to it a moment ago."""
+        assert self._published is not None
+        touched: dict[str, set[int]] = {}
+        for partition in self._partitions:
+            if partition.name.topic in self._published.topics:
+                touched.setdefault(partition.name.topic, set()).add(partition.name.partition)
+        self._apply(self._published, touched)
 
     def resign(self) -> None:
         """Lead nothing any more, until the metadata gives this broker something new to lead."""
@@ -179,7 +194,9 @@ class ImageFollower:
         assert self._image is not None
         log.config = wanted.config
         partition = self._roles.new(name, wanted.topic_id, log)
-        self._roles.apply(partition, self._image.topics[name.topic].partitions[name.partition])
+        state = self._image.topics[name.topic].partitions[name.partition]
+        is_registered = self._roles.is_registered(self._image)
+        self._roles.apply(partition, state, is_registered=is_registered)
         self._partitions.add(partition)
 
     async def _delete(self, partitions: Sequence[Partition]) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Hashable
 from typing import Protocol
 
 from ottla.environment.clock import Clock
-from ottla.metadata.image import PartitionImage
+from ottla.metadata.image import ClusterImage, PartitionImage
 from ottla.model.identifiers import TopicPartition
 from ottla.replication.partition import Partition
 from ottla.replication.roles import NO_LEADER, Assignment
@@ -26,7 +26,12 @@ class Following(Protocol):
 
 
 class PartitionRoles:
-    """Lets partitions lead, follow, or do neither."""
+    """Lets partitions lead, follow, or do neither.
+
+    What has other replicas is led only by an image in which this life of the broker is registered.
+    An older one tells of the life before, which may have had a longer log: to go on in its epoch
+    could give two different records one offset and one epoch.
+    """
 
     def __init__(
         self,
@@ -34,6 +39,7 @@ class PartitionRoles:
         clock: Clock,
         on_progress: Callable[[Hashable], None],
         *,
+        broker_epoch: Callable[[], int] = lambda: -1,
         following: Following | None = None,
         on_candidate: OnCandidate = lambda *_: None,
         high_watermark_of: Callable[[TopicPartition], int] = lambda _: 0,
@@ -41,6 +47,7 @@ class PartitionRoles:
         self.node_id = node_id
         self._clock = clock
         self._on_progress = on_progress
+        self._broker_epoch = broker_epoch
         self._following = following
         self._on_candidate = on_candidate
         self._high_watermark_of = high_watermark_of
@@ -57,12 +64,19 @@ class PartitionRoles:
             high_watermark=self._high_watermark_of(name),
         )
 
-    def apply(self, partition: Partition, state: PartitionImage) -> None:
-        """Let a partition do what the metadata says; what it has heard before is no news."""
+    def is_registered(self, image: ClusterImage) -> bool:
+        """Tell whether an image knows this life of the broker."""
+        broker = image.brokers.get(self.node_id)
+        return broker is not None and broker.broker_epoch == self._broker_epoch()
+
+    def apply(self, partition: Partition, state: PartitionImage, *, is_registered: bool) -> None:
+        """Let a partition do what an image says; what it has heard before is no news."""
         if state.leader_epoch < partition.leader_epoch:
             return
         if state.leader != self.node_id:
             self._follow(partition, state)
+        elif not is_registered and len(state.replicas) > 1:
+            return
         elif self._resigned.get(partition, -1) < state.leader_epoch:
             self._resigned.pop(partition, None)
             if self._following is not None:

@@ -13,6 +13,7 @@ from ottla.broker.partitions import Partitions
 from ottla.broker.progress import Bells
 from ottla.broker.replica_fetcher import FetcherSettings, FetcherWorld
 from ottla.broker.replica_fetchers import ReplicaFetchers
+from ottla.broker.turns import Turns
 from ottla.environment.clock import Clock
 from ottla.environment.network import Network
 from ottla.metadata.image import ClusterImage, Endpoint
@@ -44,6 +45,8 @@ class Replication:
     def __init__(self, sources: ReplicationSources) -> None:
         config = sources.config
         self._config = config
+        self._clock = sources.clock
+        self._partitions = sources.partitions
         self._image = sources.image
         self._high_watermarks = HighWatermarks(
             sources.partitions, sources.log_dirs, sources.threads
@@ -63,7 +66,6 @@ class Replication:
         self.isr_changes = IsrChanges(
             config.node_id,
             sources.broker_epoch,
-            sources.partitions,
             sources.image,
             sources.channel,
             sources.bells,
@@ -74,6 +76,7 @@ class Replication:
             config.node_id,
             sources.clock,
             sources.bells.ring,
+            broker_epoch=sources.broker_epoch,
             following=self._fetchers,
             on_candidate=self.isr_changes.on_candidate,
             high_watermark_of=self._high_watermarks.noted,
@@ -91,7 +94,10 @@ class Replication:
         )
 
     async def _check_in_sync(self) -> None:
-        self.isr_changes.check()
+        turns = Turns(self._clock)
+        for partition in list(self._partitions):
+            self.isr_changes.check(partition)
+            await turns.pause()
 
     async def stop(self) -> None:
         """Follow nobody any more, and tell the controller nothing."""

@@ -133,7 +133,14 @@ class InSync:
         return end_offset >= max(high_watermark, self.epoch_start_offset)
 
     def fell_behind(self, leader_end_offset: int, now_ms: int, lag_ms_max: int) -> list[int]:
-        """Return the members of the ISR that have not been with the leader for too long."""
+        """Return the members of the ISR that have not been with the leader for too long.
+
+        Who has everything is with the leader right now, however long it has not been heard of:
+        while nothing is written its fetches are not looked at.
+        """
+        for follower in self.followers.values():
+            if follower.end_offset == leader_end_offset:
+                follower.caught_up_ms = now_ms
         if self.proposed is not None:
             return []
         return [

@@ -28,13 +28,17 @@ from ottla.storage.log import Appended, PartitionLog
 
 HIGH_WATERMARK = -1
 """In the place of an offset up to which records are deleted."""
+END_BELL = "end"
+"""What is rung when there is more in any log that has followers, committed or not."""
+COMMITTED_BELL = "committed"
+"""What is rung when more of any log that has followers is committed."""
 
 
 class Partition:
     """One replica of one partition.
 
     `on_progress` is told the name when what readers may see has changed, or who leads, and
-    `end_bell` when there is more for followers. `on_candidate` is told of each fetch of a follower
+    END_BELL when there is more for followers. `on_candidate` is told of each fetch of a follower
     that is not in sync, and when that was.
     """
 
@@ -58,7 +62,8 @@ class Partition:
         """What a leader knows of the replicas; nobody else has it."""
         self.is_alone = False
         """Whether this is the leader, and the only replica: then all that is there is committed."""
-        self.end_bell = end_bell(name)
+        self.stirred = 0
+        """Rises with everything that a follower would be told."""
         self.traffic = Traffic()
         self._on_progress = on_progress
         self._on_candidate = on_candidate
@@ -133,8 +138,9 @@ class Partition:
 
     def _ring(self) -> None:
         """Have everyone look again."""
+        self.stirred += 1
         self._on_progress(self.name)
-        self._on_progress(self.end_bell)
+        self._on_progress(END_BELL)
 
     def check_leader(self, leader_epoch: int = NO_EPOCH) -> None:
         """Raise ApiError unless this broker leads, in the epoch that the peer believes in."""
@@ -169,7 +175,8 @@ class Partition:
                 self.log.producers.acknowledge(self.log.end_offset)
                 self._on_progress(self.name)
             else:
-                self._on_progress(self.end_bell)
+                self.stirred += 1
+                self._on_progress(END_BELL)
                 self.raise_high_watermark()
         return appended
 
@@ -208,8 +215,10 @@ class Partition:
         if committed is None or committed <= self._high_watermark:
             return False
         self._high_watermark = committed
+        self.stirred += 1
         self.log.producers.acknowledge(committed)
         self._on_progress(self.name)
+        self._on_progress(COMMITTED_BELL)
         return True
 
     # -- following ------------------------------------------------------------------------------
@@ -275,13 +284,13 @@ class Partition:
         if is_leader_needed or self.in_sync is not None:
             self.check_leader(leader_epoch)
         else:
-            self._check_follower(leader_epoch)
+            self._check_follower(leader_epoch, offset)
         log = self.log
         high_watermark = stable = self.high_watermark
         if log.producers.first_unstable_offset is not None:
             stable = self.last_stable_offset
         if last_fetched_epoch != NO_EPOCH:
-            diverging = self._divergence(offset, last_fetched_epoch)
+            diverging = divergence(log, self.leader_epoch, offset, last_fetched_epoch)
             if diverging is not None:
                 return self._diverged(diverging)
         end_offset = stable if is_committed_only else high_watermark
@@ -311,7 +320,7 @@ class Partition:
         progress = self._progress(follower, leader_epoch)
         log = self.log
         if last_fetched_epoch != NO_EPOCH:
-            diverging = self._divergence(offset, last_fetched_epoch)
+            diverging = divergence(log, self.leader_epoch, offset, last_fetched_epoch)
             if diverging is not None:
                 return self._diverged(diverging)
         records = log.read(offset, log.end_offset, bytes_max, whole_batch=whole_batch)
@@ -344,12 +353,12 @@ class Partition:
             )
         return progress
 
-    def _check_follower(self, leader_epoch: int) -> None:
-        """Raise ApiError if this is no replica, or one of another epoch than the peer's."""
-        if self.leader_epoch == NO_EPOCH:
-            raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self.name} is not kept here")
-        if leader_epoch not in {self.leader_epoch, NO_EPOCH}:
+    def _check_follower(self, leader_epoch: int, offset: int) -> None:
+        """Raise ApiError if this is no replica, or of another epoch, or cannot know this offset."""
+        if self.leader_epoch == NO_EPOCH or leader_epoch not in {self.leader_epoch, NO_EPOCH}:
             self._refuse_epoch(leader_epoch)
+        if offset > self.log.end_offset:  # which its leader may have
+            raise ApiError(ErrorCode.OFFSET_NOT_AVAILABLE, f"{self.name} is not there yet")
 
     def _diverged(self, diverging: EpochEnd) -> Fetched:
         log = self.log
@@ -363,10 +372,6 @@ class Partition:
             None,
             diverging,
         )
-
-    def _divergence(self, offset: int, epoch: int) -> EpochEnd | None:
-        """Tell where a reader's log stops to be this one, if it has this epoch before an offset."""
-        return divergence(self.log, self.leader_epoch, offset, epoch)
 
     def end_of_epoch(self, epoch: int) -> EpochEnd:
         """Return the greatest epoch up to this one and where it ends; UNKNOWN_END of later ones."""
@@ -393,8 +398,3 @@ class Partition:
             )
         self.log.advance_log_start(max(until, self.log.log_start_offset))
         return self.log.log_start_offset
-
-
-def end_bell(name: TopicPartition) -> Hashable:
-    """Return what is rung when there is more in a log, committed or not: followers wait for it."""
-    return ("end", name)

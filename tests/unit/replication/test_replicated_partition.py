@@ -7,7 +7,7 @@ import pytest
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.replication.follower import next_fetch
-from ottla.replication.partition import Partition
+from ottla.replication.partition import COMMITTED_BELL, END_BELL, Partition
 from ottla.replication.roles import NO_LEADER, Assignment, Follower
 from ottla.storage.leader_epochs import EpochEnd
 from tests.log_building import NOW_MS, PARTITION, batch, new_log, refusal
@@ -93,10 +93,10 @@ def test_followers_are_woken_by_an_append_and_readers_by_what_is_committed() -> 
     leader, second, third = cluster()
     leader.rung.clear()
     leader.write()
-    assert leader.rung == [leader.partition.end_bell]
+    assert leader.rung == [END_BELL]
     for follower in (second, third) * 2:
         follower.fetch(leader)
-    assert leader.rung[1:] == [PARTITION]
+    assert leader.rung[1:] == [PARTITION, COMMITTED_BELL]
 
 
 def test_a_follower_has_what_its_leader_has_byte_for_byte() -> None:
@@ -259,6 +259,8 @@ def test_a_follower_answers_consumers_up_to_what_it_knows_to_be_committed() -> N
     assert len(second.partition.read(0, 1000, is_leader_needed=False).records) > 0
     with pytest.raises(ApiError, match="UNKNOWN_LEADER_EPOCH"):
         second.partition.read(0, 1000, leader_epoch=1, is_leader_needed=False)
+    with pytest.raises(ApiError, match="OFFSET_NOT_AVAILABLE"):
+        second.partition.read(2, 1000, last_fetched_epoch=0, is_leader_needed=False)
 
 
 def test_who_is_not_in_sync_is_looked_at_with_every_fetch_but_once_for_each() -> None:

@@ -1,0 +1,264 @@
+"""What clients are told by three brokers that replicate, and what these do without being asked."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from ottla.broker.peer_connection import PeerConnection
+from ottla.broker.preferred_replicas import RACK_AWARE
+from ottla.model.error_code import ErrorCode
+from ottla.model.identifiers import TopicPartition
+from ottla.replication.partition import Partition
+from ottla.simulation.broker_program import PORT
+from ottla.simulation.machine import Machine
+from ottla.wire.messages.create_topics import CreatableTopic
+from ottla.wire.messages.fetch import (
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    PartitionData,
+)
+from ottla.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from ottla.wire.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
+from ottla.wire.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
+from tests.log_building import NOW_MS, batch
+from tests.simulation.replicated_story import BROKERS, Story
+
+TOPIC_ID = bytes(range(16))
+NAME = TopicPartition("orders", 0)
+TIMEOUT_MS = 5_000
+CLIENT = "client"
+
+
+class Stage:
+    """Three brokers with one topic on all of them, and a client."""
+
+    def __init__(self, story: Story) -> None:
+        self.story = story
+        self.world = story.world
+
+    @property
+    def leader(self) -> str:
+        state = self.story.sky.image.topics[NAME.topic].partitions[0]
+        return f"b{state.leader}"
+
+    @property
+    def followers(self) -> list[str]:
+        return [name for name in BROKERS if name != self.leader]
+
+    @property
+    def isr(self) -> set[int]:
+        return set(self.story.sky.image.topics[NAME.topic].partitions[0].isr)
+
+    def partition(self, name: str) -> Partition:
+        return self.story.god.brokers[name].partitions.get(NAME)
+
+    def cut_off(self, name: str) -> None:
+        """Let a broker hear of the metadata, and of no other broker."""
+        for other in BROKERS.keys() - {name}:
+            self.world.network.block(name, other)
+            self.world.network.block(other, name)
+
+    async def ask(self, name: str, request: Any, version: int, answer: type[Any]) -> Any:
+        async def client(machine: Machine) -> Any:
+            connection = await PeerConnection.open(
+                machine.network, name, PORT, client_id=CLIENT, timeout_ms=TIMEOUT_MS
+            )
+            response = await connection.ask(request, version, answer, timeout_ms=TIMEOUT_MS)
+            connection.close()
+            return response
+
+        return await self.world.machine(CLIENT).start(client)
+
+    async def produce(self, name: str, timeout_ms: int = 1_000) -> ErrorCode:
+        data = PartitionProduceData(index=0, records=batch())
+        topic = TopicProduceData(name=NAME.topic, partition_data=[data])
+        request = ProduceRequest(acks=-1, timeout_ms=timeout_ms, topic_data=[topic])
+        response = await self.ask(name, request, 9, ProduceResponse)
+        return ErrorCode(response.responses[0].partition_responses[0].error_code)
+
+    async def fetch(self, name: str, rack: str = "") -> PartitionData:
+        topic = FetchTopic(topic=NAME.topic, partitions=[FetchPartition(partition_max_bytes=9_999)])
+        request = FetchRequest(
+            max_wait_ms=0, max_bytes=9_999, topics=[topic], rack_id=rack, session_epoch=-1
+        )
+        response = await self.ask(name, request, 12, FetchResponse)
+        found: PartitionData = response.responses[0].partitions[0]
+        return found
+
+    async def coordinator(self, name: str) -> FindCoordinatorResponse:
+        request = FindCoordinatorRequest(key="readers", key_type=0)
+        found: FindCoordinatorResponse = await self.ask(name, request, 3, FindCoordinatorResponse)
+        return found
+
+    async def latest(self, name: str) -> ErrorCode:
+        topic = ListOffsetsTopic(name=NAME.topic, partitions=[ListOffsetsPartition(timestamp=-1)])
+        request = ListOffsetsRequest(replica_id=-1, topics=[topic])
+        response = await self.ask(name, request, 9, ListOffsetsResponse)
+        return ErrorCode(response.topics[0].partitions[0].error_code)
+
+
+def tell(act: Callable[[Stage], Coroutine[Any, Any, None]], partitions: int = 1) -> None:
+    """Run an act with three brokers that are ready for it."""
+    story = Story(1, is_flushed=False, min_isr=2, keeps_lines=False)
+
+    async def whole() -> None:
+        asyncio.get_running_loop().create_task(story.sky.look_after_brokers())
+        for name, program in story.programs.items():
+            story.world.machine(name).start(program)
+        await story.world.elapse(1)
+        topic = CreatableTopic(name=NAME.topic, num_partitions=partitions, replication_factor=3)
+        controller = story.sky.controller
+        story.sky.commit(controller.create_topics([topic], topic_ids=[TOPIC_ID], start=0))
+        await story.world.elapse(1)
+        await act(Stage(story))
+
+    story.world.run(whole())
+
+
+def test_acks_all_is_answered_when_the_followers_have_it() -> None:
+    async def act(stage: Stage) -> None:
+        assert await stage.produce(stage.leader) is ErrorCode.NONE
+        assert {stage.partition(name).log.end_offset for name in BROKERS} == {1}
+        assert await stage.produce(stage.followers[0]) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+    tell(act)
+
+
+def test_what_followers_do_not_take_in_time_is_of_unknown_end() -> None:
+    async def act(stage: Stage) -> None:
+        stage.cut_off(stage.leader)
+        assert await stage.produce(stage.leader, 200) is ErrorCode.REQUEST_TIMED_OUT
+        assert len((await stage.fetch(stage.leader)).records or b"") == 0
+
+    tell(act)
+
+
+def test_with_too_few_in_sync_nothing_is_begun() -> None:
+    async def act(stage: Stage) -> None:
+        await stage.produce(stage.leader)
+        leader = stage.leader
+        stage.cut_off(leader)
+        assert await stage.produce(leader, 4_000) is ErrorCode.REQUEST_TIMED_OUT
+        assert stage.isr == {BROKERS[leader]}
+        assert await stage.produce(leader) is ErrorCode.NOT_ENOUGH_REPLICAS
+        assert stage.partition(leader).log.end_offset == 2
+
+    tell(act)
+
+
+def test_a_new_leader_tells_no_end_before_it_knows_what_is_committed() -> None:
+    async def act(stage: Stage) -> None:
+        successor = stage.followers[0]
+        while stage.partition(successor).log.end_offset == 0:
+            stage.partition(stage.leader).append_as_leader(batch(), NOW_MS)
+            await stage.world.elapse(0.01)
+        assert stage.partition(successor).high_watermark == 0
+        stage.cut_off(successor)
+        stage.world.machine(stage.leader).kill()
+        while not stage.partition(successor).in_sync:
+            await stage.world.elapse(0.1)
+        assert await stage.latest(successor) is ErrorCode.OFFSET_NOT_AVAILABLE
+        other = next(name for name in stage.followers if stage.world.machines[name].is_running)
+        stage.world.network.unblock(successor, other)
+        stage.world.network.unblock(other, successor)
+        await stage.world.elapse(3)
+        assert await stage.latest(successor) is ErrorCode.NONE
+
+    tell(act)
+
+
+def test_a_follower_whose_place_is_gone_begins_anew_where_its_leader_does() -> None:
+    async def act(stage: Stage) -> None:
+        assert await stage.produce(stage.leader) is ErrorCode.NONE
+        late, program = stage.followers[0], stage.story.programs[stage.followers[0]]
+        stage.world.machine(late).kill()
+        await stage.world.elapse(4)
+        for _ in range(3):
+            assert await stage.produce(stage.leader) is ErrorCode.NONE
+        stage.partition(stage.leader).delete_records(3)
+        stage.world.machine(late).start(program)
+        await stage.world.elapse(3)
+        log = stage.partition(late).log
+        assert (log.log_start_offset, log.end_offset) == (3, 4)
+        assert stage.isr == set(BROKERS.values())
+
+    tell(act)
+
+
+def test_consumers_are_sent_to_the_replica_of_their_rack_and_served_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    settings = {"replica.selector.class": RACK_AWARE}
+    monkeypatch.setattr("tests.simulation.replicated_story.SETTINGS", settings)
+    monkeypatch.setattr(
+        "tests.simulation.replicated_story.RACKS", {"b0": "x", "b1": "y", "b2": "z"}
+    )
+
+    async def act(stage: Stage) -> None:
+        await stage.produce(stage.leader)
+        await stage.world.elapse(0.05)  # a follower that serves readers is told at once
+        rack_by_broker = {"b0": "x", "b1": "y", "b2": "z"}
+        near = stage.followers[0]
+        sent = await stage.fetch(stage.leader, rack_by_broker[near])
+        assert sent.preferred_read_replica == BROKERS[near]
+        assert len(sent.records or b"") == 0
+        assert len((await stage.fetch(near, rack_by_broker[near])).records or b"") > 0
+        stayed = await stage.fetch(stage.leader, rack_by_broker[stage.leader])
+        assert stayed.preferred_read_replica == -1
+        assert len(stayed.records or b"") > 0
+
+    tell(act)
+
+
+def test_groups_wait_for_enough_brokers_and_are_found_by_everyone() -> None:
+    async def act(stage: Stage) -> None:
+        asked = stage.leader
+        late, program = stage.followers[0], stage.story.programs[stage.followers[0]]
+        stage.world.machine(late).kill()
+        await stage.world.elapse(3)
+        assert (await stage.coordinator(asked)).error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        stage.world.machine(late).start(program)
+        await stage.world.elapse(1)
+        await stage.coordinator(asked)
+        await stage.world.elapse(1)
+        found = {(await stage.coordinator(name)).node_id for name in BROKERS}
+        assert len(found) == 1
+        assert found <= set(BROKERS.values())
+
+    tell(act)
+
+
+def test_nobody_looks_into_partitions_in_which_nothing_happens(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looked_at: list[TopicPartition] = []
+    read = Partition.read_as_follower
+
+    def counted(self: Partition, *args: Any, **kwargs: Any) -> Any:
+        looked_at.append(self.name)
+        return read(self, *args, **kwargs)
+
+    async def act(stage: Stage) -> None:
+        await stage.world.elapse(2)
+        monkeypatch.setattr(Partition, "read_as_follower", counted)
+        await stage.world.elapse(5)
+        assert looked_at == []
+        await stage.produce(stage.leader)
+        await stage.world.elapse(1)
+        assert set(looked_at) == {NAME}
+
+    tell(act, partitions=40)
