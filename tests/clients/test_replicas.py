@@ -9,6 +9,7 @@ from kafka.structs import TopicPartition
 from ottla.model.error_code import ErrorCode
 from ottla.testing import Broker
 from ottla.wire.api_key import ApiKey
+from ottla.wire.apis import API_BY_KEY
 from ottla.wire.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     ReassignablePartition,
@@ -24,6 +25,7 @@ from ottla.wire.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsTopics,
 )
+from ottla.wire.messages.unregister_broker import UnregisterBrokerRequest
 from tests.clients.raw_requests import ask
 
 TOPIC = "letters"
@@ -126,3 +128,28 @@ def test_the_broker_is_a_quorum_of_one(broker: Broker, version: int) -> None:
     assert {other.error_code for other in others} == {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
     nodes = [listener.port for node in answer.nodes for listener in node.listeners]
     assert nodes == ([broker.port] if version == 2 else [])
+
+
+def test_a_broker_does_not_unregister_itself(broker: Broker) -> None:
+    request = UnregisterBrokerRequest(broker_id=BROKER)
+    answer = ask(broker.bootstrap_servers, ApiKey.UNREGISTER_BROKER, 0, request)
+    assert answer.error_code == ErrorCode.INVALID_REQUEST
+    request = UnregisterBrokerRequest(broker_id=99)
+    answer = ask(broker.bootstrap_servers, ApiKey.UNREGISTER_BROKER, 0, request)
+    assert answer.error_code == ErrorCode.BROKER_ID_NOT_REGISTERED
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        ApiKey.ALTER_PARTITION,
+        ApiKey.ALLOCATE_PRODUCER_IDS,
+        ApiKey.BROKER_HEARTBEAT,
+        ApiKey.ENVELOPE,
+        ApiKey.FETCH_SNAPSHOT,
+    ],
+)
+def test_a_broker_that_is_alone_does_not_listen_to_others(broker: Broker, key: ApiKey) -> None:
+    request = API_BY_KEY[key].request
+    with pytest.raises(AssertionError, match="the broker hung up"):
+        ask(broker.bootstrap_servers, key, request.versions[1], request())

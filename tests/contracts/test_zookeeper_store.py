@@ -18,7 +18,7 @@ from ottla.runtime.clock import SystemClock
 from ottla.runtime.randomness import SystemRandomness
 from ottla.zookeeper.kazoo_session import KazooSession, connect
 from tests.metadata_building import new_topic, uuid_of
-from tests.simulation.stores import new_broker
+from tests.simulation.stores import new_broker, news_of
 from tests.zookeeper_server import ZooKeeperServer
 
 TIMEOUT = 3.0
@@ -61,8 +61,8 @@ class Cluster:
         term = self.stores[controller.broker_id].term
         if term is None:
             raise ApiError(ErrorCode.NOT_CONTROLLER)
-        if epoch == term.epoch:
-            await term.feed.wait(offset, 1)
+        if (epoch, offset) == (term.epoch, term.feed.end_offset):
+            await news_of(term.feed, 1)
         return term.feed.read(epoch, offset) or term.feed.snapshot()
 
     async def stop(self) -> None:

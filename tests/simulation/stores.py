@@ -8,11 +8,12 @@ import asyncio
 import json
 import math
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
 
-from ottla.broker.metadata_store.metadata_feed import Batches, Snapshot
+from ottla.broker.metadata_store.metadata_feed import Batches, MetadataFeed, Snapshot
 from ottla.broker.metadata_store.znodes import (
     BROKER_IDS,
     CONTROLLER_EPOCH,
@@ -181,6 +182,14 @@ def in_sync_request(
     )
 
 
+async def news_of(feed: MetadataFeed, seconds: float) -> None:
+    """Wait until something is decided, or so long."""
+    is_news = asyncio.Event()
+    feed.on_news(is_news.set)
+    with suppress(TimeoutError):
+        await asyncio.wait_for(is_news.wait(), seconds)
+
+
 class _Source:
     """Pulls from another store: a question, a wait over there, an answer."""
 
@@ -220,8 +229,8 @@ class _Answering:
         if term is None:
             self.send(None)
             return
-        if epoch == term.epoch:
-            await term.feed.wait(offset, LONG_POLL_SECONDS)
+        if (epoch, offset) == (term.epoch, term.feed.end_offset):
+            await news_of(term.feed, LONG_POLL_SECONDS)
         found = term.feed.read(epoch, offset) or term.feed.snapshot()
         self.send(None if term.is_over else found)
 

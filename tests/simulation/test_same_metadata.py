@@ -208,7 +208,7 @@ def seen(image: ClusterImage) -> object:
     return replace(image, cluster_id="", end_offset=0, brokers=brokers)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", [0, 1, 2, 15, 33, 53])
 def test_one_trace_gives_the_same_metadata_embedded_and_in_zookeeper(seed: int) -> None:
     twins = Twins(seed)
     twins.stores.run(twins.story)

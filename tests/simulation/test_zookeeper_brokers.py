@@ -153,6 +153,21 @@ def test_who_is_removed_from_zookeeper_registers_again() -> None:
     tell(story)
 
 
+def test_of_brokers_that_go_together_none_leads_in_place_of_another() -> None:
+    async def story(stores: Stores) -> None:
+        await create(stores, "t", partitions=12, replicas=3)
+        (controller,) = stores.controllers()
+        killed = others(stores, controller)[:2]
+        for broker_id in killed:
+            stores.zookeeper.expire((await registration(stores, broker_id)).owner_session)
+            stores.kill(broker_id)
+        await stores.until_settled()
+        partitions = stores.store_by_id[controller].image.topics["t"].partitions
+        assert all(one.leader_epoch <= 1 for one in partitions)
+
+    tell(story, count=4)
+
+
 def test_a_broker_that_was_unregistered_is_forgotten_by_the_next_term_too() -> None:
     async def story(stores: Stores) -> None:
         (controller,) = stores.controllers()

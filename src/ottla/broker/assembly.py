@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from threading import Lock
 from typing import Final, Self
 
+from ottla.broker.active_controller import ActiveController
 from ottla.broker.background import Background
 from ottla.broker.cluster_view import ClusterView
 from ottla.broker.dispatch import Dispatch
@@ -16,7 +17,6 @@ from ottla.broker.group_coordinator import GroupCoordinator
 from ottla.broker.group_log import GroupLog
 from ottla.broker.handlers import api_versions
 from ottla.broker.image_follower import ImageFollower
-from ottla.broker.isr_changes import OwnController
 from ottla.broker.limits import ConnectionLimits
 from ottla.broker.live_config import LiveConfig
 from ottla.broker.log_cleaner import CleanerSettings, LogCleaner
@@ -35,6 +35,7 @@ from ottla.broker.services import Services
 from ottla.broker.topic_creation import TopicCreation
 from ottla.broker.wiring.cluster import cluster_routes
 from ottla.broker.wiring.configs import config_routes
+from ottla.broker.wiring.controller import controller_routes
 from ottla.broker.wiring.data import data_routes
 from ottla.broker.wiring.groups import group_routes
 from ottla.broker.wiring.replicas import replica_routes
@@ -97,6 +98,9 @@ class Broker:
         self._log_dirs = log_dirs
         self._bells = Bells(environment.clock)
         self._flushing = Flushing(threads, environment.clock)
+        self._controller = ActiveController(
+            config.node_id, lambda: self._broker_epoch, store, environment.clock
+        )
         self._replication = self._make_replication()
         self._routes: dict[int, Route] = {}
         self._server = Server(
@@ -170,7 +174,7 @@ class Broker:
                 log_dirs=self._log_dirs,
                 image=lambda: self._store.image,
                 broker_epoch=lambda: self._broker_epoch,
-                channel=OwnController(self._store),
+                channel=self._controller,
             )
         )
 
@@ -205,9 +209,8 @@ class Broker:
     async def _open(self) -> None:
         follower = self._open_partitions()
         self._broker_epoch = await self._register(await self._bind())
-        creation = TopicCreation(
-            self._store, self._environment.randomness, self.config.auto_create_topics_enable
-        )
+        follower.registered()
+        creation = self._make_creation()
         self._coordinator = self._open_groups(creation)
         self._background = Background(
             self.partitions,
@@ -232,7 +235,6 @@ class Broker:
             live_config=self._live_config,
             clock=self._environment.clock,
             randomness=self._environment.randomness,
-            broker_epoch=self._broker_epoch,
             store=self._store,
             log_dirs=self._log_dirs,
             partitions=self.partitions,
@@ -246,11 +248,20 @@ class Broker:
             moves=self._moves,
             coordinator=self._coordinator,
             meters=self.operations.meters,
+            controller=self._controller,
         )
         self._routes.update(self._make_routes(services))
         self._server.start()
         self.operations.is_ready(
             self._store, self.partitions, self._log_dirs, self._coordinator, self._server
+        )
+
+    def _make_creation(self) -> TopicCreation:
+        return TopicCreation(
+            self._store,
+            self._environment.randomness,
+            self.config.auto_create_topics_enable,
+            self._controller,
         )
 
     def _open_groups(self, creation: TopicCreation) -> GroupCoordinator:
@@ -316,6 +327,7 @@ class Broker:
             **replica_routes(services),
             **config_routes(services),
             **group_routes(services),
+            **controller_routes(services, lambda: self._routes),
         }
 
     async def stop(self) -> None:

@@ -47,6 +47,7 @@ _EXPIRE_AGAIN_MS: Final = 1_000
 _THERE: Final = frozenset({ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS})
 _TOLD_BY_CODE: Final = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.INVALID_REPLICATION_FACTOR: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.REQUEST_TIMED_OUT: ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -122,7 +123,7 @@ class GroupCoordinator:
             return
         (result,) = await self._creation.create([self._topic.wanted()])
         if result.error_code not in _THERE:
-            raise ApiError(ErrorCode(result.error_code), result.error_message or "")
+            raise _told(ApiError(ErrorCode(result.error_code), result.error_message or ""))
         self.open_if_there()
         if self._load_task is not None:
             await asyncio.wait([self._load_task])

@@ -12,8 +12,6 @@ import logging
 from collections.abc import Callable
 from typing import Final, NamedTuple, Protocol
 
-from ottla.broker.metadata_store.embedded import EmbeddedMetadataStore
-from ottla.broker.partitions import Partitions
 from ottla.broker.progress import Bells
 from ottla.environment.clock import Clock
 from ottla.metadata.image import ClusterImage
@@ -79,7 +77,6 @@ class IsrChanges:
         self,
         broker_id: int,
         broker_epoch: Callable[[], int],
-        partitions: Partitions,
         image: Callable[[], ClusterImage],
         channel: ControllerChannel,
         bells: Bells,
@@ -88,7 +85,6 @@ class IsrChanges:
     ) -> None:
         self._broker_id = broker_id
         self._broker_epoch = broker_epoch
-        self._partitions = partitions
         self._image = image
         self._channel = channel
         self._bells = bells
@@ -116,22 +112,21 @@ class IsrChanges:
         broker = self._image().brokers.get(broker_id)
         return broker is not None and broker.is_active and broker.broker_epoch == broker_epoch
 
-    def check(self) -> None:
-        """Look for members of ISRs that have fallen behind; to be done at half the lag."""
+    def check(self, partition: Partition) -> None:
+        """Look whether a member of the ISR has fallen behind; to be done at half the lag."""
+        in_sync = partition.in_sync
+        if in_sync is None or partition.is_alone:
+            return
         now_ms = self._clock.monotonic_ms()
-        for partition in self._partitions:
-            in_sync = partition.in_sync
-            if in_sync is None or partition.is_alone:
-                continue
-            end_offset = partition.log.end_offset
-            for broker_id in list(in_sync.awaited):
-                in_sync.await_if_near(broker_id, end_offset, now_ms, self._lag_ms_max)
-            late = in_sync.fell_behind(end_offset, now_ms, self._lag_ms_max)
-            if late:
-                _log.warning("%s: %s fell behind", partition.name, late)
-                isr = tuple(one for one in in_sync.isr if one not in late)
-                self._propose(partition, in_sync, isr)
-            partition.raise_high_watermark()
+        end_offset = partition.log.end_offset
+        for broker_id in list(in_sync.awaited):
+            in_sync.await_if_near(broker_id, end_offset, now_ms, self._lag_ms_max)
+        late = in_sync.fell_behind(end_offset, now_ms, self._lag_ms_max)
+        if late:
+            _log.warning("%s: %s fell behind", partition.name, late)
+            isr = tuple(one for one in in_sync.isr if one not in late)
+            self._propose(partition, in_sync, isr)
+        partition.raise_high_watermark()
 
     def _propose(self, partition: Partition, in_sync: InSync, isr: tuple[int, ...]) -> None:
         in_sync.propose(isr)
@@ -244,14 +239,3 @@ class IsrChanges:
             return True
         self._questions.setdefault(partition.name, question)
         return False
-
-
-class OwnController:
-    """The way to a controller that is this broker's own store."""
-
-    def __init__(self, store: EmbeddedMetadataStore) -> None:
-        self._store = store
-
-    async def alter_partition(self, request: AlterPartitionRequest) -> AlterPartitionResponse:
-        """Have it decided here."""
-        return await self._store.execute(lambda controller: controller.alter_partition(request))

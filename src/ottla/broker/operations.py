@@ -6,7 +6,7 @@ from typing import Self
 
 from ottla.broker.admin.admin_server import AdminServer
 from ottla.broker.group_coordinator import GroupCoordinator
-from ottla.broker.metadata_store.embedded import EmbeddedMetadataStore
+from ottla.broker.metadata_store.store import MetadataStore
 from ottla.broker.metrics.cold_reads import CountedColdReads
 from ottla.broker.metrics.loop_watch import LoopWatch
 from ottla.broker.metrics.meters import Meters
@@ -56,7 +56,7 @@ class Operations:
 
     def is_ready(
         self,
-        store: EmbeddedMetadataStore,
+        store: MetadataStore,
         partitions: Partitions,
         log_dirs: LogDirs,
         coordinator: GroupCoordinator,

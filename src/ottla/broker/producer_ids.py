@@ -1,30 +1,43 @@
 """Producer ids, taken from blocks that the controller gives to this broker."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Final
 
-from ottla.broker.metadata_store.embedded import EmbeddedMetadataStore
+from ottla.machines.controller.producer_ids import ProducerIdBlock
+from ottla.model.api_error import ApiError
+from ottla.model.error_code import ErrorCode
+
+_PASSING: Final = frozenset(
+    {ErrorCode.NOT_CONTROLLER, ErrorCode.REQUEST_TIMED_OUT, ErrorCode.STALE_BROKER_EPOCH}
+)
 
 
 class ProducerIds:
     """Hands out ids that nobody else has."""
 
-    def __init__(self, store: EmbeddedMetadataStore, broker_id: int, broker_epoch: int) -> None:
-        self._store = store
-        self._broker_id = broker_id
-        self._broker_epoch = broker_epoch
+    def __init__(self, allocate: Callable[[], Awaitable[ProducerIdBlock]]) -> None:
+        self._allocate = allocate
         self._next = 0
         self._end = 0
         self._one_at_a_time = asyncio.Lock()
 
     async def next(self) -> int:
-        """Return an id that was never given out; asks for another block when this one is used."""
+        """Return an id that was never given out; asks for another block when this one is used.
+
+        ApiError COORDINATOR_LOAD_IN_PROGRESS, at which producers ask again, if no controller is to
+        be had.
+        """
         async with self._one_at_a_time:
             if self._next == self._end:
-                block = await self._store.execute(
-                    lambda controller: controller.allocate_producer_ids(
-                        self._broker_id, self._broker_epoch
-                    )
-                )
-                self._next, self._end = block.first, block.end
+                self._next, self._end = await self._next_block()
             self._next += 1
             return self._next - 1
+
+    async def _next_block(self) -> ProducerIdBlock:
+        try:
+            return await self._allocate()
+        except ApiError as error:
+            if error.code in _PASSING:
+                raise ApiError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, error.detail) from error
+            raise

@@ -17,6 +17,8 @@ class Route:
     handle: Handle
     is_offered: Callable[[], bool] = lambda: True
     """Whether clients are told of it; one that asks all the same is answered."""
+    is_for_controller: bool = False
+    """Whether only the controller can answer: other brokers pass it on (`forwarding.py`)."""
 
 
 Routes = Mapping[int, Route]

@@ -3,12 +3,14 @@
 from concurrent.futures import Executor
 from dataclasses import dataclass
 
+from ottla.broker.active_controller import ActiveController
+from ottla.broker.cluster import Cluster
 from ottla.broker.cluster_view import ClusterView
 from ottla.broker.endpoints import Endpoints
 from ottla.broker.flushing import Flushing
 from ottla.broker.group_coordinator import GroupCoordinator
 from ottla.broker.live_config import LiveConfig
-from ottla.broker.metadata_store.embedded import EmbeddedMetadataStore
+from ottla.broker.metadata_store.store import MetadataStore
 from ottla.broker.metrics.meters import Meters
 from ottla.broker.partition_folders import PartitionFolders
 from ottla.broker.partitions import Partitions
@@ -30,8 +32,7 @@ class Services:
     live_config: LiveConfig
     clock: Clock
     randomness: Randomness
-    broker_epoch: int
-    store: EmbeddedMetadataStore
+    store: MetadataStore
     log_dirs: LogDirs
     partitions: Partitions
     endpoints: Endpoints
@@ -44,3 +45,6 @@ class Services:
     moves: ReplicaMoves
     coordinator: GroupCoordinator
     meters: Meters
+    controller: ActiveController
+    cluster: Cluster | None = None
+    """What a broker needs that is not alone."""

@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ottla.broker.metadata_store.embedded import EmbeddedMetadataStore
+from ottla.broker.active_controller import ActiveController
+from ottla.broker.metadata_store.store import MetadataStore
 from ottla.environment.randomness import Randomness
 from ottla.model.error_code import ErrorCode
 from ottla.wire.messages.create_topics import CreatableTopic, CreatableTopicResult
@@ -16,14 +17,20 @@ _START_BELOW = 1 << 16
 class TopicCreation:
     """Asks the controller for topics; ids and the place to begin are drawn here."""
 
-    store: EmbeddedMetadataStore
+    store: MetadataStore
     randomness: Randomness
     is_automatic: bool
+    controller: ActiveController
 
-    async def create(
+    async def create(self, topics: Sequence[CreatableTopic]) -> list[CreatableTopicResult]:
+        """Have these topics made by whoever is the controller, and say of each what came of it."""
+        results = await self.controller.create_topics(topics)
+        return await self.create_here(topics) if results is None else results
+
+    async def create_here(
         self, topics: Sequence[CreatableTopic], *, validate_only: bool = False
     ) -> list[CreatableTopicResult]:
-        """Make these topics, and say of each what came of it."""
+        """Make these topics, as the controller; ApiError NOT_CONTROLLER if it is another one."""
         topic_ids = [self.randomness.uuid() for _ in topics]
         start = self.randomness.below(_START_BELOW)
         return await self.store.execute(

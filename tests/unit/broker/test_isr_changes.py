@@ -5,7 +5,6 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from ottla.broker.isr_changes import IsrChanges
-from ottla.broker.partitions import Partitions
 from ottla.broker.progress import Bells
 from ottla.machines.controller.machine import Controller
 from ottla.model.identifiers import TopicPartition
@@ -50,11 +49,9 @@ class Leader:
         self.machine = machine
         self.controller = cluster.cluster(0, 1, 2, **configs)
         self.channel = Channel(self.controller)
-        self.partitions = Partitions()
         self.changes = IsrChanges(
             LEADER,
             lambda: self.controller.image.brokers[LEADER].broker_epoch,
-            self.partitions,
             lambda: self.controller.image,
             self.channel,
             Bells(machine.clock),
@@ -68,7 +65,6 @@ class Leader:
             lambda _: None,
             self.changes.on_candidate,
         )
-        self.partitions.add(self.partition)
         self.follow_image()
 
     @property
@@ -116,7 +112,7 @@ async def let_fall_behind(leader: Leader, *members: int) -> None:
     await leader.pass_ms(LAG_MS + 100)
     for one in {1, 2} - set(members):
         leader.fetched_by(one)
-    leader.changes.check()
+    leader.changes.check(leader.partition)
 
 
 def test_who_does_not_fetch_leaves_the_isr() -> None:

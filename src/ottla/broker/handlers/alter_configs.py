@@ -6,7 +6,7 @@ request does not name falls back to its default; IncrementalAlterConfigs changes
 
 from dataclasses import dataclass
 
-from ottla.broker.metadata_store.embedded import EmbeddedMetadataStore
+from ottla.broker.metadata_store.store import MetadataStore
 from ottla.broker.request_context import RequestContext
 from ottla.machines.controller.configs import ConfigOutcome
 from ottla.model.api_error import ApiError
@@ -24,7 +24,7 @@ VERSIONS = range(3)
 class AlterConfigsHandler:
     """Answers AlterConfigs."""
 
-    store: EmbeddedMetadataStore
+    store: MetadataStore
 
     async def handle(
         self, _context: RequestContext, request: AlterConfigsRequest

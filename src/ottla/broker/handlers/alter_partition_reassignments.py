@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from ottla.broker.metadata_store.embedded import EmbeddedMetadataStore
+from ottla.broker.metadata_store.store import MetadataStore
 from ottla.broker.request_context import RequestContext
 from ottla.model.api_error import ApiError
 from ottla.wire.messages.alter_partition_reassignments import (
@@ -17,7 +17,7 @@ VERSIONS = range(2)
 class AlterPartitionReassignmentsHandler:
     """Answers AlterPartitionReassignments."""
 
-    store: EmbeddedMetadataStore
+    store: MetadataStore
 
     async def handle(
         self, _context: RequestContext, request: AlterPartitionReassignmentsRequest

@@ -2,12 +2,14 @@
 
 from dataclasses import dataclass
 
-from ottla.broker.metadata_store.embedded import EmbeddedMetadataStore
+from ottla.broker.metadata_store.store import MetadataStore
 from ottla.broker.request_context import RequestContext
 from ottla.environment.randomness import Randomness
+from ottla.model.api_error import ApiError
 from ottla.wire.messages.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
+    CreatePartitionsTopicResult,
 )
 
 VERSIONS = range(4)
@@ -18,7 +20,7 @@ _START_BELOW = 1 << 16
 class CreatePartitionsHandler:
     """Answers CreatePartitions."""
 
-    store: EmbeddedMetadataStore
+    store: MetadataStore
     randomness: Randomness
 
     async def handle(
@@ -26,9 +28,17 @@ class CreatePartitionsHandler:
     ) -> CreatePartitionsResponse:
         """Let the controller decide; the partitions are there when this is answered."""
         start = self.randomness.below(_START_BELOW)
-        results = await self.store.execute(
-            lambda controller: controller.create_partitions(
-                request.topics, start=start, validate_only=request.validate_only
+        try:
+            results = await self.store.execute(
+                lambda controller: controller.create_partitions(
+                    request.topics, start=start, validate_only=request.validate_only
+                )
             )
-        )
+        except ApiError as error:  # of the metadata store, which concerns them all
+            results = [
+                CreatePartitionsTopicResult(
+                    name=one.name, error_code=error.code, error_message=error.detail
+                )
+                for one in request.topics
+            ]
         return CreatePartitionsResponse(results=results)

@@ -4,7 +4,12 @@ from dataclasses import dataclass
 
 from ottla.broker.request_context import RequestContext
 from ottla.broker.topic_creation import TopicCreation
-from ottla.wire.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
+from ottla.model.api_error import ApiError
+from ottla.wire.messages.create_topics import (
+    CreatableTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
 
 VERSIONS = range(2, 8)
 
@@ -19,5 +24,15 @@ class CreateTopicsHandler:
         self, _context: RequestContext, request: CreateTopicsRequest
     ) -> CreateTopicsResponse:
         """Let the controller decide; the partitions are there when this is answered."""
-        results = await self.creation.create(request.topics, validate_only=request.validate_only)
+        try:
+            results = await self.creation.create_here(
+                request.topics, validate_only=request.validate_only
+            )
+        except ApiError as error:  # of the metadata store, which concerns them all
+            results = [
+                CreatableTopicResult(
+                    name=one.name, error_code=error.code, error_message=error.detail
+                )
+                for one in request.topics
+            ]
         return CreateTopicsResponse(topics=results)

@@ -2,9 +2,11 @@
 
 from dataclasses import dataclass
 
-from ottla.broker.metadata_store.embedded import EmbeddedMetadataStore
+from ottla.broker.metadata_store.store import MetadataStore
 from ottla.broker.request_context import RequestContext
+from ottla.model.api_error import ApiError
 from ottla.wire.messages.delete_topics import (
+    DeletableTopicResult,
     DeleteTopicsRequest,
     DeleteTopicsResponse,
     DeleteTopicState,
@@ -18,7 +20,7 @@ _STATES_SINCE = 6
 class DeleteTopicsHandler:
     """Answers DeleteTopics."""
 
-    store: EmbeddedMetadataStore
+    store: MetadataStore
 
     async def handle(
         self, context: RequestContext, request: DeleteTopicsRequest
@@ -27,5 +29,11 @@ class DeleteTopicsHandler:
         wanted = request.topics
         if context.api_version < _STATES_SINCE:
             wanted = [DeleteTopicState(name=name) for name in request.topic_names]
-        results = await self.store.execute(lambda controller: controller.delete_topics(wanted))
+        try:
+            results = await self.store.execute(lambda controller: controller.delete_topics(wanted))
+        except ApiError as error:  # of the metadata store, which concerns them all
+            results = [
+                DeletableTopicResult(name=one.name, topic_id=one.topic_id, error_code=error.code)
+                for one in wanted
+            ]
         return DeleteTopicsResponse(responses=results)

@@ -9,7 +9,7 @@ from typing import Final
 
 from ottla.broker.config_descriptions import ConfigDescriptions, Described
 from ottla.broker.live_config import LiveConfig
-from ottla.broker.metadata_store.embedded import EmbeddedMetadataStore
+from ottla.broker.metadata_store.store import MetadataStore
 from ottla.broker.request_context import RequestContext
 from ottla.broker.turns import Turns
 from ottla.environment.clock import Clock
@@ -35,7 +35,7 @@ _BROKER_LOGGER: Final = 8
 class DescribeConfigsHandler:
     """Answers DescribeConfigs."""
 
-    store: EmbeddedMetadataStore
+    store: MetadataStore
     live_config: LiveConfig
     clock: Clock
 

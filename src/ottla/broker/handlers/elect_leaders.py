@@ -5,7 +5,7 @@ A partition whose first replica leads already is told ELECTION_NOT_NEEDED.
 
 from dataclasses import dataclass
 
-from ottla.broker.metadata_store.embedded import EmbeddedMetadataStore
+from ottla.broker.metadata_store.store import MetadataStore
 from ottla.broker.request_context import RequestContext
 from ottla.model.api_error import ApiError
 from ottla.wire.messages.elect_leaders import (
@@ -23,7 +23,7 @@ _ERROR_SINCE = 1
 class ElectLeadersHandler:
     """Answers ElectLeaders."""
 
-    store: EmbeddedMetadataStore
+    store: MetadataStore
 
     async def handle(
         self, context: RequestContext, request: ElectLeadersRequest

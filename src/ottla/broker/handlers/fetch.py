@@ -17,7 +17,8 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from ottla.broker.current_leaders import CurrentLeaders
-from ottla.broker.fetch_sessions import FetchedPartition, Fetching, FetchSessions, Read
+from ottla.broker.fetch_sessions import FetchedPartition, Fetching, FetchSessions, Read, Seen
+from ottla.broker.metadata_fetch import MetadataFetch
 from ottla.broker.metrics.meters import Meters
 from ottla.broker.old_formats import CONVERTED_BYTES_MAX, OldFormats
 from ottla.broker.partitions import Partitions
@@ -29,7 +30,7 @@ from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
 from ottla.replication.epochs import NO_EPOCH
 from ottla.replication.fetched import NO_REPLICA, Fetched
-from ottla.replication.partition import end_bell
+from ottla.replication.partition import COMMITTED_BELL, END_BELL
 from ottla.replication.roles import Follower
 from ottla.wire.api_key import ApiKey
 from ottla.wire.messages.fetch import (
@@ -86,9 +87,13 @@ class FetchHandler:
     bytes_max: int
     meters: Meters
     preferred: PreferredReplicas
+    metadata: MetadataFetch | None = None
+    """Who answers brokers that fetch the metadata, where there can be some."""
 
     async def handle(self, context: RequestContext, request: FetchRequest) -> FetchResponse:
         """Read, and wait for more as long as the request allows."""
+        if self.metadata is not None and self.metadata.is_meant(request):
+            return await self.metadata.handle(request, context.received_ms)
         version = context.api_version
         terms = self._terms(request, version, context.received_ms)
         try:
@@ -106,7 +111,7 @@ class FetchHandler:
         except ApiError as error:
             self.meters.errors[ApiKey.FETCH, error.code] += 1
             return FetchResponse(error_code=error.code)
-        failures = self._count(answer.reads)
+        failures = self._count(answer.reads, is_consumer=terms.follower is None)
         response = FetchResponse(session_id=answer.session_id, responses=_grouped(answer.reads))
         if version >= _LEADERS_SINCE:
             if failures:
@@ -115,14 +120,14 @@ class FetchHandler:
             await self._for_old_clients(answer.reads, response, version)
         return response
 
-    def _count(self, reads: list[Read]) -> int:
-        """Count what is sent for the metrics; return how many partitions have failed."""
+    def _count(self, reads: list[Read], *, is_consumer: bool) -> int:
+        """Count what consumers are sent for the metrics; return how many partitions have failed."""
         failures = 0
         for _, found in reads:
             if isinstance(found, ApiError):
                 self.meters.errors[ApiKey.FETCH, found.code] += 1
                 failures += 1
-            else:
+            elif is_consumer:
                 found.traffic.reads += 1
                 found.traffic.bytes_out += len(found.records)
         return failures
@@ -150,9 +155,12 @@ class FetchHandler:
         missing = sum(
             isinstance(found, ApiError) and found.code in _NOT_THERE for _, found in reads
         )
-        while size_bytes < terms.bytes_min and not self._is_final(reads, missing):
-            names = [one.name for one, _ in reads if one.name is not None]
-            awaited = names if terms.follower is None else map(end_bell, names)
+        is_hopeless = missing == len(fetching.partitions)
+        while not (is_hopeless or size_bytes >= terms.bytes_min or self._is_final(reads, missing)):
+            if terms.follower is not None and self._has_news(reads):
+                break
+            names = (one.name for one, _ in reads if one.name is not None)
+            awaited = names if terms.follower is None else self._bells_of_followers()
             if not await self.bells.wait_any(awaited, deadline_ms):
                 break
             reads, size_bytes = self._read_all(fetching.partitions, terms)
@@ -161,10 +169,8 @@ class FetchHandler:
     def _is_final(self, reads: list[Read], missing: int) -> bool:
         """Tell whether a reader should not wait for more than this.
 
-        Something is wrong that was not wrong from the beginning, or there is nothing to wait for.
+        Something is wrong that was not wrong from the beginning, or it should ask elsewhere.
         """
-        if missing == len(reads):
-            return True
         failures = 0
         for partition, found in reads:
             if isinstance(found, ApiError):
@@ -177,6 +183,13 @@ class FetchHandler:
                 return True
         return failures > missing
 
+    def _has_news(self, reads: list[Read]) -> bool:
+        """Tell whether a follower has to hear at once how much is committed: it serves readers."""
+        return self.preferred.is_rack_aware and any(one.is_new(found) for one, found in reads)
+
+    def _bells_of_followers(self) -> tuple[str, ...]:
+        return (END_BELL, COMMITTED_BELL) if self.preferred.is_rack_aware else (END_BELL,)
+
     def _is_behind(self, partition: FetchedPartition) -> bool:
         assert partition.name is not None, "it has been read from"
         return self.partitions.get(partition.name).is_behind(partition.wanted.fetch_offset)
@@ -187,6 +200,8 @@ class FetchHandler:
         size_bytes = 0
         reads: list[Read] = []
         for partition in wanted:
+            if terms.follower is not None and self._is_quiet(partition, terms.follower.broker_id):
+                continue
             found: Fetched | ApiError
             try:
                 found = self._read(
@@ -199,6 +214,23 @@ class FetchHandler:
             reads.append((partition, found))
         return reads, size_bytes
 
+    def _is_quiet(self, fetched: FetchedPartition, broker_id: int) -> bool:
+        """Tell whether a follower in sync would be told what it was told the last time: nothing.
+
+        So one partition that is written to does not cost a look into all the others.
+        """
+        seen = fetched.seen
+        if seen is None or seen.wanted is not fetched.wanted or fetched.name is None:
+            return False
+        partition = seen.partition
+        return (
+            partition.stirred == seen.stirred
+            and partition.log.log_start_offset == seen.log_start_offset
+            and partition.in_sync is not None
+            and broker_id in partition.in_sync.isr
+            and self.partitions.find(fetched.name) is partition
+        )
+
     def _read(
         self, fetched: FetchedPartition, bytes_left: int, bytes_before: int, terms: _Terms
     ) -> Fetched:
@@ -208,7 +240,7 @@ class FetchHandler:
         if not fetched.topic and partition.topic_id != fetched.topic_id:
             raise ApiError(ErrorCode.INCONSISTENT_TOPIC_ID, str(name))
         if terms.follower is not None:
-            return partition.read_as_follower(
+            found = partition.read_as_follower(
                 terms.follower,
                 wanted.fetch_offset,
                 min(wanted.partition_max_bytes, bytes_left),
@@ -217,6 +249,10 @@ class FetchHandler:
                 whole_batch=bytes_before == 0,
                 asked_ms=terms.asked_ms,
             )
+            if wanted.fetch_offset == partition.log.end_offset and found.diverging is None:
+                start_offset = partition.log.log_start_offset
+                fetched.seen = Seen(partition, partition.stirred, start_offset, wanted)
+            return found
         if terms.rack and (other := self.preferred.find(partition, terms.rack, wanted)):
             return other
         return partition.read(

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from ottla.broker.log_levels import alter_log_levels
-from ottla.broker.metadata_store.embedded import EmbeddedMetadataStore
+from ottla.broker.metadata_store.store import MetadataStore
 from ottla.broker.request_context import RequestContext
 from ottla.machines.controller.configs import ConfigOutcome
 from ottla.model.api_error import ApiError
@@ -28,7 +28,7 @@ _BROKER_LOGGER: Final = 8
 class IncrementalAlterConfigsHandler:
     """Answers IncrementalAlterConfigs."""
 
-    store: EmbeddedMetadataStore
+    store: MetadataStore
     node_id: int
 
     async def handle(

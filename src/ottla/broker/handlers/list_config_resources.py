@@ -6,7 +6,7 @@ Version 0 knows client metrics subscriptions only. In version 1 no type stands f
 from dataclasses import dataclass
 from typing import Final
 
-from ottla.broker.metadata_store.embedded import EmbeddedMetadataStore
+from ottla.broker.metadata_store.store import MetadataStore
 from ottla.broker.request_context import RequestContext
 from ottla.metadata.image import ClusterImage, ResourceType
 from ottla.model.error_code import ErrorCode
@@ -31,7 +31,7 @@ _ALL: Final = (
 class ListConfigResourcesHandler:
     """Answers ListConfigResources."""
 
-    store: EmbeddedMetadataStore
+    store: MetadataStore
 
     async def handle(
         self, context: RequestContext, request: ListConfigResourcesRequest

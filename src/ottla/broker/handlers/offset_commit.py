@@ -8,7 +8,7 @@ not inherit it.
 from dataclasses import dataclass
 
 from ottla.broker.group_coordinator import GroupCoordinator
-from ottla.broker.metadata_store.embedded import EmbeddedMetadataStore
+from ottla.broker.metadata_store.store import MetadataStore
 from ottla.broker.request_context import RequestContext
 from ottla.metadata.image import TopicImage
 from ottla.model.api_error import ApiError
@@ -30,7 +30,7 @@ class OffsetCommitHandler:
     """Answers OffsetCommit."""
 
     coordinator: GroupCoordinator
-    store: EmbeddedMetadataStore
+    store: MetadataStore
 
     async def handle(
         self, context: RequestContext, request: OffsetCommitRequest

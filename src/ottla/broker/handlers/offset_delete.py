@@ -7,7 +7,7 @@ whole.
 from dataclasses import dataclass
 
 from ottla.broker.group_coordinator import GroupCoordinator
-from ottla.broker.metadata_store.embedded import EmbeddedMetadataStore
+from ottla.broker.metadata_store.store import MetadataStore
 from ottla.broker.request_context import RequestContext
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
@@ -27,7 +27,7 @@ class OffsetDeleteHandler:
     """Answers OffsetDelete."""
 
     coordinator: GroupCoordinator
-    store: EmbeddedMetadataStore
+    store: MetadataStore
 
     async def handle(
         self, _context: RequestContext, request: OffsetDeleteRequest

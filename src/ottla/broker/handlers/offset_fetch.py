@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ottla.broker.group_coordinator import GroupCoordinator
-from ottla.broker.metadata_store.embedded import EmbeddedMetadataStore
+from ottla.broker.metadata_store.store import MetadataStore
 from ottla.broker.request_context import RequestContext
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
@@ -39,7 +39,7 @@ class OffsetFetchHandler:
     """Answers OffsetFetch."""
 
     coordinator: GroupCoordinator
-    store: EmbeddedMetadataStore
+    store: MetadataStore
 
     async def handle(
         self, context: RequestContext, request: OffsetFetchRequest

@@ -7,7 +7,7 @@ which feature it is about and what there is. Version 0 only tells whether a down
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ottla.broker.metadata_store.embedded import EmbeddedMetadataStore
+from ottla.broker.metadata_store.store import MetadataStore
 from ottla.broker.request_context import RequestContext
 from ottla.machines.controller.features import (
     SAFE_DOWNGRADE,
@@ -34,7 +34,7 @@ _TYPES_SINCE = 1
 class UpdateFeaturesHandler:
     """Answers UpdateFeatures."""
 
-    store: EmbeddedMetadataStore
+    store: MetadataStore
 
     async def handle(
         self, context: RequestContext, request: UpdateFeaturesRequest

@@ -7,9 +7,8 @@ Offsets of a term begin where no earlier term can have come to, so that of two i
 the higher end offset is the newer one.
 """
 
-import asyncio
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from ottla.metadata.difference import records_between
@@ -58,7 +57,7 @@ class MetadataFeed:
         self._began_ms = now_ms
         self._batches: deque[tuple[int, bytes]] = deque()
         self._kept_bytes = 0
-        self._waiting: dict[asyncio.Future[None], None] = {}
+        self._listeners: list[Callable[[], None]] = []
 
     @property
     def end_offset(self) -> int:
@@ -84,16 +83,12 @@ class MetadataFeed:
         self.is_closed = True
         self._ring()
 
-    async def wait(self, offset: int, seconds: float) -> None:
-        """Wait for something to be decided after an offset, for the term's end, or so long."""
-        if self.is_closed or offset != self.end_offset:
-            return
-        bell = asyncio.get_running_loop().create_future()
-        self._waiting[bell] = None
-        try:
-            await asyncio.wait([bell], timeout=seconds)
-        finally:
-            self._waiting.pop(bell, None)
+    def on_news(self, listener: Callable[[], None]) -> None:
+        """Call someone once, when something is added or the term is over.
+
+        Nobody is forgotten before: who waits again and again must listen but once.
+        """
+        self._listeners.append(listener)
 
     def read(self, epoch: int, offset: int) -> Batches | None:
         """Return what comes after an offset of a term; None if that takes a snapshot."""
@@ -121,9 +116,9 @@ class MetadataFeed:
         return Snapshot(self.epoch, image.end_offset, data)
 
     def _ring(self) -> None:
-        for bell in self._waiting:
-            if not bell.done():
-                bell.set_result(None)
+        listeners, self._listeners = self._listeners, []
+        for listener in listeners:
+            listener()
 
 
 def next_image(

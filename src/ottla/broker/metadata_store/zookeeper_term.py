@@ -57,12 +57,17 @@ from ottla.environment.zookeeper import (
     ZooKeeperSession,
 )
 from ottla.machines.controller.leadership import Leadership
+from ottla.machines.controller.lifecycle import FENCED
 from ottla.machines.controller.machine import Controller
 from ottla.machines.controller.settings import ControllerSettings
 from ottla.machines.decision import Decision
 from ottla.metadata.difference import registration_record
 from ottla.metadata.image import BrokerImage, ClusterImage
-from ottla.metadata.records import NO_LEADER, MetadataRecord
+from ottla.metadata.records import (
+    NO_LEADER,
+    BrokerRegistrationChangeRecord,
+    MetadataRecord,
+)
 from ottla.metadata.replay import UnreplayableRecordError, replay
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
@@ -224,9 +229,13 @@ class ControllerTerm:
         self._check_office()
 
     async def _look_at(self, live: dict[int, LiveBroker]) -> None:
-        for broker_id, broker in self.image.brokers.items():
-            if broker_id not in live and not broker.is_fenced:
-                await self.execute(_fence(broker_id))
+        gone = frozenset(
+            broker_id
+            for broker_id, broker in self.image.brokers.items()
+            if not broker.is_fenced and not _is_same_life(broker, live.get(broker_id))
+        )
+        for broker_id in sorted(gone):
+            await self.execute(_fence(broker_id, gone))
         for one in live.values():
             await self._see(one)
 
@@ -235,19 +244,15 @@ class ControllerTerm:
         self._look_again.set()
 
     async def _see(self, live: LiveBroker) -> None:
-        """Take note of a registration: of an earlier one of the same broker nothing counts now."""
-        broker_id, broker_epoch = live.broker.broker_id, live.broker.broker_epoch
+        """Take note of a registration; an earlier one of the same broker is fenced by now."""
+        broker_id = live.broker.broker_id
         known = self.image.brokers.get(broker_id)
-        if known is None or known.broker_epoch != broker_epoch:
-            if known is not None:
-                await self.execute(_fence(broker_id))
+        if known is None or not _is_same_life(known, live):
             if live.has_lost_tail:
                 await self.execute(lambda controller: controller.forget_tail(broker_id))
             fenced = replace(live.broker, is_fenced=True)
             await self.execute(lambda controller: controller.register_broker(fenced))
-        elif not known.is_fenced:
-            return
-        await self.execute(lambda controller: controller.unfence_broker(broker_id))
+            await self.execute(lambda controller: controller.unfence_broker(broker_id))
 
     # -- decisions ------------------------------------------------------------------------------
 
@@ -337,9 +342,8 @@ def _known_brokers(loaded: Loaded, live: dict[int, LiveBroker]) -> Iterable[Brok
     """
     unseen = dict.fromkeys(loaded.unseen, NEVER_HANDLED)
     for broker_id, epoch in {**loaded.seen_epochs, **unseen}.items():
-        found = live.get(broker_id)
-        is_same = found is not None and found.broker.broker_epoch == epoch
-        yield found.broker if found and is_same else BrokerImage(broker_id, epoch, ZERO_UUID, ())
+        earlier = BrokerImage(broker_id, epoch, ZERO_UUID, ())
+        yield live[broker_id].broker if _is_same_life(earlier, live.get(broker_id)) else earlier
 
 
 def _elect_where_nobody_leads(controller: Controller) -> Decision[MetadataRecord, None]:
@@ -350,5 +354,22 @@ def _elect_where_nobody_leads(controller: Controller) -> Decision[MetadataRecord
     return Decision(tuple(record for record in records if record is not None), None)
 
 
-def _fence(broker_id: int) -> Callable[[Controller], Decision[MetadataRecord, None]]:
-    return lambda controller: controller.fence_broker(broker_id)
+def _is_same_life(broker: BrokerImage, live: LiveBroker | None) -> bool:
+    return live is not None and live.broker.broker_epoch == broker.broker_epoch
+
+
+def _fence(
+    broker_id: int, gone: frozenset[int]
+) -> Callable[[Controller], Decision[MetadataRecord, None]]:
+    """Take a broker out of service, and let none of those lead in its place that are gone too."""
+
+    def decide(controller: Controller) -> Decision[MetadataRecord, None]:
+        leadership = Leadership(controller.image, controller.settings, leaving=gone)
+        record = BrokerRegistrationChangeRecord(
+            broker_id=broker_id,
+            broker_epoch=controller.image.brokers[broker_id].broker_epoch,
+            fenced=FENCED,
+        )
+        return Decision((record, *leadership.leave(broker_id)), None)
+
+    return decide

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from ottla.broker.close_reason import CloseReason
 from ottla.broker.group_coordinator import GroupCoordinator
-from ottla.broker.metadata_store.embedded import EmbeddedMetadataStore
+from ottla.broker.metadata_store.store import MetadataStore
 from ottla.broker.metrics.cold_reads import CountedColdReads
 from ottla.broker.metrics.exposition import labels
 from ottla.broker.metrics.loop_watch import LoopWatch
@@ -114,7 +114,7 @@ class Sources:
 
     config: BrokerConfig
     clock: Clock
-    store: EmbeddedMetadataStore
+    store: MetadataStore
     partitions: Partitions
     log_dirs: LogDirs
     coordinator: GroupCoordinator

@@ -30,5 +30,7 @@ def cluster_routes(services: Services) -> dict[int, Route]:
         ),
         ApiKey.DESCRIBE_LOG_DIRS: Route(describe_log_dirs.VERSIONS, log_dirs.handle),
         ApiKey.ALTER_REPLICA_LOG_DIRS: Route(alter_replica_log_dirs.VERSIONS, moves.handle),
-        ApiKey.UPDATE_FEATURES: Route(update_features.VERSIONS, features.handle),
+        ApiKey.UPDATE_FEATURES: Route(
+            update_features.VERSIONS, features.handle, is_for_controller=True
+        ),
     }

@@ -25,8 +25,10 @@ def config_routes(services: Services) -> dict[int, Route]:
     listing = list_config_resources.ListConfigResourcesHandler(store)
     return {
         ApiKey.DESCRIBE_CONFIGS: Route(describe_configs.VERSIONS, describe.handle),
-        ApiKey.ALTER_CONFIGS: Route(alter_configs.VERSIONS, alter.handle),
-        ApiKey.INCREMENTAL_ALTER_CONFIGS: Route(incremental_alter_configs.VERSIONS, change.handle),
+        ApiKey.ALTER_CONFIGS: Route(alter_configs.VERSIONS, alter.handle, is_for_controller=True),
+        ApiKey.INCREMENTAL_ALTER_CONFIGS: Route(
+            incremental_alter_configs.VERSIONS, change.handle, is_for_controller=True
+        ),
         ApiKey.LIST_CONFIG_RESOURCES: Route(list_config_resources.VERSIONS, listing.handle),
         **_telemetry_routes(services),
     }

@@ -22,7 +22,7 @@ from ottla.wire.api_key import ApiKey
 def data_routes(services: Services) -> dict[int, Route]:
     """Make the handlers of records and their offsets."""
     partitions = services.partitions
-    producer_ids = ProducerIds(services.store, services.config.node_id, services.broker_epoch)
+    producer_ids = ProducerIds(services.controller.allocate_producer_ids)
     leaders = CurrentLeaders(lambda: services.store.image)
     old_formats = OldFormats(services.threads)
     sessions = FetchSessions(
@@ -48,6 +48,7 @@ def data_routes(services: Services) -> dict[int, Route]:
         PreferredReplicas(
             lambda: services.store.image, services.config.replica_selector_class == RACK_AWARE
         ),
+        None if services.cluster is None else services.cluster.metadata_fetch,
     )
     offsets = list_offsets.ListOffsetsHandler(partitions, services.clock)
     init = init_producer_id.InitProducerIdHandler(producer_ids)

@@ -6,25 +6,28 @@ from ottla.broker.handlers import (
     elect_leaders,
     list_partition_reassignments,
 )
+from ottla.broker.metadata_store.embedded import EmbeddedMetadataStore
 from ottla.broker.routes import Route
 from ottla.broker.services import Services
 from ottla.wire.api_key import ApiKey
 
 
 def replica_routes(services: Services) -> dict[int, Route]:
-    """Make the handlers of elections, moves and the quorum."""
+    """Make the handlers of elections and moves, and of the quorum where there is one."""
     store = services.store
     elect = elect_leaders.ElectLeadersHandler(store)
     alter = alter_partition_reassignments.AlterPartitionReassignmentsHandler(store)
     listing = list_partition_reassignments.ListPartitionReassignmentsHandler(lambda: store.image)
-    quorum = describe_quorum.DescribeQuorumHandler(store, services.clock)
-    return {
-        ApiKey.ELECT_LEADERS: Route(elect_leaders.VERSIONS, elect.handle),
+    routes: dict[int, Route] = {
+        ApiKey.ELECT_LEADERS: Route(elect_leaders.VERSIONS, elect.handle, is_for_controller=True),
         ApiKey.ALTER_PARTITION_REASSIGNMENTS: Route(
-            alter_partition_reassignments.VERSIONS, alter.handle
+            alter_partition_reassignments.VERSIONS, alter.handle, is_for_controller=True
         ),
         ApiKey.LIST_PARTITION_REASSIGNMENTS: Route(
-            list_partition_reassignments.VERSIONS, listing.handle
+            list_partition_reassignments.VERSIONS, listing.handle, is_for_controller=True
         ),
-        ApiKey.DESCRIBE_QUORUM: Route(describe_quorum.VERSIONS, quorum.handle),
     }
+    if isinstance(store, EmbeddedMetadataStore):  # in ZooKeeper the metadata has no quorum of ours
+        quorum = describe_quorum.DescribeQuorumHandler(store, services.clock)
+        routes[ApiKey.DESCRIBE_QUORUM] = Route(describe_quorum.VERSIONS, quorum.handle)
+    return routes

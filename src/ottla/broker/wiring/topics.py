@@ -17,7 +17,9 @@ def topic_routes(services: Services) -> dict[int, Route]:
     partitions = create_partitions.CreatePartitionsHandler(store, services.randomness)
     return {
         ApiKey.METADATA: Route(metadata.VERSIONS, metadata_.handle),
-        ApiKey.CREATE_TOPICS: Route(create_topics.VERSIONS, create.handle),
-        ApiKey.DELETE_TOPICS: Route(delete_topics.VERSIONS, delete.handle),
-        ApiKey.CREATE_PARTITIONS: Route(create_partitions.VERSIONS, partitions.handle),
+        ApiKey.CREATE_TOPICS: Route(create_topics.VERSIONS, create.handle, is_for_controller=True),
+        ApiKey.DELETE_TOPICS: Route(delete_topics.VERSIONS, delete.handle, is_for_controller=True),
+        ApiKey.CREATE_PARTITIONS: Route(
+            create_partitions.VERSIONS, partitions.handle, is_for_controller=True
+        ),
     }

@@ -1,6 +1,5 @@
 """What a controller decides in its term reaches who follows, by batches or all at once."""
 
-import asyncio
 from collections.abc import Sequence
 
 import pytest
@@ -18,7 +17,7 @@ from ottla.metadata.image import ClusterImage
 from ottla.metadata.records import ConfigRecord, MetadataRecord, RemoveTopicRecord, TopicRecord
 from ottla.metadata.replay import replay
 from ottla.wire.protocol_error import ProtocolError
-from tests.metadata_building import CLUSTER_ID, settle, uuid_of
+from tests.metadata_building import CLUSTER_ID, uuid_of
 
 EPOCH = 3
 
@@ -104,32 +103,17 @@ def test_a_long_decision_goes_in_several_batches(monkeypatch: pytest.MonkeyPatch
     assert image_of(CLUSTER_ID, feed.snapshot()) == feed.image
 
 
-def test_who_waits_is_woken_by_news_and_by_the_end() -> None:
-    async def story() -> None:
-        feed = beginning()
-        for act in (lambda: decide(feed, topic(1)), feed.close):
-            waits = [asyncio.ensure_future(feed.wait(feed.end_offset, 3600)) for _ in range(3)]
-            waits[0].cancel()
-            await settle()
-            assert not waits[1].done()
-            act()
-            await asyncio.wait_for(asyncio.gather(*waits[1:]), 60)
-        assert feed.is_closed
-        assert not feed._waiting
-
-    asyncio.run(story())
-
-
-def test_nobody_waits_for_what_is_there_or_for_longer_than_asked() -> None:
-    async def story() -> None:
-        feed = beginning(topic(1))
-        await asyncio.wait_for(feed.wait(feed.end_offset - 1, 3600), 60)
-        await feed.wait(feed.end_offset, 0.001)
-        assert not feed._waiting
-        feed.close()
-        await asyncio.wait_for(feed.wait(feed.end_offset, 3600), 60)
-
-    asyncio.run(story())
+def test_who_listens_is_called_once_when_there_is_news_or_an_end() -> None:
+    feed = beginning()
+    called: list[str] = []
+    feed.on_news(lambda: called.append("news"))
+    decide(feed, topic(1))
+    decide(feed, topic(2))
+    assert called == ["news"]
+    feed.on_news(lambda: called.append("end"))
+    feed.close()
+    assert called == ["news", "end"]
+    assert feed.is_closed
 
 
 def damaged(data: bytes) -> Sequence[bytes]:

@@ -1,0 +1,87 @@
+"""A broker's part in a cluster of several: how it asks the controller, and how it is one."""
+
+from collections.abc import Callable
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from typing import Protocol
+
+from ottla.broker.active_controller import ActiveController
+from ottla.broker.controller_channel import ChannelToController
+from ottla.broker.departures import Departures
+from ottla.broker.metadata_fetch import MetadataFetch
+from ottla.broker.metadata_snapshots import MetadataSnapshots
+from ottla.broker.metadata_source import ControllerMetadata
+from ottla.broker.metadata_store.metadata_feed import MetadataFeed
+from ottla.broker.metadata_store.store import MetadataStore
+from ottla.broker.progress import Bells
+from ottla.environment.clock import Clock
+from ottla.environment.network import Network
+
+
+class Term(Protocol):
+    """The time in which a broker is the controller."""
+
+    @property
+    def feed(self) -> MetadataFeed:
+        """What was decided in it."""
+        ...
+
+
+class ClusterStore(MetadataStore, Protocol):
+    """A metadata store of which every broker has one, and one of them decides."""
+
+    broker_epoch: int
+
+    @property
+    def term(self) -> Term | None:
+        """The term of this broker, while it is the controller."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """One of each, made for a broker that is not alone."""
+
+    controller: ActiveController
+    channel: ChannelToController
+    feed: Callable[[], MetadataFeed | None]
+    """What this broker has decided, while it is the controller."""
+    snapshots: MetadataSnapshots
+    metadata_fetch: MetadataFetch
+    departures: Departures
+
+    @classmethod
+    def of(
+        cls,
+        broker_id: int,
+        store: ClusterStore,
+        source: ControllerMetadata,
+        network: Network,
+        clock: Clock,
+        bells: Bells,
+        threads: Executor | None,
+    ) -> "Cluster":
+        """Make it all; requests for the controller go to whom the source pulls from."""
+
+        def feed() -> MetadataFeed | None:
+            return None if store.term is None else store.term.feed
+
+        channel = ChannelToController(broker_id, network, lambda: source.endpoint)
+        source.on_controller(channel.look_again)
+        snapshots = MetadataSnapshots(threads)
+        fetch = MetadataFetch(broker_id, feed, snapshots, bells)
+        return cls(
+            controller=ActiveController(
+                broker_id,
+                lambda: store.broker_epoch,
+                store,
+                clock,
+                channel,
+                lambda: store.term is not None,
+            ),
+            channel=channel,
+            feed=feed,
+            snapshots=snapshots,
+            metadata_fetch=fetch,
+            departures=Departures(broker_id, store, lambda: fetch.fetched),
+        )

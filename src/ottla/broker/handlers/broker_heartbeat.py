@@ -1,0 +1,52 @@
+"""BrokerHeartbeat v0-v1: a broker that is about to stop lets others lead (KIP-631).
+
+For brokers only, and not told to clients. A broker asks again and again until it is told that it
+should shut down. That somebody is alive is known from its session with ZooKeeper, so there are no
+other heartbeats: one that does not want to shut down is told how it is known here.
+"""
+
+from dataclasses import dataclass
+
+from ottla.broker.departures import Departures
+from ottla.broker.metadata_store.store import MetadataStore
+from ottla.broker.request_context import RequestContext
+from ottla.machines.controller.brokers import check_broker_epoch
+from ottla.machines.controller.machine import Controller
+from ottla.machines.decision import Decision
+from ottla.metadata.records import MetadataRecord
+from ottla.model.api_error import ApiError
+from ottla.wire.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
+
+VERSIONS = range(2)
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerHeartbeatHandler:
+    """Answers BrokerHeartbeat."""
+
+    store: MetadataStore
+    departures: Departures
+
+    async def handle(
+        self, _context: RequestContext, request: BrokerHeartbeatRequest
+    ) -> BrokerHeartbeatResponse:
+        """Let others lead if that is wanted, and say whether the broker may go."""
+
+        def decide(controller: Controller) -> Decision[MetadataRecord, BrokerHeartbeatResponse]:
+            check_broker_epoch(controller.image, request.broker_id, request.broker_epoch)
+            broker = controller.image.brokers[request.broker_id]
+            is_caught_up = request.current_metadata_offset >= controller.image.end_offset
+            return Decision(
+                (),
+                BrokerHeartbeatResponse(is_caught_up=is_caught_up, is_fenced=broker.is_fenced),
+            )
+
+        try:
+            may_go = request.want_shut_down and await self.departures.grant(
+                request.broker_id, request.broker_epoch
+            )
+            response = await self.store.execute(decide)
+        except ApiError as error:
+            return BrokerHeartbeatResponse(error_code=error.code)
+        response.should_shut_down = may_go
+        return response

@@ -1,0 +1,79 @@
+"""Envelope v0: a request that another broker has got from a client (KIP-590).
+
+For brokers only, and not told to clients: it says on whose behalf it is sent, so it counts only
+where brokers come in. Inside are requests that the controller alone can answer. Principal and
+address are text, as they are in a request's context.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ottla.broker.metrics.error_codes import error_finder
+from ottla.broker.request_context import RequestContext
+from ottla.broker.routes import Routes
+from ottla.model.api_error import ApiError
+from ottla.model.error_code import ErrorCode
+from ottla.wire.codec import decode_request, encode_response
+from ottla.wire.frames import LENGTH_BYTES
+from ottla.wire.headers import read_request_header
+from ottla.wire.messages.envelope import EnvelopeRequest, EnvelopeResponse
+from ottla.wire.protocol_error import ProtocolError
+
+VERSIONS = range(1)
+
+
+@dataclass(frozen=True, slots=True)
+class EnvelopeHandler:
+    """Answers Envelope."""
+
+    routes: Callable[[], Routes]
+    """Who answers what is inside, here and nowhere else."""
+    is_controller: Callable[[], bool]
+    listener: str
+    """Where brokers come in."""
+
+    async def handle(self, context: RequestContext, request: EnvelopeRequest) -> EnvelopeResponse:
+        """Answer what is inside; an answer of who is not the controller is not passed on."""
+        if context.listener != self.listener:
+            return EnvelopeResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+        if not self.is_controller():
+            return EnvelopeResponse(error_code=ErrorCode.NOT_CONTROLLER)
+        try:
+            return EnvelopeResponse(response_data=await self._answer(context, request))
+        except ApiError as error:
+            return EnvelopeResponse(error_code=error.code)
+
+    async def _answer(self, context: RequestContext, envelope: EnvelopeRequest) -> bytes:
+        frame = memoryview(envelope.request_data)
+        try:
+            header, position = read_request_header(frame)
+            route = self.routes().get(header.api_key)
+            if route is None or not route.is_for_controller:
+                raise ApiError(ErrorCode.INVALID_REQUEST, f"API {header.api_key} in an envelope")
+            if header.api_version not in route.versions:
+                raise ApiError(ErrorCode.UNSUPPORTED_VERSION)
+            request = decode_request(header, frame, position)
+        except ProtocolError as error:
+            raise ApiError(ErrorCode.INVALID_REQUEST, f"in an envelope: {error}") from None
+        inner = RequestContext(
+            principal=_text(envelope.request_principal or b""),
+            client_id=header.client_id,
+            client_address=_text(envelope.client_host_address),
+            listener=context.listener,
+            api_version=header.api_version,
+            received_ms=context.received_ms,
+        )
+        response = await route.handle(inner, request)
+        if ErrorCode.NOT_CONTROLLER in error_finder(header.api_key)(response):
+            raise ApiError(ErrorCode.NOT_CONTROLLER)
+        pieces = encode_response(
+            header.api_key, header.api_version, header.correlation_id, response
+        )
+        return b"".join(pieces)[LENGTH_BYTES:]
+
+
+def _text(data: bytes) -> str:
+    try:
+        return str(data, "utf-8")
+    except UnicodeDecodeError:
+        raise ApiError(ErrorCode.PRINCIPAL_DESERIALIZATION_FAILURE) from None

@@ -1,0 +1,60 @@
+"""The APIs by which brokers speak to the controller among them."""
+
+from collections.abc import Callable
+
+from ottla.broker.cluster import Cluster
+from ottla.broker.handlers import (
+    allocate_producer_ids,
+    alter_partition,
+    broker_heartbeat,
+    envelope,
+    fetch_snapshot,
+    unregister_broker,
+)
+from ottla.broker.routes import Route, Routes
+from ottla.broker.services import Services
+from ottla.wire.api_key import ApiKey
+
+
+def controller_routes(services: Services, here: Callable[[], Routes]) -> dict[int, Route]:
+    """Make the handlers of what is only for the controller.
+
+    `here` is the table by which this broker itself answers what it is sent in envelopes. A broker
+    that is alone knows of no others, and answers none.
+    """
+    gone = unregister_broker.UnregisterBrokerHandler(services.store)
+    routes: dict[int, Route] = {
+        ApiKey.UNREGISTER_BROKER: Route(
+            unregister_broker.VERSIONS, gone.handle, is_for_controller=True
+        )
+    }
+    if services.cluster is None:
+        return routes
+    return {**routes, **_routes_for_brokers(services, services.cluster, here)}
+
+
+def _routes_for_brokers(
+    services: Services, cluster: Cluster, here: Callable[[], Routes]
+) -> dict[int, Route]:
+    store = services.store
+    isr = alter_partition.AlterPartitionHandler(store)
+    producer_ids = allocate_producer_ids.AllocateProducerIdsHandler(store)
+    heartbeat = broker_heartbeat.BrokerHeartbeatHandler(store, cluster.departures)
+    snapshot = fetch_snapshot.FetchSnapshotHandler(cluster.feed, cluster.snapshots)
+    wrapped = envelope.EnvelopeHandler(
+        here, cluster.controller.is_here, services.config.inter_broker_listener
+    )
+    return {
+        ApiKey.ALTER_PARTITION: Route(alter_partition.VERSIONS, isr.handle, _never),
+        ApiKey.ALLOCATE_PRODUCER_IDS: Route(
+            allocate_producer_ids.VERSIONS, producer_ids.handle, _never
+        ),
+        ApiKey.BROKER_HEARTBEAT: Route(broker_heartbeat.VERSIONS, heartbeat.handle, _never),
+        ApiKey.FETCH_SNAPSHOT: Route(fetch_snapshot.VERSIONS, snapshot.handle, _never),
+        ApiKey.ENVELOPE: Route(envelope.VERSIONS, wrapped.handle, _never),
+    }
+
+
+def _never() -> bool:
+    """Clients are not told of these."""
+    return False
