@@ -16,7 +16,8 @@ from importlib import import_module
 from os import sysconf
 from pathlib import Path
 
-from ottla.broker.assembly import Broker, Environment
+from ottla.broker.assembly import Broker
+from ottla.broker.environment import Environment
 from ottla.model.broker_config import BrokerConfig
 from ottla.runtime import cold_reads, event_loop
 from ottla.runtime.clock import SystemClock

@@ -6,7 +6,8 @@ from pathlib import Path
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from ottla.broker.assembly import Broker, Environment
+from ottla.broker.assembly import Broker
+from ottla.broker.environment import Environment
 from ottla.model.broker_config import BrokerConfig
 from ottla.runtime import cold_reads
 from ottla.runtime.clock import SystemClock

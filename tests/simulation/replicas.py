@@ -180,7 +180,7 @@ class GodView:
         for broker_id in (*state.isr, *state.eligible_leader_replicas):
             broker = running.get(self._name_by_id[broker_id])
             registered = self._sky.image.brokers[broker_id].broker_epoch
-            if broker is None or broker._broker_epoch != registered:
+            if broker is None or broker.metadata.broker_epoch != registered:
                 continue  # what is said of another life of it
             partition = broker.partitions.find(name)
             if partition is None or partition.log.is_offline:

@@ -4,14 +4,15 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from threading import Lock
 from typing import Any
 
 from ottla.broker.assembly import THREADS, Broker
+from ottla.broker.metadata_mode import Embedded
 from ottla.broker.operations import Operations
+from ottla.broker.progress import Bells
 from ottla.clients.connection import Address
 from ottla.model.broker_config import BrokerConfig
-from ottla.simulation.broker_program import DATA, DEFAULTS, PORT, environment_of
+from ottla.simulation.broker_program import DEFAULTS, PORT, environment_of
 from ottla.simulation.checkers import Violation, check_history, lost_commits
 from ottla.simulation.complaints import complaints_of
 from ottla.simulation.dice import dice
@@ -21,7 +22,6 @@ from ottla.simulation.nemesis import Fault, Nemesis
 from ottla.simulation.workload import Workload
 from ottla.simulation.world import World
 from ottla.storage.folder_lock import lock_folders
-from ottla.storage.log_dirs import LogDirs
 from tests.simulation.replicas import GodView
 from tests.simulation.sky import Sky, SkyStore
 
@@ -50,6 +50,12 @@ HEALING_SECONDS = 60.0
 """How long it may take until everything is well again."""
 
 
+class InTheSky(Embedded):
+    """Metadata that every broker can decide on, as if it were its own."""
+
+    is_alone = False
+
+
 class ReplicaProgram:
     """A broker as a program of its machine, with the sky for a metadata store."""
 
@@ -76,8 +82,8 @@ class ReplicaProgram:
                 config,
                 environment,
                 ThreadPoolExecutor(THREADS),
-                store,  # type: ignore[arg-type]
-                LogDirs(machine.disk, [DATA], guard=Lock()),
+                InTheSky(self._broker_id, store, store.identity.directory_ids, machine.clock),
+                Bells(machine.clock),
                 operations,
             )
             broker.folder_locks.enter_context(locks.pop_all())

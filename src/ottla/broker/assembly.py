@@ -1,29 +1,27 @@
 """The composition root: settings and an environment in, a running broker out."""
 
-import sys
+import asyncio
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
-from dataclasses import dataclass
+from contextlib import ExitStack, suppress
 from threading import Lock
 from typing import Final, Self
 
-from ottla.broker.active_controller import ActiveController
 from ottla.broker.background import Background
 from ottla.broker.cluster_view import ClusterView
+from ottla.broker.config_parts import cleaner_settings, connection_limits, group_settings
 from ottla.broker.dispatch import Dispatch
 from ottla.broker.endpoints import Endpoints
+from ottla.broker.environment import Environment
 from ottla.broker.flushing import Flushing
 from ottla.broker.group_coordinator import GroupCoordinator
 from ottla.broker.group_log import GroupLog
 from ottla.broker.handlers import api_versions
 from ottla.broker.image_follower import ImageFollower
-from ottla.broker.limits import ConnectionLimits
 from ottla.broker.live_config import LiveConfig
-from ottla.broker.log_cleaner import CleanerSettings, LogCleaner
-from ottla.broker.metadata_store.embedded import EmbeddedMetadataStore
+from ottla.broker.log_cleaner import LogCleaner
+from ottla.broker.metadata_mode import MetadataMode, open_metadata
 from ottla.broker.offsets_topic import OffsetsTopic
 from ottla.broker.operations import Operations
-from ottla.broker.outgoing import ColdReads
 from ottla.broker.partition_folders import PartitionFolders
 from ottla.broker.partitions import Partitions
 from ottla.broker.progress import Bells
@@ -40,15 +38,10 @@ from ottla.broker.wiring.data import data_routes
 from ottla.broker.wiring.groups import group_routes
 from ottla.broker.wiring.replicas import replica_routes
 from ottla.broker.wiring.topics import topic_routes
-from ottla.environment.clock import Clock
-from ottla.environment.disk import Disk
-from ottla.environment.network import Network
-from ottla.environment.randomness import Randomness
 from ottla.machines.controller.brokers import EPOCH_TO_BE_GIVEN
 from ottla.machines.controller.features import SUPPORTED_LEVELS
-from ottla.machines.controller.settings import ControllerSettings
-from ottla.machines.groups.settings import GroupSettings
 from ottla.metadata.image import BrokerImage, Endpoint
+from ottla.model.api_error import ApiError
 from ottla.model.broker_config import BrokerConfig
 from ottla.model.listeners import Listener
 from ottla.storage.folder_lock import lock_folders
@@ -63,18 +56,6 @@ REFUSED_RETRY_MS: Final = 10_000
 PLAINTEXT_NUMBER: Final = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Environment:
-    """The outside world."""
-
-    disk: Disk
-    clock: Clock
-    randomness: Randomness
-    cold_reads: ColdReads
-    host_name: str
-    network: Network
-
-
 class Broker:
     """A running broker. `start` it where the event loop runs, and `stop` it there."""
 
@@ -83,8 +64,8 @@ class Broker:
         config: BrokerConfig,
         environment: Environment,
         threads: ThreadPoolExecutor,
-        store: EmbeddedMetadataStore,
-        log_dirs: LogDirs,
+        metadata: MetadataMode,
+        bells: Bells,
         operations: Operations,
     ) -> None:
         self.config = config
@@ -93,28 +74,26 @@ class Broker:
         self.partitions = Partitions()
         self._environment = environment
         self._threads = threads
-        self._store = store
+        self.metadata = metadata
+        self._store = metadata.store
         self._live_config = LiveConfig(config)
+        log_dirs = LogDirs(environment.disk, config.log_dirs, guard=Lock())
         self._log_dirs = log_dirs
-        self._bells = Bells(environment.clock)
+        self._bells = bells
         self._flushing = Flushing(threads, environment.clock)
-        self._controller = ActiveController(
-            config.node_id, lambda: self._broker_epoch, store, environment.clock
-        )
         self._replication = self._make_replication()
         self._routes: dict[int, Route] = {}
         self._server = Server(
             Dispatch(self._routes, environment.clock, operations.meters),
-            _limits(config),
+            connection_limits(config),
             environment.clock,
             operations.cold_reads,
             threads,
             environment.network,
         )
-        self._broker_epoch = -1
         self._coordinator: GroupCoordinator | None = None
         self._cleaner = LogCleaner(
-            self.partitions, log_dirs, environment.clock, _cleaner_settings(config)
+            self.partitions, log_dirs, environment.clock, cleaner_settings(config)
         )
         self._background: Background | None = None
         self._moves: ReplicaMoves | None = None
@@ -142,23 +121,16 @@ class Broker:
         cls, config: BrokerConfig, environment: Environment, operations: Operations
     ) -> Self:
         threads = ThreadPoolExecutor(THREADS, thread_name_prefix="ottla")
-        settings = ControllerSettings(
-            broker_id=config.node_id,
-            num_partitions=config.num_partitions,
-            default_replication_factor=config.default_replication_factor,
-            topic_defaults=config.topic_defaults(),
-        )
-        store = EmbeddedMetadataStore.open(
-            environment.disk,
-            config.log_dirs,
-            settings,
-            clock=environment.clock,
-            randomness=environment.randomness,
-            threads=threads,
-        )
-        log_dirs = LogDirs(environment.disk, config.log_dirs, guard=Lock())
-        broker = cls(config, environment, threads, store, log_dirs, operations)
-        await broker._open()
+        bells = Bells(environment.clock)
+        metadata = await open_metadata(config, environment, bells, threads)
+        broker = cls(config, environment, threads, metadata, bells, operations)
+        try:
+            await broker._open()
+        except Exception:
+            # Above all a session that nobody uses: the next start would have to wait for its end.
+            with suppress(ApiError, OSError):
+                await metadata.close()
+            raise
         return broker
 
     def _make_replication(self) -> Replication:
@@ -173,23 +145,23 @@ class Broker:
                 partitions=self.partitions,
                 log_dirs=self._log_dirs,
                 image=lambda: self._store.image,
-                broker_epoch=lambda: self._broker_epoch,
-                channel=self._controller,
+                broker_epoch=lambda: self.metadata.broker_epoch,
+                channel=self.metadata.controller,
             )
         )
 
     def _open_partitions(self) -> ImageFollower:
         """Open what is on the disks, and let it follow the metadata from now on."""
-        self._live_config.subscribe(lambda config: self._server.change_limits(_limits(config)))
-        self._live_config.subscribe(lambda config: self._cleaner.apply(_cleaner_settings(config)))
+        self._live_config.subscribe(
+            lambda config: self._server.change_limits(connection_limits(config))
+        )
+        self._live_config.subscribe(lambda config: self._cleaner.apply(cleaner_settings(config)))
         self._live_config.take(self._store.image)
         self._store.subscribe(self._live_config.on_change)
         follower = ImageFollower(
             self._replication.roles, self._folders, self.partitions, self._live_config
         )
-        follower.open_all(self._store.image)
-        self._store.prepare_by(follower.prepare)
-        self._store.subscribe(follower.on_change)
+        self.metadata.follow_with(follower)
         return follower
 
     def _resume_moves(self) -> ReplicaMoves:
@@ -208,8 +180,7 @@ class Broker:
 
     async def _open(self) -> None:
         follower = self._open_partitions()
-        self._broker_epoch = await self._register(await self._bind())
-        follower.registered()
+        await self._register(await self._bind())
         creation = self._make_creation()
         self._coordinator = self._open_groups(creation)
         self._background = Background(
@@ -248,7 +219,8 @@ class Broker:
             moves=self._moves,
             coordinator=self._coordinator,
             meters=self.operations.meters,
-            controller=self._controller,
+            controller=self.metadata.controller,
+            cluster=self.metadata.cluster,
         )
         self._routes.update(self._make_routes(services))
         self._server.start()
@@ -261,7 +233,7 @@ class Broker:
             self._store,
             self._environment.randomness,
             self.config.auto_create_topics_enable,
-            self._controller,
+            self.metadata.controller,
         )
 
     def _open_groups(self, creation: TopicCreation) -> GroupCoordinator:
@@ -269,17 +241,16 @@ class Broker:
         config = self.config
         clock = self._environment.clock
         compression = Compression(config.offsets_topic_compression_codec)
-        is_alone = isinstance(self._store, EmbeddedMetadataStore)
         coordinator = GroupCoordinator(
             self.partitions,
             creation,
             self._bells,
             clock,
-            _group_settings(config),
+            group_settings(config),
             OffsetsTopic(
                 config.offsets_topic_num_partitions,
                 config.offsets_topic_segment_bytes,
-                1 if is_alone else config.offsets_topic_replication_factor,
+                1 if self.metadata.is_alone else config.offsets_topic_replication_factor,
             ),
             GroupLog(clock, self._threads, compression),
             self._flushing,
@@ -299,7 +270,7 @@ class Broker:
             self.endpoints.advertise(listener.name, listener.host, listener.port)
         return advertised
 
-    async def _register(self, advertised: tuple[Listener, ...]) -> int:
+    async def _register(self, advertised: tuple[Listener, ...]) -> None:
         endpoints = tuple(
             Endpoint(listener.name, listener.host, listener.port, PLAINTEXT_NUMBER)
             for listener in advertised
@@ -311,15 +282,15 @@ class Broker:
             incarnation_id,
             endpoints,
             rack=self.config.broker_rack,
-            log_dirs=self._store.identity.directory_ids,
+            log_dirs=self.metadata.directory_ids,
             levels_by_feature=SUPPORTED_LEVELS,
         )
-        return await self._store.execute(lambda controller: controller.register_broker(broker))
+        await self.metadata.register(broker)
 
     def _make_routes(self, services: Services) -> dict[int, Route]:
         """Return the whole table, which ApiVersions tells clients of."""
         versions = api_versions.ApiVersionsHandler(lambda: self._routes, lambda: self._store.image)
-        return {
+        here: dict[int, Route] = {
             ApiKey.API_VERSIONS: Route(api_versions.VERSIONS, versions.handle),
             **data_routes(services),
             **topic_routes(services),
@@ -327,12 +298,19 @@ class Broker:
             **replica_routes(services),
             **config_routes(services),
             **group_routes(services),
-            **controller_routes(services, lambda: self._routes),
+            **controller_routes(services, lambda: here),
         }
+        return self.metadata.routes(here)
+
+    async def serve_until(self, stopping: asyncio.Event) -> None:
+        """Wait until the broker is to stop, or raise why it cannot go on; `stop` it then."""
+        await self.metadata.serve_until(stopping)
 
     async def stop(self) -> None:
         """Answer what is in flight, close every log, and leave the marks of a clean stop."""
+        broker_epoch = self.metadata.broker_epoch
         self.operations.is_stopping()
+        await self.metadata.depart()
         self._bells.close()
         await self._server.stop()
         if self._coordinator is not None:
@@ -343,46 +321,10 @@ class Broker:
             await self._moves.stop()
         if self._background is not None:
             await self._background.stop()
-        await self._store.close()
+        await self.metadata.close()
         await self._folders.stop()
         self._replication.close()
-        self._log_dirs.close(self._environment.clock.now_ms(), self._broker_epoch)
+        self._log_dirs.close(self._environment.clock.now_ms(), broker_epoch)
         self._threads.shutdown()
         self.folder_locks.close()
         await self.operations.close()
-
-
-def _limits(config: BrokerConfig) -> ConnectionLimits:
-    return ConnectionLimits(
-        frame_bytes_max=config.socket_request_max_bytes,
-        connections_max=config.max_connections,
-        connections_per_address_max=config.max_connections_per_ip,
-        idle_ms_max=_or_no_limit(config.connections_max_idle_ms),
-        request_bytes_max=_or_no_limit(config.queued_max_request_bytes),
-        send_buffer_bytes=config.socket_send_buffer_bytes,
-    )
-
-
-def _or_no_limit(limit: int) -> int:
-    return sys.maxsize if limit < 0 else limit
-
-
-def _cleaner_settings(config: BrokerConfig) -> CleanerSettings:
-    return CleanerSettings(
-        threads=config.log_cleaner_threads,
-        backoff_ms=config.log_cleaner_backoff_ms,
-        dedupe_buffer_bytes=config.log_cleaner_dedupe_buffer_size,
-        bytes_per_second=config.log_cleaner_io_max_bytes_per_second,
-    )
-
-
-def _group_settings(config: BrokerConfig) -> GroupSettings:
-    return GroupSettings(
-        group_min_session_timeout_ms=config.group_min_session_timeout_ms,
-        group_max_session_timeout_ms=config.group_max_session_timeout_ms,
-        group_initial_rebalance_delay_ms=config.group_initial_rebalance_delay_ms,
-        group_max_size=config.group_max_size,
-        offset_metadata_max_bytes=config.offset_metadata_max_bytes,
-        offsets_retention_ms=config.offsets_retention_minutes * 60_000,
-        offsets_retention_check_interval_ms=config.offsets_retention_check_interval_ms,
-    )

@@ -37,6 +37,11 @@ class ClusterStore(MetadataStore, Protocol):
         """The term of this broker, while it is the controller."""
         ...
 
+    @property
+    def is_sure_of_session(self) -> bool:
+        """Whether nobody can have taken this broker for dead yet."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
@@ -49,6 +54,8 @@ class Cluster:
     snapshots: MetadataSnapshots
     metadata_fetch: MetadataFetch
     departures: Departures
+    may_promise: Callable[[], bool]
+    """Whether this broker still leads what it led, for sure."""
 
     @classmethod
     def of(
@@ -84,4 +91,5 @@ class Cluster:
             snapshots=snapshots,
             metadata_fetch=fetch,
             departures=Departures(broker_id, store, lambda: fetch.fetched),
+            may_promise=lambda: store.is_sure_of_session,
         )

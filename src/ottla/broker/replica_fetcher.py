@@ -156,6 +156,8 @@ class ReplicaFetcher:
             position = self._positions[key]
             if position.retry_ms is None or position.retry_ms <= now_ms:
                 del self._refused[key]
+                # Who asks for it and forgets it at once is not answered about it any more.
+                self._gone.pop(key, None)
                 position.retry_ms = None
                 self._moved[key] = None
 

@@ -12,19 +12,30 @@ from typing import Annotated, Final
 
 import typer
 
-from ottla.broker.assembly import Broker, Environment
+from ottla.broker.assembly import Broker
+from ottla.broker.environment import Environment
+from ottla.broker.metadata_store.identity import ForeignFolderError
+from ottla.broker.metadata_store.zookeeper_store import ForeignClusterError
 from ottla.cli.exits import WrongCallError, one_sentence
 from ottla.model.broker_config import BrokerConfig
 from ottla.model.properties import PropertiesError
 from ottla.model.setting_sources import gather_settings
 from ottla.runtime import cold_reads, event_loop
+from ottla.runtime.boot import boot_id
 from ottla.runtime.clock import SystemClock
 from ottla.runtime.disk import KernelDisk
 from ottla.runtime.logs import LogFormat, configure_logging
 from ottla.runtime.network import KernelNetwork
 from ottla.runtime.randomness import SystemRandomness
+from ottla.zookeeper import sessions
 
 DEFAULT_HOST: Final = "127.0.0.1"
+_EXPECTED: Final = (
+    PropertiesError,
+    UnicodeDecodeError,
+    ForeignFolderError,
+    ForeignClusterError,
+)
 _log = logging.getLogger("ottla")
 
 
@@ -82,7 +93,7 @@ def start(
     overrides = list(settings or [])
     if listen or port is not None:
         overrides.append(f"listeners=PLAINTEXT://{listen or f'{DEFAULT_HOST}:{port}'}")
-    with one_sentence(PropertiesError, UnicodeDecodeError), ExitStack() as stack:
+    with one_sentence(*_EXPECTED), ExitStack() as stack:
         if ephemeral:
             data_dir = Path(stack.enter_context(TemporaryDirectory(prefix="ottla-")))
         if data_dir:
@@ -108,6 +119,8 @@ async def _serve(config: BrokerConfig, ready_file: Path | None) -> None:
         cold_reads,
         socket.gethostname(),
         KernelNetwork(),
+        sessions.connect,
+        boot_id(),
     )
     broker = await Broker.start(config, environment)
     addresses = [broker.endpoints.advertised(row.name) for row in config.broker_listeners]
@@ -120,7 +133,7 @@ async def _serve(config: BrokerConfig, ready_file: Path | None) -> None:
     try:
         if ready_file:
             _write_atomically(ready_file, "{}:{}\n".format(*addresses[0]))
-        await stopping.wait()
+        await broker.serve_until(stopping)
         _log.info("stopping")
     finally:
         if ready_file:

@@ -8,7 +8,7 @@ Three things make it what it is:
 * an operation whose connection was lost **may have happened**: `ConnectionLostError` says so.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from enum import Enum
 from typing import NamedTuple, Protocol
 
@@ -111,7 +111,7 @@ class ZooKeeperSession(Protocol):
 
     @property
     def session_id(self) -> int:
-        """The number that ephemeral nodes of this session carry."""
+        """The number that its ephemeral nodes carry."""
         ...
 
     @property
@@ -145,3 +145,8 @@ class ZooKeeperSession(Protocol):
     async def close(self) -> None:
         """End the session at once; its ephemeral nodes go."""
         ...
+
+
+ConnectToZooKeeper = Callable[[str, float], Awaitable[ZooKeeperSession]]
+"""Begins a session with one of `HOST:PORT,HOST:PORT/PATH`, that lasts so many seconds without a
+sign of life; ZooKeeperError if there is nobody."""

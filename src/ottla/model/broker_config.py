@@ -52,6 +52,9 @@ class BrokerConfig:
     node_id: int = 1
     broker_rack: str | None = None
 
+    zookeeper_connect: str | None = None
+    zookeeper_session_timeout_ms: int = 18_000
+
     listeners: tuple[Listener, ...] = (Listener("PLAINTEXT", "127.0.0.1", 9092),)
     advertised_listeners: tuple[Listener, ...] = ()
     listener_security_protocol_map: tuple[ListenerProtocol, ...] = tuple(

@@ -72,6 +72,19 @@ _IDENTITY = (
         "Where this broker stands, so that replicas can be kept apart.",
     ),
 )
+_ZOOKEEPER = (
+    _at_start(
+        "zookeeper.connect",
+        optional(TEXT),
+        "Where the ZooKeeper is that holds the cluster's metadata, as HOST:PORT,HOST:PORT/PATH; if"
+        " empty, this broker is the whole cluster and keeps its metadata itself.",
+    ),
+    _at_start(
+        "zookeeper.session.timeout.ms",
+        integer(1),
+        "How long a broker may be silent before ZooKeeper, and so the cluster, takes it for dead.",
+    ),
+)
 _LISTENERS = (
     _per_broker("listeners", LISTENERS, "Where the broker listens; no host is every address."),
     _at_start(
@@ -312,6 +325,7 @@ _OWN = (
 
 BROKER_SETTING_GROUPS: Final[Mapping[str, tuple[Setting, ...]]] = {
     "Identity": _IDENTITY,
+    "ZooKeeper": _ZOOKEEPER,
     "Listeners": _LISTENERS,
     "Connections and requests": _CONNECTIONS,
     "Topics": _TOPICS,

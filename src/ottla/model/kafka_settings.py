@@ -148,9 +148,9 @@ _OF_KAFKA_3 = """
     password.encoder.cipher.algorithm password.encoder.iterations password.encoder.key.length
     password.encoder.keyfactory.algorithm password.encoder.old.secret password.encoder.secret
     reserved.broker.max.id sasl.oauthbearer.header.urlencode zookeeper.clientCnxnSocket
-    zookeeper.connect zookeeper.connection.timeout.ms zookeeper.max.in.flight.requests
+    zookeeper.connection.timeout.ms zookeeper.max.in.flight.requests
     zookeeper.metadata.migration.enable zookeeper.metadata.migration.min.batch.size
-    zookeeper.session.timeout.ms zookeeper.set.acl zookeeper.ssl.cipher.suites
+    zookeeper.set.acl zookeeper.ssl.cipher.suites
     zookeeper.ssl.client.enable zookeeper.ssl.crl.enable zookeeper.ssl.enabled.protocols
     zookeeper.ssl.endpoint.identification.algorithm zookeeper.ssl.keystore.location
     zookeeper.ssl.keystore.password zookeeper.ssl.keystore.type zookeeper.ssl.ocsp.enable

@@ -4,10 +4,13 @@ import asyncio
 from collections.abc import Mapping
 from typing import Final
 
-from ottla.broker.assembly import Broker, Environment
+from ottla.broker.assembly import Broker
+from ottla.broker.environment import Environment
+from ottla.environment.zookeeper import ZooKeeperSession
 from ottla.model.broker_config import BrokerConfig
 from ottla.simulation import cold_reads
 from ottla.simulation.machine import Machine
+from ottla.simulation.zookeeper import SimulatedZooKeeper
 
 PORT: Final = 9092
 DATA: Final = "/data"
@@ -26,8 +29,13 @@ class BrokerProgram:
     May be started again and again, on one machine: each time is another life of the same broker.
     """
 
-    def __init__(self, settings: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        settings: Mapping[str, str] | None = None,
+        zookeeper: SimulatedZooKeeper | None = None,
+    ) -> None:
         self._settings = dict(settings or {})
+        self._zookeeper = zookeeper
         self._stopping: asyncio.Event | None = None
         self.broker: Broker | None = None
         """The broker of this life, once it lets clients in."""
@@ -38,8 +46,9 @@ class BrokerProgram:
         stopping = self._stopping = asyncio.Event()
         listeners = f"PLAINTEXT://{machine.name}:{PORT}"
         config = BrokerConfig.parse({**DEFAULTS, "listeners": listeners, **self._settings})
-        self.broker = broker = await Broker.start(config, environment_of(machine))
-        await stopping.wait()
+        environment = environment_of(machine, self._zookeeper)
+        self.broker = broker = await Broker.start(config, environment)
+        await broker.serve_until(stopping)
         await broker.stop()
 
     def stop(self) -> None:
@@ -48,8 +57,13 @@ class BrokerProgram:
         self._stopping.set()
 
 
-def environment_of(machine: Machine) -> Environment:
+def environment_of(machine: Machine, zookeeper: SimulatedZooKeeper | None = None) -> Environment:
     """Return what a machine is to a broker."""
+
+    async def connect(_hosts: str, timeout_seconds: float) -> ZooKeeperSession:  # noqa: RUF029
+        assert zookeeper is not None, "there is no ZooKeeper in this world"
+        return zookeeper.connect(timeout_seconds)
+
     return Environment(
         machine.disk,
         machine.clock,
@@ -57,4 +71,6 @@ def environment_of(machine: Machine) -> Environment:
         cold_reads,
         machine.name,
         machine.network,
+        connect,
+        machine.boot_id,
     )

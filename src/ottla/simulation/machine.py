@@ -31,6 +31,12 @@ class Machine:
         self.process: Process | None = None
         self.task: asyncio.Task[Any] | None = None
         self._is_powered = True
+        self._power_cuts = 0
+
+    @property
+    def boot_id(self) -> str:
+        """Which start of the machine this is."""
+        return f"{self.name} after {self._power_cuts} power cuts"
 
     @property
     def is_running(self) -> bool:
@@ -65,6 +71,7 @@ class Machine:
         """Turn the machine off in the middle of whatever it does."""
         process = self._end("power")
         self._is_powered = False
+        self._power_cuts += 1
         self.network.power_off(process)
         self.disk.crash(keep)
 

@@ -90,7 +90,8 @@ def _read(disk: Disk, path: str, bytes_max: int) -> bytes | None:
         return file.read_at(0, size_bytes)
 
 
-def _read_text(disk: Disk, path: str, bytes_max: int) -> str | None:
+def read_text(disk: Disk, path: str, bytes_max: int) -> str | None:
+    """Read a small file, or None if it is not there. CorruptCheckpointError."""
     content = _read(disk, path, bytes_max)
     try:
         return None if content is None else content.decode()
@@ -125,7 +126,7 @@ class CheckpointLine:
 
 def read_table(disk: Disk, path: str, *, words_per_line: int) -> list[CheckpointLine]:
     """Read the lines of a checkpoint; none if it is missing, or still empty as Kafka makes it."""
-    text = _read_text(disk, path, TABLE_BYTES_MAX)
+    text = read_text(disk, path, TABLE_BYTES_MAX)
     if not text:
         return []
     # Kafka ends every line: a last one without an end has lost something.
@@ -176,7 +177,7 @@ def write_offsets(disk: Disk, path: str, offset_by_partition: Mapping[TopicParti
 
 def read_topic_id(disk: Disk, path: str) -> bytes | None:
     """Read a partition's topic id, which later versions of the file will have there as well."""
-    text = _read_text(disk, path, SMALL_FILE_BYTES_MAX)
+    text = read_text(disk, path, SMALL_FILE_BYTES_MAX)
     if text is None:
         return None
     match = re.match(r"version:\s+[0-9]+\s*\n(topic_id:\s+(\S+))?", text)
@@ -200,7 +201,7 @@ def read_clean_shutdown(disk: Disk, path: str) -> int | None:
 
     The file that Kafka left before version 3.7 is empty: NO_BROKER_EPOCH.
     """
-    text = _read_text(disk, path, SMALL_FILE_BYTES_MAX)
+    text = read_text(disk, path, SMALL_FILE_BYTES_MAX)
     if not text:
         return None if text is None else NO_BROKER_EPOCH
     try:

@@ -11,13 +11,15 @@ from types import TracebackType
 from typing import Final, Self
 
 from ottla.broker.assembly import Broker as RunningBroker
-from ottla.broker.assembly import Environment
+from ottla.broker.environment import Environment
 from ottla.model.broker_config import BrokerConfig
 from ottla.runtime import cold_reads, event_loop
+from ottla.runtime.boot import boot_id
 from ottla.runtime.clock import SystemClock
 from ottla.runtime.disk import KernelDisk
 from ottla.runtime.network import KernelNetwork
 from ottla.runtime.randomness import SystemRandomness
+from ottla.zookeeper import sessions
 
 LISTENER: Final = "PLAINTEXT"
 HOST: Final = "127.0.0.1"
@@ -147,6 +149,8 @@ class _Run:
             cold_reads,
             "localhost",
             KernelNetwork(),
+            sessions.connect,
+            boot_id(),
         )
         broker = await RunningBroker.start(config, environment)
         self.port = broker.endpoints.advertised(config.broker_listeners[0].name).port
@@ -154,8 +158,10 @@ class _Run:
         self._loop = asyncio.get_running_loop()
         self._stopping = asyncio.Event()
         self._is_begun.set()
-        await self._stopping.wait()
-        await broker.stop()
+        try:
+            await broker.serve_until(self._stopping)
+        finally:
+            await broker.stop()
 
 
 def _remove(folder: str, process_id: int) -> None:

@@ -1,4 +1,7 @@
-"""What Kafka 4.3.1 declares of the broker settings that Ottla uses, told by its own ConfigDef."""
+"""What Kafka declares of the broker settings that Ottla uses, told by its own ConfigDef.
+
+It is version 4.3.1, and 3.9 for those of ZooKeeper.
+"""
 
 from typing import NamedTuple
 
@@ -90,6 +93,8 @@ socket.request.max.bytes INT read-only 104857600
 socket.send.buffer.bytes INT read-only 102400
 telemetry.max.bytes INT read-only 1048576
 unclean.leader.election.enable BOOLEAN cluster-wide false
+zookeeper.connect STRING read-only null
+zookeeper.session.timeout.ms INT read-only 18000
 """  # noqa: E501
 
 

@@ -10,7 +10,7 @@ versions 0 to 2 send message sets, which are converted on a thread), internal to
 there are no transactions, their batches.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -90,6 +90,8 @@ class ProduceHandler:
     old_formats: OldFormats
     meters: Meters
     bells: Bells
+    may_promise: Callable[[], bool]
+    """Tells whether this broker still leads what it led, for sure."""
 
     async def handle(
         self, context: RequestContext, request: ProduceRequest
@@ -154,6 +156,8 @@ class ProduceHandler:
         self, name: TopicPartition, records: memoryview | ApiError | None, terms: _Terms
     ) -> _Outcome:
         partition = self.partitions.get(name)
+        if not self.may_promise():
+            raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{name}: others may lead it by now")
         if terms.acks not in ACKS_KNOWN:
             raise ApiError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks {terms.acks}")
         if name.topic in INTERNAL_TOPICS:

@@ -30,22 +30,31 @@ class Identity:
 
 
 def claim_folders(
-    disk: Disk, paths: Sequence[str], node_id: int, randomness: Randomness
+    disk: Disk,
+    paths: Sequence[str],
+    node_id: int,
+    randomness: Randomness,
+    cluster_id: str | None = None,
 ) -> Identity:
     """Make the folders if they are missing, and mark as ours those that nobody has marked.
 
-    Raises ForeignFolderError, and has changed nothing, unless all marks agree with each other and
-    with the node id. A broker that finds no mark at all begins a new cluster.
+    Raises ForeignFolderError, and has changed nothing, unless all marks agree with each other, with
+    the node id and with the cluster's, if that is known. If not, a broker that finds no mark at all
+    begins a new cluster.
     """
     found = [_read(disk, path) for path in paths]
-    cluster_id = _agreed_cluster_id(paths, found)
+    marked = _agreed_cluster_id(paths, found)
+    if marked is not None and cluster_id not in {None, marked}:
+        raise ForeignFolderError(
+            f"{', '.join(paths)} belong to cluster {marked}, not to {cluster_id}"
+        )
     for path, mark in zip(paths, found, strict=True):
         if mark is not None and mark.node_id not in {None, node_id}:
             raise ForeignFolderError(f"{path} belongs to node {mark.node_id}, not to {node_id}")
     known = [mark.directory_id for mark in found if mark and mark.directory_id]
     if len(set(known)) != len(known):
         raise ForeignFolderError(f"two of {', '.join(paths)} have the same directory.id")
-    cluster_id = cluster_id or uuid_to_text(randomness.uuid())
+    cluster_id = marked or cluster_id or uuid_to_text(randomness.uuid())
     marks = [
         MetaProperties(cluster_id, node_id, (mark and mark.directory_id) or randomness.uuid())
         for mark in found

@@ -89,7 +89,7 @@ async def register(
 
 
 async def is_registered(session: ZooKeeperSession, broker_id: int) -> bool:
-    """Tell whether a broker is registered by this session."""
+    """Tell whether a broker is registered, and by our own session."""
     stat = await session.exists(f"{BROKER_IDS}/{broker_id}")
     return stat is not None and stat.owner_session == session.session_id
 

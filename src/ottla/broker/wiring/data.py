@@ -36,6 +36,7 @@ def data_routes(services: Services) -> dict[int, Route]:
         old_formats,
         services.meters,
         services.bells,
+        _always if services.cluster is None else services.cluster.may_promise,
     )
     fetch_ = fetch.FetchHandler(
         partitions,
@@ -64,3 +65,7 @@ def data_routes(services: Services) -> dict[int, Route]:
         ApiKey.OFFSET_FOR_LEADER_EPOCH: Route(offset_for_leader_epoch.VERSIONS, epochs.handle),
         ApiKey.DESCRIBE_PRODUCERS: Route(describe_producers.VERSIONS, producers.handle),
     }
+
+
+def _always() -> bool:
+    return True

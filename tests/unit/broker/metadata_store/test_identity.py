@@ -84,3 +84,19 @@ def test_a_mark_that_cannot_be_read_is_not_replaced() -> None:
     disk.create_file("/one/meta.properties").write_at(0, b"version=9\n")
     with pytest.raises(ForeignFolderError, match=r"cannot be read: /one/meta\.properties"):
         claim(disk, "/one")
+
+
+def test_new_folders_are_marked_with_a_cluster_that_is_known() -> None:
+    disk = SimulatedDisk()
+    identity = claim_folders(disk, ["/one"], 7, CountingRandomness(), "known")
+    assert identity.cluster_id == "known"
+    assert claim(disk, "/one").cluster_id == "known"
+
+
+def test_folders_of_another_cluster_than_the_known_one_are_left_alone() -> None:
+    disk = SimulatedDisk()
+    mark(disk, "/one", MetaProperties("cluster", 7, uuid_of(50)))
+    written = len(disk.faults.operations)
+    with pytest.raises(ForeignFolderError, match="belong to cluster cluster, not to known"):
+        claim_folders(disk, ["/one", "/two"], 7, CountingRandomness(), "known")
+    assert len(disk.faults.operations) == written

@@ -1,0 +1,58 @@
+"""What the parts of a broker take from its settings."""
+
+import sys
+
+from ottla.broker.limits import ConnectionLimits
+from ottla.broker.log_cleaner import CleanerSettings
+from ottla.machines.controller.settings import ControllerSettings
+from ottla.machines.groups.settings import GroupSettings
+from ottla.model.broker_config import BrokerConfig
+
+
+def connection_limits(config: BrokerConfig) -> ConnectionLimits:
+    """Return what connections may take; -1 is no limit."""
+    return ConnectionLimits(
+        frame_bytes_max=config.socket_request_max_bytes,
+        connections_max=config.max_connections,
+        connections_per_address_max=config.max_connections_per_ip,
+        idle_ms_max=_or_no_limit(config.connections_max_idle_ms),
+        request_bytes_max=_or_no_limit(config.queued_max_request_bytes),
+        send_buffer_bytes=config.socket_send_buffer_bytes,
+    )
+
+
+def _or_no_limit(limit: int) -> int:
+    return sys.maxsize if limit < 0 else limit
+
+
+def cleaner_settings(config: BrokerConfig) -> CleanerSettings:
+    """Return how compaction works."""
+    return CleanerSettings(
+        threads=config.log_cleaner_threads,
+        backoff_ms=config.log_cleaner_backoff_ms,
+        dedupe_buffer_bytes=config.log_cleaner_dedupe_buffer_size,
+        bytes_per_second=config.log_cleaner_io_max_bytes_per_second,
+    )
+
+
+def group_settings(config: BrokerConfig) -> GroupSettings:
+    """Return what groups keep to."""
+    return GroupSettings(
+        group_min_session_timeout_ms=config.group_min_session_timeout_ms,
+        group_max_session_timeout_ms=config.group_max_session_timeout_ms,
+        group_initial_rebalance_delay_ms=config.group_initial_rebalance_delay_ms,
+        group_max_size=config.group_max_size,
+        offset_metadata_max_bytes=config.offset_metadata_max_bytes,
+        offsets_retention_ms=config.offsets_retention_minutes * 60_000,
+        offsets_retention_check_interval_ms=config.offsets_retention_check_interval_ms,
+    )
+
+
+def controller_settings(config: BrokerConfig) -> ControllerSettings:
+    """Return what the controller of this broker decides by."""
+    return ControllerSettings(
+        broker_id=config.node_id,
+        num_partitions=config.num_partitions,
+        default_replication_factor=config.default_replication_factor,
+        topic_defaults=config.topic_defaults(),
+    )

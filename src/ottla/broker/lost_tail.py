@@ -1,0 +1,63 @@
+"""Whether the end of the logs may be missing since the broker ran last.
+
+What a broker writes and does not sync survives its death, but not that of its machine. So a broker
+has lost nothing if it was stopped cleanly, or if the machine has not started anew since. For that
+the folders keep which start of the machine it was. It is written only when the cluster knows of
+what was lost before: who is killed earlier than that says it again.
+"""
+
+import posixpath
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Final
+
+from ottla.environment.disk import Disk
+from ottla.storage.checkpoints import (
+    CLEAN_SHUTDOWN_FILE,
+    CorruptCheckpointError,
+    read_clean_shutdown,
+    read_text,
+    write_atomically,
+)
+
+BOOT_ID_FILE: Final = ".ottla_boot_id"
+_BYTES_MAX: Final = 1024
+
+
+class LostTail:
+    """What the folders of a broker say about its last life. Ask before the logs are opened."""
+
+    def __init__(self, disk: Disk, folders: Sequence[str], boot_id: str | None) -> None:
+        self._disk = disk
+        self._folders = folders
+        self._boot_id = boot_id
+
+    def may_be_lost(self) -> bool:
+        """Tell whether something may be missing in one of the folders."""
+        return any(
+            not self._was_clean(folder) and not self._is_same_boot(folder)
+            for folder in self._folders
+        )
+
+    def is_known(self) -> None:
+        """Note that the cluster knows of it, where the disks let us: without it more is lost."""
+        if self._boot_id is not None:
+            for folder in self._folders:
+                with suppress(OSError):
+                    path = posixpath.join(folder, BOOT_ID_FILE)
+                    write_atomically(self._disk, path, self._boot_id.encode())
+
+    def _was_clean(self, folder: str) -> bool:
+        path = posixpath.join(folder, CLEAN_SHUTDOWN_FILE)
+        try:
+            return read_clean_shutdown(self._disk, path) is not None
+        except (CorruptCheckpointError, OSError):
+            return False
+
+    def _is_same_boot(self, folder: str) -> bool:
+        path = posixpath.join(folder, BOOT_ID_FILE)
+        try:
+            noted = read_text(self._disk, path, _BYTES_MAX)
+        except (CorruptCheckpointError, OSError):
+            return False
+        return noted is not None and noted == self._boot_id

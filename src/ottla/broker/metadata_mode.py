@@ -1,0 +1,314 @@
+"""Where a broker's metadata is: on its own disk, or in ZooKeeper with that of its cluster.
+
+The two differ in when the logs may be opened, what it takes to be registered, who decides, and
+what there is to do before a broker goes. Whoever assembles a broker chooses one and need not know
+which it is.
+"""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from concurrent.futures import Executor
+from typing import Final, Protocol
+
+from ottla.broker.active_controller import ActiveController
+from ottla.broker.cluster import Cluster
+from ottla.broker.config_parts import controller_settings
+from ottla.broker.environment import Environment
+from ottla.broker.forwarding import Forwarding
+from ottla.broker.image_follower import ImageFollower
+from ottla.broker.lost_tail import LostTail
+from ottla.broker.metadata_source import ControllerMetadata
+from ottla.broker.metadata_store.embedded import EmbeddedMetadataStore
+from ottla.broker.metadata_store.identity import claim_folders
+from ottla.broker.metadata_store.store import MetadataStore
+from ottla.broker.metadata_store.waits import first_of
+from ottla.broker.metadata_store.zookeeper_store import ZooKeeperMetadataStore
+from ottla.broker.progress import Bells
+from ottla.broker.routes import Route, Routes
+from ottla.environment.clock import Clock
+from ottla.environment.zookeeper import ZooKeeperSession
+from ottla.metadata.image import BrokerImage, ClusterImage
+from ottla.metadata.records import MetadataRecord
+from ottla.model.api_error import ApiError
+from ottla.model.broker_config import BrokerConfig
+
+REBALANCE_SECONDS: Final = 300.0
+"""How often the controller looks whether preferred replicas lead."""
+_log = logging.getLogger(__name__)
+
+
+class MetadataMode(Protocol):
+    """What a broker needs of its metadata, wherever that is. Belongs to one event loop."""
+
+    @property
+    def store(self) -> MetadataStore:
+        """The metadata."""
+        ...
+
+    @property
+    def controller(self) -> ActiveController:
+        """Whoever decides."""
+        ...
+
+    @property
+    def cluster(self) -> Cluster | None:
+        """What a broker needs that is not alone."""
+        ...
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether there are no other brokers, and never will be."""
+        ...
+
+    @property
+    def directory_ids(self) -> tuple[bytes, ...]:
+        """The ids of the log folders, in their order."""
+        ...
+
+    @property
+    def broker_epoch(self) -> int:
+        """The epoch of this life of the broker, once it is registered."""
+        ...
+
+    def follow_with(self, follower: ImageFollower) -> None:
+        """Have the logs opened when it is known what is in them, and follow the metadata."""
+        ...
+
+    async def register(self, broker: BrokerImage) -> None:
+        """Return when the broker is one of the cluster, and its logs are open."""
+        ...
+
+    def routes(self, here: Routes) -> dict[int, Route]:
+        """Return where requests go that a broker on its own would answer by these."""
+        ...
+
+    async def serve_until(self, stopping: asyncio.Event) -> None:
+        """Wait until the broker is to stop; raise why it cannot go on, if that comes first."""
+        ...
+
+    async def depart(self) -> None:
+        """Let others lead before this broker stops."""
+        ...
+
+    async def close(self) -> None:
+        """Decide and follow nothing any more."""
+        ...
+
+
+async def open_metadata(
+    config: BrokerConfig, environment: Environment, bells: Bells, threads: Executor
+) -> MetadataMode:
+    """Open the metadata where the settings say that it is.
+
+    In ZooKeeper this waits until there is one. ForeignFolderError if the folders belong to another
+    cluster, and what `EmbeddedMetadataStore.open` and `ZooKeeperMetadataStore.open` raise.
+    """
+    if config.zookeeper_connect is None:
+        return Embedded.open(config, environment, threads)
+    return await InZooKeeper.open(config, environment, bells, threads)
+
+
+class Embedded:
+    """The broker decides itself, by a store that has all metadata from the beginning."""
+
+    cluster = None
+    is_alone = True
+
+    def __init__(
+        self, node_id: int, store: MetadataStore, directory_ids: tuple[bytes, ...], clock: Clock
+    ) -> None:
+        self.store = store
+        self.directory_ids = directory_ids
+        self.broker_epoch = -1
+        self.controller = ActiveController(node_id, lambda: self.broker_epoch, store, clock)
+        self._follower: ImageFollower | None = None
+
+    @classmethod
+    def open(cls, config: BrokerConfig, environment: Environment, threads: Executor) -> "Embedded":
+        """Open the metadata log in the first of the folders."""
+        store = EmbeddedMetadataStore.open(
+            environment.disk,
+            config.log_dirs,
+            controller_settings(config),
+            clock=environment.clock,
+            randomness=environment.randomness,
+            threads=threads,
+        )
+        return cls(config.node_id, store, store.identity.directory_ids, environment.clock)
+
+    def follow_with(self, follower: ImageFollower) -> None:
+        """Open every log at once: all metadata is here."""
+        self._follower = follower
+        follower.open_all(self.store.image)
+        self.store.prepare_by(follower.prepare)
+        self.store.subscribe(follower.on_change)
+
+    async def register(self, broker: BrokerImage) -> None:
+        """Become the one broker of the cluster."""
+        assert self._follower is not None
+        self.broker_epoch = await self.store.execute(
+            lambda controller: controller.register_broker(broker)
+        )
+        self._follower.registered()
+
+    def routes(self, here: Routes) -> dict[int, Route]:
+        """Answer everything here."""
+        return dict(here)
+
+    async def serve_until(self, stopping: asyncio.Event) -> None:
+        """Wait until the broker is to stop."""
+        await stopping.wait()
+
+    async def depart(self) -> None:
+        """Go: there are no others."""
+
+    async def close(self) -> None:
+        """Close the metadata log."""
+        await self.store.close()
+
+
+class InZooKeeper:
+    """The broker is one of several. `open` it."""
+
+    is_alone = False
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        environment: Environment,
+        store: ZooKeeperMetadataStore,
+        source: ControllerMetadata,
+        cluster: Cluster,
+        threads: Executor,
+    ) -> None:
+        """Claim the folders. ForeignFolderError."""
+        self.store = store
+        self.cluster = cluster
+        self.controller = cluster.controller
+        identity = claim_folders(
+            environment.disk,
+            config.log_dirs,
+            config.node_id,
+            environment.randomness,
+            store.cluster_id,
+        )
+        self.directory_ids = identity.directory_ids
+        self._node_id = config.node_id
+        self._source = source
+        self._threads = threads
+        self._lost_tail = LostTail(environment.disk, config.log_dirs, environment.boot_id)
+        self._follower: ImageFollower | None = None
+        self._is_open = False
+        self._running: asyncio.Task[None] | None = None
+
+    @classmethod
+    async def open(
+        cls, config: BrokerConfig, environment: Environment, bells: Bells, threads: Executor
+    ) -> "InZooKeeper":
+        """Begin a session, and make all that a broker among others needs."""
+        hosts, connect = config.zookeeper_connect, environment.connect_to_zookeeper
+        assert hosts is not None
+        assert connect is not None, "this environment has no way to ZooKeeper"
+        session_seconds = config.zookeeper_session_timeout_ms / 1000
+
+        async def begin() -> ZooKeeperSession:
+            return await connect(hosts, session_seconds)
+
+        network, clock = environment.network, environment.clock
+        source = ControllerMetadata(
+            config.node_id, lambda: store.broker_epoch, config.inter_broker_listener, network
+        )
+        store = await ZooKeeperMetadataStore.open(
+            begin,
+            controller_settings(config),
+            source,
+            clock=clock,
+            randomness=environment.randomness,
+            session_timeout_ms=config.zookeeper_session_timeout_ms,
+            rebalance_seconds=REBALANCE_SECONDS,
+        )
+        cluster = Cluster.of(config.node_id, store, source, network, clock, bells, threads)
+        try:
+            return cls(config, environment, store, source, cluster, threads)
+        except BaseException:
+            await store.close()
+            raise
+
+    @property
+    def broker_epoch(self) -> int:
+        """The epoch of the registration, as long as there is one."""
+        return self.store.broker_epoch
+
+    # -- the logs -------------------------------------------------------------------------------
+
+    def follow_with(self, follower: ImageFollower) -> None:
+        """Open the logs by the first image that knows of this life of the broker.
+
+        An earlier one may lack what is in the folders, which would be set aside.
+        """
+        self._follower = follower
+        self.store.prepare_by(self._prepare)
+        self.store.subscribe(self._on_change)
+        self.store.on_session_lost(follower.resign)
+
+    async def _prepare(self, image: ClusterImage, records: Sequence[MetadataRecord]) -> None:
+        assert self._follower is not None
+        if self._is_open:
+            await self._follower.prepare(image, records)
+        else:
+            self._open_if_known(image)
+
+    def _on_change(self, image: ClusterImage, records: Sequence[MetadataRecord]) -> None:
+        assert self._follower is not None
+        if self._is_open:
+            self._follower.on_change(image, records)
+
+    def _open_if_known(self, image: ClusterImage) -> None:
+        assert self._follower is not None
+        own = image.brokers.get(self._node_id)
+        if own is not None and own.broker_epoch == self.store.broker_epoch:
+            self._is_open = True
+            self._follower.open_all(image)
+
+    # -- being a broker -------------------------------------------------------------------------
+
+    async def register(self, broker: BrokerImage) -> None:
+        """Register, and wait until the controller has taken note of it."""
+        assert self._follower is not None
+        may_be_lost = self._lost_tail.may_be_lost()
+        self._running = asyncio.ensure_future(self.store.run(broker, has_lost_tail=may_be_lost))
+        await first_of(self.store.wait_until_in_service(), self._wait_for_failure())
+        loop = asyncio.get_running_loop()
+        await loop.run_in_executor(self._threads, self._lost_tail.is_known)
+        self._follower.registered()
+
+    def routes(self, here: Routes) -> dict[int, Route]:
+        """Pass on what is for the controller."""
+        return Forwarding(self.controller).routes(here)
+
+    async def serve_until(self, stopping: asyncio.Event) -> None:
+        """Wait until the broker is to stop; raise why the store does not go on."""
+        await first_of(stopping.wait(), self._wait_for_failure())
+
+    async def _wait_for_failure(self) -> None:
+        assert self._running is not None
+        await asyncio.wait([self._running])
+        self._running.result()
+
+    async def depart(self) -> None:
+        """Let others lead, as far as somebody can be found who decides on it."""
+        if self._running is not None and not self._running.done():
+            try:
+                await self.controller.shut_down(self.cluster.departures.grant)
+            except ApiError as error:
+                _log.warning("stopping while this broker leads: %s", error)
+        self.cluster.channel.close()
+
+    async def close(self) -> None:
+        """Leave the cluster."""
+        if self._running is not None:
+            self._running.cancel()
+            await asyncio.wait([self._running])
+        self._source.close()
+        await self.store.close()

@@ -1,0 +1,14 @@
+"""Which start of the machine this is."""
+
+from pathlib import Path
+from typing import Final
+
+_BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
+
+
+def boot_id() -> str | None:
+    """Return what is different after every start of the machine; None if nobody knows."""
+    try:
+        return _BOOT_ID.read_text(encoding="ascii").strip() or None
+    except (OSError, ValueError):
+        return None

@@ -1,0 +1,258 @@
+"""Three production brokers in a world with a ZooKeeper: whatever happens, the cluster goes on."""
+
+from collections.abc import Sequence
+from contextlib import suppress
+
+import pytest
+
+from ottla.broker.metadata_store.identity import ForeignFolderError
+from ottla.broker.metadata_store.znodes import BROKER_IDS, read_broker
+from ottla.broker.offsets_topic import partition_of_group
+from ottla.broker.peer_connection import PeerConnection
+from ottla.clients.fetcher import FetcherSettings
+from ottla.clients.group_member import GroupSettings
+from ottla.clients.group_reader import GroupReader
+from ottla.clients.producer import Producer
+from ottla.model.api_error import ApiError
+from ottla.model.error_code import ErrorCode
+from ottla.model.identifiers import TopicPartition
+from ottla.model.topic_names import CONSUMER_OFFSETS_TOPIC
+from ottla.simulation.broker_program import PORT, BrokerProgram
+from ottla.simulation.machine import Machine
+from ottla.simulation.nemesis import Fault
+from ottla.simulation.workload import TOPIC
+from ottla.simulation.zookeeper import MACHINE as ZOOKEEPER
+from ottla.simulation.zookeeper import SimulatedZooKeeper
+from ottla.wire.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
+from ottla.wire.records.builder import BatchBuilder
+from tests.simulation.zookeeper_cluster import (
+    BROKERS,
+    SESSION_SECONDS,
+    SETTINGS,
+    ZooKeeperCluster,
+)
+
+FAULTS = (Fault.KILL, Fault.STOP, Fault.PAUSE, Fault.PARTITION, Fault.POWER)
+EVERYTHING = tuple(fault for fault in Fault if fault is not Fault.CLIENT)
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_nothing_that_was_acknowledged_is_lost_by(fault: Fault) -> None:
+    async def story(cluster: ZooKeeperCluster) -> None:
+        await cluster.work_through(lambda: cluster.nemesis(fault).run(15.0))
+
+    ZooKeeperCluster(seed=1).tell(story)
+
+
+@pytest.mark.parametrize("seed", [10, 11, 12])
+def test_nothing_that_was_acknowledged_is_lost_whatever_happens(seed: int) -> None:
+    async def story(cluster: ZooKeeperCluster) -> None:
+        await cluster.work_through(lambda: cluster.nemesis(*EVERYTHING).run(20.0))
+
+    ZooKeeperCluster(seed).tell(story)
+
+
+def test_the_cluster_goes_on_when_its_controller_dies() -> None:
+    async def story(cluster: ZooKeeperCluster) -> None:
+        async def kill_controllers() -> None:
+            for _ in range(3):
+                controller = cluster.controller()
+                assert controller is not None
+                cluster.machine(controller).kill()
+                await cluster.until(lambda: cluster.controller() is not None)
+                assert cluster.controller() != controller
+                cluster.start(controller)
+                await cluster.until(cluster.is_whole)
+
+        await cluster.work_through(kill_controllers)
+
+    ZooKeeperCluster(seed=2).tell(story)
+
+
+def test_who_stops_cleanly_leaves_nothing_without_a_leader() -> None:
+    async def story(cluster: ZooKeeperCluster) -> None:
+        await cluster.create_topic()
+        leaving = BROKERS[cluster.partitions(BROKERS[0])[0].leader]
+        others = [name for name in BROKERS if name != leaving]
+        began = cluster.world.loop.time()
+        await cluster.stop(leaving)
+        assert cluster.world.loop.time() - began < SESSION_SECONDS
+        for name in others:
+            for one in cluster.partitions(name):
+                assert BROKERS[one.leader] in others
+                assert {BROKERS[replica] for replica in one.isr} == set(others)
+
+    ZooKeeperCluster(seed=3).tell(story)
+
+
+def test_a_leader_without_zookeeper_is_replaced_and_comes_back() -> None:
+    async def story(cluster: ZooKeeperCluster) -> None:
+        async def cut_leaders_off() -> None:
+            for _ in range(2):
+                leader = BROKERS[cluster.partitions(BROKERS[0])[0].leader]
+                witness = next(name for name in BROKERS if name != leader)
+                cluster.cut_off(leader, ZOOKEEPER)
+                await cluster.until(
+                    lambda: BROKERS[cluster.partitions(witness)[0].leader] != leader
+                )
+                await cluster.world.elapse(SESSION_SECONDS)
+                cluster.reconnect(leader, ZOOKEEPER)
+                await cluster.until(cluster.is_whole)
+
+        await cluster.work_through(cut_leaders_off)
+
+    ZooKeeperCluster(seed=4).tell(story)
+
+
+def test_a_leader_that_hears_of_nobody_refuses_to_promise_anything() -> None:
+    async def story(cluster: ZooKeeperCluster) -> None:
+        await cluster.create_topic()
+        leader = BROKERS[cluster.partitions(BROKERS[0])[0].leader]
+        others = [name for name in BROKERS if name != leader]
+        assert await produce(cluster, leader, acks=1) is ErrorCode.NONE
+        cluster.cut_off(leader, ZOOKEEPER, *others)
+        await cluster.world.elapse(SESSION_SECONDS)
+        # It does not know, but by now another one may lead.
+        assert BROKERS[cluster.partitions(leader)[0].leader] == leader
+        assert await produce(cluster, leader, acks=1) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+        await cluster.until(
+            lambda: all(BROKERS[cluster.partitions(name)[0].leader] in others for name in others)
+        )
+        successor = BROKERS[cluster.partitions(others[0])[0].leader]
+        assert await produce(cluster, successor, acks=-1) is ErrorCode.NONE
+        cluster.reconnect(leader, ZOOKEEPER, *others)
+        await cluster.until(cluster.is_whole)
+
+    ZooKeeperCluster(seed=4).tell(story)
+
+
+def test_a_group_goes_on_when_its_coordinator_dies() -> None:
+    values = [b"%d" % number for number in range(60)]
+    read: list[bytes] = []
+
+    async def read_some(member: GroupReader) -> None:
+        for fetched in await member.poll():
+            read.extend(record.value or b"" for record in fetched.records())
+            member.mark(fetched.partition, fetched.end_offset)
+
+    async def reader(machine: Machine, cluster: ZooKeeperCluster) -> None:
+        async with cluster.view(machine) as view:
+            member = GroupReader.of_group(
+                view,
+                "readers",
+                [TOPIC],
+                from_the_start,
+                FetcherSettings(wait_ms=100),
+                GroupSettings(session_timeout_ms=6_000, heartbeat_interval_ms=1_000),
+            )
+            while len(set(read)) < len(values):
+                with suppress(ApiError, OSError):
+                    await read_some(member)
+            await member.close()
+
+    async def story(cluster: ZooKeeperCluster) -> None:
+        await cluster.create_topic()
+        reading = cluster.machine("reader").start(lambda machine: reader(machine, cluster))
+        await send(cluster, values[:30])
+        await cluster.until(lambda: len(set(read)) == 30)
+        coordinator = coordinator_of(cluster, "readers")
+        cluster.machine(coordinator).kill()
+        await send(cluster, values[30:])
+        await reading
+        assert coordinator_of(cluster, "readers") != coordinator
+
+    ZooKeeperCluster(seed=5).tell(story)
+    assert set(read) == set(values)
+
+
+def test_a_broker_says_that_its_tail_is_lost_if_its_machine_has_lost_power() -> None:
+    async def story(cluster: ZooKeeperCluster) -> None:
+        (name, *_) = BROKERS
+        await cluster.stop(name)
+        assert not await says_lost_tail(cluster, name)
+        cluster.machine(name).kill()
+        assert not await says_lost_tail(cluster, name)
+        cluster.machine(name).cut_power()
+        assert await says_lost_tail(cluster, name)
+        cluster.machine(name).kill()  # by now the cluster knows of it
+        assert not await says_lost_tail(cluster, name)
+
+    async def says_lost_tail(cluster: ZooKeeperCluster, name: str) -> bool:
+        cluster.start(name)
+        await cluster.until(lambda: name in cluster.running())
+        node = cluster.zookeeper.tree.get(f"{BROKER_IDS}/0")
+        _, has_lost_tail = read_broker(0, node.data, node.stat.created_zxid)
+        return has_lost_tail
+
+    ZooKeeperCluster(seed=7).tell(story)
+
+
+def test_a_folder_of_another_cluster_is_refused() -> None:
+    async def story(cluster: ZooKeeperCluster) -> None:
+        (name, *_) = BROKERS
+        await cluster.stop(name)
+        elsewhere = SimulatedZooKeeper(cluster.world.loop, cluster.world.network)
+        broker = BrokerProgram({"node.id": "0", **SETTINGS}, elsewhere)
+        starting = cluster.machine(name).start(lambda machine: failing(broker, machine))
+        assert "belong to cluster" in await starting
+
+    async def failing(broker: BrokerProgram, machine: Machine) -> str:
+        with pytest.raises(ForeignFolderError) as caught:
+            await broker(machine)
+        return str(caught.value)
+
+    ZooKeeperCluster(seed=6).tell(story)
+
+
+# -- clients ---------------------------------------------------------------------------------------
+
+
+async def from_the_start(partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:  # noqa: RUF029
+    return dict.fromkeys(partitions, 0)
+
+
+def coordinator_of(cluster: ZooKeeperCluster, group: str) -> str:
+    """Return who keeps a group, as somebody sees it who is alive."""
+    partitions = cluster.partitions(cluster.running()[0], CONSUMER_OFFSETS_TOPIC)
+    return BROKERS[partitions[partition_of_group(group, len(partitions))].leader]
+
+
+async def send(cluster: ZooKeeperCluster, values: Sequence[bytes]) -> None:
+    """Send values one by one, each to be acknowledged by all replicas in sync."""
+
+    async def program(machine: Machine) -> None:
+        async with cluster.view(machine) as view:
+            producer = Producer(view, machine.clock, machine.randomness)
+            for value in values:
+                await producer.send(TOPIC, value)
+                await producer.flush()
+
+    await cluster.machine("sender").start(program)
+
+
+async def produce(cluster: ZooKeeperCluster, broker: str, acks: int) -> ErrorCode:
+    """Ask one broker, and no other, to append something to the first partition."""
+    builder = BatchBuilder()
+    builder.append(1_700_000_000_000, None, b"a letter")
+    data = PartitionProduceData(index=0, records=bytes(builder.build()))
+    request = ProduceRequest(
+        acks=acks,
+        timeout_ms=5_000,
+        topic_data=[TopicProduceData(name=TOPIC, partition_data=[data])],
+    )
+
+    async def program(machine: Machine) -> ErrorCode:
+        connection = await PeerConnection.open(
+            machine.network, broker, PORT, client_id="writer", timeout_ms=5_000
+        )
+        response = await connection.ask(request, 12, ProduceResponse, timeout_ms=10_000)
+        connection.close()
+        return ErrorCode(response.responses[0].partition_responses[0].error_code)
+
+    outcome: ErrorCode = await cluster.machine("writer").start(program)
+    return outcome

@@ -1,0 +1,171 @@
+"""Three production brokers around a simulated ZooKeeper, and their clients."""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any
+
+from ottla.broker.assembly import Broker
+from ottla.clients.cluster_view import ClusterView
+from ottla.clients.connection import Address
+from ottla.clients.settings import ClientSettings
+from ottla.metadata.image import ClusterImage, PartitionImage
+from ottla.simulation.broker_program import PORT, BrokerProgram
+from ottla.simulation.checkers import check_history, lost_commits
+from ottla.simulation.complaints import complaints_of
+from ottla.simulation.dice import dice
+from ottla.simulation.history import History, Outcome
+from ottla.simulation.machine import Machine
+from ottla.simulation.nemesis import Fault, Nemesis
+from ottla.simulation.workload import TOPIC, Workload
+from ottla.simulation.world import World
+from ottla.simulation.zookeeper import SimulatedZooKeeper
+
+BROKERS = ("broker-0", "broker-1", "broker-2")
+SESSION_SECONDS = 2.0
+SETTINGS = {
+    "zookeeper.connect": "zookeeper:2181",
+    "zookeeper.session.timeout.ms": str(round(SESSION_SECONDS * 1000)),
+    "default.replication.factor": "3",
+    "min.insync.replicas": "2",
+}
+PATIENCE_SECONDS = 120.0
+
+
+class ZooKeeperCluster:
+    """The brokers by the names of their machines; each may die and come back."""
+
+    def __init__(self, seed: int) -> None:
+        self.world = World(seed)
+        self.zookeeper = SimulatedZooKeeper(self.world.loop, self.world.network)
+        self.servers = [Address(name, PORT) for name in BROKERS]
+        self.history = History(self.world.loop.time)
+        self.workload = Workload(self.history, self.servers, seed)
+        self.programs = {
+            name: BrokerProgram({"node.id": str(number), **SETTINGS}, self.zookeeper)
+            for number, name in enumerate(BROKERS)
+        }
+
+    def tell(self, story: Callable[["ZooKeeperCluster"], Coroutine[Any, Any, None]]) -> None:
+        """Start all brokers, tell the story, and stop them; nobody may complain meanwhile."""
+
+        async def told() -> None:
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                for name in BROKERS:
+                    self.start(name)
+                await self.until(lambda: len(self.running()) == len(BROKERS))
+                await story(self)
+                for name in self.running():
+                    await self.stop(name)
+
+        with complaints_of(self.world) as complaints:
+            self.world.run(told())
+        assert not complaints.errors
+
+    # -- brokers --------------------------------------------------------------------------------
+
+    def machine(self, name: str) -> Machine:
+        return self.world.machine(name)
+
+    def start(self, name: str) -> None:
+        self.programs[name].broker = None  # the one of the life before
+        self.machine(name).start(self.programs[name])
+
+    async def stop(self, name: str) -> None:
+        self.programs[name].stop()
+        await self.machine(name).ended()
+
+    def broker(self, name: str) -> Broker:
+        broker = self.programs[name].broker
+        assert broker is not None, f"{name} is not up"
+        return broker
+
+    def running(self) -> list[str]:
+        """Return who lets clients in."""
+        return [
+            name
+            for name, program in self.programs.items()
+            if program.broker is not None and self.machine(name).is_running
+        ]
+
+    def image(self, name: str) -> ClusterImage:
+        return self.broker(name).metadata.store.image
+
+    def controller(self) -> str | None:
+        """Return who says to be the controller."""
+        return next(
+            (name for name in self.running() if self.broker(name).metadata.controller.is_here()),
+            None,
+        )
+
+    def partitions(self, name: str, topic: str = TOPIC) -> Sequence[PartitionImage]:
+        """Return what a broker knows of a topic's partitions."""
+        found = self.image(name).topics.get(topic)
+        return () if found is None else found.partitions
+
+    def is_whole(self) -> bool:
+        """Tell whether all brokers are up, agree on who leads, and are all in sync."""
+        if len(self.running()) < len(BROKERS):
+            return False
+        known = [self.partitions(name) for name in BROKERS]
+        return (
+            bool(known[0])
+            and all(one == known[0] for one in known)
+            and all(len(one.isr) == len(BROKERS) and one.leader >= 0 for one in known[0])
+        )
+
+    def cut_off(self, name: str, *others: str) -> None:
+        """Let nothing through between a broker and others."""
+        for other in others:
+            self.world.network.block(name, other)
+            self.world.network.block(other, name)
+
+    def reconnect(self, name: str, *others: str) -> None:
+        for other in others:
+            self.world.network.unblock(name, other)
+            self.world.network.unblock(other, name)
+
+    async def until(self, holds: Callable[[], bool]) -> None:
+        while not holds():
+            await self.world.elapse(0.05)
+
+    # -- clients --------------------------------------------------------------------------------
+
+    def view(self, machine: Machine) -> ClusterView:
+        settings = ClientSettings(tuple(self.servers), request_timeout_ms=2_000, timeout_ms=60_000)
+        return ClusterView(settings, machine.network.connect)
+
+    async def create_topic(self) -> None:
+        """Make the topic of the workload, and wait until everybody keeps it."""
+        await self.machine("setup").start(self.workload.create_topic)
+        await self.until(self.is_whole)
+
+    async def work_through(self, trouble: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Let clients write, read and commit through some trouble; check what they have seen."""
+        clients = self.workload.programs(writers=2)
+        await self.create_topic()
+        for name, program in clients.items():
+            self.machine(name).start(program)
+        await self.world.elapse(1)
+        await trouble()
+        await self.until(self.is_whole)
+        self.workload.is_over = True
+        for name in clients:
+            await self.machine(name).ended()
+        committed = await self.machine("last-reader").start(self.workload.read_to_the_end)
+        violations = check_history(self.history)
+        violations += lost_commits(self.history.commits, committed)
+        assert not violations, f"seed {self.world.seed}: {violations}"
+        assert any(one.outcome is Outcome.OK for one in self.history.commits), "no commit went well"
+
+    def nemesis(self, *faults: Fault) -> Nemesis:
+        """Return what lets faults happen to brokers, mostly for longer than a session lasts."""
+        return Nemesis(
+            self.world,
+            dice(self.world.seed, "nemesis"),
+            self.programs,
+            {},
+            lambda name: self.programs[name].stop(),
+            faults,
+            pause_seconds=2.0,
+            fault_seconds=2 * SESSION_SECONDS,
+        )
