@@ -19,8 +19,8 @@ _OPTIONS = ["-Dzookeeper.admin.enableServer=false", "-Dzookeeper.4lw.commands.wh
 
 
 def jars() -> Path | None:
-    """Return the folder of PySpark's jars; OTTLA_ZOOKEEPER_JARS can name another one."""
-    named = os.environ.get("OTTLA_ZOOKEEPER_JARS")
+    """Return the folder of PySpark's jars; ZOOKEEPER_JARS can name another one."""
+    named = os.environ.get("ZOOKEEPER_JARS")
     if named:
         return Path(named)
     spec = importlib.util.find_spec("pyspark")
@@ -33,7 +33,10 @@ def why_not() -> str:
     if shutil.which("java") is None:
         return "there is no Java here"
     if folder is None or not list(folder.glob("zookeeper-*.jar")):
-        return "PySpark, whose jars have a ZooKeeper, is not installed"
+        return (
+            "there are no jars of ZooKeeper: PySpark has them (pip install pyspark),"
+            " or name a folder in ZOOKEEPER_JARS"
+        )
     return ""
 
 

@@ -69,6 +69,7 @@ class Driver(ABC):
 
     name: str
     has_admin = True
+    """Whether the client changes topics and lists groups; else those methods are not there."""
     sets_timestamps = True
 
     def __init__(self, servers: str) -> None:

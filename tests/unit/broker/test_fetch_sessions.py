@@ -28,7 +28,7 @@ class CountingDice:
         return self.rolled - 1
 
     def uuid(self) -> bytes:
-        raise NotImplementedError
+        raise AssertionError("a session draws numbers, no ids")
 
 
 def found(size_bytes: int = 0, high_watermark: int = 0, log_start_offset: int = 0) -> Fetched:
