@@ -1,8 +1,9 @@
 """A server on a loopback port, clients that talk to it in bytes, and time that tests drive."""
 
 import asyncio
-import gc
+import os
 import socket
+import stat
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
@@ -110,8 +111,6 @@ async def serving(
     """
     unexpected: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: unexpected.append(context))
-    gc.collect()  # what tests before this one have left open
-    descriptors_before = open_descriptors()
     with ThreadPoolExecutor(1) as threads:
         server = Server(
             dispatch,
@@ -136,8 +135,7 @@ async def serving(
     assert server.connection_count == 0
     assert server._shared.memory.arriving_bytes == 0
     assert server._shared.memory.answering_bytes == 0
-    # Clients of earlier tests may still come and go in threads of their own.
-    await until(lambda: open_descriptors() <= descriptors_before)
+    assert not open_sockets_at(ports)
 
 
 async def stop_at_once(server: Server) -> None:
@@ -149,8 +147,23 @@ async def stop_at_once(server: Server) -> None:
     await stopping
 
 
-def open_descriptors() -> int:
-    return sum(1 for _ in Path("/proc/self/fd").iterdir())
+def open_sockets_at(ports: Sequence[int]) -> list[int]:
+    """Return the descriptors of this process that listen at a port or were accepted there.
+
+    Those of other tests, whose clients may still come and go in threads of their own, do not count.
+    """
+    descriptors = [int(entry.name) for entry in Path("/proc/self/fd").iterdir()]
+    return [descriptor for descriptor in descriptors if _local_port(descriptor) in ports]
+
+
+def _local_port(descriptor: int) -> int | None:
+    try:
+        if not stat.S_ISSOCK(os.fstat(descriptor).st_mode):
+            return None
+        with socket.socket(fileno=os.dup(descriptor)) as twin:
+            return int(twin.getsockname()[1]) if twin.family == socket.AF_INET else None
+    except OSError:  # closed meanwhile
+        return None
 
 
 async def until(condition: Callable[[], object]) -> None:

@@ -8,6 +8,7 @@ import pytest
 from ottla.runtime.disk import KernelDisk
 from ottla.simulation.disk import SimulatedDisk
 from ottla.storage.open_files import OpenFiles
+from tests.descriptors import is_open
 from tests.log_building import NOW_MS, LogFolder, fill, tiny
 
 
@@ -79,11 +80,6 @@ def test_a_forgotten_descriptor_closes_when_nobody_uses_it(tmp_path: Path) -> No
     del sent_elsewhere
     gc.collect()
     assert not is_open(tmp_path / "a")
-
-
-def is_open(path: Path) -> bool:
-    """Tell whether this process has a descriptor of a file."""
-    return any(link.resolve() == path for link in Path("/proc/self/fd").iterdir())
 
 
 def test_a_log_of_many_segments_keeps_few_files_open() -> None:

@@ -11,6 +11,7 @@ from ottla.simulation.disk import SimulatedDisk, SimulatedFile
 from ottla.simulation.disk_faults import OperationKind
 from ottla.storage.sparse_index import TAIL_BYTES_MAX, CorruptIndexError, count_at_most
 from ottla.storage.time_index import TimeIndex
+from tests.descriptors import is_open
 from tests.unit.storage.sparse_indexes import (
     BASE,
     PATH,
@@ -151,7 +152,6 @@ def test_what_is_near_the_end_is_found_without_the_file(
 
 @both
 def test_no_file_stays_open(kind: Kind, tmp_path: Path) -> None:
-    before = len(list(Path("/proc/self/fd").iterdir()))
     index = opened(kind, KernelDisk(), str(tmp_path / "index"))
     fill(index, 100)
     index.persist()
@@ -160,7 +160,7 @@ def test_no_file_stays_open(kind: Kind, tmp_path: Path) -> None:
     index.truncate_to(BASE + 50)
     check(index)
     index.release()
-    assert len(list(Path("/proc/self/fd").iterdir())) == before
+    assert not is_open(tmp_path / "index")
 
 
 # -- the file -------------------------------------------------------------------------------------
