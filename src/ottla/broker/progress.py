@@ -7,6 +7,7 @@ lost in between: `wait_any` registers before its first suspension, and until the
 import asyncio
 from collections.abc import Hashable, Iterable
 
+from ottla.broker.deadlines import Deadlines
 from ottla.environment.clock import Clock
 
 
@@ -15,6 +16,7 @@ class Bells:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
+        self._deadlines = Deadlines(clock)
         # Dicts in place of sets, for their order: who came first is woken first.
         self._waiting: dict[Hashable, dict[asyncio.Future[bool], None]] = {}
         self.is_closed = False
@@ -40,11 +42,11 @@ class Bells:
         known = list(names)
         for name in known:
             self._waiting.setdefault(name, {})[woken] = None
-        timer = loop.call_later(left_ms / 1000, _wake, woken, False)
+        self._deadlines.add(deadline_ms, woken)
         try:
             return await woken
         finally:
-            timer.cancel()
+            self._deadlines.remove(deadline_ms, woken)
             self._forget(known, woken)
 
     def _forget(self, names: list[Hashable], woken: "asyncio.Future[bool]") -> None:

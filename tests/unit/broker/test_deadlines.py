@@ -1,0 +1,63 @@
+"""Deadlines: everyone is told in time and in order, on one timer."""
+
+import asyncio
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ottla.broker.deadlines import STALE_MAX, Deadlines
+from ottla.runtime.clock import SystemClock
+
+FAR_MS = 60_000
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.lists(st.tuples(st.integers(-2, 8), st.booleans()), min_size=1, max_size=30))
+def test_all_who_stay_are_told_in_the_order_of_their_deadlines(
+    waits: list[tuple[int, bool]],
+) -> None:
+    async def story() -> list[int]:
+        clock, told = SystemClock(), []
+        deadlines, now_ms = Deadlines(clock), clock.monotonic_ms()
+        staying = []
+        for after_ms, is_leaving in waits:
+            waiting: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+            waiting.add_done_callback(lambda _, after_ms=after_ms: told.append(after_ms))  # type: ignore[misc]
+            deadlines.add(now_ms + after_ms, waiting)
+            if is_leaving:
+                deadlines.remove(now_ms + after_ms, waiting)
+            else:
+                staying.append(waiting)
+        assert not any(await asyncio.gather(*staying))
+        await asyncio.sleep(0)
+        assert clock.monotonic_ms() >= now_ms + max(told, default=0)
+        return told
+
+    assert asyncio.run(story()) == sorted(after for after, is_leaving in waits if not is_leaving)
+
+
+def test_those_who_left_long_before_their_time_take_no_memory() -> None:
+    async def story() -> int:
+        clock = SystemClock()
+        deadlines, now_ms = Deadlines(clock), clock.monotonic_ms()
+        for number in range(10 * STALE_MAX):
+            waiting: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+            deadlines.add(now_ms + FAR_MS + number, waiting)
+            deadlines.remove(now_ms + FAR_MS + number, waiting)
+        await asyncio.sleep(0)
+        return len(deadlines._order)
+
+    assert asyncio.run(story()) <= STALE_MAX + 2
+
+
+def test_who_is_rung_when_its_time_has_come_is_not_told_twice() -> None:
+    async def story() -> bool:
+        clock = SystemClock()
+        deadlines = Deadlines(clock)
+        waiting: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        deadlines.add(clock.monotonic_ms() + 1, waiting)
+        waiting.set_result(True)
+        await asyncio.sleep(0.005)
+        return await waiting
+
+    assert asyncio.run(story())
