@@ -17,13 +17,9 @@ from os import sysconf
 from pathlib import Path
 
 from ottla.broker.assembly import Broker
-from ottla.broker.environment import Environment
+from ottla.broker.this_machine import this_machine
 from ottla.model.broker_config import BrokerConfig
-from ottla.runtime import cold_reads, event_loop
-from ottla.runtime.clock import SystemClock
-from ottla.runtime.disk import KernelDisk
-from ottla.runtime.network import KernelNetwork
-from ottla.runtime.randomness import SystemRandomness
+from ottla.runtime import event_loop
 from tests.blocking import LoopLag
 
 LOOPS = ("asyncio", "uvloop")
@@ -81,15 +77,7 @@ def running_broker(folder: str, loop: str = "", **settings: str) -> Iterator[Run
 
 
 async def _serve(settings: dict[str, str]) -> None:
-    environment = Environment(
-        KernelDisk(),
-        SystemClock(),
-        SystemRandomness(),
-        cold_reads,
-        "localhost",
-        KernelNetwork(),
-    )
-    broker = await Broker.start(BrokerConfig.parse(settings), environment)
+    broker = await Broker.start(BrokerConfig.parse(settings), this_machine())
     sys.stdout.write(f"{broker.endpoints.advertised('PLAINTEXT').port}\n")
     sys.stdout.flush()
     loop = asyncio.get_running_loop()

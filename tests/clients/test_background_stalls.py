@@ -7,12 +7,8 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from ottla.broker.assembly import Broker
-from ottla.broker.environment import Environment
+from ottla.broker.this_machine import this_machine
 from ottla.model.broker_config import BrokerConfig
-from ottla.runtime import cold_reads
-from ottla.runtime.clock import SystemClock
-from ottla.runtime.network import KernelNetwork
-from ottla.runtime.randomness import SystemRandomness
 from tests.blocking import LoopLag, WatchedDisk
 
 PARTITIONS = 20
@@ -52,11 +48,8 @@ def write(address: str, rounds: int) -> None:
 
 async def story(folder: Path) -> None:
     disk = WatchedDisk()
-    environment = Environment(
-        disk, SystemClock(), SystemRandomness(), cold_reads, "localhost", KernelNetwork()
-    )
     config = BrokerConfig.parse({**SETTINGS, "log.dirs": str(folder)})
-    broker = await Broker.start(config, environment)
+    broker = await Broker.start(config, this_machine(disk=disk))
     host, port = broker.endpoints.advertised("PLAINTEXT")
     loop = asyncio.get_running_loop()
     await loop.run_in_executor(None, create_topics, f"{host}:{port}")

@@ -7,12 +7,8 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from ottla.broker.assembly import Broker
-from ottla.broker.environment import Environment
+from ottla.broker.this_machine import this_machine
 from ottla.model.broker_config import BrokerConfig
-from ottla.runtime import cold_reads
-from ottla.runtime.clock import SystemClock
-from ottla.runtime.network import KernelNetwork
-from ottla.runtime.randomness import SystemRandomness
 from ottla.wire.api_key import ApiKey
 from ottla.wire.messages.alter_replica_log_dirs import (
     AlterReplicaLogDir,
@@ -69,15 +65,12 @@ def move(address: str, folder: str) -> None:
 
 async def story(folders: list[Path]) -> None:
     disk = WatchedDisk()
-    environment = Environment(
-        disk, SystemClock(), SystemRandomness(), cold_reads, "localhost", KernelNetwork()
-    )
     settings = {
         "listeners": "PLAINTEXT://127.0.0.1:0",
         "log.dirs": ",".join(map(str, folders)),
         "ottla.admin.listener": "",
     }
-    broker = await Broker.start(BrokerConfig.parse(settings), environment)
+    broker = await Broker.start(BrokerConfig.parse(settings), this_machine(disk=disk))
     host, port = broker.endpoints.advertised("PLAINTEXT")
     loop = asyncio.get_running_loop()
     disk.calls.clear()

@@ -13,21 +13,16 @@ from typing import Annotated, Final
 import typer
 
 from ottla.broker.assembly import Broker
-from ottla.broker.environment import Environment
 from ottla.broker.metadata_store.identity import ForeignFolderError
 from ottla.broker.metadata_store.zookeeper_store import ForeignClusterError
+from ottla.broker.this_machine import this_machine
 from ottla.cli.exits import WrongCallError, one_sentence
+from ottla.cli.ready_file import remove, write_atomically
 from ottla.model.broker_config import BrokerConfig
 from ottla.model.properties import PropertiesError
 from ottla.model.setting_sources import gather_settings
-from ottla.runtime import cold_reads, event_loop
-from ottla.runtime.boot import boot_id
-from ottla.runtime.clock import SystemClock
-from ottla.runtime.disk import KernelDisk
+from ottla.runtime import event_loop
 from ottla.runtime.logs import LogFormat, configure_logging
-from ottla.runtime.network import KernelNetwork
-from ottla.runtime.randomness import SystemRandomness
-from ottla.zookeeper import sessions
 
 DEFAULT_HOST: Final = "127.0.0.1"
 _EXPECTED: Final = (
@@ -112,17 +107,7 @@ def _configuration(overrides: list[str], path: Path | None) -> tuple[BrokerConfi
 
 
 async def _serve(config: BrokerConfig, ready_file: Path | None) -> None:
-    environment = Environment(
-        KernelDisk(),
-        SystemClock(),
-        SystemRandomness(),
-        cold_reads,
-        socket.gethostname(),
-        KernelNetwork(),
-        sessions.connect,
-        boot_id(),
-    )
-    broker = await Broker.start(config, environment)
+    broker = await Broker.start(config, this_machine(socket.gethostname()))
     addresses = [broker.endpoints.advertised(row.name) for row in config.broker_listeners]
     for host, port in addresses:
         _log.info("listening on %s:%d", host, port)
@@ -132,21 +117,10 @@ async def _serve(config: BrokerConfig, ready_file: Path | None) -> None:
         loop.add_signal_handler(number, stopping.set)
     try:
         if ready_file:
-            _write_atomically(ready_file, "{}:{}\n".format(*addresses[0]))
+            write_atomically(ready_file, "{}:{}\n".format(*addresses[0]))
         await broker.serve_until(stopping)
         _log.info("stopping")
     finally:
         if ready_file:
-            _remove(ready_file)
+            remove(ready_file)
         await broker.stop()
-
-
-def _remove(path: Path) -> None:
-    path.unlink(missing_ok=True)
-
-
-def _write_atomically(path: Path, text: str) -> None:
-    """Write a file so that whoever sees it sees all of it."""
-    partial = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    partial.write_text(text, encoding="utf-8")
-    partial.replace(path)

@@ -11,15 +11,9 @@ from types import TracebackType
 from typing import Final, Self
 
 from ottla.broker.assembly import Broker as RunningBroker
-from ottla.broker.environment import Environment
+from ottla.broker.this_machine import this_machine
 from ottla.model.broker_config import BrokerConfig
-from ottla.runtime import cold_reads, event_loop
-from ottla.runtime.boot import boot_id
-from ottla.runtime.clock import SystemClock
-from ottla.runtime.disk import KernelDisk
-from ottla.runtime.network import KernelNetwork
-from ottla.runtime.randomness import SystemRandomness
-from ottla.zookeeper import sessions
+from ottla.runtime import event_loop
 
 LISTENER: Final = "PLAINTEXT"
 HOST: Final = "127.0.0.1"
@@ -142,17 +136,7 @@ class _Run:
 
     async def _serve(self) -> None:
         config = BrokerConfig.parse(self._settings)
-        environment = Environment(
-            KernelDisk(),
-            SystemClock(),
-            SystemRandomness(),
-            cold_reads,
-            "localhost",
-            KernelNetwork(),
-            sessions.connect,
-            boot_id(),
-        )
-        broker = await RunningBroker.start(config, environment)
+        broker = await RunningBroker.start(config, this_machine())
         self.port = broker.endpoints.advertised(config.broker_listeners[0].name).port
         self.admin_port = broker.operations.admin_port
         self._loop = asyncio.get_running_loop()
