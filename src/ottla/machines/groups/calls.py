@@ -4,15 +4,10 @@ from typing import NamedTuple, TypeVar
 
 from ottla.machines.decision import Decision
 from ottla.machines.groups.group_records import GroupRecord
+from ottla.machines.moment import Moment
 
+__all__ = ["Caller", "Moment", "NotYet", "answer_only"]
 T = TypeVar("T")
-
-
-class Moment(NamedTuple):
-    """One moment on both clocks: records are stamped by the wall, deadlines are monotonic."""
-
-    wall_ms: int
-    monotonic_ms: int
 
 
 class Caller(NamedTuple):

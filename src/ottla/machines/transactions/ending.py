@@ -1,0 +1,181 @@
+"""EndTxn, and what else ends a transaction: a successor, its age, the last of its markers.
+
+What EndTxn is told in the second version of transactions, by the state and the epoch it names
+("held" is the holder's, "ended" the one before, whose answer may have been lost):
+
+                    abort, held      abort, ended     commit, held     commit, ended
+    Empty           a new epoch      fenced           invalid          fenced
+    Ongoing         PrepareAbort     fenced           PrepareCommit    fenced
+    PrepareAbort    fenced           concurrent       fenced           invalid
+    PrepareCommit   fenced           invalid          fenced           concurrent
+    CompleteAbort   a new epoch      the answer       invalid          invalid
+    CompleteCommit  a new epoch      invalid          invalid          the answer
+
+In the first version only the holder's epoch is known: Empty is invalid, and whoever repeats an
+end is told the same again.
+"""
+
+from collections.abc import Iterable
+
+from ottla.machines.decision import Decision
+from ottla.machines.moment import Moment
+from ottla.machines.transactions.calls import Records, answer_only, known
+from ottla.machines.transactions.markers import OwedMarkers
+from ottla.machines.transactions.producer_ids import (
+    EPOCH_MAX,
+    NO_ID,
+    NO_PRODUCER,
+    NeedsProducerId,
+    Producer,
+    ProducerIdNeeded,
+    successor,
+)
+from ottla.machines.transactions.records import TransactionRecord, record_of
+from ottla.machines.transactions.roster import Roster
+from ottla.machines.transactions.transaction import (
+    COMPLETED,
+    EPOCH_BUMP_VERSION,
+    PREPARED,
+    State,
+    Transaction,
+)
+from ottla.model.api_error import ApiError
+from ottla.model.error_code import ErrorCode
+from ottla.model.identifiers import TopicPartition
+from ottla.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
+
+EPOCH_BUMP_SINCE = 5
+"""From which version of EndTxn on clients take the new epoch from the answer."""
+
+
+class Ending:
+    """Decides how transactions end."""
+
+    def __init__(self, roster: Roster) -> None:
+        self._roster = roster
+
+    def end(
+        self, request: EndTxnRequest, api_version: int, fresh_id: int | None, now: Moment
+    ) -> Decision[TransactionRecord, EndTxnResponse | NeedsProducerId]:
+        """Decide about EndTxn; the answer says what went wrong, if anything."""
+        version = self._roster.version_of(is_able=api_version >= EPOCH_BUMP_SINCE)
+        try:
+            records, told = self._end(request, version, fresh_id, now)
+        except ProducerIdNeeded:
+            return answer_only(NeedsProducerId())
+        except ApiError as error:
+            return answer_only(EndTxnResponse(error_code=known(error.code, api_version)))
+        if version < EPOCH_BUMP_VERSION:
+            told = NO_PRODUCER
+        response = EndTxnResponse(producer_id=told.producer_id, producer_epoch=told.epoch)
+        return Decision(records, response)
+
+    def fence(self, found: Transaction, now: Moment) -> Records:
+        """Abort an ongoing transaction in an epoch that its producer does not have."""
+        version = self._roster.version_of(is_able=True)
+        can_recover = version >= EPOCH_BUMP_VERSION
+        holder = found.holder
+        prepared = found.prepared(
+            State.PREPARE_ABORT,
+            holder.fenced(),
+            version,
+            now.wall_ms,
+            previous_id=holder.producer_id if can_recover else NO_ID,
+        )
+        return self._records(prepared, now)
+
+    def mark(
+        self, owed: OwedMarkers, written: Iterable[TopicPartition], now: Moment
+    ) -> Decision[TransactionRecord, bool]:
+        """Strike out markers; with the last of them the transaction is complete."""
+        found = self._roster.mark(owed, written)
+        if found is None:
+            return answer_only(False)
+        return Decision((record_of(found.completed(now.wall_ms), self._roster.level),), True)
+
+    def _end(
+        self, request: EndTxnRequest, version: int, fresh_id: int | None, now: Moment
+    ) -> tuple[Records, Producer]:
+        asker = Producer(request.producer_id, request.producer_epoch)
+        found = self._roster.asked_for(request.transactional_id, asker)
+        if version < EPOCH_BUMP_VERSION:
+            is_answered = _is_answered_at_first(found, asker, is_commit=request.committed)
+        else:
+            is_answered = _is_answered(found, asker, is_commit=request.committed)
+        if is_answered:
+            return (), found.holder
+        return self._prepare(found, version, fresh_id, now, is_commit=request.committed)
+
+    def _prepare(
+        self,
+        found: Transaction,
+        version: int,
+        fresh_id: int | None,
+        now: Moment,
+        *,
+        is_commit: bool,
+    ) -> tuple[Records, Producer]:
+        holder = found.holder
+        is_bumped = version >= EPOCH_BUMP_VERSION
+        prepared = found.prepared(
+            State.PREPARE_COMMIT if is_commit else State.PREPARE_ABORT,
+            successor(holder, fresh_id) if is_bumped else holder,
+            version,
+            now.wall_ms,
+            previous_id=holder.producer_id if is_bumped else found.previous_producer_id,
+        )
+        return self._records(prepared, now), prepared.holder
+
+    def _records(self, prepared: Transaction, now: Moment) -> Records:
+        """Return the record of an end, and that nothing is left to do if there are no markers."""
+        level = self._roster.level
+        first = record_of(prepared, level)
+        if prepared.partitions:
+            return (first,)
+        return first, record_of(prepared.completed(now.wall_ms), level)
+
+
+def _is_answered_at_first(found: Transaction, asker: Producer, *, is_commit: bool) -> bool:
+    """Tell whether the transaction ended that way before; raise if it cannot end that way."""
+    if asker != found.holder:
+        raise _fenced(found)
+    if found.state is State.ONGOING:
+        return False
+    if found.state is State.EMPTY or is_commit != found.is_commit:
+        raise _invalid(found, is_commit=is_commit)
+    if found.state in PREPARED:
+        raise _concurrent(found)
+    return True
+
+
+def _is_answered(found: Transaction, asker: Producer, *, is_commit: bool) -> bool:
+    """Tell the same for a client that takes a new epoch from the answer."""
+    if found.state in PREPARED | COMPLETED and found.is_ended_by(asker):
+        if is_commit != found.is_commit:
+            raise _invalid(found, is_commit=is_commit)
+        if found.state in PREPARED:
+            raise _concurrent(found)
+        if found.holder.epoch == EPOCH_MAX:  # which nobody may have: it was fenced
+            raise _fenced(found)
+        return True
+    if asker != found.holder or found.state in PREPARED or asker.epoch == EPOCH_MAX:
+        raise _fenced(found)
+    if found.state is not State.ONGOING and is_commit:
+        raise _invalid(found, is_commit=is_commit)
+    return False
+
+
+def _fenced(found: Transaction) -> ApiError:
+    return ApiError(ErrorCode.PRODUCER_FENCED, f"{found.transactional_id} is at another epoch")
+
+
+def _concurrent(found: Transaction) -> ApiError:
+    return ApiError(ErrorCode.CONCURRENT_TRANSACTIONS, f"{found.transactional_id} is about to end")
+
+
+def _invalid(found: Transaction, *, is_commit: bool) -> ApiError:
+    wanted = "commit" if is_commit else "abort"
+    return ApiError(
+        ErrorCode.INVALID_TXN_STATE,
+        f"{found.transactional_id} is in {found.state.value} and cannot {wanted}",
+    )

@@ -1,0 +1,189 @@
+"""InitProducerId: who holds a transactional id from now on.
+
+A producer that does not say who it was is a new one. It fences whoever came before, whose
+transaction is aborted first: it is told CONCURRENT_TRANSACTIONS and comes again. If it can end
+that transaction for a coordinator elsewhere, it may ask to keep it (KIP-939).
+
+A producer that says who it was goes on after an error (KIP-360). Only the last that was told its
+epoch may, and the one before it, which has not heard the answer. Kafka lets older ones abort the
+transaction of the last; here they are fenced.
+"""
+
+from typing import TypeAlias
+
+from ottla.machines.decision import Decision
+from ottla.machines.moment import Moment
+from ottla.machines.transactions.calls import FENCED_SINCE_OF_INIT, Records, answer_only, known
+from ottla.machines.transactions.ending import Ending
+from ottla.machines.transactions.producer_ids import (
+    EPOCH_MAX,
+    NO_EPOCH,
+    NO_ID,
+    NO_PRODUCER,
+    NeedsProducerId,
+    Producer,
+    ProducerIdNeeded,
+    first_of,
+    successor,
+)
+from ottla.machines.transactions.records import TransactionRecord, record_of
+from ottla.machines.transactions.roster import Roster
+from ottla.machines.transactions.settings import TransactionSettings
+from ottla.machines.transactions.transaction import (
+    EPOCH_BUMP_VERSION,
+    NO_TIMEOUT_MS,
+    PREPARED,
+    State,
+    Transaction,
+)
+from ottla.model.api_error import ApiError
+from ottla.model.error_code import ErrorCode
+from ottla.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+
+InitDecision: TypeAlias = Decision[TransactionRecord, InitProducerIdResponse | NeedsProducerId]
+
+
+class Initiating:
+    """Decides about InitProducerId with a transactional id."""
+
+    def __init__(self, settings: TransactionSettings, roster: Roster, ending: Ending) -> None:
+        self._settings = settings
+        self._roster = roster
+        self._ending = ending
+
+    def init(
+        self,
+        request: InitProducerIdRequest,
+        api_version: int,
+        fresh_id: int | None,
+        now: Moment,
+    ) -> InitDecision:
+        """Decide; the answer says what went wrong, if anything."""
+        try:
+            records, response = self._init(request, fresh_id, now)
+        except ProducerIdNeeded:
+            return answer_only(NeedsProducerId())
+        except ApiError as error:
+            code = known(error.code, api_version, FENCED_SINCE_OF_INIT)
+            return answer_only(_refusal(code))
+        return Decision(records, response)
+
+    def _init(
+        self, request: InitProducerIdRequest, fresh_id: int | None, now: Moment
+    ) -> tuple[Records, InitProducerIdResponse]:
+        timeout_ms = self._checked_timeout_ms(request)
+        expected = _expected(request)
+        found = self._roster.get(request.transactional_id or "")
+        if found is None:
+            return self._begin(request, timeout_ms, fresh_id, now)
+        if found.state in PREPARED:
+            self._check_expected(found, expected)
+            raise ApiError(ErrorCode.CONCURRENT_TRANSACTIONS, "a transaction is about to end")
+        if found.state is not State.ONGOING:
+            return self._take_over(found, expected, timeout_ms, fresh_id, now)
+        if expected not in {None, found.holder}:
+            raise _fenced(found)
+        if request.keep_prepared_txn:
+            return self._keep(found, expected, timeout_ms, fresh_id, now)
+        records = self._ending.fence(found, now)
+        return records, _refusal(ErrorCode.CONCURRENT_TRANSACTIONS)
+
+    def _checked_timeout_ms(self, request: InitProducerIdRequest) -> int:
+        if not request.transactional_id:
+            raise ApiError(ErrorCode.INVALID_REQUEST, "the transactional id is empty")
+        if (request.producer_id == NO_ID) != (request.producer_epoch == NO_EPOCH):
+            raise ApiError(ErrorCode.INVALID_REQUEST, "a producer id and an epoch go together")
+        if request.keep_prepared_txn and self._roster.level < EPOCH_BUMP_VERSION:
+            raise ApiError(ErrorCode.UNSUPPORTED_VERSION, "transaction.version is below 2")
+        if request.enable2_pc:
+            if not self._settings.transaction_two_phase_commit_enable:
+                raise ApiError(
+                    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+                    "transaction.two.phase.commit.enable is false",
+                )
+            return NO_TIMEOUT_MS
+        if not 0 < request.transaction_timeout_ms <= self._settings.transaction_max_timeout_ms:
+            raise ApiError(
+                ErrorCode.INVALID_TRANSACTION_TIMEOUT, str(request.transaction_timeout_ms)
+            )
+        return request.transaction_timeout_ms
+
+    def _begin(
+        self,
+        request: InitProducerIdRequest,
+        timeout_ms: int,
+        fresh_id: int | None,
+        now: Moment,
+    ) -> tuple[Records, InitProducerIdResponse]:
+        """Let somebody have an id that nobody has, or nobody has any more."""
+        if len(self._roster) >= self._settings.transactional_ids_max:
+            raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "there are too many producers")
+        producer = first_of(fresh_id)
+        begun = Transaction(request.transactional_id or "", producer, timeout_ms, now.wall_ms)
+        return self._held(begun)
+
+    def _take_over(
+        self,
+        found: Transaction,
+        expected: Producer | None,
+        timeout_ms: int,
+        fresh_id: int | None,
+        now: Moment,
+    ) -> tuple[Records, InitProducerIdResponse]:
+        """Let somebody have an id without a transaction."""
+        self._check_expected(found, expected)
+        holder = found.holder
+        if expected in {None, holder} or holder.epoch == EPOCH_MAX:
+            producer = successor(holder, fresh_id)
+            previous_id = NO_ID if expected is None else holder.producer_id
+        else:
+            # The answer was lost: it is given again.
+            producer, previous_id = holder, found.previous_producer_id
+        held = found.held_by(producer, timeout_ms, now.wall_ms, previous_id=previous_id)
+        return self._held(held)
+
+    def _keep(
+        self,
+        found: Transaction,
+        expected: Producer | None,
+        timeout_ms: int,
+        fresh_id: int | None,
+        now: Moment,
+    ) -> tuple[Records, InitProducerIdResponse]:
+        """Let somebody have an id with the transaction that is there."""
+        producer = successor(found.holder, fresh_id)
+        previous_id = NO_ID if expected is None else found.holder.producer_id
+        kept = found.kept_for(producer, timeout_ms, now.wall_ms, previous_id=previous_id)
+        return self._held(kept, ongoing=found.producer)
+
+    def _held(
+        self, held: Transaction, ongoing: Producer = NO_PRODUCER
+    ) -> tuple[Records, InitProducerIdResponse]:
+        response = InitProducerIdResponse(
+            producer_id=held.holder.producer_id,
+            producer_epoch=held.holder.epoch,
+            ongoing_txn_producer_id=ongoing.producer_id,
+            ongoing_txn_producer_epoch=ongoing.epoch,
+        )
+        return (record_of(held, self._roster.level),), response
+
+    def _check_expected(self, found: Transaction, expected: Producer | None) -> None:
+        is_known = expected in {None, found.holder}
+        if not is_known and not (expected is not None and found.is_predecessor(expected)):
+            raise _fenced(found)
+
+
+def _expected(request: InitProducerIdRequest) -> Producer | None:
+    if request.producer_id == NO_ID:
+        return None
+    return Producer(request.producer_id, request.producer_epoch)
+
+
+def _refusal(code: ErrorCode) -> InitProducerIdResponse:
+    return InitProducerIdResponse(error_code=code, producer_id=NO_ID, producer_epoch=NO_EPOCH)
+
+
+def _fenced(found: Transaction) -> ApiError:
+    return ApiError(
+        ErrorCode.PRODUCER_FENCED, f"somebody else has come as {found.transactional_id}"
+    )

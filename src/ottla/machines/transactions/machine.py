@@ -1,0 +1,174 @@
+"""The transaction coordinator of one partition of `__transaction_state`.
+
+    decide_…(request, …, now) -> Decision(records, response)   changes nothing in the log's state
+    replay(key, value)                                          the only writer of the log's state
+    take_markers() -> markers that are owed now, to be called after replaying
+    next_deadline_ms(), expire(now)                             time
+
+How to run it:
+
+-   Replay the log, call `start`, then `take_markers`: transactions whose end was decided before
+    owe their markers again. A machine belongs to one leader epoch of its partition, which is the
+    coordinator epoch of its markers; in another epoch load another machine.
+-   Append the records of a decision and replay them before anything else is decided. Should
+    appending fail, do not replay: nothing has happened.
+-   Answer when all that was replayed is committed, and not before; so too if the decision has no
+    records. If that is not to be known in time, answer COORDINATOR_NOT_AVAILABLE; whoever asks
+    again is told how it went. What is decided stays decided, as it is in the log.
+-   Send markers when the records that were replayed before `take_markers` are committed, and not
+    before, to the leaders of their partitions, again and again until each has answered. Report
+    what is written to `decide_marked`, together or one by one; also partitions that are gone. If
+    there are none to begin with, report that. Late and double reports do no harm.
+-   A response of `NeedsProducerId` asks for a producer id that nobody has had: get one, and decide
+    again with it. It need not be used.
+
+Decisions are made one at a time, and each sees the ones before, committed or not: a request waits
+for nobody. CONCURRENT_TRANSACTIONS means that markers are owed.
+"""
+
+from collections.abc import Iterable
+
+from ottla.machines.decision import Decision
+from ottla.machines.moment import Moment
+from ottla.machines.transactions import describing
+from ottla.machines.transactions.ageing import Ageing
+from ottla.machines.transactions.calls import answer_only
+from ottla.machines.transactions.ending import Ending
+from ottla.machines.transactions.enlisting import Enlisting
+from ottla.machines.transactions.initiating import InitDecision, Initiating
+from ottla.machines.transactions.markers import OwedMarkers
+from ottla.machines.transactions.producer_ids import NeedsProducerId
+from ottla.machines.transactions.records import TransactionRecord
+from ottla.machines.transactions.roster import Roster
+from ottla.machines.transactions.settings import TransactionSettings
+from ottla.machines.transactions.transaction import Transaction
+from ottla.model.identifiers import TopicPartition
+from ottla.wire.messages import describe_transactions
+from ottla.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
+from ottla.wire.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnResult,
+    AddPartitionsToTxnTransaction,
+)
+from ottla.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
+from ottla.wire.messages.init_producer_id import InitProducerIdRequest
+from ottla.wire.messages.list_transactions import (
+    ListTransactionsRequest,
+    ListTransactionsResponse,
+)
+from ottla.wire.schema import Message
+
+
+class TransactionMachine:
+    """Transactions, after all records of the partition were replayed and `start` called.
+
+    The level is that of `transaction.version` in the cluster, 0 to 2.
+    """
+
+    def __init__(
+        self, settings: TransactionSettings, *, coordinator_epoch: int, level: int
+    ) -> None:
+        self._roster = Roster(coordinator_epoch, level)
+        self._ending = Ending(self._roster)
+        self._enlisting = Enlisting(self._roster)
+        self._initiating = Initiating(settings, self._roster, self._ending)
+        self._ageing = Ageing(settings, self._roster, self._ending)
+
+    @property
+    def coordinator_epoch(self) -> int:
+        """The leader epoch of the partition, which its markers carry."""
+        return self._roster.coordinator_epoch
+
+    def use_level(self, level: int) -> None:
+        """Go on at another level of `transaction.version`, which the cluster has now."""
+        self._roster.level = level
+
+    def replay(self, key: Message, value: Message | None) -> None:
+        """Take over one record, from the log or from a decision; None is a tombstone."""
+        self._roster.replay(key, value)
+
+    def start(self, now: Moment) -> None:
+        """Begin to watch time."""
+        self._ageing.start(now)
+
+    def take_markers(self) -> tuple[OwedMarkers, ...]:
+        """Return the ends of transactions that were replayed since the last time, each once."""
+        return self._roster.take_markers()
+
+    def next_deadline_ms(self) -> int | None:
+        """Return when `expire` has something to do, on the monotonic clock; None before `start`."""
+        return self._ageing.next_ms()
+
+    def expire(self, now: Moment) -> Decision[TransactionRecord, None]:
+        """Abort what takes too long or forget what is unused, if it is time to look for it."""
+        return Decision(self._ageing.look(now), None)
+
+    def decide_init(
+        self,
+        request: InitProducerIdRequest,
+        api_version: int,
+        fresh_id: int | None,
+        now: Moment,
+    ) -> InitDecision:
+        """Decide about InitProducerId with a transactional id.
+
+        The answer of one that keeps a transaction names it; versions below 6 cannot say that, and
+        cannot ask for it.
+        """
+        return self._initiating.init(request, api_version, fresh_id, now)
+
+    def decide_add_partitions(
+        self, wanted: AddPartitionsToTxnTransaction, api_version: int, now: Moment
+    ) -> Decision[TransactionRecord, AddPartitionsToTxnResult]:
+        """Decide about one transaction of AddPartitionsToTxn, to add partitions or to verify.
+
+        That of a producer, below version 4, is to be put in this form. Every partition exists.
+        """
+        return self._enlisting.add_partitions(wanted, api_version, now)
+
+    def decide_add_offsets(
+        self,
+        request: AddOffsetsToTxnRequest,
+        partition: TopicPartition,
+        api_version: int,
+        now: Moment,
+    ) -> Decision[TransactionRecord, AddOffsetsToTxnResponse]:
+        """Decide about AddOffsetsToTxn, for the partition that keeps the group's offsets."""
+        return self._enlisting.add_offsets(request, partition, api_version, now)
+
+    def decide_end(
+        self, request: EndTxnRequest, api_version: int, fresh_id: int | None, now: Moment
+    ) -> Decision[TransactionRecord, EndTxnResponse | NeedsProducerId]:
+        """Decide about EndTxn."""
+        return self._ending.end(request, api_version, fresh_id, now)
+
+    def decide_marked(
+        self, owed: OwedMarkers, written: Iterable[TopicPartition], now: Moment
+    ) -> Decision[TransactionRecord, bool]:
+        """Hear which of the owed markers are written; the answer is true if that was the last.
+
+        Should the record of the last not be appended, report again.
+        """
+        return self._ending.mark(owed, written, now)
+
+    def decide_describe(
+        self, transactional_id: str
+    ) -> Decision[TransactionRecord, describe_transactions.TransactionState]:
+        """Decide about one transactional id of DescribeTransactions."""
+        return answer_only(describing.describe(self._roster, transactional_id))
+
+    def decide_list(
+        self, request: ListTransactionsRequest, now: Moment
+    ) -> Decision[TransactionRecord, ListTransactionsResponse]:
+        """Decide about ListTransactions, for what is kept here.
+
+        ApiError INVALID_REGULAR_EXPRESSION.
+        """
+        return answer_only(describing.list_all(self._roster, request, now.wall_ms))
+
+    def transactional_ids(self) -> list[str]:
+        """Return all transactional ids."""
+        return self._roster.transactional_ids()
+
+    def transaction(self, transactional_id: str) -> Transaction | None:
+        """Return where a transactional id stands."""
+        return self._roster.get(transactional_id)

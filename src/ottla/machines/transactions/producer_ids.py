@@ -1,0 +1,53 @@
+"""Who a producer is: an id that nobody else has, and an epoch that ends with its successor's.
+
+Epochs go up to 32766. The one above is never given to anybody, so that the coordinator can always
+fence whoever is there; after it comes another producer id with epoch 0.
+"""
+
+from typing import Final, NamedTuple
+
+NO_ID: Final = -1
+NO_EPOCH: Final = -1
+EPOCH_MAX: Final = (1 << 15) - 1
+LAST_EPOCH_GIVEN: Final = EPOCH_MAX - 1
+
+
+class Producer(NamedTuple):
+    """A producer id and its epoch."""
+
+    producer_id: int
+    epoch: int
+
+    @property
+    def is_exhausted(self) -> bool:
+        """Whether the next producer needs another id."""
+        return self.epoch >= LAST_EPOCH_GIVEN
+
+    def fenced(self) -> "Producer":
+        """Return the same id in an epoch that is above all that were given to clients."""
+        return self._replace(epoch=min(self.epoch + 1, EPOCH_MAX))
+
+
+class NeedsProducerId(NamedTuple):
+    """No answer yet: get a producer id that nobody has had, and ask again with it."""
+
+
+NO_PRODUCER: Final = Producer(NO_ID, NO_EPOCH)
+
+
+class ProducerIdNeeded(Exception):  # noqa: N818 - no error: the machine asks for something
+    """Deciding cannot go on without a producer id."""
+
+
+def successor(producer: Producer, fresh_id: int | None) -> Producer:
+    """Return who comes next; raise ProducerIdNeeded if that takes an id and none was given."""
+    if not producer.is_exhausted:
+        return Producer(producer.producer_id, producer.epoch + 1)
+    return first_of(fresh_id)
+
+
+def first_of(fresh_id: int | None) -> Producer:
+    """Return the first producer of an id; raise ProducerIdNeeded if there is none."""
+    if fresh_id is None:
+        raise ProducerIdNeeded
+    return Producer(fresh_id, 0)

@@ -1,0 +1,99 @@
+"""The records by which transactional ids are remembered, in Kafka's format.
+
+Kafka leaves out who came before and who comes next, and forgets both at a reload; here they are
+written, in the fields that Kafka has for them. Version 0, for `transaction.version` 0, has no
+place for them.
+"""
+
+from itertools import groupby
+from typing import Final, NamedTuple
+
+from ottla.machines.transactions.producer_ids import NO_EPOCH, NO_ID, NO_PRODUCER, Producer
+from ottla.machines.transactions.transaction import State, Transaction
+from ottla.model.identifiers import TopicPartition
+from ottla.wire.coordinator_records.transaction_state import (
+    PartitionsSchema,
+    TransactionLogKey,
+    TransactionLogValue,
+)
+
+_STATES: Final = (
+    State.EMPTY,
+    State.ONGOING,
+    State.PREPARE_COMMIT,
+    State.PREPARE_ABORT,
+    State.COMPLETE_COMMIT,
+    State.COMPLETE_ABORT,
+    State.DEAD,
+    State.PREPARE_EPOCH_FENCE,
+)
+_NUMBERS: Final = {state: number for number, state in enumerate(_STATES)}
+
+
+class TransactionRecord(NamedTuple):
+    """A record to append: its value is written in this version, and None is a tombstone."""
+
+    key: TransactionLogKey
+    value: TransactionLogValue | None
+    version: int
+
+
+def record_of(transaction: Transaction, level: int) -> TransactionRecord:
+    """Make the record of a transactional id, as `transaction.version` of this level wants it."""
+    is_empty = transaction.state is State.EMPTY
+    value = TransactionLogValue(
+        producer_id=transaction.producer.producer_id,
+        producer_epoch=transaction.producer.epoch,
+        transaction_timeout_ms=transaction.timeout_ms,
+        transaction_status=_NUMBERS[transaction.state],
+        transaction_partitions=None if is_empty else _by_topic(transaction.partitions),
+        transaction_last_update_timestamp_ms=transaction.update_ms,
+        transaction_start_timestamp_ms=transaction.start_ms,
+    )
+    if level >= 1:
+        value.previous_producer_id = transaction.previous_producer_id
+        value.next_producer_id = transaction.next_producer.producer_id
+        value.next_producer_epoch = transaction.next_producer.epoch
+        value.client_transaction_version = transaction.client_version
+    return TransactionRecord(_key(transaction.transactional_id), value, min(level, 1))
+
+
+def tombstone(transactional_id: str) -> TransactionRecord:
+    """Make the record by which a transactional id is forgotten."""
+    return TransactionRecord(_key(transactional_id), None, 0)
+
+
+def transaction_of(transactional_id: str, value: TransactionLogValue) -> Transaction | None:
+    """Read a transactional id from its record, ours or Kafka's; None in a state that is not one."""
+    if not 0 <= value.transaction_status < len(_STATES):
+        return None
+    # Kafka counts a new id from 0 without saying so.
+    next_epoch = 0 if value.next_producer_epoch == NO_EPOCH else value.next_producer_epoch
+    has_next = value.next_producer_id != NO_ID
+    return Transaction(
+        transactional_id=transactional_id,
+        producer=Producer(value.producer_id, value.producer_epoch),
+        timeout_ms=value.transaction_timeout_ms,
+        update_ms=value.transaction_last_update_timestamp_ms,
+        state=_STATES[value.transaction_status],
+        previous_producer_id=value.previous_producer_id,
+        next_producer=Producer(value.next_producer_id, next_epoch) if has_next else NO_PRODUCER,
+        partitions=tuple(
+            TopicPartition(topic.topic, partition)
+            for topic in value.transaction_partitions or ()
+            for partition in topic.partition_ids
+        ),
+        start_ms=value.transaction_start_timestamp_ms,
+        client_version=value.client_transaction_version,
+    )
+
+
+def _key(transactional_id: str) -> TransactionLogKey:
+    return TransactionLogKey(transactional_id=transactional_id)
+
+
+def _by_topic(partitions: tuple[TopicPartition, ...]) -> list[PartitionsSchema]:
+    return [
+        PartitionsSchema(topic=topic, partition_ids=[partition for _, partition in group])
+        for topic, group in groupby(sorted(partitions), lambda partition: partition.topic)
+    ]

@@ -1,0 +1,135 @@
+"""All the transactional ids of one partition of `__transaction_state`, and replaying into them."""
+
+from collections.abc import Iterable
+
+from ottla.machines.transactions.markers import OwedMarkers
+from ottla.machines.transactions.producer_ids import Producer
+from ottla.machines.transactions.records import transaction_of
+from ottla.machines.transactions.transaction import (
+    EPOCH_BUMP_VERSION,
+    PREPARED,
+    State,
+    Transaction,
+)
+from ottla.model.api_error import ApiError
+from ottla.model.error_code import ErrorCode
+from ottla.model.identifiers import TopicPartition
+from ottla.wire.coordinator_records.transaction_state import (
+    TransactionLogKey,
+    TransactionLogValue,
+)
+from ottla.wire.schema import Message
+
+
+class Roster:
+    """The transactions by their ids, and how far the markers of those have come that end."""
+
+    def __init__(self, coordinator_epoch: int, level: int) -> None:
+        self.coordinator_epoch = coordinator_epoch
+        self.level = level
+        """The level of `transaction.version` in the cluster."""
+        self._transactions: dict[str, Transaction] = {}
+        # Dicts in place of sets, for their order.
+        self._ongoing: dict[str, None] = {}
+        self._unmarked: dict[str, tuple[int, dict[TopicPartition, None]]] = {}
+        self._untold: dict[str, None] = {}
+        self._number = 0
+
+    def __len__(self) -> int:
+        return len(self._transactions)
+
+    def transactions(self) -> Iterable[Transaction]:
+        """Return all transactions."""
+        return self._transactions.values()
+
+    def ongoing(self) -> list[Transaction]:
+        """Return the transactions that have begun and whose end is open."""
+        return [self._transactions[transactional_id] for transactional_id in self._ongoing]
+
+    def transactional_ids(self) -> list[str]:
+        """Return all transactional ids."""
+        return list(self._transactions)
+
+    def get(self, transactional_id: str) -> Transaction | None:
+        """Return a transaction, if its id is known."""
+        return self._transactions.get(transactional_id)
+
+    def asked_for(self, transactional_id: str, asker: Producer) -> Transaction:
+        """Return the transaction that a producer claims; raise if the id is not one of its own."""
+        if not transactional_id:
+            raise ApiError(ErrorCode.INVALID_REQUEST, "the transactional id is empty")
+        found = self._transactions.get(transactional_id)
+        if found is None:
+            raise ApiError(
+                ErrorCode.INVALID_PRODUCER_ID_MAPPING, f"nobody has come as {transactional_id}"
+            )
+        is_holder = asker.producer_id == found.holder.producer_id
+        if not is_holder and not found.is_ended_by(asker):
+            raise ApiError(
+                ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+                f"{transactional_id} is not of producer {asker.producer_id}",
+            )
+        return found
+
+    def version_of(self, *, is_able: bool) -> int:
+        """Return in which version a client's transaction is that could be in the second."""
+        return EPOCH_BUMP_VERSION if is_able and self.level >= EPOCH_BUMP_VERSION else 0
+
+    # -- replaying ------------------------------------------------------------------------------
+
+    def replay(self, key: Message, value: Message | None) -> None:
+        """Take over one record; what is no transaction is passed over."""
+        if not isinstance(key, TransactionLogKey):
+            return
+        self._forget(key.transactional_id)
+        if not isinstance(value, TransactionLogValue):
+            return
+        found = transaction_of(key.transactional_id, value)
+        # Kafka writes neither of these two; should somebody, the id is free.
+        if found is None or found.state in {State.DEAD, State.PREPARE_EPOCH_FENCE}:
+            return
+        self._transactions[found.transactional_id] = found
+        if found.state is State.ONGOING:
+            self._ongoing[found.transactional_id] = None
+        elif found.state in PREPARED:
+            self._number += 1
+            unmarked = dict.fromkeys(found.partitions)
+            self._unmarked[found.transactional_id] = (self._number, unmarked)
+            self._untold[found.transactional_id] = None
+
+    def _forget(self, transactional_id: str) -> None:
+        self._transactions.pop(transactional_id, None)
+        self._ongoing.pop(transactional_id, None)
+        self._unmarked.pop(transactional_id, None)
+        self._untold.pop(transactional_id, None)
+
+    # -- markers --------------------------------------------------------------------------------
+
+    def take_markers(self) -> tuple[OwedMarkers, ...]:
+        """Return what is owed since the last time."""
+        owed = tuple(self._owed(transactional_id) for transactional_id in self._untold)
+        self._untold.clear()
+        return owed
+
+    def _owed(self, transactional_id: str) -> OwedMarkers:
+        found = self._transactions[transactional_id]
+        number, unmarked = self._unmarked[transactional_id]
+        return OwedMarkers(
+            number=number,
+            transactional_id=transactional_id,
+            producer=found.producer,
+            is_commit=found.is_commit,
+            partitions=tuple(unmarked),
+            coordinator_epoch=self.coordinator_epoch,
+            transaction_version=found.client_version,
+        )
+
+    def mark(self, owed: OwedMarkers, written: Iterable[TopicPartition]) -> Transaction | None:
+        """Strike out markers that are written; return the transaction if these were the last."""
+        number, unmarked = self._unmarked.get(owed.transactional_id, (0, {}))
+        is_old = number != owed.number or owed.coordinator_epoch != self.coordinator_epoch
+        if is_old:
+            return None
+        for partition in written:
+            unmarked.pop(partition, None)
+        return None if unmarked else self._transactions[owed.transactional_id]
