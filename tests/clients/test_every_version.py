@@ -54,6 +54,16 @@ from ottla.wire.messages.offset_for_leader_epoch import (
     OffsetForLeaderTopic,
 )
 from ottla.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from ottla.wire.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+)
+from ottla.wire.messages.write_txn_markers import (
+    WritableTxnMarker,
+    WritableTxnMarkerTopic,
+    WriteTxnMarkersRequest,
+)
 from ottla.wire.records.builder import BatchBuilder
 from ottla.wire.schema import Message
 from tests.old_messages import message
@@ -226,6 +236,23 @@ def _describe_producers(_: Broker, version: int) -> list[Message]:
     return [DescribeProducersRequest(topics=[TopicRequest(name=TOPIC, partition_indexes=[0, 99])])]
 
 
+def _write_txn_markers(_: Broker, version: int) -> list[Message]:
+    topics = [WritableTxnMarkerTopic(name=TOPIC, partition_indexes=[0, 99])]
+    return [WriteTxnMarkersRequest(markers=[WritableTxnMarker(producer_id=9, topics=topics)])]
+
+
+def _txn_offset_commit(_: Broker, version: int) -> list[Message]:
+    partitions = [
+        TxnOffsetCommitRequestPartition(partition_index=number, committed_metadata="")
+        for number in (0, 99)
+    ]
+    topic = TxnOffsetCommitRequestTopic(name=TOPIC, partitions=partitions)
+    return [
+        TxnOffsetCommitRequest(transactional_id="t", group_id=group, producer_id=9, topics=[topic])
+        for group in (GROUP, "")
+    ]
+
+
 def _describe_configs(_: Broker, version: int) -> list[Message]:
     resources = [
         DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=None)
@@ -284,4 +311,6 @@ REQUESTS_BY_API: dict[ApiKey, Callable[[Broker, int], list[Message]]] = {
     ApiKey.DELETE_RECORDS: _delete_records,
     ApiKey.OFFSET_FOR_LEADER_EPOCH: _offset_for_leader_epoch,
     ApiKey.DESCRIBE_PRODUCERS: _describe_producers,
+    ApiKey.WRITE_TXN_MARKERS: _write_txn_markers,
+    ApiKey.TXN_OFFSET_COMMIT: _txn_offset_commit,
 }

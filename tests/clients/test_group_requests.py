@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from ottla.broker import group_log
+from ottla.broker import coordinator_log
 from ottla.model.error_code import ErrorCode
 from ottla.testing import Broker
 from ottla.wire.api_key import ApiKey
@@ -318,9 +318,9 @@ def test_who_comes_while_groups_are_loaded_is_asked_to_come_again(
             commit(connection, f"g{number}", "topic")
         member_id, generation = with_member(connection, "loading")
     may_load = threading.Event()
-    collect = group_log._collect
+    collect = coordinator_log._collect
     monkeypatch.setattr(
-        group_log,
+        coordinator_log,
         "_collect",
         lambda part, values: may_load.wait(SECONDS_MAX) and collect(part, values),
     )

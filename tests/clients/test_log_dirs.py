@@ -5,12 +5,14 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 
 from ottla.model.error_code import ErrorCode
 from ottla.testing import Broker
@@ -198,6 +200,27 @@ def test_a_broker_that_stops_goes_on_with_a_move_when_it_starts_again(
     broker.restart()
     until_moved(broker, "slow", other(folder))
     assert numbers(broker, "slow", 20_000) == list(range(20_000))
+
+
+def test_a_throttled_move_takes_its_time(broker: Broker, tmp_path: Path) -> None:
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers, "log_level": 0})
+    rate = ConfigEntry(
+        "replica.alter.log.dirs.io.max.bytes.per.second",
+        str(4 << 20),
+        incremental_operation=AlterConfigOpType.SET,
+    )
+    every = ConfigResource(ConfigResource.Type.BROKER, "1", incremental_configs=[rate])
+    admin.incremental_alter_configs([every])[every].result(SECONDS_MAX)
+    create(broker, "heavy")
+    produce(broker, "heavy", 12_000)
+    (folder,) = place(broker, "heavy")
+    began = time.monotonic()
+    assert move(broker, "heavy", tmp_path / other(folder)) is ErrorCode.NONE
+    while list(place(broker, "heavy")) != [other(folder)]:
+        assert time.monotonic() - began < 60
+        time.sleep(0.05)
+    assert time.monotonic() - began > 1.0, "12 MB at 4 MB a second"
+    assert numbers(broker, "heavy", 12_000) == list(range(12_000))
 
 
 def test_a_partition_can_be_moved_where_it_is(broker: Broker, tmp_path: Path) -> None:

@@ -134,12 +134,14 @@ def test_internal_topics_are_written_by_the_broker_alone(client: PlainSocket) ->
     assert answer.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
 
 
-def test_transactions_are_refused_in_so_many_words(client: PlainSocket) -> None:
+def test_a_batch_of_a_transaction_without_a_transactional_id_is_refused(
+    client: PlainSocket,
+) -> None:
     client.create("transactions")
     records = batch(b"x", producer_id=9, producer_epoch=0, base_sequence=0, is_transactional=True)
     answer = client.produce("transactions", records, version=NEW)
-    assert answer.error_code == ErrorCode.INVALID_TXN_STATE
-    assert "transactions" in answer.error_message
+    assert answer.error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    assert "transaction" in answer.error_message
 
 
 def test_a_repeated_batch_is_answered_with_the_place_of_the_first(client: PlainSocket) -> None:

@@ -45,6 +45,7 @@ ALLOCATE_PRODUCER_IDS_VERSION: Final = 0
 CREATE_TOPICS_VERSION: Final = 7
 HEARTBEAT_VERSION: Final = 1
 ENVELOPE_VERSION: Final = 0
+NO_CONTROLLER: Final = -1
 Grant = Callable[[int, int], Awaitable[bool]]
 """Lets others lead in place of a broker, of this id and epoch; tells whether it may go."""
 R = TypeVar("R", bound=Message)
@@ -65,6 +66,7 @@ class ActiveController:
         clock: Clock,
         channel: ChannelToController | None = None,
         is_here: Callable[[], bool] = lambda: True,
+        followed: Callable[[], int] = lambda: NO_CONTROLLER,
     ) -> None:
         self._broker_id = broker_id
         self._broker_epoch = broker_epoch
@@ -73,6 +75,12 @@ class ActiveController:
         self._channel = channel
         self.is_here = is_here
         """Whether this broker is the controller, as far as it knows."""
+        self._followed = followed
+
+    @property
+    def id(self) -> int:
+        """Which broker is the controller, as far as this one knows; -1 if it does not."""
+        return self._broker_id if self.is_here() else self._followed()
 
     async def alter_partition(self, request: AlterPartitionRequest) -> AlterPartitionResponse:
         """Ask for other ISRs, once; ApiError or OSError if nobody knows what became of it."""
@@ -117,19 +125,28 @@ class ActiveController:
         """Have a client's request answered by another broker; None if this is the controller."""
         return await self._ask(envelope, ENVELOPE_VERSION, EnvelopeResponse)
 
-    async def shut_down(self, grant: Grant) -> None:
+    async def shut_down(self, grant: Grant, patience_ms: int = PATIENCE_MS) -> None:
         """Let others lead in place of this broker, which is about to stop.
 
         Returns when the others know what they lead; ApiError if that cannot be had in time. If
         this broker is the controller it grants that to itself.
         """
+        try:
+            async with asyncio.timeout(patience_ms / 1000):
+                await self._shut_down(grant, patience_ms)
+        except TimeoutError:
+            why = f"nobody lets others lead within {patience_ms} ms"
+            raise ApiError(ErrorCode.REQUEST_TIMED_OUT, why) from None
+
+    async def _shut_down(self, grant: Grant, patience_ms: int) -> None:
         broker_id, epoch = self._broker_id, self._broker_epoch()
         request = BrokerHeartbeatRequest(
             broker_id=broker_id, broker_epoch=epoch, want_shut_down=True
         )
-        deadline_ms = self._clock.monotonic_ms() + PATIENCE_MS
         while True:
-            response = await self._ask(request, HEARTBEAT_VERSION, BrokerHeartbeatResponse)
+            response = await self._ask(
+                request, HEARTBEAT_VERSION, BrokerHeartbeatResponse, patience_ms
+            )
             if response is None:
                 is_granted = await grant(broker_id, epoch)
             else:
@@ -137,20 +154,26 @@ class ActiveController:
                 is_granted = response.should_shut_down
             if is_granted or self._channel is None:
                 return
-            if self._clock.monotonic_ms() >= deadline_ms:
-                raise ApiError(ErrorCode.REQUEST_TIMED_OUT, "the others do not know yet")
             await self._channel.wait_for_news(SHUT_DOWN_RETRY_MS)
 
-    async def _ask(self, request: Message, version: int, answer: type[R]) -> R | None:
+    async def _ask(
+        self, request: Message, version: int, answer: type[R], patience_ms: int = PATIENCE_MS
+    ) -> R | None:
         """Ask until there is an answer; None if this broker is the controller itself."""
         if self._channel is None or self.is_here():
             return None
-        return await _in_a_task(self._ask_again(request, version, answer, self._channel))
+        deadline_ms = self._clock.monotonic_ms() + patience_ms
+        asking = self._ask_again(request, version, answer, self._channel, deadline_ms)
+        return await _in_a_task(asking)
 
     async def _ask_again(
-        self, request: Message, version: int, answer: type[R], channel: ChannelToController
+        self,
+        request: Message,
+        version: int,
+        answer: type[R],
+        channel: ChannelToController,
+        deadline_ms: int,
     ) -> R | None:
-        deadline_ms = self._clock.monotonic_ms() + PATIENCE_MS
         why: object = "there is no controller"
         while not self.is_here():
             left_ms = deadline_ms - self._clock.monotonic_ms()

@@ -9,12 +9,13 @@ from typing import Final, Self
 from ottla.broker.background import Background
 from ottla.broker.cluster_view import ClusterView
 from ottla.broker.config_parts import cleaner_settings, connection_limits, group_settings
+from ottla.broker.coordinated_topic import CoordinatorWorld
+from ottla.broker.coordinator_log import CoordinatorLog
 from ottla.broker.dispatch import Dispatch
 from ottla.broker.endpoints import Endpoints
 from ottla.broker.environment import Environment
 from ottla.broker.flushing import Flushing
 from ottla.broker.group_coordinator import GroupCoordinator
-from ottla.broker.group_log import GroupLog
 from ottla.broker.handlers import api_versions
 from ottla.broker.image_follower import ImageFollower
 from ottla.broker.live_config import LiveConfig
@@ -27,10 +28,12 @@ from ottla.broker.partitions import Partitions
 from ottla.broker.progress import Bells
 from ottla.broker.replica_moves import ReplicaMoves
 from ottla.broker.replication import Replication, ReplicationSources
+from ottla.broker.replication_throttle import Throttles
 from ottla.broker.routes import Route
 from ottla.broker.server import Server
 from ottla.broker.services import Services
 from ottla.broker.topic_creation import TopicCreation
+from ottla.broker.transaction_verification import TransactionVerification
 from ottla.broker.wiring.cluster import cluster_routes
 from ottla.broker.wiring.configs import config_routes
 from ottla.broker.wiring.controller import controller_routes
@@ -47,6 +50,7 @@ from ottla.model.listeners import Listener
 from ottla.storage.folder_lock import lock_folders
 from ottla.storage.log_dirs import LogDirs
 from ottla.wire.api_key import ApiKey
+from ottla.wire.coordinator_records.codec import CONSUMER_OFFSETS, RecordCodec
 from ottla.wire.records.compression import Compression
 
 THREADS: Final = 4
@@ -81,6 +85,7 @@ class Broker:
         self._log_dirs = log_dirs
         self._bells = bells
         self._flushing = Flushing(threads, environment.clock)
+        self._throttles = Throttles(config, environment.clock)
         self._replication = self._make_replication()
         self._routes: dict[int, Route] = {}
         self._server = Server(
@@ -142,6 +147,7 @@ class Broker:
                 threads=self._threads,
                 bells=self._bells,
                 flushing=self._flushing,
+                throttles=self._throttles,
                 partitions=self.partitions,
                 log_dirs=self._log_dirs,
                 image=lambda: self._store.image,
@@ -156,6 +162,7 @@ class Broker:
             lambda config: self._server.change_limits(connection_limits(config))
         )
         self._live_config.subscribe(lambda config: self._cleaner.apply(cleaner_settings(config)))
+        self._live_config.subscribe(self._throttles.apply)
         self._live_config.take(self._store.image)
         self._store.subscribe(self._live_config.on_change)
         follower = ImageFollower(
@@ -173,6 +180,7 @@ class Broker:
             self._threads,
             self._environment.clock,
             self._environment.randomness,
+            self._throttles.moves,
             lambda partition: partition.name in self._cleaner.in_progress,
         )
         moves.resume()
@@ -183,20 +191,7 @@ class Broker:
         await self._register(await self._bind())
         creation = self._make_creation()
         self._coordinator = self._open_groups(creation)
-        self._background = Background(
-            self.partitions,
-            self._log_dirs,
-            self._flushing,
-            self._environment.clock,
-            self._threads,
-            self._cleaner.is_replacing,
-            lambda: self._live_config.current.producer_id_expiration_ms,
-        )
-        self._background.start(
-            retention_ms=self.config.log_retention_check_interval_ms,
-            checkpoint_ms=self.config.log_flush_offset_checkpoint_interval_ms,
-        )
-        self._background.every("refused partitions", REFUSED_RETRY_MS, follower.retry)
+        self._background = self._start_background(follower)
         self._replication.start(self._background)
         if self.config.log_cleaner_enable:
             self._cleaner.start()
@@ -213,20 +208,57 @@ class Broker:
             bells=self._bells,
             threads=self._threads,
             flushing=self._flushing,
+            throttles=self._throttles,
             creation=creation,
-            view=ClusterView(self.config.node_id, lambda: self._store.image, self.partitions),
+            view=self._view(),
             folders=self._folders,
             moves=self._moves,
             coordinator=self._coordinator,
             meters=self.operations.meters,
             controller=self.metadata.controller,
+            verification=TransactionVerification(
+                self._environment.clock,
+                self._bells,
+                lambda: self._live_config.current.transaction_partition_verification_enable,
+            ),
             cluster=self.metadata.cluster,
         )
         self._routes.update(self._make_routes(services))
         self._server.start()
+        self._tell_that_it_is_ready(self._coordinator)
+
+    def _tell_that_it_is_ready(self, coordinator: GroupCoordinator) -> None:
         self.operations.is_ready(
-            self._store, self.partitions, self._log_dirs, self._coordinator, self._server
+            self._store,
+            self.partitions,
+            self._log_dirs,
+            coordinator,
+            self._server,
+            self._replication.isr_changes,
+            self.metadata.controller.is_here,
         )
+
+    def _view(self) -> ClusterView:
+        cluster = self.metadata.cluster
+        is_sure = (lambda: True) if cluster is None else cluster.may_promise
+        return ClusterView(self.config.node_id, lambda: self._store.image, self.partitions, is_sure)
+
+    def _start_background(self, follower: ImageFollower) -> Background:
+        background = Background(
+            self.partitions,
+            self._log_dirs,
+            self._flushing,
+            self._environment.clock,
+            self._threads,
+            self._cleaner.is_replacing,
+            lambda: self._live_config.current.producer_id_expiration_ms,
+        )
+        background.start(
+            retention_ms=self.config.log_retention_check_interval_ms,
+            checkpoint_ms=self.config.log_flush_offset_checkpoint_interval_ms,
+        )
+        background.every("refused partitions", REFUSED_RETRY_MS, follower.retry)
+        return background
 
     def _make_creation(self) -> TopicCreation:
         return TopicCreation(
@@ -241,19 +273,16 @@ class Broker:
         config = self.config
         clock = self._environment.clock
         compression = Compression(config.offsets_topic_compression_codec)
+        codec = RecordCodec(CONSUMER_OFFSETS)
         coordinator = GroupCoordinator(
-            self.partitions,
-            creation,
-            self._bells,
-            clock,
+            CoordinatorWorld(self.partitions, creation, self._bells, clock, self._flushing),
             group_settings(config),
             OffsetsTopic(
                 config.offsets_topic_num_partitions,
                 config.offsets_topic_segment_bytes,
                 1 if self.metadata.is_alone else config.offsets_topic_replication_factor,
             ),
-            GroupLog(clock, self._threads, compression),
-            self._flushing,
+            CoordinatorLog(codec, clock, self._threads, compression),
         )
         self._store.subscribe(coordinator.on_change)
         coordinator.open_if_there()

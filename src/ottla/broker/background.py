@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor
 from typing import Final
 
-from ottla.broker.flushing import Flushing
+from ottla.broker.flushing import Flushing, has_unflushed_segment
 from ottla.broker.partitions import Partitions
 from ottla.broker.turns import Turns
 from ottla.environment.clock import Clock
@@ -79,10 +79,12 @@ class Background:
 
     async def flush(self) -> None:
         """Flush the logs whose `flush.ms` has passed, and of all others the closed segments."""
-        for partition in list(self._partitions):
-            # One by one: the threads are there for others, too.
+        now_ms = self._clock.now_ms()
+        # One by one: the threads are there for others, too.
+        for partition in [one for one in self._partitions if one.log.needs_flush(now_ms)]:
             await self._flushing.flush_where_due([partition])
-        await self._flushing.flush_closed(list(self._partitions))
+        unflushed = [one for one in self._partitions if has_unflushed_segment(one)]
+        await self._flushing.flush_closed(unflushed)
 
     async def checkpoint(self) -> None:
         """Write down up to where logs are durable, so that a crash costs less reading."""

@@ -5,7 +5,7 @@ from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import Protocol
 
-from ottla.broker.active_controller import ActiveController
+from ottla.broker.active_controller import NO_CONTROLLER, ActiveController
 from ottla.broker.controller_channel import ChannelToController
 from ottla.broker.departures import Departures
 from ottla.broker.metadata_fetch import MetadataFetch
@@ -73,6 +73,9 @@ class Cluster:
         def feed() -> MetadataFeed | None:
             return None if store.term is None else store.term.feed
 
+        def followed() -> int:
+            return NO_CONTROLLER if source.controller is None else source.controller.broker_id
+
         channel = ChannelToController(broker_id, network, lambda: source.endpoint)
         source.on_controller(channel.look_again)
         snapshots = MetadataSnapshots(threads)
@@ -85,6 +88,7 @@ class Cluster:
                 clock,
                 channel,
                 lambda: store.term is not None,
+                followed,
             ),
             channel=channel,
             feed=feed,

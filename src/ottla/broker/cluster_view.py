@@ -1,7 +1,7 @@
 """The cluster as clients are told of it: who can be reached, who leads, what is offline."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from ottla.broker.partitions import Partitions
@@ -34,10 +34,18 @@ class ClusterView:
     published: Callable[[], ClusterImage]
     partitions: Partitions
 
+    is_sure: Callable[[], bool] = lambda: True
+    """Whether this broker knows that it belongs to the cluster, and leads what it led."""
+
     @property
     def image(self) -> ClusterImage:
-        """What is committed."""
-        return self.published()
+        """What is committed, as far as this broker knows.
+
+        While it is not sure it takes itself for fenced, as the others may do by now: clients are
+        sent to those who know more, and do not come back to one who can promise nothing.
+        """
+        image = self.published()
+        return image if self.is_sure() else _fenced(image, self.node_id)
 
     def brokers(self, listener: str) -> list[KnownBroker]:
         """Return the brokers that have this listener, fenced ones too, in their order."""
@@ -49,16 +57,26 @@ class ClusterView:
 
     def state_of(self, name: TopicPartition, partition: PartitionImage) -> PartitionState:
         """Tell who leads a partition, and which of its replicas cannot be reached."""
-        offline = [replica for replica in partition.replicas if self._is_offline(replica, name)]
+        brokers = self.image.brokers
+        offline = [
+            replica
+            for replica in partition.replicas
+            if (broker := brokers.get(replica)) is None
+            or broker.is_fenced
+            or (replica == self.node_id and self._is_lost_here(name))
+        ]
         if partition.leader == NO_LEADER or partition.leader in offline:
             return PartitionState(ErrorCode.LEADER_NOT_AVAILABLE, NO_LEADER, offline)
         return PartitionState(ErrorCode.NONE, partition.leader, offline)
 
-    def _is_offline(self, replica: int, name: TopicPartition) -> bool:
-        broker = self.image.brokers.get(replica)
-        if broker is None or broker.is_fenced:
-            return True
-        if replica != self.node_id:
-            return False
+    def _is_lost_here(self, name: TopicPartition) -> bool:
         here = self.partitions.find(name)
         return name in self.partitions.offline if here is None else here.log.is_offline
+
+
+def _fenced(image: ClusterImage, broker_id: int) -> ClusterImage:
+    broker = image.brokers.get(broker_id)
+    others = [other for other in image.brokers.values() if other is not broker]
+    if broker is None or all(other.is_fenced for other in others):
+        return image  # there is nobody else to go to
+    return replace(image, brokers={**image.brokers, broker_id: replace(broker, is_fenced=True)})

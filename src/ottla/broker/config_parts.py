@@ -2,10 +2,11 @@
 
 import sys
 
-from ottla.broker.limits import ConnectionLimits
+from ottla.broker.limits import IN_FLIGHT_MAX, ConnectionLimits
 from ottla.broker.log_cleaner import CleanerSettings
 from ottla.machines.controller.settings import ControllerSettings
 from ottla.machines.groups.settings import GroupSettings
+from ottla.machines.transactions.settings import TransactionSettings
 from ottla.model.broker_config import BrokerConfig
 
 
@@ -18,6 +19,7 @@ def connection_limits(config: BrokerConfig) -> ConnectionLimits:
         idle_ms_max=_or_no_limit(config.connections_max_idle_ms),
         request_bytes_max=_or_no_limit(config.queued_max_request_bytes),
         send_buffer_bytes=config.socket_send_buffer_bytes,
+        in_flight_requests_max=min(config.queued_max_requests, IN_FLIGHT_MAX),
     )
 
 
@@ -45,6 +47,20 @@ def group_settings(config: BrokerConfig) -> GroupSettings:
         offset_metadata_max_bytes=config.offset_metadata_max_bytes,
         offsets_retention_ms=config.offsets_retention_minutes * 60_000,
         offsets_retention_check_interval_ms=config.offsets_retention_check_interval_ms,
+        offsets_commit_timeout_ms=config.offsets_commit_timeout_ms,
+    )
+
+
+def transaction_settings(config: BrokerConfig) -> TransactionSettings:
+    """Return what transactions keep to."""
+    abort_ms = config.transaction_abort_timed_out_transaction_cleanup_interval_ms
+    remove_ms = config.transaction_remove_expired_transaction_cleanup_interval_ms
+    return TransactionSettings(
+        transaction_max_timeout_ms=config.transaction_max_timeout_ms,
+        transactional_id_expiration_ms=config.transactional_id_expiration_ms,
+        transaction_abort_timed_out_transaction_cleanup_interval_ms=abort_ms,
+        transaction_remove_expired_transaction_cleanup_interval_ms=remove_ms,
+        transaction_two_phase_commit_enable=config.transaction_two_phase_commit_enable,
     )
 
 
@@ -55,4 +71,5 @@ def controller_settings(config: BrokerConfig) -> ControllerSettings:
         num_partitions=config.num_partitions,
         default_replication_factor=config.default_replication_factor,
         topic_defaults=config.topic_defaults(),
+        leader_imbalance_per_broker_percentage=config.leader_imbalance_per_broker_percentage,
     )

@@ -32,6 +32,11 @@ class CurrentLeaders:
         """Tell whether a broker of this id has registered."""
         return broker_id in self.image().brokers
 
+    def is_alive(self, broker_id: int) -> bool:
+        """Tell whether a broker is there."""
+        broker = self.image().brokers.get(broker_id)
+        return broker is not None and not broker.is_fenced
+
     def find(self, name: TopicPartition, listener: str) -> CurrentLeader:
         """Return the leader of a partition, and its end of this listener."""
         image = self.image()
@@ -40,6 +45,8 @@ class CurrentLeaders:
         if partition is None:
             return UNKNOWN_LEADER
         broker = image.brokers.get(partition.leader)
+        if broker is not None and broker.is_fenced:
+            return UNKNOWN_LEADER  # it is this one, which is not sure any more
         return CurrentLeader(
             partition.leader,
             partition.leader_epoch,

@@ -21,7 +21,7 @@ class Asked(NamedTuple):
 class FetchPosition:
     """One partition that is being followed."""
 
-    __slots__ = ("asked", "partition", "retry_ms")
+    __slots__ = ("asked", "is_caught_up", "partition", "retry_ms")
 
     def __init__(self, partition: Partition) -> None:
         self.partition = partition
@@ -29,6 +29,8 @@ class FetchPosition:
         """What the session has; None if the partition is not in it."""
         self.retry_ms: int | None = None
         """When to try again, if the leader has refused."""
+        self.is_caught_up = False
+        """Whether everything was here that was committed, by the last answer."""
 
     @property
     def key(self) -> PartitionKey:

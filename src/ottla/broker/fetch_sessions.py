@@ -81,6 +81,13 @@ class FetchedPartition:
             or found.preferred_replica != NO_REPLICA
         )
 
+    def begins_later(self, found: Fetched | ApiError) -> bool:
+        """Tell whether records were deleted since the client was told where the log begins."""
+        return (
+            not isinstance(found, ApiError)
+            and found.log_start_offset > self.log_start_offset > _UNTOLD
+        )
+
     def told(self, found: Fetched | ApiError) -> None:
         """Take note of what the client is told now. After an error everything is new."""
         if isinstance(found, ApiError):

@@ -39,7 +39,7 @@ class Flushing:
     async def flush_closed(self, partitions: Iterable[Partition]) -> None:
         """Make the segments durable that these logs write no more, one log after the other."""
         for partition in partitions:
-            if _has_unflushed_segment(partition):
+            if has_unflushed_segment(partition):
                 # If one is running that does not go that far, the next round will see.
                 running = self._running.get(id(partition))
                 await asyncio.shield(running or self._begin(partition, is_closed_only=True))
@@ -87,6 +87,7 @@ class Flushing:
             del self._running[id(partition)]
 
 
-def _has_unflushed_segment(partition: Partition) -> bool:
+def has_unflushed_segment(partition: Partition) -> bool:
+    """Tell whether a log has written a segment to its end that is not durable yet."""
     log = partition.log
     return log.recovery_point < log.segments.closed_end_offset and not log.is_offline

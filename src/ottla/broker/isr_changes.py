@@ -61,6 +61,8 @@ class _Question(NamedTuple):
     partition: Partition
     in_sync: InSync
     asked_ms: int
+    is_growing: bool
+    """Whether somebody comes in, and nobody leaves."""
     is_certain: bool = True
     """Whether every try so far was answered."""
 
@@ -93,6 +95,10 @@ class IsrChanges:
         self._questions: dict[TopicPartition, _Question] = {}
         self._asking: asyncio.Task[None] | None = None
         self._is_stopped = False
+        self.expand_count = 0
+        self.shrink_count = 0
+        self.failure_count = 0
+        """How often the controller let somebody in, took somebody out, and would do neither."""
 
     # -- who comes, who goes --------------------------------------------------------------------
 
@@ -131,7 +137,8 @@ class IsrChanges:
     def _propose(self, partition: Partition, in_sync: InSync, isr: tuple[int, ...]) -> None:
         in_sync.propose(isr)
         asked_ms = self._clock.monotonic_ms()
-        self._questions[partition.name] = _Question(partition, in_sync, asked_ms)
+        is_growing = len(isr) > len(in_sync.isr)
+        self._questions[partition.name] = _Question(partition, in_sync, asked_ms, is_growing)
         if self._asking is None and not self._is_stopped:
             self._asking = asyncio.get_running_loop().create_task(self._ask_all())
 
@@ -186,7 +193,7 @@ class IsrChanges:
 
     def _request(self, asked: dict[TopicPartition, _Question]) -> AlterPartitionRequest:
         topics: dict[bytes, AlterPartitionRequestTopic] = {}
-        for partition, in_sync, _, _ in asked.values():
+        for partition, in_sync, *_ in asked.values():
             topic_id = partition.topic_id
             topic = topics.setdefault(topic_id, AlterPartitionRequestTopic(topic_id=topic_id))
             topic.partitions.append(
@@ -217,10 +224,11 @@ class IsrChanges:
 
     def _take(self, question: _Question, answer: AlterPartitionResponsePartition) -> bool:
         """Take the answer for one partition; False if it has to be asked again, later."""
-        partition, in_sync, asked_ms, is_certain = question
+        partition, in_sync, asked_ms, _, is_certain = question
+        code = ErrorCode(answer.error_code)
+        self._count(code, is_growing=question.is_growing)
         if not question.is_open:
             return True
-        code = ErrorCode(answer.error_code)
         if code is ErrorCode.NONE:
             if not in_sync.decided(tuple(answer.isr), answer.partition_epoch):
                 in_sync.refused()  # nothing was to be changed
@@ -239,3 +247,11 @@ class IsrChanges:
             return True
         self._questions.setdefault(partition.name, question)
         return False
+
+    def _count(self, code: ErrorCode, *, is_growing: bool) -> None:
+        if code is not ErrorCode.NONE:
+            self.failure_count += code not in _ASK_AGAIN
+        elif is_growing:
+            self.expand_count += 1
+        else:
+            self.shrink_count += 1

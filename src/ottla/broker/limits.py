@@ -1,6 +1,10 @@
 """What a peer may take of this broker. Nobody is trusted, and every limit has a name."""
 
 from dataclasses import dataclass
+from typing import Final
+
+IN_FLIGHT_MAX: Final = 32
+"""What `queued.max.requests` comes to at most, for each connection."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -10,7 +14,7 @@ class ConnectionLimits:
     frame_bytes_max: int = 104_857_600
     """Kafka's `socket.request.max.bytes`. A longer request closes the connection, unread."""
 
-    in_flight_requests_max: int = 32
+    in_flight_requests_max: int = IN_FLIGHT_MAX
     """Requests of one connection that are being answered, or whose turn to be answered has not
     come; then its next request is not begun."""
 

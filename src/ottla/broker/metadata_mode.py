@@ -7,9 +7,10 @@ which it is.
 
 import asyncio
 import logging
+import math
 from collections.abc import Sequence
 from concurrent.futures import Executor
-from typing import Final, Protocol
+from typing import Protocol
 
 from ottla.broker.active_controller import ActiveController
 from ottla.broker.cluster import Cluster
@@ -33,8 +34,6 @@ from ottla.metadata.records import MetadataRecord
 from ottla.model.api_error import ApiError
 from ottla.model.broker_config import BrokerConfig
 
-REBALANCE_SECONDS: Final = 300.0
-"""How often the controller looks whether preferred replicas lead."""
 _log = logging.getLogger(__name__)
 
 
@@ -195,6 +194,7 @@ class InZooKeeper:
         )
         self.directory_ids = identity.directory_ids
         self._node_id = config.node_id
+        self._shut_down_ms = _shut_down_ms(config)
         self._source = source
         self._threads = threads
         self._lost_tail = LostTail(environment.disk, config.log_dirs, environment.boot_id)
@@ -226,7 +226,7 @@ class InZooKeeper:
             clock=clock,
             randomness=environment.randomness,
             session_timeout_ms=config.zookeeper_session_timeout_ms,
-            rebalance_seconds=REBALANCE_SECONDS,
+            rebalance_seconds=_rebalance_seconds(config),
         )
         cluster = Cluster.of(config.node_id, store, source, network, clock, bells, threads)
         try:
@@ -298,9 +298,9 @@ class InZooKeeper:
 
     async def depart(self) -> None:
         """Let others lead, as far as somebody can be found who decides on it."""
-        if self._running is not None and not self._running.done():
+        if self._shut_down_ms and self._running is not None and not self._running.done():
             try:
-                await self.controller.shut_down(self.cluster.departures.grant)
+                await self.controller.shut_down(self.cluster.departures.grant, self._shut_down_ms)
             except ApiError as error:
                 _log.warning("stopping while this broker leads: %s", error)
         self.cluster.channel.close()
@@ -312,3 +312,15 @@ class InZooKeeper:
             await asyncio.wait([self._running])
         self._source.close()
         await self.store.close()
+
+
+def _rebalance_seconds(config: BrokerConfig) -> float:
+    """Return how often the controller looks whether preferred replicas lead."""
+    is_on = config.auto_leader_rebalance_enable
+    return config.leader_imbalance_check_interval_seconds if is_on else math.inf
+
+
+def _shut_down_ms(config: BrokerConfig) -> int:
+    """Return how long a broker that stops waits for others to lead."""
+    tries = config.controlled_shutdown_max_retries if config.controlled_shutdown_enable else 0
+    return tries * config.controlled_shutdown_retry_backoff_ms

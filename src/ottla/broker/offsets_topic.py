@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from ottla.model.placement_by_name import partition_of_name
 from ottla.model.topic_names import CONSUMER_OFFSETS_TOPIC
 from ottla.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig
 
@@ -31,15 +32,4 @@ class OffsetsTopic:
 
 def partition_of_group(group_id: str, partition_count: int) -> int:
     """Return the number of the partition that keeps a group, as Kafka finds it."""
-    return abs(_java_hash(group_id)) % partition_count
-
-
-def _java_hash(text: str) -> int:
-    """Return what Java's String.hashCode says, by which Kafka finds the partition of a group."""
-    code = 0
-    units = text.encode("utf-16-be", "surrogatepass")
-    for at in range(0, len(units), 2):
-        code = (31 * code + int.from_bytes(units[at : at + 2], "big")) & 0xFFFFFFFF
-    # Kafka's abs() maps the one number that has no positive twin to 0.
-    signed = code - (1 << 32) if code >= 1 << 31 else code
-    return 0 if signed == -(1 << 31) else signed
+    return partition_of_name(group_id, partition_count)

@@ -2,12 +2,15 @@
 
 import asyncio
 import logging
+from collections.abc import Callable
 from typing import Self
 
 from ottla.broker.admin.admin_server import AdminServer
 from ottla.broker.group_coordinator import GroupCoordinator
+from ottla.broker.isr_changes import IsrChanges
 from ottla.broker.metadata_store.store import MetadataStore
 from ottla.broker.metrics.cold_reads import CountedColdReads
+from ottla.broker.metrics.elections import Elections
 from ottla.broker.metrics.loop_watch import LoopWatch
 from ottla.broker.metrics.meters import Meters
 from ottla.broker.metrics.notices import Notices
@@ -61,9 +64,13 @@ class Operations:
         log_dirs: LogDirs,
         coordinator: GroupCoordinator,
         server: Server,
+        isr_changes: IsrChanges,
+        is_controller: Callable[[], bool],
     ) -> None:
         """Tell everybody that clients are let in."""
         store.subscribe(TopicNotices(store.image).on_change)
+        elections = Elections(store.image, is_controller)
+        store.subscribe(elections.on_change)
         notices = Notices(log_dirs, server.closed_by_reason, self._clock)
         self._watch = LoopWatch(
             asyncio.get_running_loop(),
@@ -82,6 +89,8 @@ class Operations:
             log_dirs=log_dirs,
             coordinator=coordinator,
             server=server,
+            isr_changes=isr_changes,
+            elections=elections,
             meters=self.meters,
             cold_reads=self.cold_reads,
             watch=self._watch,

@@ -9,16 +9,14 @@ import asyncio
 from collections import deque
 from typing import Any, Final, NamedTuple, TypeVar, cast
 
+from ottla.broker.incoming import Incoming, new_scratch
 from ottla.environment.network import Network, StreamSocket
 from ottla.wire.apis import API_BY_KEY
 from ottla.wire.codec import decode_response, encode_request
-from ottla.wire.frames import FrameBuffer
 from ottla.wire.headers import RequestHeader, read_response_header
 from ottla.wire.protocol_error import ProtocolError
 from ottla.wire.schema import Message
 
-RECEIVED_BYTES: Final = 1 << 18
-"""How much is taken from the socket at once."""
 FRAME_BYTES_MAX: Final = 256 << 20
 """A longer answer is none: a batch alone may have up to a hundred megabytes."""
 _KEY_BY_REQUEST: Final = {api.request: key for key, api in API_BY_KEY.items()}
@@ -41,8 +39,7 @@ class PeerConnection:
         self._socket = connected
         self._client_id = client_id
         self._loop = asyncio.get_running_loop()
-        self._frames = FrameBuffer(FRAME_BYTES_MAX)
-        self._received = bytearray(RECEIVED_BYTES)
+        self._incoming = Incoming(FRAME_BYTES_MAX, new_scratch())
         self._unsent: deque[memoryview] = deque()
         self._pending: dict[int, _Pending] = {}
         self._correlation_id = 0
@@ -117,7 +114,7 @@ class PeerConnection:
 
     def _read(self) -> None:
         try:
-            size = self._socket.recv_into(self._received)
+            size = self._socket.recv_into(self._incoming.room())
         except BlockingIOError:
             return
         except OSError as error:
@@ -126,9 +123,9 @@ class PeerConnection:
         if size == 0:
             self.close("the other broker closed the connection")
             return
-        self._frames.feed(memoryview(self._received)[:size])
+        self._incoming.received(size)
         try:
-            for frame in self._frames.take_frames():
+            while (frame := self._incoming.take_frame()) is not None:
                 self._take(frame)
         except ProtocolError as error:
             self.close(f"what answers is no broker: {error}")

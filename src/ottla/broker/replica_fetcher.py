@@ -18,6 +18,7 @@ from ottla.broker.fetch_position import FetchPosition, PartitionKey, by_topic, f
 from ottla.broker.flushing import Flushing
 from ottla.broker.peer_connection import PeerConnection
 from ottla.broker.progress import Bells
+from ottla.broker.replication_throttle import FollowerThrottle
 from ottla.broker.turns import Turns
 from ottla.environment.clock import Clock
 from ottla.environment.network import Network
@@ -73,6 +74,7 @@ class FetcherWorld:
     clock: Clock
     bells: Bells
     flushing: Flushing
+    throttle: FollowerThrottle
     settings: FetcherSettings
 
 
@@ -123,6 +125,7 @@ class ReplicaFetcher:
         try:
             while not self._world.bells.is_closed:
                 self._readmit()
+                self._hold_back()
                 if len(self._refused) == len(self._positions):
                     await self._rest()
                 else:
@@ -160,6 +163,17 @@ class ReplicaFetcher:
                 self._gone.pop(key, None)
                 position.retry_ms = None
                 self._moved[key] = None
+
+    def _hold_back(self) -> None:
+        """Leave those out of this round that have to wait, as enough was copied for now."""
+        throttle = self._world.throttle
+        if not throttle.is_on or not throttle.is_exceeded:
+            return
+        for key in list(self._moved):
+            position = self._positions[key]
+            if throttle.is_held_back(position.partition, is_caught_up=position.is_caught_up):
+                position.retry_ms = 0
+                self._leave_out(key, position)
 
     # -- one fetch ------------------------------------------------------------------------------
 
@@ -281,13 +295,17 @@ class ReplicaFetcher:
         return False
 
     def _append(self, position: FetchPosition, answer: PartitionData) -> bool:
-        partition = position.partition
+        partition, throttle = position.partition, self._world.throttle
+        start_offset = partition.log.log_start_offset
         appended = None
         if answer.records:
             data = memoryview(answer.records)
+            if throttle.is_throttled(partition):
+                throttle.count(len(data))
             appended = partition.append_as_follower(data, self._world.clock.now_ms())
         partition.follow_offsets(answer.high_watermark, answer.log_start_offset)
-        if appended is not None:
+        position.is_caught_up = answer.high_watermark <= partition.log.end_offset
+        if appended is not None or partition.log.log_start_offset != start_offset:
             self._moved[position.key] = None
         return appended is not None
 
@@ -343,6 +361,9 @@ class ReplicaFetcher:
         _log.debug("%s: broker %d refuses: %s", partition.name, self.leader_id, why)
         world = self._world
         position.retry_ms = world.clock.monotonic_ms() + world.settings.backoff_ms
+        self._leave_out(key, position)
+
+    def _leave_out(self, key: PartitionKey, position: FetchPosition) -> None:
         position.asked = None
         self._moved.pop(key, None)
         self._refused[key] = None

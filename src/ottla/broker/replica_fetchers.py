@@ -46,6 +46,10 @@ class ReplicaFetchers:
             self._running[leader_id] = running
         running.fetcher.add(partition)
 
+    def leader_of(self, partition: Partition) -> int | None:
+        """Return whom a partition is fetched from, NO_LEADER if nobody; None if none is yet."""
+        return self._leader_by_partition.get(partition, NO_LEADER) if self._is_started else None
+
     def _run(self, fetcher: ReplicaFetcher) -> _Running:
         if not self._is_started:
             return _Running(fetcher, None)
@@ -71,6 +75,7 @@ class ReplicaFetchers:
 
     async def stop(self) -> None:
         """Follow nobody any more."""
+        self._is_started = False
         for running in self._running.values():
             self._end(running.task)
         self._running.clear()

@@ -16,6 +16,7 @@ from typing import Final, TypeVar, TypeVarTuple
 from ottla.broker.flushing import Flushing
 from ottla.broker.partition_folders import PartitionFolders
 from ottla.broker.partitions import Partitions
+from ottla.broker.replication_throttle import Throttle
 from ottla.environment.clock import Clock
 from ottla.environment.randomness import Randomness
 from ottla.model.api_error import ApiError
@@ -51,6 +52,7 @@ class ReplicaMoves:
         threads: Executor,
         clock: Clock,
         randomness: Randomness,
+        throttle: Throttle,
         is_busy: Callable[[Partition], bool] = lambda _: False,
     ) -> None:
         """`is_busy` tells of a partition whose log must not be replaced right now."""
@@ -60,6 +62,7 @@ class ReplicaMoves:
         self._threads = threads
         self._clock = clock
         self._randomness = randomness
+        self._throttle = throttle
         self._is_busy = is_busy
         self._steps = asyncio.Semaphore(STEPS_AT_ONCE)
         self._tasks: set[asyncio.Task[None]] = set()
@@ -148,13 +151,16 @@ class ReplicaMoves:
                 if self._is_under_way(move) and await self._swap(move):
                     _log.info("%s: is in %s now", name, path)
                     return
-                with suppress(TimeoutError):
-                    await asyncio.wait_for(self._stopping.wait(), RETRY_MS / 1000)
+                await self._rest(RETRY_MS)
         except (ApiError, OSError) as error:
             if move.is_under_way or move.copy.is_offline:
                 _log.error("%s: cannot be moved to %s: %s", name, path, error)
         if not self._stopping.is_set():
             await self._drop(name, move.target, move)
+
+    async def _rest(self, wait_ms: int) -> None:
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._stopping.wait(), wait_ms / 1000)
 
     def _is_under_way(self, move: ReplicaMove) -> bool:
         return not self._stopping.is_set() and move.is_under_way
@@ -163,6 +169,9 @@ class ReplicaMoves:
         """Copy until little is left, and make it durable."""
         count = 0
         while self._is_under_way(move) and move.left_bytes > COPY_BYTES:
+            if wait_ms := self._throttle.wait_ms():
+                await self._rest(wait_ms)
+                continue
             await self._copy_some(move)
             count += 1
             if count % STEPS_PER_FLUSH == 0:
@@ -173,6 +182,7 @@ class ReplicaMoves:
     async def _copy_some(self, move: ReplicaMove) -> bool:
         step = move.begin()
         if step is not None:
+            self._throttle.count(step.size_bytes)
             async with self._steps:
                 await self._run(step.run, self._clock.now_ms())
         return step is not None

@@ -13,11 +13,13 @@ from ottla.broker.partitions import Partitions
 from ottla.broker.progress import Bells
 from ottla.broker.replica_fetcher import FetcherSettings, FetcherWorld
 from ottla.broker.replica_fetchers import ReplicaFetchers
+from ottla.broker.replication_throttle import Throttles
 from ottla.broker.turns import Turns
 from ottla.environment.clock import Clock
 from ottla.environment.network import Network
 from ottla.metadata.image import ClusterImage, Endpoint
 from ottla.model.broker_config import BrokerConfig
+from ottla.replication.partition import Partition
 from ottla.storage.log_dirs import LogDirs
 
 
@@ -31,6 +33,7 @@ class ReplicationSources:
     threads: Executor
     bells: Bells
     flushing: Flushing
+    throttles: Throttles
     partitions: Partitions
     log_dirs: LogDirs
     image: Callable[[], ClusterImage]
@@ -60,6 +63,7 @@ class Replication:
                 sources.clock,
                 sources.bells,
                 sources.flushing,
+                sources.throttles.follower,
                 _fetcher_settings(config),
             )
         )
@@ -103,6 +107,10 @@ class Replication:
         """Follow nobody any more, and tell the controller nothing."""
         await self._fetchers.stop()
         await self.isr_changes.stop()
+
+    def source_of(self, partition: Partition) -> int | None:
+        """Return whom a partition is fetched from, NO_LEADER if nobody; None if none is yet."""
+        return self._fetchers.leader_of(partition)
 
     def close(self) -> None:
         """Note what is committed, for the next start; before the logs are closed. Blocks."""

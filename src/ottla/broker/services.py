@@ -16,7 +16,9 @@ from ottla.broker.partition_folders import PartitionFolders
 from ottla.broker.partitions import Partitions
 from ottla.broker.progress import Bells
 from ottla.broker.replica_moves import ReplicaMoves
+from ottla.broker.replication_throttle import Throttles
 from ottla.broker.topic_creation import TopicCreation
+from ottla.broker.transaction_verification import TransactionVerification
 from ottla.environment.clock import Clock
 from ottla.environment.randomness import Randomness
 from ottla.model.broker_config import BrokerConfig
@@ -39,6 +41,7 @@ class Services:
     bells: Bells
     threads: Executor
     flushing: Flushing
+    throttles: Throttles
     creation: TopicCreation
     view: ClusterView
     folders: PartitionFolders
@@ -46,5 +49,6 @@ class Services:
     coordinator: GroupCoordinator
     meters: Meters
     controller: ActiveController
+    verification: TransactionVerification
     cluster: Cluster | None = None
     """What a broker needs that is not alone."""

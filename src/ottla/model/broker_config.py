@@ -93,6 +93,7 @@ class BrokerConfig:
     log_cleaner_io_max_bytes_per_second: float = sys.float_info.max
     producer_id_expiration_ms: int = 86_400_000
     producer_id_expiration_check_interval_ms: int = 600_000
+    transaction_partition_verification_enable: bool = True
 
     compression_type: str = _OF_TOPICS.compression_type
     compression_gzip_level: int = _OF_TOPICS.compression_gzip_level
@@ -134,6 +135,19 @@ class BrokerConfig:
     replica_fetch_backoff_ms: int = 1_000
     replica_socket_timeout_ms: int = 30_000
     replica_selector_class: str | None = None
+    auto_leader_rebalance_enable: bool = True
+    leader_imbalance_check_interval_seconds: int = 300
+    leader_imbalance_per_broker_percentage: int = 10
+    controlled_shutdown_enable: bool = True
+    controlled_shutdown_max_retries: int = 3
+    controlled_shutdown_retry_backoff_ms: int = 5_000
+    leader_replication_throttled_rate: int = NO_LIMIT
+    follower_replication_throttled_rate: int = NO_LIMIT
+    replica_alter_log_dirs_io_max_bytes_per_second: int = NO_LIMIT
+    replication_quota_window_num: int = 11
+    replication_quota_window_size_seconds: int = 1
+    alter_log_dirs_replication_quota_window_num: int = 11
+    alter_log_dirs_replication_quota_window_size_seconds: int = 1
 
     group_min_session_timeout_ms: int = 6_000
     group_max_session_timeout_ms: int = 1_800_000
@@ -146,6 +160,17 @@ class BrokerConfig:
     offsets_retention_minutes: int = 7 * 24 * 60
     offsets_retention_check_interval_ms: int = 600_000
     offset_metadata_max_bytes: int = 4_096
+    offsets_commit_timeout_ms: int = 5_000
+
+    transaction_state_log_num_partitions: int = 50
+    transaction_state_log_replication_factor: int = 3
+    transaction_state_log_min_isr: int = 2
+    transaction_state_log_segment_bytes: int = 100 << 20
+    transaction_max_timeout_ms: int = 900_000
+    transactional_id_expiration_ms: int = 7 * 24 * 60 * 60_000
+    transaction_abort_timed_out_transaction_cleanup_interval_ms: int = 10_000
+    transaction_remove_expired_transaction_cleanup_interval_ms: int = 3_600_000
+    transaction_two_phase_commit_enable: bool = False
 
     ottla_admin_listener: AdminListener | None = DEFAULT_ADMIN_LISTENER
 

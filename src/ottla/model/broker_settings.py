@@ -35,6 +35,7 @@ from ottla.model.settings import (
 )
 from ottla.model.synonyms import TOPIC_SYNONYMS
 from ottla.model.topic_config import TOPIC_SETTINGS
+from ottla.model.transaction_settings import TRANSACTIONS
 
 
 def _at_start(name: str, kind: Kind, documentation: str, alias_of: str = "") -> Setting:
@@ -120,12 +121,12 @@ _CONNECTIONS = (
     _at_start(
         "socket.receive.buffer.bytes",
         integer(1, also=-1),
-        "How many bytes the kernel buffers when receiving; -1 leaves it to the kernel.",
+        "Without effect: the kernel finds out by itself how many bytes to buffer when receiving.",
     ),
     _at_start(
         "socket.listen.backlog.size",
         integer(1),
-        "How many connections may wait to be accepted.",
+        "Without effect: as many connections may wait to be accepted as the kernel lets wait.",
     ),
     Setting("max.connections", integer(0), "How many connections may be open in all."),
     Setting(
@@ -141,7 +142,8 @@ _CONNECTIONS = (
     _at_start(
         "queued.max.requests",
         integer(1),
-        "How many requests of one connection may be in progress before no more are read from it.",
+        "How many requests of one connection may be in progress before no more are read from it; 32"
+        " at most.",
     ),
     _at_start(
         "queued.max.request.bytes",
@@ -191,7 +193,7 @@ _LOGS = (
     _at_start(
         "log.flush.start.offset.checkpoint.interval.ms",
         integer(1),
-        "How often it is noted where logs begin.",
+        "Without effect: where logs begin is noted with log.flush.offset.checkpoint.interval.ms.",
     ),
     _at_start(
         "replica.high.watermark.checkpoint.interval.ms",
@@ -223,7 +225,12 @@ _LOGS = (
     _at_start(
         "producer.id.expiration.check.interval.ms",
         integer(1),
-        "How often producers that write no more are looked for.",
+        "Without effect: producers that write no more are looked for with old segments.",
+    ),
+    Setting(
+        "transaction.partition.verification.enable",
+        FLAG,
+        "Whether a partition asks the coordinator before it takes a transaction's first batch.",
     ),
 )
 _TIMES = (
@@ -313,6 +320,11 @@ _GROUPS = (
     _at_start(
         "offset.metadata.max.bytes", integer(0), "How many bytes a member may add to a commit."
     ),
+    _at_start(
+        "offsets.commit.timeout.ms",
+        integer(1),
+        "How long the replicas in sync may take to have what a group has decided.",
+    ),
 )
 _OWN = (
     _at_start(
@@ -333,6 +345,7 @@ BROKER_SETTING_GROUPS: Final[Mapping[str, tuple[Setting, ...]]] = {
     "Defaults of topics": _DEFAULTS_OF_TOPICS + _TIMES,
     "Replication": REPLICATION,
     "Groups and offsets": _GROUPS,
+    "Transactions": TRANSACTIONS,
     "Ottla's own": _OWN,
 }
 BROKER_SETTINGS: Final[Mapping[str, Setting]] = table_of(

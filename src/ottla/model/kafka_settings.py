@@ -5,12 +5,11 @@ from typing import Final
 
 _OF_KAFKA_4 = """
     add.partitions.to.txn.retry.backoff.max.ms add.partitions.to.txn.retry.backoff.ms
-    alter.config.policy.class.name alter.log.dirs.replication.quota.window.num
-    alter.log.dirs.replication.quota.window.size.seconds authorizer.class.name
-    auto.leader.rebalance.enable background.threads broker.heartbeat.interval.ms
+    alter.config.policy.class.name authorizer.class.name background.threads
+    broker.heartbeat.interval.ms
     broker.session.timeout.ms client.quota.callback.class config.providers
     connection.failed.authentication.delay.ms connections.max.reauth.ms
-    controlled.shutdown.enable controller.performance.always.log.threshold.ms
+    controller.performance.always.log.threshold.ms
     controller.performance.sample.period.ms controller.quorum.append.linger.ms
     controller.quorum.auto.join.enable controller.quorum.bootstrap.servers
     controller.quorum.election.backoff.max.ms controller.quorum.election.timeout.ms
@@ -51,7 +50,7 @@ _OF_KAFKA_4 = """
     initial.broker.registration.timeout.ms internal.metadata.delete.delay.millis
     internal.metadata.log.segment.bytes internal.metadata.max.batch.size.in.bytes
     kafka.metrics.polling.interval.secs kafka.metrics.reporters
-    leader.imbalance.check.interval.seconds log.cleaner.io.buffer.load.factor
+    log.cleaner.io.buffer.load.factor
     log.cleaner.io.buffer.size log.dir.failure.timeout.ms
     log.initial.task.delay.ms log.local.retention.bytes log.local.retention.ms
     max.connection.creation.rate max.connections.per.ip.overrides
@@ -61,7 +60,7 @@ _OF_KAFKA_4 = """
     metadata.max.retention.bytes metadata.max.retention.ms metric.reporters metrics.num.samples
     metrics.recording.level metrics.sample.window.ms num.io.threads num.network.threads
     num.recovery.threads.per.data.dir num.replica.alter.log.dirs.threads num.replica.fetchers
-    offsets.commit.timeout.ms offsets.load.buffer.size principal.builder.class process.roles
+    offsets.load.buffer.size principal.builder.class process.roles
     producer.purgatory.purge.interval.requests quota.window.num
     quota.window.size.seconds remote.fetch.max.wait.ms remote.list.offsets.request.timeout.ms
     remote.log.index.file.cache.total.size.bytes remote.log.index.file.cache.ttl.ms
@@ -78,7 +77,6 @@ _OF_KAFKA_4 = """
     remote.log.reader.threads remote.log.storage.manager.class.name
     remote.log.storage.manager.class.path remote.log.storage.manager.impl.prefix
     remote.log.storage.system.enable replica.socket.receive.buffer.bytes
-    replication.quota.window.num replication.quota.window.size.seconds
     request.timeout.ms sasl.client.callback.handler.class sasl.enabled.mechanisms
     sasl.jaas.config sasl.kerberos.kinit.cmd sasl.kerberos.min.time.before.relogin
     sasl.kerberos.principal.to.local.rules sasl.kerberos.service.name
@@ -121,28 +119,19 @@ _OF_KAFKA_4 = """
     ssl.protocol ssl.provider ssl.secure.random.implementation ssl.trustmanager.algorithm
     ssl.truststore.certificates ssl.truststore.location ssl.truststore.password
     ssl.truststore.type
-    transaction.abort.timed.out.transaction.cleanup.interval.ms transaction.max.timeout.ms
-    transaction.partition.verification.enable
-    transaction.remove.expired.transaction.cleanup.interval.ms
-    transaction.state.log.load.buffer.size transaction.state.log.min.isr
-    transaction.state.log.num.partitions transaction.state.log.replication.factor
-    transaction.state.log.segment.bytes transaction.two.phase.commit.enable
-    transactional.id.expiration.ms unclean.leader.election.interval.ms
+    transaction.state.log.load.buffer.size unclean.leader.election.interval.ms
     unstable.api.versions.enable unstable.feature.versions.enable
 """
-# Authorizers, metrics reporters and throttles take settings that are declared nowhere.
+# Authorizers and metrics reporters take settings that are declared nowhere.
 _OF_PLUGINS = """
-    allow.everyone.if.no.acl.found follower.replication.throttled.rate
-    leader.replication.throttled.rate metrics.jmx.exclude metrics.jmx.include
-    replica.alter.log.dirs.io.max.bytes.per.second super.users
+    allow.everyone.if.no.acl.found metrics.jmx.exclude metrics.jmx.include super.users
 """
 # Gone with version 4, and still in many files.
 _OF_KAFKA_3 = """
     auto.include.jmx.reporter broker.id.generation.enable control.plane.listener.name
-    controlled.shutdown.max.retries controlled.shutdown.retry.backoff.ms
     delegation.token.master.key eligible.leader.replicas.enable group.coordinator.new.enable
     group.share.enable group.share.max.groups inter.broker.protocol.version
-    leader.imbalance.per.broker.percentage log.message.downconversion.enable
+    log.message.downconversion.enable
     log.message.format.version log.message.timestamp.difference.max.ms
     metadata.log.segment.min.bytes offsets.commit.required.acks
     password.encoder.cipher.algorithm password.encoder.iterations password.encoder.key.length
@@ -166,14 +155,14 @@ _OPEN_PREFIXES = (
 )
 
 _ALTERABLE = """
-    background.threads follower.replication.throttled.rate leader.replication.throttled.rate
+    background.threads
     log.cleaner.io.buffer.load.factor log.cleaner.io.buffer.size num.io.threads
     num.network.threads num.recovery.threads.per.data.dir num.replica.fetchers
-    replica.alter.log.dirs.io.max.bytes.per.second sasl.kerberos.kinit.cmd
+    sasl.kerberos.kinit.cmd
     sasl.kerberos.min.time.before.relogin sasl.kerberos.ticket.renew.jitter
     sasl.kerberos.ticket.renew.window.factor sasl.login.refresh.buffer.seconds
     sasl.login.refresh.min.period.seconds sasl.login.refresh.window.factor
-    sasl.login.refresh.window.jitter transaction.partition.verification.enable
+    sasl.login.refresh.window.jitter
 """
 
 KAFKA_SETTING_NAMES: Final = frozenset((_OF_KAFKA_4 + _OF_PLUGINS + _OF_KAFKA_3).split())

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from ottla.model.settings import TEXT, Kind, Setting, UpdateMode, integer, long, optional
+from ottla.model.settings import FLAG, TEXT, Kind, Setting, UpdateMode, integer, long, optional
 
 
 def _at_start(name: str, kind: Kind, documentation: str) -> Setting:
@@ -48,5 +48,71 @@ REPLICATION: Final = (
         optional(TEXT),
         "Who may serve consumers: the leader, or with Kafka's RackAwareReplicaSelector, by its"
         " whole name, the replica in their rack.",
+    ),
+    _at_start(
+        "auto.leader.rebalance.enable",
+        FLAG,
+        "Whether the controller lets preferred replicas lead again by itself.",
+    ),
+    _at_start(
+        "leader.imbalance.check.interval.seconds",
+        long(1),
+        "How often the controller looks whether preferred replicas lead.",
+    ),
+    _at_start(
+        "leader.imbalance.per.broker.percentage",
+        integer(0),
+        "How many percent of what a broker should lead others may lead before it leads again.",
+    ),
+    _at_start(
+        "controlled.shutdown.enable",
+        FLAG,
+        "Whether a broker that stops lets others lead before it goes.",
+    ),
+    _at_start(
+        "controlled.shutdown.max.retries",
+        integer(0),
+        "How often controlled.shutdown.retry.backoff.ms may pass before a broker stops though it"
+        " still leads.",
+    ),
+    _at_start(
+        "controlled.shutdown.retry.backoff.ms",
+        long(0),
+        "How long each try takes to have others lead; the controller is asked all the time.",
+    ),
+    Setting(
+        "leader.replication.throttled.rate",
+        long(0),
+        "How many bytes a second this broker sends of leader.replication.throttled.replicas.",
+    ),
+    Setting(
+        "follower.replication.throttled.rate",
+        long(0),
+        "How many bytes a second this broker fetches of follower.replication.throttled.replicas.",
+    ),
+    Setting(
+        "replica.alter.log.dirs.io.max.bytes.per.second",
+        long(0),
+        "How many bytes a second are copied of replicas that move between folders.",
+    ),
+    _at_start(
+        "replication.quota.window.num",
+        integer(1),
+        "How many windows the rates of replication are taken over.",
+    ),
+    _at_start(
+        "replication.quota.window.size.seconds",
+        integer(1),
+        "How long each of these windows is.",
+    ),
+    _at_start(
+        "alter.log.dirs.replication.quota.window.num",
+        integer(1),
+        "How many windows the rate of moves between folders is taken over.",
+    ),
+    _at_start(
+        "alter.log.dirs.replication.quota.window.size.seconds",
+        integer(1),
+        "How long each of these windows is.",
     ),
 )

@@ -7,7 +7,7 @@ until the answer is there. So, whatever the controller has decided by now, every
 may make leader has what is below the high watermark (KIP-497).
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -23,6 +23,8 @@ class ReplicaProgress:
     broker_epoch: int = -1
     end_offset: int = -1
     """It has everything before this; -1 until it has fetched in this leader's epoch."""
+    log_start_offset: int = -1
+    """Where its log begins; -1 until it has said so."""
     caught_up_ms: int = 0
     """The last moment at which it had everything that the leader had."""
     _asked_ms: int = 0
@@ -39,6 +41,12 @@ class ReplicaProgress:
         self.broker_epoch = broker_epoch
         self._asked_ms = now_ms
         self._leader_end_offset = leader_end_offset
+
+    def begins_at(self, log_start_offset: int) -> bool:
+        """Take note of where its log begins; tell whether that is news."""
+        is_news = log_start_offset != self.log_start_offset
+        self.log_start_offset = log_start_offset
+        return is_news
 
     def is_caught_up(self, leader_end_offset: int, now_ms: int, lag_ms_max: int) -> bool:
         """Tell whether it has been with the leader within this time."""
@@ -101,6 +109,15 @@ class InSync:
             return None
         ends = [self._end_of(one) for one in (*self.maximal, *self.awaited) if one != self.leader]
         return min([leader_end_offset, *ends])
+
+    def low_watermark(self, log_start_offset: int, is_alive: Callable[[int], bool]) -> int:
+        """Return where the log begins at the latest, on the leader and on all that are alive.
+
+        -1 if one of them has not said so yet.
+        """
+        followers = self.followers.values()
+        starts = [one.log_start_offset for one in followers if is_alive(one.broker_id)]
+        return min([log_start_offset, *starts])
 
     def _end_of(self, broker_id: int) -> int:
         # Who is in sync and no replica any more is on its way out, and has nothing for sure.

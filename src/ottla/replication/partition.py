@@ -15,7 +15,7 @@ from collections.abc import Callable, Hashable
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
-from ottla.model.topic_config import CleanupPolicy
+from ottla.replication.deletion import deletion_offset
 from ottla.replication.epochs import NO_EPOCH, divergence, end_of_epoch
 from ottla.replication.fetched import Fetched
 from ottla.replication.follower import truncation_offset
@@ -25,9 +25,9 @@ from ottla.replication.traffic import Traffic
 from ottla.storage.admission import Origin
 from ottla.storage.leader_epochs import EpochEnd
 from ottla.storage.log import Appended, PartitionLog
+from ottla.storage.log_slice import LogSlice
+from ottla.storage.verification import ANY_TRANSACTION, TransactionTerms
 
-HIGH_WATERMARK = -1
-"""In the place of an offset up to which records are deleted."""
 END_BELL = "end"
 """What is rung when there is more in any log that has followers, committed or not."""
 COMMITTED_BELL = "committed"
@@ -68,6 +68,7 @@ class Partition:
         self._on_progress = on_progress
         self._on_candidate = on_candidate
         self._high_watermark = max(min(high_watermark, log.end_offset), log.log_start_offset)
+        log.producers.acknowledge(self._high_watermark)
 
     @property
     def high_watermark(self) -> int:
@@ -161,11 +162,17 @@ class Partition:
     # -- writing --------------------------------------------------------------------------------
 
     def append_as_leader(
-        self, data: memoryview, now_ms: int, *, origin: Origin = Origin.CLIENT
+        self,
+        data: memoryview,
+        now_ms: int,
+        *,
+        origin: Origin = Origin.CLIENT,
+        terms: TransactionTerms = ANY_TRANSACTION,
     ) -> Appended:
         """Append one produced batch, and wake those who wait for it."""
         self.check_leader()
-        appended = self.log.append_as_leader(data, self.leader_epoch, now_ms, origin=origin)
+        epoch = self.leader_epoch
+        appended = self.log.append_as_leader(data, epoch, now_ms, origin=origin, terms=terms)
         if not appended.is_duplicate:
             traffic = self.traffic
             traffic.batches_in += 1
@@ -297,7 +304,8 @@ class Partition:
         records = log.read(offset, end_offset, bytes_max, whole_batch=whole_batch)
         aborted = None
         if is_committed_only:
-            found = log.aborted_transactions(offset, stable) if len(records) else ()
+            size = len(records)
+            found = log.aborted_transactions(offset, stable, size) if size else ()
             aborted = [(transaction.producer_id, transaction.first_offset) for transaction in found]
         start_offset = log.log_start_offset
         return Fetched(records, high_watermark, stable, start_offset, self.traffic, aborted)
@@ -310,6 +318,7 @@ class Partition:
         *,
         leader_epoch: int,
         last_fetched_epoch: int = NO_EPOCH,
+        log_start_offset: int = -1,
         whole_batch: bool = True,
         asked_ms: int | None = None,
     ) -> Fetched:
@@ -325,18 +334,14 @@ class Partition:
                 return self._diverged(diverging)
         records = log.read(offset, log.end_offset, bytes_max, whole_batch=whole_batch)
         if asked_ms is not None:
+            if progress.begins_at(log_start_offset):
+                self._on_progress(self.name)  # perhaps it was the last that had what is deleted
             progress.fetched(offset, log.end_offset, follower.broker_epoch, asked_ms)
             assert self.in_sync is not None
             if progress.broker_id not in self.in_sync.isr:
                 self._on_candidate(self, progress.broker_id, asked_ms)
             self.raise_high_watermark()
-        return Fetched(
-            records,
-            self.high_watermark,
-            self.last_stable_offset,
-            log.log_start_offset,
-            self.traffic,
-        )
+        return self._found(records)
 
     def _progress(self, follower: Follower, leader_epoch: int) -> ReplicaProgress:
         """Return how far a follower is; ApiError unless it is one, and knows who leads."""
@@ -361,17 +366,13 @@ class Partition:
             raise ApiError(ErrorCode.OFFSET_NOT_AVAILABLE, f"{self.name} is not there yet")
 
     def _diverged(self, diverging: EpochEnd) -> Fetched:
-        log = self.log
-        nothing = log.read(log.end_offset, log.end_offset, 0)
-        return Fetched(
-            nothing,
-            self.high_watermark,
-            self.last_stable_offset,
-            log.log_start_offset,
-            self.traffic,
-            None,
-            diverging,
-        )
+        end_offset = self.log.end_offset
+        return self._found(self.log.read(end_offset, end_offset, 0), diverging)
+
+    def _found(self, records: LogSlice, diverging: EpochEnd | None = None) -> Fetched:
+        stable, start_offset = self.last_stable_offset, self.log.log_start_offset
+        traffic = self.traffic
+        return Fetched(records, self.high_watermark, stable, start_offset, traffic, None, diverging)
 
     def end_of_epoch(self, epoch: int) -> EpochEnd:
         """Return the greatest epoch up to this one and where it ends; UNKNOWN_END of later ones."""
@@ -385,16 +386,11 @@ class Partition:
         return offset < self.log.segments.active.base_offset
 
     def delete_records(self, offset: int) -> int:
-        """Let the log begin at this offset, or at the high watermark; return where it begins."""
+        """Let the log begin at this offset, or at the high watermark; return where it begins.
+
+        Followers hear of it at once.
+        """
         self.check_leader()
-        cleanup = self.log.config.cleanup_policy
-        if cleanup == {CleanupPolicy.COMPACT}:
-            raise ApiError(ErrorCode.POLICY_VIOLATION, f"{self.name} is compacted, not deleted")
-        until = self.high_watermark if offset == HIGH_WATERMARK else offset
-        if not 0 <= until <= self.high_watermark:
-            raise ApiError(
-                ErrorCode.OFFSET_OUT_OF_RANGE,
-                f"{self.name} cannot begin at {until}: it may up to {self.high_watermark}",
-            )
-        self.log.advance_log_start(max(until, self.log.log_start_offset))
+        self.log.advance_log_start(deletion_offset(self.log, self.high_watermark, offset))
+        self._ring()
         return self.log.log_start_offset

@@ -16,6 +16,7 @@ from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.model.topic_config import TimestampType, TopicConfig
 from ottla.storage.aborted_index import AbortedTransaction
+from ottla.storage.aborted_search import aborted_between
 from ottla.storage.admission import Origin, admit
 from ottla.storage.disk_bound import DiskBound, on_disk
 from ottla.storage.flush import Flush
@@ -25,9 +26,10 @@ from ottla.storage.open_files import OpenFiles
 from ottla.storage.producer_state import ProducerStates
 from ottla.storage.segment import DELETED_SUFFIX, Segment
 from ottla.storage.segments import SegmentRow
-from ottla.storage.sparse_index import RELATIVE_OFFSET_MAX, CorruptIndexError
+from ottla.storage.sparse_index import RELATIVE_OFFSET_MAX
 from ottla.storage.time_index import NO_TIMESTAMP_MS, TimestampOffset
 from ottla.storage.time_search import first_record_since, greatest_record
+from ottla.storage.verification import ANY_TRANSACTION, TransactionTerms
 from ottla.wire.records.batch import RecordBatch, batches
 
 
@@ -86,10 +88,11 @@ class PartitionLog(DiskBound):
         now_ms: int,
         *,
         origin: Origin = Origin.CLIENT,
+        terms: TransactionTerms = ANY_TRANSACTION,
     ) -> Appended:
         """Admit one batch, give it its offsets, and append it. `data` must be writable."""
         batch = admit(data, self.config, now_ms, origin=origin)
-        known = self.producers.check(batch, from_client=origin is Origin.CLIENT)
+        known = self.producers.check(batch, from_client=origin is Origin.CLIENT, terms=terms)
         if known is not None:
             time_ms = self._append_time_ms(known.timestamp_ms)
             return Appended(known.base_offset, known.last_offset, time_ms, is_duplicate=True)
@@ -215,19 +218,11 @@ class PartitionLog(DiskBound):
         return LogSlice(segment.file, place.position, size_bytes)
 
     @on_disk
-    def aborted_transactions(self, offset: int, end_offset: int) -> list[AbortedTransaction]:
-        """Return the aborted transactions that have records in this range."""
-        found: list[AbortedTransaction] = []
-        for segment in self.segments.since(offset):
-            try:
-                more, is_complete = segment.aborted_index.overlapping(offset, end_offset)
-            except CorruptIndexError:
-                self._mend_indexes(segment)
-                more, is_complete = segment.aborted_index.overlapping(offset, end_offset)
-            found += more
-            if is_complete:
-                break
-        return found
+    def aborted_transactions(
+        self, offset: int, end_offset: int, size_bytes: int | None = None
+    ) -> list[AbortedTransaction]:
+        """Return the aborted ones with records in this range, or in so many bytes of it."""
+        return aborted_between(self.segments, offset, end_offset, size_bytes, self._mend_indexes)
 
     def _mend_indexes(self, segment: Segment) -> None:
         segment.rebuild_indexes()

@@ -14,8 +14,11 @@ from heapq import heappop, heappush
 from typing import NamedTuple
 
 from ottla.environment.disk import Disk
+from ottla.model.api_error import ApiError
+from ottla.model.error_code import ErrorCode
 from ottla.storage.producer import AppendedBatch, Producer
 from ottla.storage.producer_snapshot import CorruptSnapshotError, ProducerEntry, ProducerSnapshots
+from ottla.storage.verification import ANY_TRANSACTION, TransactionTerms, Verification
 from ottla.wire.records.batch import NO_PRODUCER_ID, TRANSACTIONAL_BIT, RecordBatch
 from ottla.wire.records.control import ControlType, EndTxnMarker, end_txn_marker_of
 
@@ -46,6 +49,7 @@ class Reloaded(NamedTuple):
 _NO_PRODUCERS: dict[int, Producer] = {}
 _NONE_OPEN: dict[int, int] = {}
 _NONE_DECIDED: list[tuple[int, int]] = []
+_NONE_VERIFIED: dict[int, Verification] = {}
 
 
 class ProducerStates:
@@ -55,30 +59,41 @@ class ProducerStates:
     marker is in the log, and *unstable* until the marker is replicated.
     """
 
-    __slots__ = ("_decided", "_open", "_producers", "_producers_max", "snapshots")
+    __slots__ = (
+        "_acknowledged",
+        "_decided",
+        "_open",
+        "_producers",
+        "_producers_max",
+        "_verified",
+        "snapshots",
+    )
 
     def __init__(self, disk: Disk, directory: str, *, producers_max: int = PRODUCERS_MAX) -> None:
         self.snapshots = ProducerSnapshots(disk, directory)
         self._producers_max = producers_max
+        self._acknowledged = 0  # markers before it are replicated
         self._forget_all()
 
     def _forget_all(self) -> None:
         self._producers = _NO_PRODUCERS
         self._open = _NONE_OPEN  # first offset -> producer id, in the order of the log
         self._decided = _NONE_DECIDED  # heap of first and last offsets
+        self._verified = _NONE_VERIFIED
 
     # What may be appended
 
     def check(
-        self, batch: RecordBatch, *, from_client: bool, transaction_version: int = 0
+        self, batch: RecordBatch, *, from_client: bool, terms: TransactionTerms = ANY_TRANSACTION
     ) -> AppendedBatch | None:
         """Tell whether a leader may append a batch: None, or the equal one that is there already.
 
         Epochs may not fall, and a producer with an open transaction writes nothing outside it.
         Batches from clients must also be in sequence: from 0 in a new epoch, from anywhere where
         nothing is known of the producer (it expired, or retention took all it wrote). Our own
-        coordinators number nothing. Raises ApiError INVALID_PRODUCER_EPOCH,
-        OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_TXN_STATE or TRANSACTION_COORDINATOR_FENCED.
+        coordinators number nothing. Where the terms ask for it, a transaction begins here only if
+        it was verified. Raises ApiError INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER,
+        INVALID_TXN_STATE or TRANSACTION_COORDINATOR_FENCED.
         """
         if batch.producer_id <= NO_PRODUCER_ID:
             return None
@@ -86,11 +101,61 @@ class ProducerStates:
         if batch.is_control:
             marker = _marker_of(batch)
             if producer is not None and marker is not None:
-                producer.check_marker(batch, marker, transaction_version)
+                producer.check_marker(batch, marker, terms.version)
             return None
-        if producer is None:
+        if producer is not None:
+            known = producer.check_batch(batch, from_client=from_client)
+            if known is not None:
+                return known
+        if terms.is_verified_only and batch.is_transactional:
+            self._check_verified(batch, terms.verification, from_client=from_client)
+        return None
+
+    def verification(
+        self, producer_id: int, producer_epoch: int, base_sequence: int, *, is_epoch_bumped: bool
+    ) -> Verification | None:
+        """Begin to verify that a transaction has this partition, or go on: see `Verification`.
+
+        None if the transaction is open here, so that there is nothing to ask.
+        """
+        if self._is_open(producer_id, producer_epoch):
             return None
-        return producer.check_batch(batch, from_client=from_client)
+        if self._verified is _NONE_VERIFIED:
+            self._verified = {}
+        known = self._verified.get(producer_id)
+        if known is None:
+            if len(self._verified) >= self._producers_max:
+                del self._verified[next(iter(self._verified))]
+            known = Verification(producer_epoch, base_sequence, is_epoch_bumped=is_epoch_bumped)
+            self._verified[producer_id] = known
+        else:
+            known.note(producer_epoch, base_sequence)
+        return known
+
+    def _is_open(self, producer_id: int, producer_epoch: int) -> bool:
+        producer = self._producers.get(producer_id)
+        return (
+            producer is not None
+            and producer.transaction_first_offset >= 0
+            and producer.producer_epoch == producer_epoch
+        )
+
+    def _check_verified(
+        self, batch: RecordBatch, verification: Verification | None, *, from_client: bool
+    ) -> None:
+        producer_id = batch.producer_id
+        if self._is_open(producer_id, batch.producer_epoch):
+            return
+        if verification is None or self._verified.get(producer_id) is not verification:
+            # It was late: the transaction has ended since, or is none of this producer's.
+            raise ApiError(
+                ErrorCode.INVALID_TXN_STATE,
+                f"producer {producer_id}: no transaction with this partition is open",
+            )
+        if from_client:
+            producer = self._producers.get(producer_id)
+            is_new = producer is None or not producer.batches
+            verification.check_sequence(batch.base_sequence, is_new_producer=is_new)
 
     # What is in the log
 
@@ -106,9 +171,12 @@ class ProducerStates:
             return self._apply_marker(batch)
         producer = self._producers.get(producer_id) or self._add(producer_id, Producer())
         producer.add(batch)
-        if batch.attributes & TRANSACTIONAL_BIT and producer.transaction_first_offset < 0:
-            producer.transaction_first_offset = batch.base_offset
-            self._open[batch.base_offset] = producer_id
+        if batch.attributes & TRANSACTIONAL_BIT:
+            if producer.transaction_first_offset < 0:
+                producer.transaction_first_offset = batch.base_offset
+                self._open[batch.base_offset] = producer_id
+            if self._verified:
+                self._verified.pop(producer_id, None)
         return None
 
     def _apply_marker(self, batch: RecordBatch) -> CompletedTransaction | None:
@@ -116,13 +184,16 @@ class ProducerStates:
         if marker is None:
             return None
         producer_id = batch.producer_id
+        if self._verified:
+            self._verified.pop(producer_id, None)
         producer = self._producers.get(producer_id) or self._add(producer_id, Producer())
         first_offset = producer.end_transaction(batch, marker)
         if first_offset < 0:
             return None
         last_offset = batch.base_offset
         del self._open[first_offset]
-        heappush(self._decided, (first_offset, last_offset))
+        if last_offset >= self._acknowledged:
+            heappush(self._decided, (first_offset, last_offset))
         is_aborted = marker.kind is ControlType.ABORT
         return CompletedTransaction(producer_id, first_offset, last_offset, is_aborted)
 
@@ -156,6 +227,7 @@ class ProducerStates:
         ]
         for producer_id in expired:
             del self._producers[producer_id]
+            self._verified.pop(producer_id, None)
 
     # What readers may see
 
@@ -170,6 +242,7 @@ class ProducerStates:
 
     def acknowledge(self, high_watermark: int) -> None:
         """Let the transactions become stable whose markers are replicated: before this offset."""
+        self._acknowledged = high_watermark
         decided = self._decided
         while decided and decided[0][1] < high_watermark:
             heappop(decided)
@@ -204,6 +277,7 @@ class ProducerStates:
         """
         found = self.snapshots.find_newest(start_offset, end_offset)
         self._forget_all()
+        self._acknowledged = min(self._acknowledged, end_offset)
         opened = []
         for entry in found.entries:
             self._add(entry.producer_id, Producer.restored(entry))
@@ -215,6 +289,7 @@ class ProducerStates:
     def clear(self) -> None:
         """Forget everything, and remove all snapshots: the log begins anew."""
         self._forget_all()
+        self._acknowledged = 0
         self.snapshots.remove_all()
 
 

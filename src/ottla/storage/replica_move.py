@@ -47,6 +47,11 @@ class CopyStep:
         self._end_offset = end_offset
         self._restarts = restarts
 
+    @property
+    def size_bytes(self) -> int:
+        """How much there is to copy."""
+        return len(self._records)
+
     def run(self, now_ms: int) -> None:
         """Copy them; ApiError or OSError if either disk does not let us."""
         data = memoryview(self._records.read())

@@ -82,6 +82,11 @@ class SegmentRow:
                 position = min(position, damage.position)
         return position
 
+    def end_of(self, segment: Segment, end_offset: int) -> int:
+        """Return where the next segment begins, or this offset if the segment is the last."""
+        following = bisect_right(self._bases, segment.base_offset)
+        return end_offset if following == len(self._bases) else self._bases[following]
+
     # -- changing -------------------------------------------------------------------------------
 
     def append(self, segment: Segment) -> None:

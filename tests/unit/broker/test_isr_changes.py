@@ -123,6 +123,7 @@ def test_who_does_not_fetch_leaves_the_isr() -> None:
         await leader.pass_ms(10)
         assert leader.in_sync.isr == cluster.partition(leader.controller).isr == (0, 1)
         assert leader.partition.high_watermark == 1
+        assert (leader.changes.shrink_count, leader.changes.expand_count) == (1, 0)
 
     tell(story)
 
@@ -137,6 +138,7 @@ def test_who_has_caught_up_comes_back() -> None:
         assert leader.in_sync.proposed == (0, 1, 2)
         await leader.pass_ms(10)
         assert leader.in_sync.isr == (0, 1, 2)
+        assert (leader.changes.shrink_count, leader.changes.expand_count) == (1, 1)
 
     tell(story)
 

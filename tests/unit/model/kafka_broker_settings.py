@@ -7,7 +7,10 @@ from typing import NamedTuple
 
 _TABLE = """
 advertised.listeners LIST read-only null
+alter.log.dirs.replication.quota.window.num INT read-only 11
+alter.log.dirs.replication.quota.window.size.seconds INT read-only 1
 auto.create.topics.enable BOOLEAN read-only true
+auto.leader.rebalance.enable BOOLEAN read-only true
 broker.id INT read-only -1
 broker.rack STRING read-only null
 compression.gzip.level INT cluster-wide -1
@@ -15,15 +18,22 @@ compression.lz4.level INT cluster-wide 9
 compression.type STRING cluster-wide producer
 compression.zstd.level INT cluster-wide 3
 connections.max.idle.ms LONG read-only 600000
+controlled.shutdown.enable BOOLEAN read-only true
+controlled.shutdown.max.retries INT read-only 3
+controlled.shutdown.retry.backoff.ms LONG read-only 5000
 controller.listener.names LIST read-only <none>
 default.replication.factor INT read-only 1
 delete.topic.enable BOOLEAN read-only true
 fetch.max.bytes INT read-only 57671680
+follower.replication.throttled.rate LONG cluster-wide 9223372036854775807
 group.initial.rebalance.delay.ms INT read-only 3000
 group.max.session.timeout.ms INT read-only 1800000
 group.max.size INT read-only 2147483647
 group.min.session.timeout.ms INT read-only 6000
 inter.broker.listener.name STRING read-only null
+leader.imbalance.check.interval.seconds LONG read-only 300
+leader.imbalance.per.broker.percentage INT read-only 10
+leader.replication.throttled.rate LONG cluster-wide 9223372036854775807
 listener.security.protocol.map STRING per-broker SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT
 listeners LIST per-broker PLAINTEXT://:9092
 log.cleaner.backoff.ms LONG cluster-wide 15000
@@ -68,6 +78,7 @@ min.insync.replicas INT cluster-wide 1
 node.id INT read-only <none>
 num.partitions INT read-only 1
 offset.metadata.max.bytes INT read-only 4096
+offsets.commit.timeout.ms INT read-only 5000
 offsets.retention.check.interval.ms LONG read-only 600000
 offsets.retention.minutes INT read-only 10080
 offsets.topic.compression.codec INT read-only 0
@@ -78,6 +89,7 @@ producer.id.expiration.check.interval.ms INT read-only 600000
 producer.id.expiration.ms INT cluster-wide 86400000
 queued.max.request.bytes LONG read-only -1
 queued.max.requests INT read-only 500
+replica.alter.log.dirs.io.max.bytes.per.second LONG cluster-wide 9223372036854775807
 replica.fetch.backoff.ms INT read-only 1000
 replica.fetch.max.bytes INT read-only 1048576
 replica.fetch.min.bytes INT read-only 1
@@ -87,11 +99,23 @@ replica.high.watermark.checkpoint.interval.ms LONG read-only 5000
 replica.lag.time.max.ms LONG read-only 30000
 replica.selector.class STRING read-only null
 replica.socket.timeout.ms INT read-only 30000
+replication.quota.window.num INT read-only 11
+replication.quota.window.size.seconds INT read-only 1
 socket.listen.backlog.size INT read-only 50
 socket.receive.buffer.bytes INT read-only 102400
 socket.request.max.bytes INT read-only 104857600
 socket.send.buffer.bytes INT read-only 102400
 telemetry.max.bytes INT read-only 1048576
+transaction.abort.timed.out.transaction.cleanup.interval.ms INT read-only 10000
+transaction.max.timeout.ms INT read-only 900000
+transaction.partition.verification.enable BOOLEAN cluster-wide true
+transaction.remove.expired.transaction.cleanup.interval.ms INT read-only 3600000
+transaction.state.log.min.isr INT read-only 2
+transaction.state.log.num.partitions INT read-only 50
+transaction.state.log.replication.factor SHORT read-only 3
+transaction.state.log.segment.bytes INT read-only 104857600
+transaction.two.phase.commit.enable BOOLEAN read-only false
+transactional.id.expiration.ms INT read-only 604800000
 unclean.leader.election.enable BOOLEAN cluster-wide false
 zookeeper.connect STRING read-only null
 zookeeper.session.timeout.ms INT read-only 18000

@@ -107,7 +107,7 @@ def test_a_file_of_kafka_works_as_it_is() -> None:
 def test_settings_of_kafka_without_effect_are_noted() -> None:
     notes = notes_on(read_properties(SERVER_PROPERTIES))
     assert "num.io.threads is known to Kafka, not used by Ottla yet" in notes
-    assert len(notes) == 9
+    assert len(notes) == 7
     assert (
         len(notes_on({"listener.name.east.ssl.keystore.type": "PEM", "num.partitions": "1"})) == 1
     )

@@ -1,6 +1,6 @@
 """Where a follower cuts its log, so that it agrees with its leader and loses nothing needlessly."""
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ottla.replication.follower import NextFetch, next_fetch, truncation_offset
@@ -83,6 +83,7 @@ def histories(draw: st.DrawFn) -> tuple[list[int], list[int]]:
     return logs
 
 
+@settings(deadline=None)
 @given(histories())
 def test_any_follower_ends_with_its_leaders_log(logs: tuple[list[int], list[int]]) -> None:
     follower, leader = log_of(*logs[0]), log_of(*logs[1])
@@ -91,6 +92,7 @@ def test_any_follower_ends_with_its_leaders_log(logs: tuple[list[int], list[int]
     assert follower.epochs.entries == leader.epochs.entries[:-1]
 
 
+@settings(deadline=None)
 @given(histories())
 def test_nothing_that_both_have_is_ever_cut(logs: tuple[list[int], list[int]]) -> None:
     follower, leader = log_of(*logs[0]), log_of(*logs[1])

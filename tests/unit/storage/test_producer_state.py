@@ -8,6 +8,7 @@ from ottla.simulation.disk import SimulatedDisk
 from ottla.storage.producer import AppendedBatch
 from ottla.storage.producer_snapshot import ProducerEntry
 from ottla.storage.producer_state import CompletedTransaction, ProducerStates
+from ottla.storage.verification import TransactionTerms
 from ottla.wire.protocol_error import ProtocolError
 from ottla.wire.records.batch import RecordBatch, write_crc
 from ottla.wire.records.builder import BatchBuilder
@@ -77,7 +78,9 @@ def answer(
     transaction_version: int = 0,
 ) -> AppendedBatch | ErrorCode | None:
     try:
-        return states.check(batch, from_client=from_client, transaction_version=transaction_version)
+        return states.check(
+            batch, from_client=from_client, terms=TransactionTerms(transaction_version)
+        )
     except ApiError as error:
         return error.code
 

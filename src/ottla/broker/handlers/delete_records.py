@@ -3,16 +3,23 @@
 An offset of -1 stands for the high watermark. To begin earlier than now changes nothing. A topic
 that is compacted and not deleted is refused, and so are internal ones. Segments that are before the
 new start as a whole go with the next round of retention.
+
+The answer comes when all replicas whose brokers are alive begin there, too, or after timeout_ms
+(REQUEST_TIMED_OUT): then the leader has deleted the records, and the others will. The low watermark
+is where all of them begin.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from ottla.broker.partitions import Partitions
+from ottla.broker.progress import Bells
 from ottla.broker.request_context import RequestContext
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
 from ottla.model.topic_names import INTERNAL_TOPICS
+from ottla.replication.partition import Partition
 from ottla.wire.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsPartitionResult,
@@ -25,35 +32,71 @@ VERSIONS = range(3)
 _NO_OFFSET = -1
 
 
+@dataclass(slots=True)
+class _Deletion:
+    """One partition that was cut, and what is said of it."""
+
+    partition: Partition
+    offset: int
+    result: DeleteRecordsPartitionResult
+
+
 @dataclass(frozen=True, slots=True)
 class DeleteRecordsHandler:
     """Answers DeleteRecords."""
 
     partitions: Partitions
+    bells: Bells
+    is_alive: Callable[[int], bool]
+    """Whether a broker is there, so that its replica counts."""
 
     async def handle(
-        self, _context: RequestContext, request: DeleteRecordsRequest
+        self, context: RequestContext, request: DeleteRecordsRequest
     ) -> DeleteRecordsResponse:
-        """Cut every partition, and tell where each begins now."""
-        return DeleteRecordsResponse(
-            topics=[
-                DeleteRecordsTopicResult(
-                    name=topic.name,
-                    partitions=[self._cut(topic.name, wanted) for wanted in topic.partitions],
-                )
-                for topic in request.topics
-            ]
-        )
+        """Cut every partition, wait for the replicas, and tell where each begins now."""
+        deletions: list[_Deletion] = []
+        topics = [
+            DeleteRecordsTopicResult(
+                name=topic.name,
+                partitions=[self._cut(topic.name, one, deletions) for one in topic.partitions],
+            )
+            for topic in request.topics
+        ]
+        await self._wait(deletions, context.received_ms + request.timeout_ms)
+        return DeleteRecordsResponse(topics=topics)
 
-    def _cut(self, topic: str, wanted: DeleteRecordsPartition) -> DeleteRecordsPartitionResult:
+    def _cut(
+        self, topic: str, wanted: DeleteRecordsPartition, deletions: list[_Deletion]
+    ) -> DeleteRecordsPartitionResult:
         index = wanted.partition_index
+        result = DeleteRecordsPartitionResult(partition_index=index, low_watermark=_NO_OFFSET)
         try:
             partition = self.partitions.get(TopicPartition(topic, index))
             if topic in INTERNAL_TOPICS:
                 raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, topic)  # noqa: TRY301
-            low_watermark = partition.delete_records(wanted.offset)
+            deletions.append(_Deletion(partition, partition.delete_records(wanted.offset), result))
         except ApiError as error:
-            return DeleteRecordsPartitionResult(
-                partition_index=index, low_watermark=_NO_OFFSET, error_code=error.code
-            )
-        return DeleteRecordsPartitionResult(partition_index=index, low_watermark=low_watermark)
+            result.error_code = error.code
+        return result
+
+    async def _wait(self, deletions: list[_Deletion], deadline_ms: int) -> None:
+        """Return when every replica begins where its leader does, or it is too late."""
+        while True:
+            deletions = [one for one in deletions if not self._is_settled(one)]
+            names = [one.partition.name for one in deletions]
+            if not deletions or not await self.bells.wait_any(names, deadline_ms):
+                break
+        for one in deletions:
+            one.result.error_code = ErrorCode.REQUEST_TIMED_OUT
+
+    def _is_settled(self, deletion: _Deletion) -> bool:
+        partition, result = deletion.partition, deletion.result
+        try:
+            partition.check_leader()
+        except ApiError as error:
+            result.error_code, result.low_watermark = error.code, _NO_OFFSET
+            return True
+        assert partition.in_sync is not None
+        start_offset = partition.log.log_start_offset
+        result.low_watermark = partition.in_sync.low_watermark(start_offset, self.is_alive)
+        return result.low_watermark >= deletion.offset

@@ -1,10 +1,15 @@
-"""DeleteTopics v1-v6: delete topics, by name or, since version 6, by id."""
+"""DeleteTopics v1-v6: delete topics, by name or, since version 6, by id.
+
+With delete.topic.enable=false they are refused: TOPIC_DELETION_DISABLED, which clients know since
+version 3.
+"""
 
 from dataclasses import dataclass
 
 from ottla.broker.metadata_store.store import MetadataStore
 from ottla.broker.request_context import RequestContext
 from ottla.model.api_error import ApiError
+from ottla.model.error_code import ErrorCode
 from ottla.wire.messages.delete_topics import (
     DeletableTopicResult,
     DeleteTopicsRequest,
@@ -13,6 +18,7 @@ from ottla.wire.messages.delete_topics import (
 )
 
 VERSIONS = range(1, 7)
+_DISABLED_SINCE = 3
 _STATES_SINCE = 6
 
 
@@ -21,6 +27,7 @@ class DeleteTopicsHandler:
     """Answers DeleteTopics."""
 
     store: MetadataStore
+    is_enabled: bool = True
 
     async def handle(
         self, context: RequestContext, request: DeleteTopicsRequest
@@ -30,10 +37,17 @@ class DeleteTopicsHandler:
         if context.api_version < _STATES_SINCE:
             wanted = [DeleteTopicState(name=name) for name in request.topic_names]
         try:
+            self._check_enabled(context.api_version)
             results = await self.store.execute(lambda controller: controller.delete_topics(wanted))
-        except ApiError as error:  # of the metadata store, which concerns them all
+        except ApiError as error:  # which concerns them all
             results = [
                 DeletableTopicResult(name=one.name, topic_id=one.topic_id, error_code=error.code)
                 for one in wanted
             ]
         return DeleteTopicsResponse(responses=results)
+
+    def _check_enabled(self, version: int) -> None:
+        if not self.is_enabled:
+            is_known = version >= _DISABLED_SINCE
+            code = ErrorCode.TOPIC_DELETION_DISABLED if is_known else ErrorCode.INVALID_REQUEST
+            raise ApiError(code, "delete.topic.enable is false")

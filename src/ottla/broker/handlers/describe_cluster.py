@@ -1,12 +1,14 @@
 """DescribeCluster v0-v2: the brokers, and what the client may do with the cluster.
 
 Since version 1 a client says whether it wants brokers or controllers; the latter it has to ask of
-a controller. Since version 2 it may ask for fenced brokers, too.
+a controller. Since version 2 it may ask for fenced brokers, too. The controller is the one that
+decides now, for people to see; Metadata names the broker that is asked, which passes requests on.
 """
 
 from dataclasses import dataclass
 from typing import Final
 
+from ottla.broker.active_controller import ActiveController
 from ottla.broker.authorized_operations import NOT_ASKED, ON_CLUSTER
 from ottla.broker.cluster_view import ClusterView
 from ottla.broker.request_context import RequestContext
@@ -27,6 +29,7 @@ class DescribeClusterHandler:
     """Answers DescribeCluster."""
 
     view: ClusterView
+    controller: ActiveController
 
     async def handle(
         self, context: RequestContext, request: DescribeClusterRequest
@@ -48,7 +51,7 @@ class DescribeClusterHandler:
         ]
         return DescribeClusterResponse(
             cluster_id=self.view.image.cluster_id,
-            controller_id=self.view.node_id,
+            controller_id=self.controller.id,
             brokers=brokers,
             cluster_authorized_operations=ON_CLUSTER if is_asked else NOT_ASKED,
         )

@@ -24,6 +24,7 @@ from ottla.broker.old_formats import CONVERTED_BYTES_MAX, OldFormats
 from ottla.broker.partitions import Partitions
 from ottla.broker.preferred_replicas import PreferredReplicas
 from ottla.broker.progress import Bells
+from ottla.broker.replication_throttle import LeaderThrottle
 from ottla.broker.request_context import RequestContext
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
@@ -87,6 +88,7 @@ class FetchHandler:
     bytes_max: int
     meters: Meters
     preferred: PreferredReplicas
+    throttle: LeaderThrottle
     metadata: MetadataFetch | None = None
     """Who answers brokers that fetch the metadata, where there can be some."""
 
@@ -121,15 +123,17 @@ class FetchHandler:
         return response
 
     def _count(self, reads: list[Read], *, is_consumer: bool) -> int:
-        """Count what consumers are sent for the metrics; return how many partitions have failed."""
+        """Count what was sent, for metrics and throttles; return how many partitions failed."""
         failures = 0
-        for _, found in reads:
+        for partition, found in reads:
             if isinstance(found, ApiError):
                 self.meters.errors[ApiKey.FETCH, found.code] += 1
                 failures += 1
             elif is_consumer:
                 found.traffic.reads += 1
                 found.traffic.bytes_out += len(found.records)
+            elif self.throttle.is_on and partition.name is not None:
+                self.throttle.count_sent(self.partitions.find(partition.name), len(found.records))
         return failures
 
     def _terms(self, request: FetchRequest, version: int, received_ms: int) -> _Terms:
@@ -184,8 +188,14 @@ class FetchHandler:
         return failures > missing
 
     def _has_news(self, reads: list[Read]) -> bool:
-        """Tell whether a follower has to hear at once how much is committed: it serves readers."""
-        return self.preferred.is_rack_aware and any(one.is_new(found) for one, found in reads)
+        """Tell whether a follower has to hear something at once.
+
+        Where its log begins; and if it serves readers, how much is committed.
+        """
+        is_rack_aware = self.preferred.is_rack_aware
+        return any(
+            one.begins_later(found) or (is_rack_aware and one.is_new(found)) for one, found in reads
+        )
 
     def _bells_of_followers(self) -> tuple[str, ...]:
         return (END_BELL, COMMITTED_BELL) if self.preferred.is_rack_aware else (END_BELL,)
@@ -217,7 +227,8 @@ class FetchHandler:
     def _is_quiet(self, fetched: FetchedPartition, broker_id: int) -> bool:
         """Tell whether a follower in sync would be told what it was told the last time: nothing.
 
-        So one partition that is written to does not cost a look into all the others.
+        So one partition that is written to does not cost a look into all the others. What was
+        found earlier in the same request has not been told yet.
         """
         seen = fetched.seen
         if seen is None or seen.wanted is not fetched.wanted or fetched.name is None:
@@ -225,6 +236,7 @@ class FetchHandler:
         partition = seen.partition
         return (
             partition.stirred == seen.stirred
+            and partition.high_watermark == fetched.high_watermark
             and partition.log.log_start_offset == seen.log_start_offset
             and partition.in_sync is not None
             and broker_id in partition.in_sync.isr
@@ -240,13 +252,15 @@ class FetchHandler:
         if not fetched.topic and partition.topic_id != fetched.topic_id:
             raise ApiError(ErrorCode.INCONSISTENT_TOPIC_ID, str(name))
         if terms.follower is not None:
+            is_held_back = self.throttle.is_held_back(partition, terms.follower.broker_id)
             found = partition.read_as_follower(
                 terms.follower,
                 wanted.fetch_offset,
-                min(wanted.partition_max_bytes, bytes_left),
+                0 if is_held_back else min(wanted.partition_max_bytes, bytes_left),
                 leader_epoch=wanted.current_leader_epoch,
                 last_fetched_epoch=wanted.last_fetched_epoch,
-                whole_batch=bytes_before == 0,
+                log_start_offset=wanted.log_start_offset,
+                whole_batch=bytes_before == 0 and not is_held_back,
                 asked_ms=terms.asked_ms,
             )
             if wanted.fetch_offset == partition.log.end_offset and found.diverging is None:

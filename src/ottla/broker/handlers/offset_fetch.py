@@ -2,7 +2,9 @@
 
 Several groups can be asked for since version 8, and topics are named by id since version 10. What
 was committed for an earlier topic of the same name is not shown, and without topics in the request
-all that is committed is, but for topics without an id where ids are wanted.
+all that is committed is, but for topics without an id where ids are wanted. What a group has just
+committed is told once the replicas in sync have it. Since version 7 a reader can ask for what no
+open transaction may change: UNSTABLE_OFFSET_COMMIT where there is one.
 """
 
 from collections.abc import Sequence
@@ -48,16 +50,21 @@ class OffsetFetchHandler:
         version = context.api_version
         if version >= _MANY_GROUPS_SINCE:
             has_ids = version >= _TOPIC_IDS_SINCE
-            found = [self._fetch(group, has_ids=has_ids) for group in request.groups]
+            found = [
+                await self._fetch(group, has_ids=has_ids, is_stable_only=request.require_stable)
+                for group in request.groups
+            ]
             return OffsetFetchResponse(groups=found)
         wanted = _as_group(request)
-        group = self._fetch(wanted, has_ids=False)
+        group = await self._fetch(wanted, has_ids=False, is_stable_only=request.require_stable)
         if group.error_code and version < _GROUP_ERROR_SINCE:
             code = ErrorCode(group.error_code)
             group.topics = [_without_offsets(topic, code) for topic in wanted.topics or ()]
         return _as_one_group(group)
 
-    def _fetch(self, wanted: OffsetFetchRequestGroup, *, has_ids: bool) -> OffsetFetchResponseGroup:
+    async def _fetch(
+        self, wanted: OffsetFetchRequestGroup, *, has_ids: bool, is_stable_only: bool
+    ) -> OffsetFetchResponseGroup:
         is_all = wanted.topics is None
         unknown: list[OffsetFetchResponseTopics] = []
         if wanted.topics is not None:
@@ -65,8 +72,10 @@ class OffsetFetchHandler:
             wanted = OffsetFetchRequestGroup(group_id=wanted.group_id, topics=known)
         try:
             group = self.coordinator.execute(
-                wanted.group_id, lambda machine: machine.decide_fetch(wanted)
+                wanted.group_id,
+                lambda machine: machine.decide_fetch(wanted, is_stable_only=is_stable_only),
             )
+            await self.coordinator.settle_for_reader(wanted.group_id)
         except ApiError as error:
             code = _TOLD_BY_CODE.get(error.code, error.code)
             return OffsetFetchResponseGroup(group_id=wanted.group_id, error_code=code)

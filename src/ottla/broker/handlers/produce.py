@@ -6,8 +6,9 @@ acks=all when every replica that is in sync has it, and min.insync.replicas of t
 timeout_ms it is REQUEST_TIMED_OUT, and nobody knows. A topic whose flush.messages asks for it is
 flushed before the answer, together with whatever else has been appended meanwhile; what the disk
 refused to make durable is KAFKA_STORAGE_ERROR. Refused are: other formats than a version has (only
-versions 0 to 2 send message sets, which are converted on a thread), internal topics, and as long as
-there are no transactions, their batches.
+versions 0 to 2 send message sets, which are converted on a thread), internal topics, and batches of
+transactions that their coordinator does not know of (`transaction_verification.py`). Since version
+12 it is told of them here.
 """
 
 from collections.abc import Callable, Iterator
@@ -21,6 +22,12 @@ from ottla.broker.old_formats import OldFormats
 from ottla.broker.partitions import Partitions
 from ottla.broker.progress import Bells
 from ottla.broker.request_context import RequestContext
+from ottla.broker.transaction_verification import (
+    Support,
+    Terms,
+    TransactionVerification,
+    Write,
+)
 from ottla.broker.waiting import Awaited, committed
 from ottla.environment.clock import Clock
 from ottla.model.api_error import ApiError
@@ -29,6 +36,7 @@ from ottla.model.identifiers import TopicPartition
 from ottla.model.topic_names import INTERNAL_TOPICS
 from ottla.replication.partition import Partition
 from ottla.storage.admission import RejectedRecordsError
+from ottla.storage.verification import VERIFIED_ONLY, TransactionTerms
 from ottla.wire.api_key import ApiKey
 from ottla.wire.messages.produce import (
     BatchIndexAndErrorMessage,
@@ -41,7 +49,14 @@ from ottla.wire.messages.produce import (
     TopicProduceResponse,
 )
 from ottla.wire.protocol_error import ProtocolError
-from ottla.wire.records.batch import CODEC_MASK, MAGIC, TRANSACTIONAL_BIT
+from ottla.wire.records.batch import (
+    CODEC_MASK,
+    HEADER_BYTES,
+    MAGIC,
+    NO_PRODUCER_ID,
+    TRANSACTIONAL_BIT,
+    batch_at,
+)
 from ottla.wire.records.compression import Compression
 
 VERSIONS = range(14)
@@ -51,11 +66,23 @@ ACKS_KNOWN: Final = frozenset({-1, 0, 1})
 _BATCHES_SINCE = 3
 _ZSTD_SINCE = 7
 _LEADERS_SINCE = 10
+_ABORTABLE_SINCE = 11
+_ADDING_SINCE = 12
 _TOPIC_IDS_SINCE = 13
 _MAGIC_AT = 16
 _ATTRIBUTES_AT = 22  # the lower byte: the other one has no bits yet
 _NO_OFFSET = -1
 _NOTHING = memoryview(b"")
+_NO_TERMS: Final[Terms] = {}
+_TRIED_AGAIN: Final = frozenset(
+    {
+        ErrorCode.NETWORK_EXCEPTION,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
+    }
+)
+"""What producers do not expect from a partition: they are told what makes them try again."""
 
 
 class _Outcome(NamedTuple):
@@ -77,6 +104,8 @@ class _Terms(NamedTuple):
     acks: int
     converted: Iterator[memoryview | ApiError] | None
     """What the message sets of old versions have become."""
+    transactions: Terms
+    """For the partitions to which batches of a transaction are sent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +121,7 @@ class ProduceHandler:
     bells: Bells
     may_promise: Callable[[], bool]
     """Tells whether this broker still leads what it led, for sure."""
+    verification: TransactionVerification
 
     async def handle(
         self, context: RequestContext, request: ProduceRequest
@@ -99,7 +129,10 @@ class ProduceHandler:
         """Append every batch, make durable what has to be, answer."""
         version = context.api_version
         converted = await self._convert(request) if version < _BATCHES_SINCE else None
-        terms = _Terms(version, request.acks, converted)
+        transactions = (
+            await self._verify(request, version) if request.transactional_id else _NO_TERMS
+        )
+        terms = _Terms(version, request.acks, converted, transactions)
         outcomes = [(topic, list(self._append_all(topic, terms))) for topic in request.topic_data]
         appended = [o.appended_to for _, found in outcomes for o in found if o.appended_to]
         if unflushed := await self.flushing.flush_where_due(appended):
@@ -139,6 +172,39 @@ class ProduceHandler:
         sets = [data.records for topic in request.topic_data for data in topic.partition_data]
         return iter(await self.old_formats.batches([records or _NOTHING for records in sets]))
 
+    async def _verify(self, request: ProduceRequest, version: int) -> Terms:
+        """Find out which batches of a transaction may be appended."""
+        writes = [
+            write
+            for topic in request.topic_data
+            for data in topic.partition_data
+            if (write := self._write_of(topic, data.index, data.records, version)) is not None
+        ]
+        if not writes:
+            return {}
+        assert request.transactional_id is not None
+        support = Support(version >= _ADDING_SINCE, version >= _ABORTABLE_SINCE)
+        return await self.verification.terms(request.transactional_id, writes, support)
+
+    def _write_of(
+        self, topic: TopicProduceData, index: int, records: memoryview | None, version: int
+    ) -> Write | None:
+        """Return what has to be verified; what is wrong otherwise is told when it is appended."""
+        if records is None or len(records) < HEADER_BYTES or not _is_transactional(records):
+            return None
+        by_id = version >= _TOPIC_IDS_SINCE
+        name = self.partitions.topic_name(topic.topic_id) if by_id else topic.name
+        partition = self.partitions.find(TopicPartition(name or "", index))
+        if partition is None or partition.in_sync is None:
+            return None
+        try:
+            batch = batch_at(records)
+        except ProtocolError:
+            return None
+        if batch.producer_id <= NO_PRODUCER_ID:
+            return None
+        return Write(partition, batch.producer_id, batch.producer_epoch, batch.base_sequence)
+
     def _append_all(self, topic: TopicProduceData, terms: _Terms) -> Iterator[_Outcome]:
         by_id = terms.version >= _TOPIC_IDS_SINCE
         name = self.partitions.topic_name(topic.topic_id) if by_id else topic.name
@@ -170,7 +236,11 @@ class ProduceHandler:
         if is_awaited:
             partition.check_leader()
             partition.check_enough_in_sync()
-        appended = partition.append_as_leader(data, self.clock.now_ms())
+        if len(data) > _ATTRIBUTES_AT and _is_transactional(data):
+            transaction = _transaction(terms, name)
+            appended = partition.append_as_leader(data, self.clock.now_ms(), terms=transaction)
+        else:
+            appended = partition.append_as_leader(data, self.clock.now_ms())
         response = PartitionProduceResponse(
             index=name.partition,
             base_offset=appended.base_offset,
@@ -214,10 +284,26 @@ def _check_format(data: memoryview, version: int) -> None:
     if data[_MAGIC_AT] < MAGIC:
         raise ApiError(ErrorCode.INVALID_RECORD, f"a message set in Produce v{version}")
     attributes = data[_ATTRIBUTES_AT]
-    if attributes & TRANSACTIONAL_BIT:
-        raise ApiError(ErrorCode.INVALID_TXN_STATE, "there are no transactions yet")
     if version < _ZSTD_SINCE and attributes & CODEC_MASK == Compression.ZSTD:
         raise ApiError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"Zstandard in Produce v{version}")
+
+
+def _is_transactional(data: memoryview) -> bool:
+    return data[_ATTRIBUTES_AT] & TRANSACTIONAL_BIT != 0 and data[_MAGIC_AT] == MAGIC
+
+
+def _transaction(terms: _Terms, name: TopicPartition) -> TransactionTerms:
+    """Return on which terms a batch of a transaction is appended; ApiError if it is not."""
+    if terms.transactions is _NO_TERMS:
+        detail = f"{name}: a batch of a transaction, and no transactional id"
+        raise ApiError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, detail)
+    found = terms.transactions.get(name, VERIFIED_ONLY)
+    if isinstance(found, TransactionTerms):
+        return found
+    is_busy = found.code == ErrorCode.CONCURRENT_TRANSACTIONS and terms.version < _ADDING_SINCE
+    if is_busy or found.code in _TRIED_AGAIN:
+        raise ApiError(ErrorCode.NOT_ENOUGH_REPLICAS, found.detail)
+    raise found
 
 
 def _kept(outcomes: list[_Outcome], unflushed: list[Partition]) -> list[_Outcome]:

@@ -17,6 +17,7 @@ import posixpath
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import Final, NamedTuple, TypeVar
 
 from ottla.broker.metadata_store.metadata_feed import MetadataFeed, first_offset
@@ -57,7 +58,6 @@ from ottla.environment.zookeeper import (
     ZooKeeperSession,
 )
 from ottla.machines.controller.leadership import Leadership
-from ottla.machines.controller.lifecycle import FENCED
 from ottla.machines.controller.machine import Controller
 from ottla.machines.controller.settings import ControllerSettings
 from ottla.machines.decision import Decision
@@ -65,7 +65,6 @@ from ottla.metadata.difference import registration_record
 from ottla.metadata.image import BrokerImage, ClusterImage
 from ottla.metadata.records import (
     NO_LEADER,
-    BrokerRegistrationChangeRecord,
     MetadataRecord,
 )
 from ottla.metadata.replay import UnreplayableRecordError, replay
@@ -190,7 +189,8 @@ class ControllerTerm:
     async def reign(self, rebalance_seconds: float = math.inf) -> None:
         """Follow the coming and going of brokers until the term is over.
 
-        Every now and then the first replicas lead again, wherever they are in sync.
+        Every now and then the first replicas lead again, wherever they are in sync, if enough of
+        them do not.
         """
         loop = asyncio.get_running_loop()
         rebalance_at = loop.time() + rebalance_seconds
@@ -200,7 +200,8 @@ class ControllerTerm:
                     await self.look_around()
                 else:
                     rebalance_at = loop.time() + rebalance_seconds
-                    await self.execute(lambda controller: controller.prefer_leaders())
+                    percentage = self._controller.settings.leader_imbalance_per_broker_percentage
+                    await self.execute(partial(Controller.prefer_leaders, percentage=percentage))
         except (ApiError, ZooKeeperError) as error:
             self.end(repr(error))
 
@@ -235,7 +236,7 @@ class ControllerTerm:
             if not broker.is_fenced and not _is_same_life(broker, live.get(broker_id))
         )
         for broker_id in sorted(gone):
-            await self.execute(_fence(broker_id, gone))
+            await self.execute(partial(Controller.fence_broker, broker_id=broker_id, gone=gone))
         for one in live.values():
             await self._see(one)
 
@@ -356,20 +357,3 @@ def _elect_where_nobody_leads(controller: Controller) -> Decision[MetadataRecord
 
 def _is_same_life(broker: BrokerImage, live: LiveBroker | None) -> bool:
     return live is not None and live.broker.broker_epoch == broker.broker_epoch
-
-
-def _fence(
-    broker_id: int, gone: frozenset[int]
-) -> Callable[[Controller], Decision[MetadataRecord, None]]:
-    """Take a broker out of service, and let none of those lead in its place that are gone too."""
-
-    def decide(controller: Controller) -> Decision[MetadataRecord, None]:
-        leadership = Leadership(controller.image, controller.settings, leaving=gone)
-        record = BrokerRegistrationChangeRecord(
-            broker_id=broker_id,
-            broker_epoch=controller.image.brokers[broker_id].broker_epoch,
-            fenced=FENCED,
-        )
-        return Decision((record, *leadership.leave(broker_id)), None)
-
-    return decide

@@ -71,7 +71,9 @@ def _replica_manager(snapshot: Snapshot, states: list[PartitionImage]) -> Iterat
     is_led = [state.leader == snapshot.node_id for state in states]
     # Each partition counts where it is led, so that it counts once in a cluster.
     surpluses = list(compress(_isr_surpluses(snapshot.partitions, states), is_led))
-    lagging = sum(len(state.isr) < len(state.replicas) for state in compress(states, is_led))
+    led = list(compress(states, is_led))
+    lagging = sum(len(state.isr) < len(state.replicas) for state in led)
+    moving = sum(bool(state.adding_replicas or state.removing_replicas) for state in led)
     for name, documentation, value in (
         ("partitioncount", "Partitions on this broker.", len(states)),
         (
@@ -80,6 +82,7 @@ def _replica_manager(snapshot: Snapshot, states: list[PartitionImage]) -> Iterat
             sum(is_led),
         ),
         ("underreplicatedpartitions", "Partitions with replicas that are not in sync.", lagging),
+        ("reassigningpartitions", "Partitions that this broker leads and that move.", moving),
         (
             "underminisrpartitioncount",
             "Partitions with fewer replicas in sync than min.insync.replicas.",
@@ -92,6 +95,13 @@ def _replica_manager(snapshot: Snapshot, states: list[PartitionImage]) -> Iterat
         ),
     ):
         yield gauge(f"kafka_server_replicamanager_{name}", documentation, value)
+    facts = snapshot.replication
+    for name, documentation, count in (
+        ("isrexpands", "Replicas that came into sync.", facts.isr_expands),
+        ("isrshrinks", "Replicas that were taken out of sync.", facts.isr_shrinks),
+        ("failedisrupdates", "Changes of them that the controller refused.", facts.isr_failures),
+    ):
+        yield counter(f"kafka_server_replicamanager_{name}_total", documentation, count)
     yield gauge(
         "kafka_log_logmanager_offlinelogdirectorycount",
         "Folders that have failed.",
@@ -100,29 +110,59 @@ def _replica_manager(snapshot: Snapshot, states: list[PartitionImage]) -> Iterat
 
 
 def _controller(snapshot: Snapshot) -> Iterator[Family]:
+    """Yield what the controller knows; other brokers say 0 of what is added up over all of them."""
     image = snapshot.image
-    states = [state for topic in image.topics.values() for state in topic.partitions]
-    offline = sum(state.leader == NO_LEADER for state in states)
+    topics = image.topics.values() if snapshot.is_controller else ()
+    states = [state for topic in topics for state in topic.partitions]
+    brokers = image.brokers.values()
     prefix = "kafka_controller_kafkacontroller_"
-    yield gauge(
-        f"{prefix}activecontrollercount",
-        "1 on the broker that is the controller.",
-        int(snapshot.is_controller),
-    )
-    yield gauge(f"{prefix}offlinepartitionscount", "Partitions that nobody leads.", offline)
-    yield gauge(f"{prefix}globaltopiccount", "Topics in the cluster.", len(image.topics))
-    yield gauge(f"{prefix}globalpartitioncount", "Partitions in the cluster.", len(states))
-    yield gauge(
-        f"{prefix}activebrokercount",
-        "Brokers that serve clients.",
-        sum(broker.is_active for broker in image.brokers.values()),
+    for name, documentation, value in (
+        (
+            "activecontrollercount",
+            "1 on the broker that is the controller.",
+            int(snapshot.is_controller),
+        ),
+        (
+            "offlinepartitionscount",
+            "Partitions that nobody leads.",
+            sum(state.leader == NO_LEADER for state in states),
+        ),
+        (
+            "preferredreplicaimbalancecount",
+            "Partitions that are not led by the first of their replicas.",
+            sum(state.leader != state.replicas[0] for state in states),
+        ),
+        ("globaltopiccount", "Topics in the cluster.", len(topics)),
+        ("globalpartitioncount", "Partitions in the cluster.", len(states)),
+        (
+            "activebrokercount",
+            "Brokers that serve clients.",
+            sum(broker.is_active for broker in brokers),
+        ),
+        (
+            "fencedbrokercount",
+            "Brokers that are registered, and away.",
+            sum(broker.is_fenced for broker in brokers),
+        ),
+    ):
+        yield gauge(f"{prefix}{name}", documentation, value)
+    yield from _elections(snapshot)
+    yield gauge("kafka_server_kafkaserver_brokerstate", "3 is running.", RUNNING)
+
+
+def _elections(snapshot: Snapshot) -> Iterator[Family]:
+    prefix = "kafka_controller_controllerstats_"
+    yield Family(
+        f"{prefix}leaderelectionrateandtimems",
+        "summary",
+        "Elections that this broker decided on as the controller; how long they took is not told.",
+        [Sample("", snapshot.replication.elections, "_count")],
     )
     yield counter(
-        "kafka_controller_controllerstats_uncleanleaderelections_total",
-        "Elections of a leader that was not in sync.",
-        0,
+        f"{prefix}uncleanleaderelections_total",
+        "Those of a leader that was not in sync.",
+        snapshot.replication.unclean_elections,
     )
-    yield gauge("kafka_server_kafkaserver_brokerstate", "3 is running.", RUNNING)
 
 
 def _sockets(snapshot: Snapshot) -> Iterator[Family]:

@@ -7,8 +7,10 @@ from typing import NamedTuple
 
 from ottla.broker.close_reason import CloseReason
 from ottla.broker.group_coordinator import GroupCoordinator
+from ottla.broker.isr_changes import IsrChanges
 from ottla.broker.metadata_store.store import MetadataStore
 from ottla.broker.metrics.cold_reads import CountedColdReads
+from ottla.broker.metrics.elections import Elections
 from ottla.broker.metrics.exposition import labels
 from ottla.broker.metrics.loop_watch import LoopWatch
 from ottla.broker.metrics.meters import Meters
@@ -77,6 +79,16 @@ class MeterFacts(NamedTuple):
     request_bytes: int
 
 
+class ReplicationFacts(NamedTuple):
+    """How often replicas came into sync and fell out of it, and leaders were elected."""
+
+    isr_expands: int
+    isr_shrinks: int
+    isr_failures: int
+    elections: int
+    unclean_elections: int
+
+
 class LoopFacts(NamedTuple):
     """How the event loop is."""
 
@@ -105,6 +117,7 @@ class Snapshot:
     offline_folders: int
     cold_reads: int
     cold_bytes: int
+    replication: ReplicationFacts
     loop: LoopFacts
 
 
@@ -119,6 +132,8 @@ class Sources:
     log_dirs: LogDirs
     coordinator: GroupCoordinator
     server: Server
+    isr_changes: IsrChanges
+    elections: Elections
     meters: Meters
     cold_reads: CountedColdReads
     watch: LoopWatch
@@ -137,7 +152,7 @@ class Sources:
         return Snapshot(
             node_id=self.config.node_id,
             start_seconds=self.start_seconds,
-            is_controller=True,  # the embedded store has no other
+            is_controller=self.elections.is_controller(),
             image=self.store.image,
             partitions=partitions,
             groups=groups,
@@ -151,6 +166,7 @@ class Sources:
             offline_folders=sum(not folder.is_online for folder in self.log_dirs.dirs),
             cold_reads=self.cold_reads.count,
             cold_bytes=self.cold_reads.size_bytes,
+            replication=self._replication_facts(),
             loop=LoopFacts(
                 self.watch.lag_seconds, self.watch.lag_seconds_max, self.watch.idle_ratio
             ),
@@ -174,6 +190,16 @@ class Sources:
                 if (found := _facts_of_group(machine, group_id)) is not None:
                     facts.append(found)
         return facts
+
+    def _replication_facts(self) -> ReplicationFacts:
+        changes, elections = self.isr_changes, self.elections
+        return ReplicationFacts(
+            changes.expand_count,
+            changes.shrink_count,
+            changes.failure_count,
+            elections.count,
+            elections.unclean_count,
+        )
 
     def _connections_by_listener(self) -> dict[str, int]:
         counts = Counter(self.server.connection_listeners())

@@ -14,7 +14,7 @@ from ottla.wire.api_key import ApiKey
 
 def cluster_routes(services: Services) -> dict[int, Route]:
     """Make the handlers of brokers, partitions and folders."""
-    describe = describe_cluster.DescribeClusterHandler(services.view)
+    describe = describe_cluster.DescribeClusterHandler(services.view, services.controller)
     partitions = describe_topic_partitions.DescribeTopicPartitionsHandler(services.view)
     folders = services.folders
     disk = folders.log_dirs.dirs[0].open_files.disk

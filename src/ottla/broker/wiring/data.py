@@ -10,12 +10,14 @@ from ottla.broker.handlers import (
     list_offsets,
     offset_for_leader_epoch,
     produce,
+    write_txn_markers,
 )
 from ottla.broker.old_formats import OldFormats
 from ottla.broker.preferred_replicas import RACK_AWARE, PreferredReplicas
 from ottla.broker.producer_ids import ProducerIds
 from ottla.broker.routes import Route
 from ottla.broker.services import Services
+from ottla.model.topic_names import CONSUMER_OFFSETS_TOPIC
 from ottla.wire.api_key import ApiKey
 
 
@@ -23,11 +25,9 @@ def data_routes(services: Services) -> dict[int, Route]:
     """Make the handlers of records and their offsets."""
     partitions = services.partitions
     producer_ids = ProducerIds(services.controller.allocate_producer_ids)
-    leaders = CurrentLeaders(lambda: services.store.image)
+    leaders = CurrentLeaders(lambda: services.view.image)
     old_formats = OldFormats(services.threads)
-    sessions = FetchSessions(
-        services.randomness, services.config.max_incremental_fetch_session_cache_slots
-    )
+    may_promise = _always if services.cluster is None else services.cluster.may_promise
     produce_ = produce.ProduceHandler(
         partitions,
         services.flushing,
@@ -36,24 +36,21 @@ def data_routes(services: Services) -> dict[int, Route]:
         old_formats,
         services.meters,
         services.bells,
-        _always if services.cluster is None else services.cluster.may_promise,
+        may_promise,
+        services.verification,
     )
-    fetch_ = fetch.FetchHandler(
+    markers = write_txn_markers.WriteTxnMarkersHandler(
         partitions,
+        services.flushing,
+        services.clock,
         services.bells,
-        sessions,
-        leaders,
-        old_formats,
-        services.config.fetch_max_bytes,
-        services.meters,
-        PreferredReplicas(
-            lambda: services.store.image, services.config.replica_selector_class == RACK_AWARE
-        ),
-        None if services.cluster is None else services.cluster.metadata_fetch,
+        may_promise,
+        {CONSUMER_OFFSETS_TOPIC: services.coordinator},
     )
+    fetch_ = _fetch_handler(services, leaders, old_formats)
     offsets = list_offsets.ListOffsetsHandler(partitions, services.clock)
     init = init_producer_id.InitProducerIdHandler(producer_ids)
-    delete = delete_records.DeleteRecordsHandler(partitions)
+    delete = delete_records.DeleteRecordsHandler(partitions, services.bells, leaders.is_alive)
     epochs = offset_for_leader_epoch.OffsetForLeaderEpochHandler(partitions)
     producers = describe_producers.DescribeProducersHandler(partitions)
     return {
@@ -63,8 +60,29 @@ def data_routes(services: Services) -> dict[int, Route]:
         ApiKey.DELETE_RECORDS: Route(delete_records.VERSIONS, delete.handle),
         ApiKey.INIT_PRODUCER_ID: Route(init_producer_id.VERSIONS, init.handle),
         ApiKey.OFFSET_FOR_LEADER_EPOCH: Route(offset_for_leader_epoch.VERSIONS, epochs.handle),
+        ApiKey.WRITE_TXN_MARKERS: Route(write_txn_markers.VERSIONS, markers.handle),
         ApiKey.DESCRIBE_PRODUCERS: Route(describe_producers.VERSIONS, producers.handle),
     }
+
+
+def _fetch_handler(
+    services: Services, leaders: CurrentLeaders, old_formats: OldFormats
+) -> fetch.FetchHandler:
+    config = services.config
+    return fetch.FetchHandler(
+        services.partitions,
+        services.bells,
+        FetchSessions(services.randomness, config.max_incremental_fetch_session_cache_slots),
+        leaders,
+        old_formats,
+        config.fetch_max_bytes,
+        services.meters,
+        PreferredReplicas(
+            lambda: services.store.image, config.replica_selector_class == RACK_AWARE
+        ),
+        services.throttles.leader,
+        None if services.cluster is None else services.cluster.metadata_fetch,
+    )
 
 
 def _always() -> bool:

@@ -13,6 +13,7 @@ from ottla.broker.handlers import (
     offset_delete,
     offset_fetch,
     sync_group,
+    txn_offset_commit,
 )
 from ottla.broker.routes import Route
 from ottla.broker.services import Services
@@ -22,13 +23,16 @@ from ottla.wire.api_key import ApiKey
 def group_routes(services: Services) -> dict[int, Route]:
     """Make the handlers of groups and their offsets."""
     coordinator = services.coordinator
-    leaders = CurrentLeaders(lambda: services.store.image)
+    leaders = CurrentLeaders(lambda: services.view.image)
     find = find_coordinator.FindCoordinatorHandler(leaders, coordinator)
     join = join_group.JoinGroupHandler(coordinator, services.randomness)
     sync = sync_group.SyncGroupHandler(coordinator)
     beat = heartbeat.HeartbeatHandler(coordinator)
     leave = leave_group.LeaveGroupHandler(coordinator)
     commit = offset_commit.OffsetCommitHandler(coordinator, services.store)
+    pending = txn_offset_commit.TxnOffsetCommitHandler(
+        coordinator, services.store, services.verification
+    )
     offsets = offset_fetch.OffsetFetchHandler(coordinator, services.store)
     forget = offset_delete.OffsetDeleteHandler(coordinator, services.store)
     list_ = list_groups.ListGroupsHandler(coordinator)
@@ -36,6 +40,7 @@ def group_routes(services: Services) -> dict[int, Route]:
     delete = delete_groups.DeleteGroupsHandler(coordinator)
     return {
         ApiKey.OFFSET_COMMIT: Route(offset_commit.VERSIONS, commit.handle),
+        ApiKey.TXN_OFFSET_COMMIT: Route(txn_offset_commit.VERSIONS, pending.handle),
         ApiKey.OFFSET_FETCH: Route(offset_fetch.VERSIONS, offsets.handle),
         ApiKey.FIND_COORDINATOR: Route(find_coordinator.VERSIONS, find.handle),
         ApiKey.JOIN_GROUP: Route(join_group.VERSIONS, join.handle),

@@ -13,7 +13,7 @@ def topic_routes(services: Services) -> dict[int, Route]:
         services.view, services.creation, services.coordinator.open
     )
     create = create_topics.CreateTopicsHandler(services.creation)
-    delete = delete_topics.DeleteTopicsHandler(store)
+    delete = delete_topics.DeleteTopicsHandler(store, services.config.delete_topic_enable)
     partitions = create_partitions.CreatePartitionsHandler(store, services.randomness)
     return {
         ApiKey.METADATA: Route(metadata.VERSIONS, metadata_.handle),

@@ -7,7 +7,12 @@ Kafka 4, share groups. What is not listed here is not there, and is reported now
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
-from ottla.machines.controller.machine import METADATA_VERSION, METADATA_VERSION_FEATURE
+from ottla.machines.controller.machine import (
+    METADATA_VERSION,
+    METADATA_VERSION_FEATURE,
+    TRANSACTION_VERSION,
+    TRANSACTION_VERSION_FEATURE,
+)
 from ottla.machines.decision import Decision
 from ottla.metadata.image import ClusterImage
 from ottla.metadata.records import FeatureLevelRecord, MetadataRecord
@@ -15,7 +20,8 @@ from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 
 SUPPORTED_LEVELS: Final[Mapping[str, tuple[int, int]]] = {
-    METADATA_VERSION_FEATURE: (METADATA_VERSION, METADATA_VERSION)
+    METADATA_VERSION_FEATURE: (METADATA_VERSION, METADATA_VERSION),
+    TRANSACTION_VERSION_FEATURE: (0, TRANSACTION_VERSION),
 }
 """The first and the last level of each feature that this broker can do."""
 UPGRADE: Final = 1

@@ -1,5 +1,6 @@
 """Who leads when brokers come and go, and who leads by preference."""
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -102,12 +103,26 @@ class Leadership:
 
         return _records([self.change(place) for place in self.places(concerns)])
 
-    def prefer(self) -> list[PartitionChangeRecord]:
-        """Let the first replica lead wherever it can and does not."""
+    def prefer(self, percentage: int = 0) -> list[PartitionChangeRecord]:
+        """Let the first replica lead wherever it can and does not.
+
+        That is done for brokers of whose share others lead more than so many percent.
+        """
+        total: Counter[int] = Counter()
+        led_by_others: Counter[int] = Counter()
+        for _, _, partition in self.places(lambda _: True):
+            preferred = partition.replicas[0]
+            total[preferred] += 1
+            led_by_others[preferred] += partition.leader != preferred
+        brokers = {one for one in total if led_by_others[one] * 100 > total[one] * percentage}
 
         def concerns(partition: PartitionImage) -> bool:
             preferred = partition.replicas[0]
-            return partition.leader != preferred and preferred in partition.isr
+            return (
+                preferred in brokers
+                and partition.leader != preferred
+                and preferred in partition.isr
+            )
 
         places = self.places(concerns)
         return _records([self.change(place, Election.PREFERRED) for place in places])

@@ -25,16 +25,22 @@ def forget_tail(
 
 
 def fence_broker(
-    image: ClusterImage, settings: ControllerSettings, broker_id: int
+    image: ClusterImage,
+    settings: ControllerSettings,
+    broker_id: int,
+    gone: frozenset[int] = frozenset(),
 ) -> Decision[MetadataRecord, None]:
-    """Take a broker out of service: it is away, or nobody can tell. No news if it is already."""
+    """Take a broker out of service: it is away, or nobody can tell. No news if it is already.
+
+    None of those that are gone, too, leads in its place.
+    """
     broker = _registered(image, broker_id)
     if broker.is_fenced:
         return Decision((), None)
     record = BrokerRegistrationChangeRecord(
         broker_id=broker_id, broker_epoch=broker.broker_epoch, fenced=FENCED
     )
-    leadership = Leadership(image, settings, leaving=frozenset([broker_id]))
+    leadership = Leadership(image, settings, leaving=gone | {broker_id})
     return Decision((record, *leadership.leave(broker_id)), None)
 
 

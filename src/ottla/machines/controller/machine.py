@@ -41,6 +41,13 @@ from ottla.wire.messages.elect_leaders import ElectLeadersRequest, ReplicaElecti
 METADATA_VERSION_FEATURE: Final = "metadata.version"
 METADATA_VERSION: Final = 29
 """The level of Kafka 4.2: its records are those that we write."""
+TRANSACTION_VERSION_FEATURE: Final = "transaction.version"
+TRANSACTION_VERSION: Final = 2
+"""The level at which every transaction ends with a new epoch (KIP-890)."""
+_FIRST_LEVELS: Final = {
+    METADATA_VERSION_FEATURE: METADATA_VERSION,
+    TRANSACTION_VERSION_FEATURE: TRANSACTION_VERSION,
+}
 
 
 class Controller:
@@ -60,11 +67,15 @@ class Controller:
         self.image = replay(self.image, records, end_offset)
 
     def bootstrap(self) -> Decision[MetadataRecord, None]:
-        """Decide on the first records of a log: which formats it is written in."""
+        """Decide on the first records of a log: which formats it is written in.
+
+        A log that has begun is left as it is, and so are the features that it has not.
+        """
         if METADATA_VERSION_FEATURE in self.image.level_by_feature:
             return Decision((), None)
-        record = FeatureLevelRecord(name=METADATA_VERSION_FEATURE, feature_level=METADATA_VERSION)
-        return Decision((record,), None)
+        levels = _FIRST_LEVELS.items()
+        records = [FeatureLevelRecord(name=name, feature_level=level) for name, level in levels]
+        return Decision(tuple(records), None)
 
     def create_topics(
         self,
@@ -125,9 +136,14 @@ class Controller:
         """Trust a broker no longer that came back without what it had not synced."""
         return forget_tail(self.image, self.settings, broker_id)
 
-    def fence_broker(self, broker_id: int) -> Decision[MetadataRecord, None]:
-        """Take a broker out of service; ApiError BROKER_ID_NOT_REGISTERED."""
-        return fence_broker(self.image, self.settings, broker_id)
+    def fence_broker(
+        self, broker_id: int, gone: frozenset[int] = frozenset()
+    ) -> Decision[MetadataRecord, None]:
+        """Take a broker out of service, and let none of those lead that are gone, too.
+
+        ApiError BROKER_ID_NOT_REGISTERED.
+        """
+        return fence_broker(self.image, self.settings, broker_id, gone)
 
     def unfence_broker(self, broker_id: int) -> Decision[MetadataRecord, None]:
         """Put a broker into service; ApiError BROKER_ID_NOT_REGISTERED."""
@@ -153,9 +169,12 @@ class Controller:
         """Hold elections that somebody asks for; ApiError INVALID_REQUEST."""
         return elect_leaders(self.image, self.settings, request)
 
-    def prefer_leaders(self) -> Decision[MetadataRecord, None]:
-        """Let the first replica lead, wherever it is in sync and does not."""
-        return Decision(tuple(Leadership(self.image, self.settings).prefer()), None)
+    def prefer_leaders(self, percentage: int = 0) -> Decision[MetadataRecord, None]:
+        """Let the first replica lead, wherever it is in sync and does not.
+
+        A broker is left alone if others lead no more than this part of what it should lead.
+        """
+        return Decision(tuple(Leadership(self.image, self.settings).prefer(percentage)), None)
 
     def reassign_partitions(
         self, request: AlterPartitionReassignmentsRequest

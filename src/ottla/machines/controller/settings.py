@@ -15,3 +15,4 @@ class ControllerSettings:
     default_replication_factor: int = 1
     topic_defaults: TopicConfig = field(default_factory=TopicConfig)
     """What a topic has that sets nothing itself, as far as the configuration file says."""
+    leader_imbalance_per_broker_percentage: int = 10

@@ -16,6 +16,7 @@ from ottla.machines.groups.group_records import (
     offset_record,
     offset_tombstone,
 )
+from ottla.machines.groups.pending_offsets import Place
 from ottla.machines.groups.rebalance import Rebalancing
 from ottla.machines.groups.roster import Roster
 from ottla.machines.groups.settings import GroupSettings
@@ -93,11 +94,17 @@ class Committing:
         return Decision(tuple(records), response)
 
     def fetch(
-        self, request: OffsetFetchRequestGroup
+        self, request: OffsetFetchRequestGroup, *, is_stable_only: bool = False
     ) -> Decision[GroupRecord, OffsetFetchResponseGroup]:
-        """Look up positions of one group, or all of them if no topics are named."""
+        """Look up positions of one group, or all of them if no topics are named.
+
+        Who wants only what is stable is told where a transaction may still change it.
+        """
         topics = self._all_topics(request.group_id) if request.topics is None else request.topics
-        answers = [self._fetch_topic(request.group_id, topic) for topic in topics]
+        answers = [
+            self._fetch_topic(request.group_id, topic, is_stable_only=is_stable_only)
+            for topic in topics
+        ]
         return answer_only(OffsetFetchResponseGroup(group_id=request.group_id, topics=answers))
 
     def delete(self, request: OffsetDeleteRequest) -> Decision[GroupRecord, OffsetDeleteResponse]:
@@ -155,10 +162,14 @@ class Committing:
         ]
 
     def _fetch_topic(
-        self, group_id: str, topic: OffsetFetchRequestTopics
+        self, group_id: str, topic: OffsetFetchRequestTopics, *, is_stable_only: bool
     ) -> OffsetFetchResponseTopics:
         answers = []
         for partition in topic.partition_indexes:
+            place = Place(group_id, topic.name, partition)
+            if is_stable_only and self._roster.pending.is_pending(place):
+                answers.append(_unstable(partition))
+                continue
             committed = self._roster.offsets.get(group_id, topic.name, partition) or NO_OFFSET
             if _is_of_another_topic(committed.topic_id, topic.topic_id):
                 committed = NO_OFFSET
@@ -191,6 +202,7 @@ class Committing:
             offset_tombstone(group_id, topic.name, partition)
             for partition in named
             if self._roster.offsets.get(group_id, topic.name, partition) is not None
+            or self._roster.pending.is_pending(Place(group_id, topic.name, partition))
         ]
 
 
@@ -213,6 +225,15 @@ def _committed(
     expire_timestamp_ms = min(now.wall_ms + request.retention_time_ms, _TIMESTAMP_MS_MAX)
     return plain._replace(
         expire_timestamp_ms=expire_timestamp_ms, leader_epoch=-1, topic_id=ZERO_UUID
+    )
+
+
+def _unstable(partition: int) -> OffsetFetchResponsePartitions:
+    return OffsetFetchResponsePartitions(
+        partition_index=partition,
+        committed_offset=NO_OFFSET.offset,
+        metadata=NO_OFFSET.metadata,
+        error_code=ErrorCode.UNSTABLE_OFFSET_COMMIT,
     )
 
 

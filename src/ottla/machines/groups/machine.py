@@ -28,6 +28,7 @@ from ottla.machines.groups.rebalance import Rebalancing
 from ottla.machines.groups.retention import Retention
 from ottla.machines.groups.roster import Roster
 from ottla.machines.groups.settings import GroupSettings
+from ottla.machines.groups.transactional_offsets import TransactionalOffsets
 from ottla.model.api_error import ApiError
 from ottla.wire.messages.delete_groups import DeletableGroupResult
 from ottla.wire.messages.describe_groups import DescribedGroup
@@ -39,6 +40,8 @@ from ottla.wire.messages.offset_commit import OffsetCommitRequest, OffsetCommitR
 from ottla.wire.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
 from ottla.wire.messages.offset_fetch import OffsetFetchRequestGroup, OffsetFetchResponseGroup
 from ottla.wire.messages.sync_group import SyncGroupRequest
+from ottla.wire.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
+from ottla.wire.records.batch import NO_PRODUCER_ID
 from ottla.wire.schema import Message
 
 
@@ -53,14 +56,22 @@ class GroupMachine:
         self._joining = Joining(settings, self._roster, self._liveness, self._rebalancing)
         self._membership = Membership(self._roster, self._liveness, self._rebalancing)
         self._committing = Committing(settings, self._roster, self._rebalancing)
+        self._transactional = TransactionalOffsets(settings, self._roster)
         self._retention = Retention(settings, self._roster, self._liveness)
 
-    def replay(self, key: Message, value: Message | None) -> None:
+    def replay(
+        self, key: Message, value: Message | None, producer_id: int = NO_PRODUCER_ID
+    ) -> None:
         """Take over one record, from the log or from a decision; None is a tombstone.
 
-        Kinds of records that are not of classic groups are passed over.
+        Kinds of records that are not of classic groups are passed over. What a producer has written
+        in a transaction counts once it is told to `end_transaction`.
         """
-        self._roster.replay(key, value)
+        self._roster.replay(key, value, producer_id)
+
+    def end_transaction(self, producer_id: int, *, is_commit: bool) -> None:
+        """Take over the marker that ends the transaction of a producer, if it has one here."""
+        self._roster.end_transaction(producer_id, is_commit=is_commit)
 
     def start(self, now: Moment) -> None:
         """Grant a session to every member that was loaded, and begin to watch time.
@@ -135,14 +146,23 @@ class GroupMachine:
         """Decide about OffsetCommit. Every topic has its name, and every partition exists."""
         return self._committing.commit(request, api_version, now)
 
+    def decide_transactional_commit(
+        self, request: TxnOffsetCommitRequest, topic_ids: dict[str, bytes], now: Moment
+    ) -> Decision[GroupRecord, TxnOffsetCommitResponse]:
+        """Decide about TxnOffsetCommit. Every partition exists, and every topic has its id.
+
+        The records are to be written, and replayed, as the producer's.
+        """
+        return self._transactional.commit(request, topic_ids, now)
+
     def decide_fetch(
-        self, request: OffsetFetchRequestGroup
+        self, request: OffsetFetchRequestGroup, *, is_stable_only: bool = False
     ) -> Decision[GroupRecord, OffsetFetchResponseGroup]:
         """Decide about one group of OffsetFetch. Every topic has its name.
 
         Answers to "all topics" have names only, no topic ids.
         """
-        return self._committing.fetch(request)
+        return self._committing.fetch(request, is_stable_only=is_stable_only)
 
     def decide_offset_delete(
         self, request: OffsetDeleteRequest

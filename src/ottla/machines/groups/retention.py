@@ -6,7 +6,7 @@ group goes with its last offset.
 """
 
 from collections.abc import Iterator
-from itertools import islice
+from itertools import chain, islice
 from typing import Final
 
 from ottla.machines.groups.calls import Moment
@@ -19,6 +19,7 @@ from ottla.machines.groups.group_records import (
     offset_tombstone,
 )
 from ottla.machines.groups.liveness import Due, Liveness, Phase
+from ottla.machines.groups.pending_offsets import Place
 from ottla.machines.groups.roster import Roster
 from ottla.machines.groups.settings import GroupSettings
 from ottla.machines.groups.subscriptions import CONSUMER_PROTOCOL_TYPE
@@ -74,6 +75,11 @@ class Retention:
         tombstones = [
             offset_tombstone(group_id, topic, partition) for topic, partition, _ in offsets
         ]
+        tombstones += [
+            offset_tombstone(*place)
+            for place in self._roster.pending.of_group(group_id)
+            if self._roster.offsets.get(*place) is None
+        ]
         return (*tombstones, group_tombstone(group_id))
 
     def forget_topic(self, topic: str, alive_id: bytes | None) -> tuple[GroupRecord, ...]:
@@ -81,19 +87,28 @@ class Retention:
 
         What was committed for the topic of this id stays: it has the name now.
         """
-        tombstones = (
+        committed = (
             offset_tombstone(group_id, topic, partition)
             for group_id, partition, committed in self._roster.offsets.of_topic(topic)
             if committed.topic_id != alive_id
         )
-        return tuple(islice(tombstones, TOMBSTONES_MAX))
+        pending = (
+            offset_tombstone(*place)
+            for place, committed in self._roster.pending.of_topic(topic)
+            if committed.topic_id != alive_id
+        )
+        return tuple(islice(chain(committed, pending), TOMBSTONES_MAX))
 
     def _expired(self, group: ClassicGroup, now_ms: int) -> list[GroupRecord]:
         offsets = self._roster.offsets
         expired = list(islice(self._expired_offsets(group, now_ms), TOMBSTONES_MAX))
         records = [offset_tombstone(group.group_id, *place) for place in expired]
         has_all_expired = len(expired) == offsets.count(group.group_id)
-        is_unused = group.state is GroupState.EMPTY and not group.attendance.pending
+        is_unused = (
+            group.state is GroupState.EMPTY
+            and not group.attendance.pending
+            and not self._roster.pending.has_group(group.group_id)
+        )
         if has_all_expired and is_unused and group.stored is not None:
             records.append(group_tombstone(group.group_id))
         return records
@@ -102,7 +117,10 @@ class Retention:
         if not _may_expire(group):
             return
         for topic, partition, committed in self._roster.offsets.of_group(group.group_id):
-            if not group.is_subscribed_to(topic) and self._is_expired(group, committed, now_ms):
+            is_used = group.is_subscribed_to(topic) or self._roster.pending.is_pending(
+                Place(group.group_id, topic, partition)
+            )
+            if not is_used and self._is_expired(group, committed, now_ms):
                 yield topic, partition
 
     def _is_expired(self, group: ClassicGroup, committed: CommittedOffset, now_ms: int) -> bool:

@@ -1,7 +1,7 @@
 """All the groups and offsets of one partition of `__consumer_offsets`, and replaying into them.
 
-A group is there as long as the log has a record of it or of an offset of it, or while somebody is
-in it or on the way to it.
+A group is there as long as the log has a record of it or of an offset of it, even a pending one,
+or while somebody is in it or on the way to it.
 """
 
 from collections.abc import Iterable
@@ -10,6 +10,7 @@ from ottla.machines.groups.classic_group import ClassicGroup, GroupState
 from ottla.machines.groups.group_records import CommittedOffset, committed_offset
 from ottla.machines.groups.liveness import Due, Liveness, Phase
 from ottla.machines.groups.offsets import Offsets
+from ottla.machines.groups.pending_offsets import PendingOffsets, Place
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.wire.coordinator_records.classic_group import (
@@ -20,6 +21,7 @@ from ottla.wire.coordinator_records.classic_group import (
     OffsetCommitKey,
     OffsetCommitValue,
 )
+from ottla.wire.records.batch import NO_PRODUCER_ID
 from ottla.wire.schema import Message
 
 
@@ -28,6 +30,7 @@ class Roster:
 
     def __init__(self, liveness: Liveness) -> None:
         self.offsets = Offsets()
+        self.pending = PendingOffsets()
         self._liveness = liveness
         self._groups: dict[str, ClassicGroup] = {}
 
@@ -61,13 +64,18 @@ class Roster:
 
     def drop_if_void(self, group: ClassicGroup) -> None:
         """Let go of a group that neither the log nor anybody alive knows of."""
-        is_logged = group.stored is not None or self.offsets.has_group(group.group_id)
+        is_logged = group.stored is not None or self._has_offsets(group.group_id)
         is_used = group.state is not GroupState.EMPTY or group.attendance.pending
         if not is_logged and not is_used:
             self._close(group)
 
-    def replay(self, key: Message, value: Message | None) -> None:
-        """Take over one record of the log. Kinds that are not of classic groups are passed over."""
+    def replay(
+        self, key: Message, value: Message | None, producer_id: int = NO_PRODUCER_ID
+    ) -> None:
+        """Take over one record of the log. Kinds that are not of classic groups are passed over.
+
+        An offset that a transaction of a producer commits is pending until it ends.
+        """
         if isinstance(key, GroupMetadataKey):
             assert value is None or isinstance(value, GroupMetadataValue)
             self._replay_group(key.group, value)
@@ -76,7 +84,17 @@ class Roster:
                 self._remove_offset(key.group, key.topic, key.partition)
             else:
                 assert isinstance(value, OffsetCommitValue | LegacyOffsetCommitValue)
-                self._put_offset(key.group, key.topic, key.partition, committed_offset(value))
+                place = Place(key.group, key.topic, key.partition)
+                self._put_offset(place, committed_offset(value), producer_id)
+
+    def end_transaction(self, producer_id: int, *, is_commit: bool) -> None:
+        """Take over the marker that ends a producer's transaction."""
+        for place, committed in self.pending.end(producer_id, is_commit=is_commit):
+            if committed is not None:
+                self.offsets.put(*place, committed)
+            group = self._groups.get(place.group_id)
+            if group is not None:
+                self.drop_if_void(group)
 
     def _replay_group(self, group_id: str, value: GroupMetadataValue | None) -> None:
         group = self._groups.get(group_id)
@@ -88,22 +106,28 @@ class Roster:
                 self._close(group)
             if value is not None:
                 self._groups[group_id] = ClassicGroup.loaded(group_id, value)
-            elif self.offsets.has_group(group_id):
+            elif self._has_offsets(group_id):
                 self._groups[group_id] = ClassicGroup(group_id)
         self._liveness.ring(group_id)
 
-    def _put_offset(
-        self, group_id: str, topic: str, partition: int, committed: CommittedOffset
-    ) -> None:
-        if group_id not in self._groups:
-            self._groups[group_id] = ClassicGroup(group_id)
-        self.offsets.put(group_id, topic, partition, committed)
+    def _put_offset(self, place: Place, committed: CommittedOffset, producer_id: int) -> None:
+        if place.group_id not in self._groups:
+            self._groups[place.group_id] = ClassicGroup(place.group_id)
+        if producer_id != NO_PRODUCER_ID:
+            self.pending.put(producer_id, place, committed)
+            return
+        self.pending.overtake(place)
+        self.offsets.put(*place, committed)
 
     def _remove_offset(self, group_id: str, topic: str, partition: int) -> None:
         self.offsets.remove(group_id, topic, partition)
+        self.pending.forget(Place(group_id, topic, partition))
         group = self._groups.get(group_id)
         if group is not None:
             self.drop_if_void(group)
+
+    def _has_offsets(self, group_id: str) -> bool:
+        return self.offsets.has_group(group_id) or self.pending.has_group(group_id)
 
     def _close(self, group: ClassicGroup) -> None:
         for member_id in (*group.members, *group.attendance.pending):

@@ -19,6 +19,8 @@ class GroupSettings:
     offset_metadata_max_bytes: int = 4_096
     offsets_retention_ms: int = 7 * 24 * 60 * 60_000
     offsets_retention_check_interval_ms: int = 600_000
+    offsets_commit_timeout_ms: int = 5_000
+    """How long the replicas in sync may take to have what was decided."""
     new_member_join_timeout_ms: int = 300_000
     sessions_max: int = 100_000
     groups_max: int = 100_000

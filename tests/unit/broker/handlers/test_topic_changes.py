@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+import pytest
+
 from ottla.broker.active_controller import ActiveController
 from ottla.broker.handlers.create_partitions import CreatePartitionsHandler
 from ottla.broker.handlers.create_topics import CreateTopicsHandler
@@ -18,6 +20,22 @@ from tests.metadata_building import CountingRandomness, FixedClock, new_topic, t
 
 CONTEXT = RequestContext("User:ANONYMOUS", None, "127.0.0.1", "PLAINTEXT", 7, 0)
 NAMES = ("a", "b")
+
+
+@pytest.mark.parametrize(
+    ("version", "code"), [(2, ErrorCode.INVALID_REQUEST), (3, ErrorCode.TOPIC_DELETION_DISABLED)]
+)
+def test_topics_stay_where_deleting_is_switched_off(version: int, code: ErrorCode) -> None:
+    request = DeleteTopicsRequest(topic_names=list(NAMES))
+
+    async def delete(store: EmbeddedMetadataStore) -> None:
+        handler = DeleteTopicsHandler(store, is_enabled=False)
+        answer = await handler.handle(replace(CONTEXT, api_version=version), request)
+        assert [(one.name, one.error_code) for one in answer.responses] == [
+            (name, code) for name in NAMES
+        ]
+
+    tell(SimulatedDisk(), delete)
 
 
 def test_a_store_that_stops_refuses_every_topic() -> None:

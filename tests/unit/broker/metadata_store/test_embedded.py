@@ -75,7 +75,7 @@ def test_a_first_start_begins_a_cluster_and_later_ones_find_it() -> None:
     disk = SimulatedDisk()
     store = open_store(disk)
     assert store.image.cluster_id == store.identity.cluster_id == uuid_to_text(uuid_of(1))
-    assert store.image.level_by_feature == {"metadata.version": 29}
+    assert store.image.level_by_feature == {"metadata.version": 29, "transaction.version": 2}
     disk.crash("lose_all")
     assert open_store(disk).image == store.image
 
@@ -88,7 +88,7 @@ def test_what_was_answered_is_there_after_a_power_cut() -> None:
         assert await create(store, new_topic("a", 3, retention_ms="7"), 1) == 0
         assert await create(store, new_topic("b"), 2) == 0
         await store.execute(lambda c: c.delete_topics([DeleteTopicState(name="b")]))
-        block = await store.execute(lambda c: c.allocate_producer_ids(0, 1))
+        block = await store.execute(lambda c: c.allocate_producer_ids(0, 2))
         assert block.end == 1000
         images.append(store.image)
 
@@ -200,10 +200,10 @@ def test_durable_records_are_noted_down_now_and_then(monkeypatch: pytest.MonkeyP
 
     async def story(store: EmbeddedMetadataStore) -> None:
         await create(store, new_topic("a", 3), 1)
-        assert bytes(disk.map_file(path)).endswith(b" 1\n"), "as it was at the start"
+        assert bytes(disk.map_file(path)).endswith(b" 2\n"), "as it was at the start"
         await create(store, new_topic("b", 8), 2)
         await settle()
-        assert bytes(disk.map_file(path)).endswith(b" 15\n")
+        assert bytes(disk.map_file(path)).endswith(b" 16\n")
 
     tell(disk, story)
 

@@ -138,6 +138,24 @@ def test_all_preferred_leaders_come_back_at_once() -> None:
     assert [partition(controller, number).leader for number in range(3)] == [0, 1, 1]
 
 
+@pytest.mark.parametrize(("percentage", "leader"), [(0, 0), (99, 0), (100, 1)])
+def test_preferred_leaders_come_back_if_enough_of_them_do_not_lead(
+    percentage: int, leader: int
+) -> None:
+    controller = cluster(0, 1, partitions=3)
+    run(controller, controller.fence_broker(0))
+    run(controller, controller.unfence_broker(0))
+    alter(controller, 1, 0)
+    run(controller, controller.prefer_leaders(percentage))
+    assert partition(controller).leader == leader
+
+
+def test_nobody_leads_in_place_of_a_dead_broker_who_is_dead_too() -> None:
+    controller = cluster(0, 1, 2)
+    run(controller, controller.fence_broker(0, frozenset([0, 1])))
+    assert partition(controller).leader == 2
+
+
 def test_an_unknown_kind_of_election_is_refused() -> None:
     with pytest.raises(ApiError, match="election type 9"):
         elect(cluster(0), 9)

@@ -1,4 +1,4 @@
-"""Records of groups in a partition, and how they are loaded without a stall."""
+"""Records of a coordinator in a partition, and how they are loaded without a stall."""
 
 import asyncio
 import logging
@@ -6,12 +6,18 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from ottla.broker import group_log
-from ottla.broker.group_log import GroupLog
-from ottla.machines.groups.group_records import CommittedOffset, offset_record, offset_tombstone
+from ottla.broker import coordinator_log
+from ottla.broker.coordinator_log import CoordinatorLog
+from ottla.machines.groups.group_records import (
+    CommittedOffset,
+    GroupRecord,
+    offset_record,
+    offset_tombstone,
+)
 from ottla.machines.groups.machine import GroupMachine
 from ottla.machines.groups.settings import GroupSettings
 from ottla.replication.partition import Partition
+from ottla.wire.coordinator_records.codec import CONSUMER_OFFSETS, RecordCodec
 from ottla.wire.records.builder import BatchBuilder
 from ottla.wire.records.compression import Compression
 from tests.log_building import NOW_MS, PARTITION, batches_of, new_log
@@ -33,18 +39,18 @@ def new_partition() -> Partition:
     return partition
 
 
-def committed(count: int, offset: int = 7) -> list[group_log.GroupRecord]:
+def committed(count: int, offset: int = 7) -> list[GroupRecord]:
     value = CommittedOffset(offset, 0, "a note", NOW_MS)
     return [offset_record("readers", "events", number, value) for number in range(count)]
 
 
-def log_of(clock: FixedClock, compression: Compression = Compression.NONE) -> GroupLog:
-    return GroupLog(clock, ThreadPoolExecutor(1), compression)
+def log_of(clock: FixedClock, compression: Compression = Compression.NONE) -> CoordinatorLog:
+    return CoordinatorLog(RecordCodec(CONSUMER_OFFSETS), clock, ThreadPoolExecutor(1), compression)
 
 
-async def loaded(log: GroupLog, partition: Partition) -> GroupMachine:
+async def loaded(log: CoordinatorLog, partition: Partition) -> GroupMachine:
     machine = GroupMachine(GroupSettings())
-    await log.load(partition, machine)
+    await log.load(partition, machine.replay)
     return machine
 
 
@@ -56,8 +62,8 @@ def offsets(machine: GroupMachine) -> dict[int, int]:
 def test_a_large_decision_is_several_batches_and_is_loaded_again(
     monkeypatch: pytest.MonkeyPatch, compression: Compression
 ) -> None:
-    monkeypatch.setattr(group_log, "BATCH_BYTES", 1_000)
-    monkeypatch.setattr(group_log, "LOAD_BYTES", 2_000)
+    monkeypatch.setattr(coordinator_log, "BATCH_BYTES", 1_000)
+    monkeypatch.setattr(coordinator_log, "LOAD_BYTES", 2_000)
     partition = new_partition()
     log = log_of(FixedClock(), compression)
     log.append(partition, committed(200))
@@ -110,4 +116,4 @@ def test_everybody_else_has_a_turn_while_groups_are_loaded() -> None:
             await turn
 
     asyncio.run(count())
-    assert turns >= 320 // group_log._RECORDS_PER_LOOK
+    assert turns >= 320 // coordinator_log._RECORDS_PER_LOOK

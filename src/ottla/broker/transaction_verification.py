@@ -1,0 +1,144 @@
+"""Asks, before a transaction's first batch in a partition, whether it has that partition (KIP-890).
+
+A transaction that its coordinator does not know of would never end, and keep everything behind it
+from those who read committed data. So a partition takes the first batch only after its coordinator
+has been asked; `storage/verification.py` says how an answer that comes too late is found out. Who
+sends the newest versions has the partition added in the same breath.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple, Protocol
+
+from ottla.broker.progress import Bells
+from ottla.environment.clock import Clock
+from ottla.model.api_error import ApiError
+from ottla.model.error_code import ErrorCode
+from ottla.model.identifiers import TopicPartition
+from ottla.replication.partition import Partition
+from ottla.storage.verification import ANY_TRANSACTION, VERIFIED_ONLY, TransactionTerms
+
+ASK_AGAIN_MS: Final = 20
+ASK_AGAIN_MAX_MS: Final = 100
+"""How long is waited for the end of the transaction before, whose markers are under way."""
+
+Terms = Mapping[TopicPartition, TransactionTerms | ApiError]
+
+
+class TransactionCoordinators(Protocol):
+    """Whoever reaches the coordinators of transactions."""
+
+    async def verify(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        partitions: Sequence[TopicPartition],
+        *,
+        is_adding: bool,
+    ) -> Mapping[TopicPartition, ErrorCode]:
+        """Ask whether an open transaction has these partitions, or have them added to it.
+
+        Return what is wrong, and with which. ApiError if that holds for all of them, as where
+        nobody could be asked: NOT_COORDINATOR, NETWORK_EXCEPTION and others.
+        """
+        ...
+
+
+class Support(NamedTuple):
+    """What a client of some version of a request understands."""
+
+    is_adding: bool
+    """Whether its transactions have epochs of their own, and get partitions by being written to."""
+    knows_abortable: bool
+    """Whether it can be told that its transaction is to be aborted."""
+
+
+class Write(NamedTuple):
+    """A batch of a transaction that is to be appended."""
+
+    partition: Partition
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionVerification:
+    """Says on which terms batches of transactions may be appended."""
+
+    clock: Clock
+    bells: Bells
+    is_enabled: Callable[[], bool]
+    """Whether `transaction.partition.verification.enable` is set."""
+    coordinators: TransactionCoordinators | None = None
+
+    async def terms(
+        self, transactional_id: str, writes: Sequence[Write], support: Support
+    ) -> dict[TopicPartition, TransactionTerms | ApiError]:
+        """Return the terms for each partition, or why nothing may be appended to it."""
+        if not self.is_enabled():
+            return {write.partition.name: ANY_TRANSACTION for write in writes}
+        if len({(write.producer_id, write.producer_epoch) for write in writes}) > 1:
+            error = ApiError(
+                ErrorCode.INVALID_PRODUCER_ID_MAPPING, "batches of more than one producer"
+            )
+            return {write.partition.name: error for write in writes}
+        found = {write.partition.name: _begun(write, support) for write in writes}
+        asked = [name for name, terms in found.items() if terms.verification is not None]
+        if not asked:
+            return dict(found)
+        errors = await self._ask(transactional_id, writes[0], asked, support)
+        told = {name: _told(name, errors[name], support) for name in asked if errors.get(name)}
+        return {**found, **told}
+
+    async def _ask(
+        self,
+        transactional_id: str,
+        write: Write,
+        names: Sequence[TopicPartition],
+        support: Support,
+    ) -> Mapping[TopicPartition, ErrorCode]:
+        deadline_ms = self.clock.monotonic_ms() + ASK_AGAIN_MAX_MS
+        while True:
+            errors = await self._ask_once(transactional_id, write, names, support.is_adding)
+            is_late = self.clock.monotonic_ms() + ASK_AGAIN_MS > deadline_ms
+            is_busy = ErrorCode.CONCURRENT_TRANSACTIONS in errors.values()
+            if not (is_busy and support.is_adding) or is_late or self.bells.is_closed:
+                return errors
+            await self.bells.wait_any((), self.clock.monotonic_ms() + ASK_AGAIN_MS)
+
+    async def _ask_once(
+        self, transactional_id: str, write: Write, names: Sequence[TopicPartition], is_adding: bool
+    ) -> Mapping[TopicPartition, ErrorCode]:
+        if self.coordinators is None:  # so that no transaction can have begun
+            return dict.fromkeys(names, ErrorCode.INVALID_TXN_STATE)
+        try:
+            return await self.coordinators.verify(
+                transactional_id,
+                write.producer_id,
+                write.producer_epoch,
+                names,
+                is_adding=is_adding,
+            )
+        except ApiError as error:
+            return dict.fromkeys(names, error.code)
+
+
+def _begun(write: Write, support: Support) -> TransactionTerms:
+    verification = write.partition.log.producers.verification(
+        write.producer_id,
+        write.producer_epoch,
+        write.base_sequence,
+        is_epoch_bumped=support.is_adding,
+    )
+    return VERIFIED_ONLY._replace(verification=verification)
+
+
+def _told(name: TopicPartition, code: ErrorCode, support: Support) -> ApiError:
+    """Say it in words that a producer knows."""
+    if code == ErrorCode.PRODUCER_FENCED:
+        code = ErrorCode.INVALID_PRODUCER_EPOCH
+    elif code == ErrorCode.TRANSACTION_ABORTABLE and not support.knows_abortable:
+        code = ErrorCode.INVALID_TXN_STATE
+    return ApiError(code, f"{name} is not known to be in the producer's transaction: {code.name}")

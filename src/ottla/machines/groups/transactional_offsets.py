@@ -1,0 +1,105 @@
+"""TxnOffsetCommit: offsets that count if a transaction commits (KIP-98, KIP-447).
+
+Who names its member id and generation is held to them, so that a zombie cannot commit for what has
+been assigned to another. Who names nothing may commit at any time: its producer is fenced instead.
+"""
+
+from ottla.machines.decision import Decision
+from ottla.machines.groups.calls import Moment
+from ottla.machines.groups.classic_group import GroupState
+from ottla.machines.groups.group_records import CommittedOffset, GroupRecord, offset_record
+from ottla.machines.groups.roster import Roster
+from ottla.machines.groups.settings import GroupSettings
+from ottla.model.api_error import ApiError
+from ottla.model.error_code import ErrorCode
+from ottla.model.identifiers import ZERO_UUID
+from ottla.wire.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
+)
+
+
+class TransactionalOffsets:
+    """Decides about offsets of transactions."""
+
+    def __init__(self, settings: GroupSettings, roster: Roster) -> None:
+        self._settings = settings
+        self._roster = roster
+
+    def commit(
+        self, request: TxnOffsetCommitRequest, topic_ids: dict[str, bytes], now: Moment
+    ) -> Decision[GroupRecord, TxnOffsetCommitResponse]:
+        """Remember positions until the transaction ends. The records are the transaction's."""
+        refused_with = ErrorCode.NONE
+        try:
+            self._check(request)
+        except ApiError as error:
+            refused_with = error.code
+        records: list[GroupRecord] = []
+        topics = []
+        for topic in request.topics:
+            codes = [refused_with or self._check_metadata(each) for each in topic.partitions]
+            topics.append(_answer(topic, codes))
+            topic_id = topic_ids.get(topic.name, ZERO_UUID)
+            records += [
+                offset_record(
+                    request.group_id,
+                    topic.name,
+                    each.partition_index,
+                    _committed(each, topic_id, now),
+                )
+                for each, code in zip(topic.partitions, codes, strict=True)
+                if not code
+            ]
+        return Decision(tuple(records), TxnOffsetCommitResponse(topics=topics))
+
+    def _check(self, request: TxnOffsetCommitRequest) -> None:
+        if not request.group_id:
+            raise ApiError(ErrorCode.INVALID_GROUP_ID, "the id is empty")
+        generation = request.generation_id
+        group = self._roster.get(request.group_id)
+        if group is None:
+            if generation >= 0:
+                raise ApiError(ErrorCode.ILLEGAL_GENERATION, "there is no such group")
+            if len(self._roster) >= self._settings.groups_max:
+                raise ApiError(ErrorCode.POLICY_VIOLATION, "no room for another group")
+            return
+        if generation < 0 and group.state is GroupState.EMPTY:
+            return
+        is_somebody = request.member_id or request.group_instance_id is not None
+        if generation >= 0 or is_somebody:
+            group.check_member(request.member_id, request.group_instance_id)
+            group.check_generation(generation)
+
+    def _check_metadata(self, partition: TxnOffsetCommitRequestPartition) -> ErrorCode:
+        length = len(partition.committed_metadata or "")
+        is_too_large = length > self._settings.offset_metadata_max_bytes
+        return ErrorCode.OFFSET_METADATA_TOO_LARGE if is_too_large else ErrorCode.NONE
+
+
+def _committed(
+    partition: TxnOffsetCommitRequestPartition, topic_id: bytes, now: Moment
+) -> CommittedOffset:
+    return CommittedOffset(
+        offset=partition.committed_offset,
+        leader_epoch=partition.committed_leader_epoch,
+        metadata=partition.committed_metadata or "",
+        commit_timestamp_ms=now.wall_ms,
+        topic_id=topic_id,
+    )
+
+
+def _answer(
+    topic: TxnOffsetCommitRequestTopic, codes: list[ErrorCode]
+) -> TxnOffsetCommitResponseTopic:
+    return TxnOffsetCommitResponseTopic(
+        name=topic.name,
+        partitions=[
+            TxnOffsetCommitResponsePartition(partition_index=each.partition_index, error_code=code)
+            for each, code in zip(topic.partitions, codes, strict=True)
+        ],
+    )
