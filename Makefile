@@ -5,7 +5,7 @@ READY := $(VENV)/.ready
 PEERS := peers-kafka-python peers-franz-go peers-librdkafka
 NATIVE := $(shell find src -name '*.pyx' -o -name '*.pxd' -o -name '*.h')
 
-.PHONY: demo test check bench interop peers $(PEERS) soak simulate clean
+.PHONY: demo test check bench interop peers $(PEERS) soak soak-cluster simulate clean
 
 demo: $(READY)
 	@$(BIN)/python -m examples.tour
@@ -36,8 +36,12 @@ soak: $(READY)
 	$(BIN)/python -m tests.crashes.kill_writer --rounds 300
 	$(BIN)/python -m tests.crashes.kill_cleaner --rounds 30
 
+soak-cluster: $(READY)
+	$(BIN)/python -m tests.cluster.soak --rounds $(or $(ROUNDS),100)
+
 simulate: $(READY)
-	$(BIN)/ottla simulate --seeds $(or $(SEEDS),0:1000)
+	$(BIN)/ottla simulate --story one-broker --seeds $(or $(SEEDS),0:1000)
+	$(BIN)/ottla simulate --story cluster --seeds $(or $(SEEDS),0:1000)
 
 clean:
 	rm -rf $(VENV) .interop .peers build .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from ottla.testing.pytest_plugin import broker_settings
+from ottla.testing.zookeeper_server import why_not
 
 TESTS = """
 import sys
@@ -48,6 +49,19 @@ def test_settings_come_from_the_project(ottla_broker, ottla_topic):
     Producer({"bootstrap.servers": ottla_broker.bootstrap_servers}).list_topics(ottla_topic, 20)
     topic = admin.list_topics(ottla_topic, 20).topics[ottla_topic]
     assert len(topic.partitions) == 3
+"""
+CLUSTER_TEST = """
+from confluent_kafka.admin import AdminClient
+
+
+def test_three_brokers_have_the_topic(ottla_cluster):
+    admin = AdminClient({"bootstrap.servers": ottla_cluster.bootstrap_servers})
+    admin.list_topics("letters", 20)
+    found = admin.list_topics("letters", 20)
+    assert sorted(found.brokers) == [1, 2, 3]
+    partitions = found.topics["letters"].partitions
+    assert len(partitions) == 5
+    assert sorted(partitions[0].replicas) == [1, 2, 3]
 """
 SETTINGS = """
 [pytest]
@@ -95,3 +109,11 @@ def test_a_value_may_have_what_names_have_not() -> None:
         "listeners": "A://:1,B://:2",
         "broker.rack": "a=b",
     }
+
+
+@pytest.mark.skipif(bool(why_not()), reason=why_not() or "it can be had")
+def test_a_cluster_is_there_for_a_project_that_asks_for_it(tmp_path: Path) -> None:
+    (tmp_path / "test_project.py").write_text(CLUSTER_TEST)
+    (tmp_path / "pytest.ini").write_text("[pytest]\nottla_cluster_settings = num.partitions=5\n")
+    ran = run_pytest(tmp_path, "-p", "no:hypothesispytest")
+    assert ran.returncode == 0, ran.stdout + ran.stderr

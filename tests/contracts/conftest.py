@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.zookeeper_server import ZooKeeperServer, running, why_not
+from ottla.testing.zookeeper_server import ZooKeeperServer, running, why_not
 
 
 @pytest.fixture(scope="session")

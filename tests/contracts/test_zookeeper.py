@@ -29,8 +29,8 @@ from ottla.environment.zookeeper import (
 from ottla.simulation.machine import Machine
 from ottla.simulation.world import World
 from ottla.simulation.zookeeper import MACHINE, SimulatedZooKeeper
+from ottla.testing.zookeeper_server import ZooKeeperServer
 from ottla.zookeeper.kazoo_session import KazooSession, connect
-from tests.zookeeper_server import ZooKeeperServer
 
 TIMEOUT = 2.0
 Story = Callable[["Place"], Awaitable[None]]
@@ -118,10 +118,10 @@ class Reality:
         thief.close()
 
     def freeze(self) -> None:
-        self.server.freeze()
+        self.server.pause()
 
     def thaw(self) -> None:
-        self.server.thaw()
+        self.server.resume()
 
 
 @pytest.fixture(params=["simulated", "real"])

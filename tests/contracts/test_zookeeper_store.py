@@ -16,10 +16,10 @@ from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.runtime.clock import SystemClock
 from ottla.runtime.randomness import SystemRandomness
+from ottla.testing.zookeeper_server import ZooKeeperServer
 from ottla.zookeeper.kazoo_session import KazooSession, connect
 from tests.metadata_building import new_topic, uuid_of
 from tests.simulation.stores import new_broker, news_of
-from tests.zookeeper_server import ZooKeeperServer
 
 TIMEOUT = 3.0
 SOON_SECONDS = 60.0
@@ -108,7 +108,7 @@ def tell(server: ZooKeeperServer, story: Story) -> None:
             await cluster.until(cluster.is_settled)
             await story(cluster)
         finally:
-            server.thaw()
+            server.resume()
             await cluster.stop()
 
     asyncio.run(told())
@@ -162,11 +162,11 @@ def test_a_zookeeper_that_was_silent_for_a_while_finds_the_cluster_again(
     async def story(cluster: Cluster) -> None:
         await cluster.create("t", 1)
         epoch = cluster.stores[0].controller_epoch
-        zookeeper_server.freeze()
+        zookeeper_server.pause()
         with pytest.raises(ApiError, match="NOT_CONTROLLER"):
             await cluster.create("u", 2)
         await cluster.until(lambda: not any(one.is_sure_of_session for one in cluster.stores))
-        zookeeper_server.thaw()
+        zookeeper_server.resume()
         await cluster.until(lambda: cluster.stores[0].controller_epoch > epoch)
         await cluster.until(cluster.is_settled)
         assert all("t" in store.image.topics for store in cluster.stores)

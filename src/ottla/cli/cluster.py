@@ -1,22 +1,34 @@
-"""`ottla cluster`: the brokers, their disks, and what they speak."""
+"""`ottla cluster`: a local one, the brokers, their disks, and what they speak."""
 
 from typing import Annotated
 
 import typer
 
+from ottla.cli.local_cluster import start
 from ottla.cli.options import DEFAULT_BROKERS, Brokers, Format, Settings, with_cluster
-from ottla.cli.output import OutputFormat, Row, show, show_one
+from ottla.cli.output import OutputFormat, Row, json_key, show, show_one
 from ottla.clients.admin import Admin
 from ottla.clients.admin_cluster import UNKNOWN_BYTES, ClusterDescription
+from ottla.clients.cluster_health import ClusterHealth, look_at
 from ottla.clients.cluster_view import ClusterView
 from ottla.model.error_code import ErrorCode
 from ottla.wire.api_key import ApiKey
 
-BROKER_COLUMNS = ("ID", "HOST", "PORT", "RACK", "CONTROLLER")
+BROKER_COLUMNS = (
+    "ID",
+    "HOST",
+    "PORT",
+    "RACK",
+    "CONTROLLER",
+    "LEADERS",
+    "REPLICAS",
+    "UNDER-REPLICATED",
+)
 DISK_COLUMNS = ("BROKER", "LOG-DIR", "PARTITIONS", "SIZE-BYTES", "USABLE-BYTES", "STATUS")
 REPLICA_COLUMNS = ("BROKER", "LOG-DIR", "TOPIC", "PARTITION", "SIZE-BYTES")
 _API_NAME_BY_NUMBER = {key.value: key.name for key in ApiKey}
 clusters = typer.Typer(no_args_is_help=True)
+clusters.command("start")(start)
 
 
 def register(app: typer.Typer, name: str, summary: str) -> None:
@@ -31,12 +43,23 @@ def describe(
     settings: Settings = None,
     form: Format = OutputFormat.TABLE,
 ) -> None:
-    """Show the cluster's id and its brokers (also: info)."""
-    found = with_cluster(brokers, settings, lambda view: Admin.over(view).cluster.describe())
-    rows = _broker_rows(found)
-    summary: dict[str, object] = {"CLUSTER-ID": found.cluster_id, "CONTROLLER": found.controller_id}
+    """Show the brokers, what they lead and hold, and how the partitions are (also: info).
+
+    UNDER-REPLICATED is, for the cluster, how many partitions have copies that are not in sync; for
+    a broker, how many of its copies are not. A broker without a host has copies and is not there.
+    """
+    described, health = with_cluster(brokers, settings, look_at)
+    rows = _broker_rows(described, health)
+    summary: dict[str, object] = {
+        "CLUSTER-ID": described.cluster_id,
+        "CONTROLLER": described.controller_id,
+        "HEALTH": health.verdict.value,
+        "PARTITIONS": health.partitions,
+        "UNDER-REPLICATED": health.under_replicated,
+        "OFFLINE": health.offline,
+    }
     if form is OutputFormat.JSON:
-        summary["BROKERS"] = [{key.lower(): value for key, value in row.items()} for row in rows]
+        summary["BROKERS"] = [{json_key(key): row[key] for key in row} for row in rows]
     show_one(summary, form)
     if form is OutputFormat.TABLE:
         show(rows, BROKER_COLUMNS, form)
@@ -71,17 +94,23 @@ def api_versions(
     show(rows, ("KEY", "API", "MIN", "MAX"), form)
 
 
-def _broker_rows(found: ClusterDescription) -> list[Row]:
-    return [
-        {
-            "ID": row.broker_id,
-            "HOST": row.host,
-            "PORT": row.port,
-            "RACK": row.rack,
-            "CONTROLLER": row.broker_id == found.controller_id,
-        }
-        for row in found.brokers
-    ]
+def _broker_rows(described: ClusterDescription, health: ClusterHealth) -> list[Row]:
+    brokers = {row.broker_id: row for row in described.brokers}
+    rows: list[Row] = []
+    for number in sorted(brokers.keys() | health.replicas_by_broker.keys()):
+        found = brokers.get(number)
+        values = (
+            number,
+            found and found.host,
+            found and found.port,
+            found and found.rack,
+            number == described.controller_id,
+            health.leaders_by_broker.get(number, 0),
+            health.replicas_by_broker.get(number, 0),
+            health.behind_by_broker.get(number, 0),
+        )
+        rows.append(dict(zip(BROKER_COLUMNS, values, strict=True)))
+    return rows
 
 
 async def _folder_rows(view: ClusterView, is_by_replica: bool) -> list[Row]:

@@ -8,6 +8,7 @@ import typer
 from ottla.cli.exits import FAILURE, CommandError, WrongCallError, say, sentence_of
 from ottla.cli.options import DEFAULT_BROKERS, Brokers, Format, Settings, with_cluster
 from ottla.cli.output import OutputFormat, Row, show, show_one
+from ottla.cli.partition_words import parse_partitions
 from ottla.cli.resetting import Reset, chosen_reset, new_offsets
 from ottla.clients.admin import Admin
 from ottla.clients.admin_groups import CommittedOffset, GroupDescription, GroupMember
@@ -199,11 +200,9 @@ async def _partitions(view: ClusterView, words: Sequence[str]) -> list[TopicPart
     """Return the partitions of `TOPIC` or `TOPIC:0,1`."""
     names = []
     for word in words:
-        topic, _, numbers = word.partition(":")
-        if numbers and not all(number.isdigit() for number in numbers.split(",")):
-            raise CommandError(f"{word!r} names no partitions: expected TOPIC:0,1")
+        topic, numbers = parse_partitions(word)
         found = await view.topic(topic)
-        wanted = map(int, numbers.split(",")) if numbers else range(len(found.partitions))
+        wanted = range(len(found.partitions)) if numbers is None else numbers
         names += [TopicPartition(topic, number) for number in wanted]
     for name in names:
         await view.partition(name)

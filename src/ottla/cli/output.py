@@ -18,7 +18,7 @@ class OutputFormat(StrEnum):
 def show(rows: Sequence[Row], columns: Sequence[str], form: OutputFormat) -> None:
     """Write rows, which have their columns as keys."""
     if form is OutputFormat.JSON:
-        _write_json([{_json_key(name): row.get(name) for name in columns} for row in rows])
+        _write_json([{json_key(name): row.get(name) for name in columns} for row in rows])
     elif sys.stdout.isatty():
         _write_rich(rows, columns)
     else:
@@ -28,14 +28,15 @@ def show(rows: Sequence[Row], columns: Sequence[str], form: OutputFormat) -> Non
 def show_one(row: Row, form: OutputFormat) -> None:
     """Write one thing: its properties below each other, or an object."""
     if form is OutputFormat.JSON:
-        _write_json({_json_key(name): value for name, value in row.items()})
+        _write_json({json_key(name): value for name, value in row.items()})
         return
     width = max(map(len, row))
     for name, value in row.items():
         sys.stdout.write(f"{name:<{width}}  {_cell(value)}\n")
 
 
-def _json_key(column: str) -> str:
+def json_key(column: str) -> str:
+    """Return what a column is called in JSON."""
     return column.lower().replace("-", "_")
 
 

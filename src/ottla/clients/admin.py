@@ -6,6 +6,7 @@ from ottla.clients.admin_cluster import ClusterAdmin
 from ottla.clients.admin_configs import ConfigAdmin
 from ottla.clients.admin_groups import GroupAdmin
 from ottla.clients.admin_offsets import OffsetAdmin
+from ottla.clients.admin_partitions import PartitionAdmin
 from ottla.clients.admin_topics import TopicAdmin
 from ottla.clients.cluster_view import ClusterView
 
@@ -18,6 +19,7 @@ class Admin:
     configs: ConfigAdmin
     groups: GroupAdmin
     offsets: OffsetAdmin
+    partitions: PartitionAdmin
     cluster: ClusterAdmin
 
     @classmethod
@@ -28,5 +30,6 @@ class Admin:
             ConfigAdmin(view),
             GroupAdmin(view),
             OffsetAdmin(view),
+            PartitionAdmin(view),
             ClusterAdmin(view),
         )

@@ -11,8 +11,13 @@ from ottla.model.identifiers import TopicPartition
 from ottla.wire.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from ottla.wire.messages.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
 from ottla.wire.messages.metadata import MetadataRequest, MetadataResponse
+from ottla.wire.messages.unregister_broker import (
+    UnregisterBrokerRequest,
+    UnregisterBrokerResponse,
+)
 
 UNKNOWN_BYTES = -1
+_FENCED_SINCE = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +28,7 @@ class BrokerDescription:
     host: str
     port: int
     rack: str | None
+    is_fenced: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +49,8 @@ class LogDirDescription:
     total_bytes: int
     usable_bytes: int
     size_by_partition: dict[TopicPartition, int]
+    lag_by_future: dict[TopicPartition, int]
+    """The copies that are to take over from those in another folder, and the records they lack."""
     error: ErrorCode
 
 
@@ -55,6 +63,31 @@ class ClusterAdmin:
     async def describe(self) -> ClusterDescription:
         """Describe the cluster; old brokers, without DescribeCluster, are asked for metadata."""
         return await self._view.retried(self._describe)
+
+    async def describe_all(self) -> ClusterDescription:
+        """Describe the cluster with its fenced brokers, as the controller knows it.
+
+        Clusters that cannot tell of fenced brokers are described without.
+        """
+
+        async def ask() -> ClusterDescription:
+            controller = await self._view.controller_connection()
+            if controller.version_for(DescribeClusterRequest) < _FENCED_SINCE:
+                return await self._describe()
+            request = DescribeClusterRequest(include_fenced_brokers=True)
+            return _described(await self._view.ask_controller(request, DescribeClusterResponse))
+
+        return await self._view.retried(ask)
+
+    async def remove_broker(self, broker_id: int) -> None:
+        """Let the cluster forget a broker that has been stopped for good."""
+
+        async def ask() -> None:
+            request = UnregisterBrokerRequest(broker_id=broker_id)
+            answer = await self._view.ask_controller(request, UnregisterBrokerResponse)
+            check(answer.error_code, answer.error_message or f"broker {broker_id}")
+
+        await self._view.retried(ask)
 
     async def log_dirs(self, broker_id: int) -> list[LogDirDescription]:
         """Describe the folders of one broker."""
@@ -73,6 +106,12 @@ class ClusterAdmin:
                         TopicPartition(topic.name, replica.partition_index): replica.partition_size
                         for topic in row.topics
                         for replica in topic.partitions
+                    },
+                    {
+                        TopicPartition(topic.name, replica.partition_index): replica.offset_lag
+                        for topic in row.topics
+                        for replica in topic.partitions
+                        if replica.is_future_key
                     },
                     error_code(row.error_code),
                 )
@@ -94,11 +133,7 @@ class ClusterAdmin:
             if error.code is not ErrorCode.UNSUPPORTED_VERSION:
                 raise
             return await self._describe_by_metadata()
-        check(answer.error_code, answer.error_message)
-        brokers = (
-            BrokerDescription(row.broker_id, row.host, row.port, row.rack) for row in answer.brokers
-        )
-        return _in_order(answer.cluster_id, answer.controller_id, brokers)
+        return _described(answer)
 
     async def _describe_by_metadata(self) -> ClusterDescription:
         answer = await self._view.ask_any(MetadataRequest(topics=[]), MetadataResponse)
@@ -106,6 +141,15 @@ class ClusterAdmin:
             BrokerDescription(row.node_id, row.host, row.port, row.rack) for row in answer.brokers
         )
         return _in_order(answer.cluster_id or "", answer.controller_id, brokers)
+
+
+def _described(answer: DescribeClusterResponse) -> ClusterDescription:
+    check(answer.error_code, answer.error_message)
+    brokers = (
+        BrokerDescription(row.broker_id, row.host, row.port, row.rack, row.is_fenced)
+        for row in answer.brokers
+    )
+    return _in_order(answer.cluster_id, answer.controller_id, brokers)
 
 
 def _in_order(

@@ -1,22 +1,33 @@
-"""A real broker for people's own tests.
+"""Real brokers for people's own tests: one in a thread, or a cluster of processes.
 
 with ottla.testing.Broker() as broker:
     producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
 
-The broker is imported when it is asked for, because pytest imports this package in every run.
+They are imported when they are asked for, because pytest imports this package in every run.
 """
 
-from typing import TYPE_CHECKING, Any
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from ottla.testing.broker import Broker
+    from ottla.testing.broker_process import BrokerProcess
+    from ottla.testing.child_process import ClusterError
+    from ottla.testing.cluster import Cluster
+    from ottla.testing.zookeeper_server import ZooKeeperServer
 
-__all__ = ["Broker"]
+__all__ = ["Broker", "BrokerProcess", "Cluster", "ClusterError", "ZooKeeperServer"]
+
+_MODULE_BY_NAME: Final = {
+    "Broker": "ottla.testing.broker",
+    "BrokerProcess": "ottla.testing.broker_process",
+    "Cluster": "ottla.testing.cluster",
+    "ClusterError": "ottla.testing.child_process",
+    "ZooKeeperServer": "ottla.testing.zookeeper_server",
+}
 
 
 def __getattr__(name: str) -> Any:
-    if name != "Broker":
+    if name not in _MODULE_BY_NAME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from ottla.testing.broker import Broker  # noqa: PLC0415
-
-    return Broker
+    return getattr(import_module(_MODULE_BY_NAME[name]), name)

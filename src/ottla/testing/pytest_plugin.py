@@ -1,4 +1,4 @@
-"""Fixtures for people's own tests: a broker for the whole run, and a fresh topic for each test.
+"""Fixtures for people's own tests: a broker or a cluster, and a fresh topic for each test.
 
 Installed by the entry point `pytest11`. Nothing of the broker is imported until a test wants it.
 """
@@ -12,19 +12,22 @@ import pytest
 
 if TYPE_CHECKING:
     from ottla.testing.broker import Broker
+    from ottla.testing.cluster import Cluster
 
 SETTINGS: Final = "ottla_broker_settings"
+CLUSTER_SETTINGS: Final = "ottla_cluster_settings"
 _NAME_CHARACTERS_MAX: Final = 100
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Let a project say how its broker is set up."""
-    parser.addini(
-        SETTINGS,
-        "settings of the fixture ottla_broker, one name=value on each line, by Kafka's names",
-        type="linelist",
-        default=[],
-    )
+    """Let a project say how its brokers are set up."""
+    for name, fixture in ((SETTINGS, "ottla_broker"), (CLUSTER_SETTINGS, "ottla_cluster")):
+        parser.addini(
+            name,
+            f"settings of the fixture {fixture}, one name=value on each line, by Kafka's names",
+            type="linelist",
+            default=[],
+        )
 
 
 @pytest.fixture(scope="session")
@@ -34,6 +37,19 @@ def ottla_broker(pytestconfig: pytest.Config) -> Iterator["Broker"]:
 
     with Broker(broker_settings(pytestconfig.getini(SETTINGS))) as broker:
         yield broker
+
+
+@pytest.fixture(scope="session")
+def ottla_cluster(pytestconfig: pytest.Config) -> Iterator["Cluster"]:
+    """Run three brokers and a ZooKeeper, in processes of their own, as long as the session lasts.
+
+    ClusterError where there is no Java. Whoever kills a broker starts it again for those who come.
+    """
+    from ottla.testing.cluster import Cluster  # noqa: PLC0415
+
+    given = broker_settings(pytestconfig.getini(CLUSTER_SETTINGS), CLUSTER_SETTINGS)
+    with Cluster(3, given) as cluster:
+        yield cluster
 
 
 @pytest.fixture(scope="session")
@@ -50,12 +66,12 @@ def ottla_topic(request: pytest.FixtureRequest, ottla_broker: "Broker") -> str:
     return f"{test}-{uuid1().hex[:16]}"
 
 
-def broker_settings(lines: list[str]) -> dict[str, str]:
+def broker_settings(lines: list[str], name_of_setting: str = SETTINGS) -> dict[str, str]:
     """Read the setting: one name=value on each line. UsageError for anything else."""
     settings = {}
     for line in lines:
         name, equals, value = line.partition("=")
         if not equals:
-            raise pytest.UsageError(f"{SETTINGS} has {line!r}: it must be name=value")
+            raise pytest.UsageError(f"{name_of_setting} has {line!r}: it must be name=value")
         settings[name.strip()] = value.strip()
     return settings

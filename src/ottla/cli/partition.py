@@ -1,0 +1,304 @@
+"""`ottla partition`: partitions listed, moved between brokers and folders, and led anew."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ottla.cli.exits import CommandError, WrongCallError
+from ottla.cli.options import DEFAULT_BROKERS, Brokers, Format, Settings, with_cluster
+from ottla.cli.output import OutputFormat, Row, show
+from ottla.cli.partition_words import named_partitions, parse_brokers, parse_partitions
+from ottla.cli.reassigning import (
+    LOOK_EVERY_MS,
+    How,
+    Picture,
+    Progress,
+    carry_out,
+    end_with_failures,
+    show_moves,
+    take_back,
+    take_picture,
+)
+from ottla.clients.admin import Admin
+from ottla.clients.admin_configs import ResourceType
+from ottla.clients.admin_partitions import ElectionType, PartitionDescription
+from ottla.clients.cluster_view import ClusterView, pause
+from ottla.clients.plan_file import InvalidPlanError, read_plan
+from ottla.clients.reassignment_plan import ImpossiblePlanError, Plan, loads, spread
+from ottla.model.error_code import ErrorCode
+from ottla.model.identifiers import TopicPartition
+
+COLUMNS = ("TOPIC", "PARTITION", "LEADER", "EPOCH", "REPLICAS", "ISR", "ELR")
+FOLDER_COLUMNS = ("TOPIC", "PARTITION", "BROKER", "LOG-DIR", "STATUS")
+MIN_ISR = "min.insync.replicas"
+Words = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="TOPIC[:0,1]…", help="Topics, or partitions of them."),
+]
+To = Annotated[
+    str | None,
+    typer.Option("--to", metavar="1,2,3", help="Spread the replicas over these brokers."),
+]
+PlanFile = Annotated[
+    Path | None,
+    typer.Option("--file", metavar="FILE", help="Take the plan from here: Kafka's JSON."),
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", "-d", help="Only show the plan.")]
+Throttle = Annotated[
+    int | None,
+    typer.Option(
+        "--throttle",
+        min=1,
+        metavar="BYTES/S",
+        help="Let the move take no more of each broker, and wait for its end.",
+    ),
+]
+Wait = Annotated[bool, typer.Option("--wait", "-w", help="Show progress until it is done.")]
+partitions = typer.Typer(no_args_is_help=True)
+
+
+def register(app: typer.Typer, name: str, summary: str) -> None:
+    """Add the noun and its verbs to the application."""
+    app.add_typer(partitions, name=name, help=summary)
+
+
+@partitions.command("list")
+@partitions.command("ls", hidden=True)
+def list_partitions(
+    words: Words = None,
+    under_replicated: Annotated[
+        bool, typer.Option("--under-replicated", help="Those with a replica that is not in sync.")
+    ] = False,
+    offline: Annotated[bool, typer.Option("--offline", help="Those without a leader.")] = False,
+    under_min_isr: Annotated[
+        bool, typer.Option("--under-min-isr", help="Those that refuse acks=all: too few in sync.")
+    ] = False,
+    not_preferred: Annotated[
+        bool, typer.Option("--not-preferred", help="Those that another than the first leads.")
+    ] = False,
+    brokers: Brokers = DEFAULT_BROKERS,
+    settings: Settings = None,
+    form: Format = OutputFormat.TABLE,
+) -> None:
+    """List partitions, all or those of one or more of these kinds (also: ls)."""
+
+    async def work(view: ClusterView) -> list[PartitionDescription]:
+        admin = Admin.over(view)
+        found = await (named_partitions(admin, words) if words else admin.partitions.describe())
+        if not (under_replicated or offline or under_min_isr or not_preferred):
+            return found
+        min_isr = await _min_isr_by_topic(admin, found) if under_min_isr else {}
+        return [
+            row
+            for row in found
+            if (under_replicated and len(row.in_sync_replicas) < len(row.replicas))
+            or (offline and not row.has_leader)
+            or (under_min_isr and _is_under(row, min_isr[row.name.topic]))
+            or (not_preferred and row.leader != row.replicas[0])
+        ]
+
+    found = with_cluster(brokers, settings, work)
+    show([_partition_row(row) for row in found], COLUMNS, form)
+
+
+@partitions.command("reassign")
+def reassign(
+    words: Words = None,
+    to: To = None,
+    file: PlanFile = None,
+    dry_run: DryRun = False,
+    throttle: Throttle = None,
+    wait: Wait = False,
+    cancel: Annotated[
+        bool, typer.Option("--cancel", help="Take moves back: those named, or all.")
+    ] = False,
+    status: Annotated[bool, typer.Option("--status", help="Show what moves.")] = False,
+    brokers: Brokers = DEFAULT_BROKERS,
+    settings: Settings = None,
+    form: Format = OutputFormat.TABLE,
+) -> None:
+    """Move partitions to other brokers, and as few replicas as that takes."""
+    _check_call(words, to, file, cancel=cancel, status=status)
+    targets = parse_brokers(to, "--to") if to else []
+    from_file = _plan_of(file) if file else {}
+    how = How(dry_run, wait or throttle is not None, throttle, form)
+
+    async def work(view: ClusterView) -> None:
+        admin = Admin.over(view)
+        if status:
+            await show_moves(admin, form, waits=wait)
+        elif cancel:
+            await take_back(admin, await _moving(admin, words, from_file), form)
+        else:
+            picture = await take_picture(admin)
+            plan = (
+                _checked(picture, from_file)
+                if file
+                else await _spread(admin, picture, words or (), targets)
+            )
+            await carry_out(admin, picture, plan, how)
+
+    with_cluster(brokers, settings, work, ImpossiblePlanError)
+
+
+@partitions.command("elect")
+def elect(
+    words: Words = None,
+    unclean: Annotated[
+        bool,
+        typer.Option("--unclean", help="Let anybody lead, where nobody can. LOSES RECORDS."),
+    ] = False,
+    everywhere: Annotated[
+        bool, typer.Option("--all", help="Wherever an election is needed.")
+    ] = False,
+    brokers: Brokers = DEFAULT_BROKERS,
+    settings: Settings = None,
+    form: Format = OutputFormat.TABLE,
+) -> None:
+    """Let the first replica lead, where it is in sync."""
+    if bool(words) == everywhere:
+        raise WrongCallError("say where to elect: TOPIC, TOPIC:PARTITION, or --all")
+    kind = ElectionType.UNCLEAN if unclean else ElectionType.PREFERRED
+
+    async def work(view: ClusterView) -> None:
+        admin = Admin.over(view)
+        named = [row.name for row in await named_partitions(admin, words)] if words else None
+        outcomes = await admin.partitions.elect(kind, named)
+        rows = [
+            {
+                "TOPIC": name.topic,
+                "PARTITION": name.partition,
+                "RESULT": "elected" if error is None else error.code.name,
+            }
+            for name, error in outcomes.items()
+        ]
+        show(rows, ("TOPIC", "PARTITION", "RESULT"), form)
+        needless = ErrorCode.ELECTION_NOT_NEEDED
+        end_with_failures(
+            {name: e for name, e in outcomes.items() if e is not None and e.code is not needless}
+        )
+
+    with_cluster(brokers, settings, work)
+
+
+@partitions.command("move")
+def move(
+    word: Annotated[str, typer.Argument(metavar="TOPIC:PARTITION", help="One partition.")],
+    broker: Annotated[int, typer.Option("--broker", help="Whose copy is to be moved.")],
+    log_dir: Annotated[
+        str, typer.Option("--log-dir", metavar="PATH", help="Another folder of that broker.")
+    ],
+    wait: Wait = False,
+    brokers: Brokers = DEFAULT_BROKERS,
+    settings: Settings = None,
+    form: Format = OutputFormat.TABLE,
+) -> None:
+    """Move a broker's copy of a partition to another of its folders."""
+    topic, numbers = parse_partitions(word)
+    if numbers is None or len(numbers) != 1:
+        raise WrongCallError(f"name one partition, as in {topic}:0")
+    name = TopicPartition(topic, numbers[0])
+
+    async def work(view: ClusterView) -> None:
+        admin = Admin.over(view)
+        await named_partitions(admin, [word])
+        await admin.partitions.move_to_folder(broker, name, log_dir)
+        if wait:
+            await _wait_for_folder(admin, broker, name, log_dir)
+        cells = (name.topic, name.partition, broker, log_dir, "done" if wait else "begun")
+        show([dict(zip(FOLDER_COLUMNS, cells, strict=True))], FOLDER_COLUMNS, form)
+
+    with_cluster(brokers, settings, work)
+
+
+def _check_call(
+    words: Sequence[str] | None, to: str | None, file: Path | None, *, cancel: bool, status: bool
+) -> None:
+    if status and cancel:
+        raise WrongCallError("--status shows moves, --cancel ends them: give one of them")
+    if (status or cancel) and to:
+        raise WrongCallError("--to begins a move, --status and --cancel do not")
+    if status and (words or file):
+        raise WrongCallError("--status shows every move: name none")
+    if status or cancel:
+        return
+    if bool(words) == bool(file) or bool(words) != bool(to):
+        raise WrongCallError("say what is to be moved: TOPIC --to 1,2,3, or --file plan.json")
+
+
+def _plan_of(file: Path) -> Plan:
+    try:
+        return read_plan(file.read_bytes())
+    except OSError as error:
+        raise CommandError(f"{file} cannot be read: {error.strerror}") from None
+    except InvalidPlanError as error:
+        raise CommandError(f"{file} is not a plan: {error}") from None
+
+
+def _checked(picture: Picture, plan: Plan) -> Plan:
+    """Return what a plan changes; one for a partition or a broker that is not there is refused."""
+    for name, replicas in plan.items():
+        if name not in picture.current:
+            raise CommandError(f"the plan has {name}, and there is no such partition")
+        picture.sites_of(replicas)
+    return {name: row for name, row in plan.items() if row != picture.current[name]}
+
+
+async def _spread(
+    admin: Admin, picture: Picture, words: Sequence[str], targets: Sequence[int]
+) -> Plan:
+    chosen = [row.name for row in await named_partitions(admin, words)]
+    sites = picture.sites_of(targets)
+    elsewhere = loads(picture.current, without=chosen)
+    return spread({name: picture.current[name] for name in chosen}, sites, elsewhere)
+
+
+async def _moving(
+    admin: Admin, words: Sequence[str] | None, from_file: Plan
+) -> list[TopicPartition]:
+    """Return the partitions whose moves are to be taken back: those named, or all that move."""
+    moves = await admin.partitions.reassignments()
+    if words:
+        return [row.name for row in await named_partitions(admin, words) if row.name in moves]
+    return [name for name in moves if not from_file or name in from_file]
+
+
+async def _min_isr_by_topic(admin: Admin, found: Sequence[PartitionDescription]) -> dict[str, int]:
+    min_isr = {}
+    for topic in {row.name.topic for row in found}:
+        (entry,) = await admin.configs.describe(ResourceType.TOPIC, topic, keys=[MIN_ISR])
+        min_isr[topic] = int(entry.value or 1)
+    return min_isr
+
+
+def _is_under(row: PartitionDescription, min_isr: int) -> bool:
+    """Whether acks=all is refused; no more can be asked for than there are replicas (KIP-966)."""
+    return len(row.in_sync_replicas) < min(min_isr, len(row.replicas))
+
+
+async def _wait_for_folder(admin: Admin, broker: int, name: TopicPartition, path: str) -> None:
+    progress = Progress()
+    while True:
+        folders = await admin.cluster.log_dirs(broker)
+        future = next((row for row in folders if name in row.lag_by_future), None)
+        if future is None:
+            break
+        progress.tell(f"{name} lacks {future.lag_by_future[name]} records in {future.path}")
+        await pause(LOOK_EVERY_MS)
+    progress.end()
+    if not any(row.path == path and name in row.size_by_partition for row in folders):
+        raise CommandError(f"{name} has not been moved: the broker's log says why")
+
+
+def _partition_row(row: PartitionDescription) -> Row:
+    return {
+        "TOPIC": row.name.topic,
+        "PARTITION": row.name.partition,
+        "LEADER": row.leader if row.has_leader else None,
+        "EPOCH": row.leader_epoch,
+        "REPLICAS": row.replicas,
+        "ISR": row.in_sync_replicas,
+        "ELR": row.eligible_leader_replicas,
+    }

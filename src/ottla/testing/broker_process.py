@@ -1,0 +1,133 @@
+"""A broker in a process of its own, as `ottla start` runs it, to be stopped, killed and paused."""
+
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from ottla.testing.child_process import ChildProcess, ClusterError, ProcessGroup
+from ottla.testing.ports import HOST, ReservedPort
+
+START_SECONDS_MAX: Final = 60
+STOP_SECONDS_MAX: Final = 60
+OWN_SETTINGS: Final = frozenset(
+    (
+        "advertised.listeners",
+        "broker.id",
+        "broker.rack",
+        "listeners",
+        "log.dir",
+        "log.dirs",
+        "node.id",
+        "zookeeper.connect",
+    )
+)
+"""What differs from broker to broker, or is known to the cluster alone."""
+_FOREIGN: Final = ("KAFKA_", "OTTLA_")
+"""Variables that would set up every broker; what holds is what the test says."""
+
+
+class BrokerProcess:
+    """A broker of a local cluster. It keeps its port and its data over restarts."""
+
+    def __init__(
+        self,
+        broker_id: int,
+        folder: Path,
+        group: ProcessGroup,
+        settings: Mapping[str, str],
+        *,
+        port: int = 0,
+        rack: str = "",
+    ) -> None:
+        if taken := sorted(OWN_SETTINGS & settings.keys()):
+            raise ClusterError(f"{taken[0]} is set for each broker by the cluster: leave it out")
+        self.id = broker_id
+        self.data_dir = folder / f"broker-{broker_id}"
+        self._reserved = ReservedPort(port)
+        self.port = self._reserved.number
+        self.settings = {**settings, **({"broker.rack": rack} if rack else {})}
+        """Settings by Kafka's names; a change counts from the next start on."""
+        self.zookeeper_connect = ""
+        """Where its ZooKeeper is; has to be set before it is started."""
+        self._ready_file = folder / f"broker-{broker_id}.ready"
+        log = folder / f"broker-{broker_id}.log"
+        self._process = ChildProcess(f"broker {broker_id}", group, log)
+        self.log = log
+        """What the broker writes to stderr, in all its lives."""
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """Where clients find this broker."""
+        return f"{HOST}:{self.port}"
+
+    @property
+    def pid(self) -> int:
+        """The number of its process; ClusterError if it is not running."""
+        return self._process.pid
+
+    @property
+    def is_running(self) -> bool:
+        """Whether its process is there, paused or not."""
+        return self._process.is_running
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether it was paused and not yet resumed."""
+        return self._process.is_paused
+
+    @property
+    def exit_code(self) -> int | None:
+        """What its last process ended with; negative if by a signal, None if it has not ended."""
+        return self._process.exit_code
+
+    def start(self) -> None:
+        """Start, and return when clients are let in. ClusterError if the broker does not start."""
+        self.launch()
+        self.wait_until_up()
+
+    def launch(self) -> None:
+        """Start without waiting."""
+        self._ready_file.unlink(missing_ok=True)
+        settings = {
+            **self.settings,
+            "broker.id": str(self.id),
+            "listeners": f"PLAINTEXT://{self.bootstrap_servers}",
+            "log.dirs": str(self.data_dir),
+            "zookeeper.connect": self.zookeeper_connect,
+        }
+        options = [word for row in settings.items() for word in ("-X", "=".join(row))]
+        command = [sys.executable, "-m", "ottla.cli.main", "start", *options]
+        environ = {k: v for k, v in os.environ.items() if not k.startswith(_FOREIGN)}
+        self._process.spawn([*command, "--ready-file", str(self._ready_file)], environ)
+
+    def wait_until_up(self) -> None:
+        """Return when clients are let in. ClusterError if the broker ends, or takes too long."""
+        self._process.wait_until_up(self._ready_file.exists, START_SECONDS_MAX)
+
+    def stop(self) -> None:
+        """Let it end by itself (SIGTERM). ClusterError if it does not, or not with 0."""
+        self._process.terminate(STOP_SECONDS_MAX)
+
+    def kill(self) -> None:
+        """End it as a power failure would (SIGKILL), and return when it is gone."""
+        self._process.kill()
+
+    def pause(self) -> None:
+        """Stop it where it is (SIGSTOP), and return when it does not run any more."""
+        self._process.pause()
+
+    def resume(self) -> None:
+        """Let it go on after a pause."""
+        self._process.resume()
+
+    def restart(self) -> None:
+        """Stop it, if it is running, and start it again: same port, same data."""
+        if self.is_running:
+            self.stop()
+        self.start()
+
+    def release(self) -> None:
+        """Give the port back. It cannot be started any more."""
+        self._reserved.release()

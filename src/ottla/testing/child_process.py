@@ -1,0 +1,168 @@
+"""Processes of a local cluster, none of which outlives the process that has started them.
+
+All are in one process group with a guard: a shell that reads from a pipe to which nobody writes.
+The kernel closes the pipe when this process ends, however it ends; the guard then kills the group.
+The kernel's own way, PR_SET_PDEATHSIG, would kill a child as soon as the thread that has started it
+ends, and would need a launcher for programs like Java that do not ask for it. A group of their own
+also keeps Ctrl-C in a terminal from the children: whoever started them stops them in order.
+"""
+
+import os
+import signal
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from time import sleep
+from typing import Final
+
+from ottla.runtime.clock import SystemClock
+
+_GUARD: Final = ("/bin/sh", "-c", "read _; kill -KILL 0")
+_TAIL_BYTES: Final = 4_000
+_TAIL_LINES: Final = 12
+_POLL_SECONDS: Final = 0.01
+
+
+class ClusterError(Exception):
+    """Says in a sentence or two what keeps a local cluster from doing what it should."""
+
+
+class ProcessGroup:
+    """Starts processes that end when this process, and those forked from it, have ended."""
+
+    def __init__(self) -> None:
+        self._guard = subprocess.Popen(  # noqa: S603
+            _GUARD,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            process_group=0,
+        )
+        self._started: list[subprocess.Popen[bytes]] = []
+
+    def spawn(
+        self, command: Sequence[str], log: Path, environ: Mapping[str, str] | None = None
+    ) -> "subprocess.Popen[bytes]":
+        """Start a process that writes what it has to say to the end of a file."""
+        self._started = [process for process in self._started if process.poll() is None]
+        with log.open("ab") as output:
+            process = subprocess.Popen(  # noqa: S603
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                env=environ,
+                process_group=self._guard.pid,
+            )
+        self._started.append(process)
+        return process
+
+    def close(self) -> None:
+        """Kill whatever runs, and return when all have ended."""
+        assert self._guard.stdin is not None
+        self._guard.stdin.close()
+        for process in (self._guard, *self._started):
+            process.kill()  # the guard's work, if somebody has killed the guard
+            process.wait()
+
+
+class ChildProcess:
+    """One process after the other that all run the same program and write to one log."""
+
+    def __init__(self, name: str, group: ProcessGroup, log: Path) -> None:
+        self.name = name
+        self.log = log
+        """What the program writes to stderr and stdout, of all its runs."""
+        self.is_paused = False
+        self._group = group
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def pid(self) -> int:
+        """The process's number; ClusterError if there is none."""
+        return self._running().pid
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the process is there, paused or not."""
+        return self._process is not None and self._process.poll() is None
+
+    @property
+    def exit_code(self) -> int | None:
+        """What the last process ended with; negative if by a signal, None if it has not ended."""
+        return None if self._process is None else self._process.poll()
+
+    def spawn(self, command: Sequence[str], environ: Mapping[str, str] | None = None) -> None:
+        """Start the program."""
+        if self.is_running:
+            raise ClusterError(f"{self.name} is running already")
+        self.is_paused = False
+        self._process = self._group.spawn(command, self.log, environ)
+
+    def wait_until_up(self, is_up: Callable[[], bool], seconds_max: float) -> None:
+        """Wait for the program to be of use. ClusterError if it ends, or takes too long."""
+
+        def is_known() -> bool:
+            if not self.is_running:
+                raise ClusterError(f"{self.name} did not start:\n{self.last_lines()}")
+            return is_up()
+
+        wait_until(
+            is_known,
+            seconds_max,
+            lambda: f"{self.name} did not start in {seconds_max:g} s:\n{self.last_lines()}",
+        )
+
+    def terminate(self, seconds_max: float) -> None:
+        """Ask the program to end, and wait. ClusterError if it does not end, or not well."""
+        process = self._running()
+        process.terminate()
+        try:
+            code = process.wait(seconds_max)
+        except subprocess.TimeoutExpired:
+            raise ClusterError(
+                f"{self.name} did not stop in {seconds_max:g} s:\n{self.last_lines()}"
+            ) from None
+        if code:
+            raise ClusterError(f"{self.name} ended with {code}:\n{self.last_lines()}")
+
+    def kill(self) -> None:
+        """End the process as a power failure would, and wait until it is gone."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self.is_paused = False
+
+    def pause(self) -> None:
+        """Stop the process where it is, and return when it does not run any more."""
+        process = self._running()
+        process.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+        self.is_paused = True
+
+    def resume(self) -> None:
+        """Let a paused process go on."""
+        self._running().send_signal(signal.SIGCONT)
+        self.is_paused = False
+
+    def last_lines(self) -> str:
+        """Return the end of the log."""
+        with self.log.open("rb") as opened:
+            opened.seek(max(0, self.log.stat().st_size - _TAIL_BYTES))
+            lines = opened.read().decode(errors="replace").splitlines()
+        return "\n".join(lines[-_TAIL_LINES:])
+
+    def _running(self) -> "subprocess.Popen[bytes]":
+        if self._process is None or self._process.poll() is not None:
+            raise ClusterError(f"{self.name} is not running")
+        return self._process
+
+
+def wait_until(is_so: Callable[[], bool], seconds_max: float, sentence: Callable[[], str]) -> None:
+    """Look again and again until it has come true. ClusterError with a sentence if it does not."""
+    clock = SystemClock()
+    deadline_ms = clock.monotonic_ms() + 1000 * seconds_max
+    while not is_so():
+        if clock.monotonic_ms() > deadline_ms:
+            raise ClusterError(sentence())
+        sleep(_POLL_SECONDS)

@@ -1,0 +1,273 @@
+"""A cluster of real processes on this machine: brokers, and the ZooKeeper that they share."""
+
+import asyncio
+import fcntl
+import os
+import shutil
+import weakref
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from tempfile import mkdtemp
+from types import TracebackType
+from typing import BinaryIO, Final, Self
+
+from ottla.clients.admin_cluster import ClusterAdmin
+from ottla.clients.cluster_view import ClusterView
+from ottla.clients.settings import parse_settings
+from ottla.testing.broker_process import BrokerProcess
+from ottla.testing.child_process import ClusterError, ProcessGroup, wait_until
+from ottla.testing.zookeeper_server import ZooKeeperServer, why_not
+
+READY_SECONDS_MAX: Final = 60
+NO_CONTROLLER: Final = -1
+_CLIENT: Final = {"request.timeout.ms": "5000", "socket.connection.setup.timeout.ms": "5000"}
+
+
+class Cluster:
+    """Brokers 1 to n that take requests as long as the `with` block lasts, or `start` to `stop`.
+
+    Each broker is an `ottla start` process, each ZooKeeper server a Java process; any of them may
+    be killed, paused and started again. Their data is in `data_dir`, or in a folder that goes with
+    the cluster. Settings have Kafka's names and hold for every broker. With `base_port` brokers are
+    at that port and those after it, else at free ones. No process outlives this one, even if
+    it is killed. ClusterError says what is missing or wrong.
+    """
+
+    def __init__(
+        self,
+        brokers: int = 3,
+        settings: Mapping[str, str] | None = None,
+        *,
+        data_dir: str | os.PathLike[str] | None = None,
+        base_port: int = 0,
+        zookeeper_servers: int = 1,
+        racks: Sequence[str] = (),
+        zookeeper_connect: str | None = None,
+    ) -> None:
+        if brokers < 1 or zookeeper_servers < 1:
+            raise ClusterError("a cluster has one broker and one ZooKeeper server, or more")
+        if zookeeper_connect is None and why_not():
+            raise ClusterError(why_not())
+        is_kept = data_dir is not None
+        chosen = mkdtemp(prefix="ottla-") if data_dir is None else data_dir
+        self.data_dir = Path(chosen).absolute()
+        lock = _lock(self.data_dir)
+        self._group = ProcessGroup()
+        self._settings = {**default_settings(brokers), **(settings or {})}
+        self._base_port = base_port
+        self._racks = racks
+        self.zookeeper_servers: dict[int, ZooKeeperServer] = {}
+        self.brokers: dict[int, BrokerProcess] = {}
+        removed = None if is_kept else self.data_dir
+        self._end = weakref.finalize(
+            self,
+            _end,
+            self._group,
+            self.zookeeper_servers,
+            self.brokers,
+            lock,
+            removed,
+            os.getpid(),
+        )
+        try:
+            if zookeeper_connect is None:
+                self._add_zookeeper_servers(zookeeper_servers, is_kept)
+            self.zookeeper_connect = zookeeper_connect or ",".join(
+                server.hosts for server in self.zookeeper_servers.values()
+            )
+            for _ in range(brokers):
+                self._new_broker()
+        except BaseException:
+            self._end()
+            raise
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """Where clients find the cluster: all brokers, whether they run or not."""
+        return ",".join(broker.bootstrap_servers for broker in self.brokers.values())
+
+    def start(self) -> None:
+        """Start all that does not run, and return when the cluster is ready.
+
+        ClusterError says what keeps it from that; nothing runs then.
+        """
+        try:
+            self._start()
+        except BaseException:
+            self.kill()
+            raise
+
+    def _start(self) -> None:
+        servers = [row for row in self.zookeeper_servers.values() if not row.is_running]
+        for server in servers:
+            server.launch()
+        for server in servers:
+            server.wait_until_up()
+        brokers = [row for row in self.brokers.values() if not row.is_running]
+        for broker in brokers:
+            broker.launch()
+        for broker in brokers:
+            broker.wait_until_up()
+        self.wait_until_ready()
+
+    def stop(self) -> None:
+        """Stop the brokers in order, the controller last, then ZooKeeper; data stays.
+
+        Whatever is paused is killed. ClusterError if a broker did not end cleanly; all have ended
+        then, too. The cluster can be started again.
+        """
+        failures = []
+        for broker in self._in_order_of_stopping():
+            try:
+                broker.stop()
+            except ClusterError as error:
+                failures.append(error)
+        self.kill()
+        if failures:
+            raise failures[0]
+
+    def kill(self) -> None:
+        """Kill every process, brokers before ZooKeeper; data stays."""
+        for broker in self.brokers.values():
+            broker.kill()
+        for server in self.zookeeper_servers.values():
+            server.kill()
+
+    def controller_id(self) -> int:
+        """Return which broker is the controller, as the brokers see it; -1 if none is."""
+        for _, controller_id in self._views().values():
+            if controller_id != NO_CONTROLLER:
+                return controller_id
+        return NO_CONTROLLER
+
+    def wait_until_ready(self) -> None:
+        """Return when every broker that runs knows all of them, and one controller among them."""
+
+        def is_ready() -> bool:
+            views = self._views()
+            controllers = {controller_id for _, controller_id in views.values()}
+            is_decided = len(controllers) == 1 and controllers <= views.keys()
+            return is_decided and all(brokers >= views.keys() for brokers, _ in views.values())
+
+        wait_until(is_ready, READY_SECONDS_MAX, lambda: f"not ready: brokers see {self._views()}")
+
+    def add_broker(self) -> BrokerProcess:
+        """Start one more broker, with the next number, and return when the others know it."""
+        broker = self._new_broker()
+        broker.start()
+        self.wait_until_ready()
+        return broker
+
+    def __enter__(self) -> Self:
+        try:
+            self.start()
+        except BaseException:
+            self._end()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        try:
+            if error is None:
+                self.stop()
+        finally:
+            self._end()
+
+    def _add_zookeeper_servers(self, count: int, is_durable: bool) -> None:
+        for number in range(1, count + 1):
+            self.zookeeper_servers[number] = ZooKeeperServer(
+                number, self.data_dir, self._group, is_durable=is_durable
+            )
+        for server in self.zookeeper_servers.values():
+            server.join(self.zookeeper_servers)
+
+    def _new_broker(self) -> BrokerProcess:
+        number = max(self.brokers, default=0) + 1
+        broker = BrokerProcess(
+            number,
+            self.data_dir,
+            self._group,
+            self._settings,
+            port=self._base_port + number - 1 if self._base_port else 0,
+            rack=self._racks[(number - 1) % len(self._racks)] if self._racks else "",
+        )
+        broker.zookeeper_connect = self.zookeeper_connect
+        self.brokers[number] = broker
+        return broker
+
+    def _in_order_of_stopping(self) -> list[BrokerProcess]:
+        running = [row for row in self.brokers.values() if row.is_running and not row.is_paused]
+        controller_id = self.controller_id() if len(running) > 1 else NO_CONTROLLER
+        return sorted(running, key=lambda broker: broker.id == controller_id)
+
+    def _views(self) -> dict[int, tuple[frozenset[int], int]]:
+        """Return what each broker that runs says: who is there, and who is the controller."""
+        asked = [row for row in self.brokers.values() if row.is_running and not row.is_paused]
+
+        async def ask_all() -> list[tuple[frozenset[int], int]]:
+            return await asyncio.gather(*(_ask(row.bootstrap_servers) for row in asked))
+
+        with ThreadPoolExecutor(1) as thread:  # there may be an event loop in this one
+            answers = thread.submit(asyncio.run, ask_all()).result()
+        return {broker.id: answer for broker, answer in zip(asked, answers, strict=True)}
+
+
+def default_settings(brokers: int) -> dict[str, str]:
+    """Return what differs from other brokers: enough copies, no waiting, no other port."""
+    copies = str(min(3, brokers))
+    return {
+        "default.replication.factor": copies,
+        "offsets.topic.replication.factor": copies,
+        "min.insync.replicas": "2" if brokers >= 3 else "1",
+        "group.initial.rebalance.delay.ms": "0",
+        "zookeeper.session.timeout.ms": "6000",
+        "ottla.admin.listener": "",
+    }
+
+
+async def _ask(address: str) -> tuple[frozenset[int], int]:
+    try:
+        async with ClusterView(parse_settings(_CLIENT, address)) as view:
+            found = await ClusterAdmin(view).describe()
+            return frozenset(row.broker_id for row in found.brokers), found.controller_id
+    except OSError:
+        return frozenset(), NO_CONTROLLER
+
+
+def _lock(folder: Path) -> BinaryIO:
+    """Make a folder that is this cluster's as long as the file is open; two would destroy it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    lock = (folder / "cluster.lock").open("ab")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        lock.close()
+        raise ClusterError(f"another cluster runs in {folder}") from None
+    return lock
+
+
+def _end(
+    group: ProcessGroup,
+    servers: Mapping[int, ZooKeeperServer],
+    brokers: Mapping[int, BrokerProcess],
+    lock: BinaryIO,
+    folder: Path | None,
+    process_id: int,
+) -> None:
+    # A forked process has a copy of the cluster, but it is not its own.
+    if os.getpid() != process_id:
+        return
+    group.close()
+    for broker in brokers.values():
+        broker.release()
+    for server in servers.values():
+        server.release()
+    lock.close()
+    if folder is not None:
+        shutil.rmtree(folder, ignore_errors=True)

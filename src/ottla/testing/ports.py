@@ -1,0 +1,33 @@
+"""Ports that stay with whoever has them, also while nobody listens there."""
+
+import socket
+from typing import Final
+
+from ottla.testing.child_process import ClusterError
+
+HOST: Final = "127.0.0.1"
+
+
+class ReservedPort:
+    """A port on loopback that the kernel gives to nobody else, until it is released.
+
+    A socket is bound to it and never listens. A server that listens on this very port, with
+    SO_REUSEADDR, may do so; whoever asks for a free port, or connects, is given another one.
+    """
+
+    def __init__(self, number: int = 0) -> None:
+        self._held = socket.socket()
+        self._held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            self._held.bind((HOST, number))
+        except OverflowError:
+            self._held.close()
+            raise ClusterError(f"there is no port {number}: 65535 is the last") from None
+        except OSError as error:
+            self._held.close()
+            raise ClusterError(f"port {number} cannot be had: {error.strerror}") from None
+        self.number = int(self._held.getsockname()[1])
+
+    def release(self) -> None:
+        """Let others have the port."""
+        self._held.close()

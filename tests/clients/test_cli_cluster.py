@@ -1,0 +1,121 @@
+"""`ottla cluster start` and `describe`, as processes: a whole cluster, seen from a shell."""
+
+import os
+import pty
+import re
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from ottla.testing.zookeeper_server import why_not
+from tests.clients.cli_calls import OTTLA, refused, rows, text
+
+SECONDS_MAX = 60
+START = [*OTTLA, "cluster", "start", "--base-port", "0"]
+SHORT = ("-X", "zookeeper.session.timeout.ms=2000")
+pytestmark = pytest.mark.skipif(bool(why_not()), reason=why_not() or "it can be had")
+
+
+def wait_for(is_so: Callable[[], object]) -> None:
+    deadline = time.monotonic() + SECONDS_MAX
+    while not is_so():
+        assert time.monotonic() < deadline, "it does not come to be so"
+        time.sleep(0.05)
+
+
+@contextmanager
+def started(
+    folder: Path, *options: str, stderr: int | None = None
+) -> Iterator["subprocess.Popen[bytes]"]:
+    """Start a cluster, and wait until it is ready; kill it if it is not stopped in the block."""
+    ready = folder / "ready"
+    process = subprocess.Popen(
+        [*START, "--data-dir", str(folder / "data"), "--ready-file", str(ready), *options],
+        stdin=subprocess.DEVNULL,
+        stderr=stderr,
+    )
+    try:
+        wait_for(lambda: ready.exists() or process.poll() is not None)
+        assert process.poll() is None, "it did not start; what it said is shown by pytest"
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+def said(log: Path, pattern: str) -> "re.Match[str] | None":
+    return re.search(pattern, log.read_text())
+
+
+def test_a_broker_that_is_killed_is_shown_and_the_others_lead(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    with (
+        log.open("wb") as output,
+        started(tmp_path, *SHORT, stderr=output.fileno()) as process,
+    ):
+        servers = (tmp_path / "ready").read_text().strip()
+        assert len(servers.split(",")) == 3
+        text("topic", "create", "letters", "-p", "3", brokers=servers)
+        before = rows("cluster", "describe", brokers=servers)
+        assert (before["health"], before["under_replicated"], before["partitions"]) == ("ok", 0, 3)
+        assert [row["leaders"] for row in before["brokers"]] == [1, 1, 1]
+        wait_for(lambda: said(log, r"broker 3 at \S+ runs as process (\d+)"))
+        found = said(log, r"broker 3 at \S+ runs as process (\d+)")
+        assert found
+        os.kill(int(found[1]), signal.SIGKILL)
+        wait_for(lambda: said(log, "broker 3 at .* has ended with -9"))
+        wait_for(lambda: said(log, "partitions 3, under-replicated 3, offline 0"))
+        after = rows("cluster", "describe", brokers=servers.rpartition(",")[0])
+        dead = after["brokers"][2]
+        assert (dead["id"], dead["host"], dead["leaders"]) == (3, None, 0)
+        assert (dead["replicas"], dead["under_replicated"]) == (3, 3)
+        assert sum(row["leaders"] for row in after["brokers"]) == 3
+        assert after["health"] == "under-replicated"
+        assert after["controller"] in {1, 2}
+        process.send_signal(signal.SIGINT)
+        assert process.wait(SECONDS_MAX) == 0
+    assert not (tmp_path / "ready").exists()
+    assert log.read_text().splitlines()[-1] == "ottla: stopped"
+
+
+def test_on_a_terminal_a_table_is_shown_and_what_was_kept_goes_on(tmp_path: Path) -> None:
+    with started(tmp_path, "--brokers", "1") as process:
+        servers = (tmp_path / "ready").read_text().strip()
+        text("topic", "create", "letters", brokers=servers)
+        process.terminate()
+        assert process.wait(SECONDS_MAX) == 0
+    ours, theirs = pty.openpty()
+    os.set_blocking(ours, False)
+    shown = b""
+
+    def is_shown() -> bool:
+        nonlocal shown
+        try:
+            shown += os.read(ours, 1 << 16)
+        except BlockingIOError:
+            return False
+        return b"UNDER-REPLICATED" in shown and b"partitions 1, under-replicated 0" in shown
+
+    with started(tmp_path, "--brokers", "1", stderr=theirs) as process:
+        wait_for(is_shown)
+        process.terminate()
+        assert process.wait(SECONDS_MAX) == 0
+    os.close(theirs)
+    os.close(ours)
+
+
+def test_wrong_calls_are_one_sentence(tmp_path: Path) -> None:
+    sentence = refused("cluster", "start", "--ephemeral", "--data-dir", tmp_path, expect=2)
+    assert sentence == "--ephemeral has a folder of its own: leave out --data-dir"
+    sentence = refused("cluster", "start", "-X", "num.partitions", expect=2)
+    assert sentence == "-X takes KEY=VALUE, not 'num.partitions'"
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        sentence = refused("cluster", "start", "--ephemeral", "--base-port", port)
+    assert sentence == f"port {port} cannot be had: Address already in use"
