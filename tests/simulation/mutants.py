@@ -1,16 +1,38 @@
-"""Replication as it was once wrong, in Kafka or in thought: each must be found out."""
+"""A cluster as it was once wrong, in Kafka or in thought: each must be found out.
+
+Every mutant is named after what it does; the table in `test_mutants.py` says how soon it is found.
+"""
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from typing import Any
 
 import pytest
 
+from ottla.broker.image_follower import ImageFollower
+from ottla.broker.lost_tail import LostTail
+from ottla.broker.metadata_store import zookeeper_term
+from ottla.broker.metadata_store.zookeeper_store import ZooKeeperMetadataStore
+from ottla.replication import epochs, partition
 from ottla.replication.in_sync import InSync
 from ottla.replication.partition import Partition
+from ottla.storage.leader_epochs import UNKNOWN_END, EpochEnd
+from ottla.storage.log import PartitionLog
+
+Mutant = Callable[[], AbstractContextManager[None]]
 
 
 @contextmanager
-def truncating_to_the_high_watermark() -> Iterator[None]:
+def patched(owner: Any, name: str, wrong: Any) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(owner, name, wrong)
+        yield
+
+
+# -- followers -------------------------------------------------------------------------------------
+
+
+def truncating_to_the_high_watermark() -> AbstractContextManager[None]:
     """A new follower cuts off what it does not know to be committed, as before KIP-101."""
     follow = Partition.follow
 
@@ -18,13 +40,37 @@ def truncating_to_the_high_watermark() -> Iterator[None]:
         follow(self, leader_id, leader_epoch)
         self.log.truncate_to(self.high_watermark)
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Partition, "follow", cutting)
-        yield
+    return patched(Partition, "follow", cutting)
 
 
 @contextmanager
-def committing_on_what_is_only_proposed() -> Iterator[None]:
+def trusting_the_first_larger_epoch() -> Iterator[None]:
+    """A leader says where the asked epoch would have ended, and a follower cuts there: KIP-279."""
+    end_of_epoch = epochs.end_of_epoch
+
+    def as_asked(log: PartitionLog, leader_epoch: int, epoch: int) -> EpochEnd:
+        end = end_of_epoch(log, leader_epoch, epoch)
+        return end if end == UNKNOWN_END else EpochEnd(epoch, end.end_offset)
+
+    def cut_there(log: PartitionLog, diverging: EpochEnd) -> int:
+        return min(diverging.end_offset, log.end_offset)
+
+    with (
+        patched(epochs, "end_of_epoch", as_asked),
+        patched(partition, "truncation_offset", cut_there),
+    ):
+        yield
+
+
+def not_comparing_logs() -> AbstractContextManager[None]:
+    """A follower appends behind whatever it has, if only the offset fits."""
+    return patched(partition, "divergence", lambda *_: None)
+
+
+# -- who is in sync --------------------------------------------------------------------------------
+
+
+def committing_on_what_is_only_proposed() -> AbstractContextManager[None]:
     """A leader counts only those that it wants to be in sync, before the controller has agreed."""
 
     def committed_to(self: InSync, leader_end_offset: int, min_isr: int) -> int | None:
@@ -34,21 +80,15 @@ def committing_on_what_is_only_proposed() -> Iterator[None]:
         ends = [self.followers[one].end_offset for one in wanted if one != self.leader]
         return min([leader_end_offset, *ends])
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(InSync, "committed_to", committed_to)
-        yield
+    return patched(InSync, "committed_to", committed_to)
 
 
-@contextmanager
-def forgetting_who_was_proposed() -> Iterator[None]:
+def forgetting_who_was_proposed() -> AbstractContextManager[None]:
     """A leader counts only those that it knows to be in sync, not those it has asked for."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(InSync, "maximal", property(lambda self: self.isr))
-        yield
+    return patched(InSync, "maximal", property(lambda self: self.isr))
 
 
-@contextmanager
-def joining_at_the_high_watermark() -> Iterator[None]:
+def joining_at_the_high_watermark() -> AbstractContextManager[None]:
     """A follower may join with less than what was there before the leader: KAFKA-7128."""
 
     def may_join(self: InSync, broker_id: int, high_watermark: int) -> bool:
@@ -56,26 +96,59 @@ def joining_at_the_high_watermark() -> Iterator[None]:
             return False
         return self.followers[broker_id].end_offset >= high_watermark
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(InSync, "may_join", may_join)
-        yield
+    return patched(InSync, "may_join", may_join)
 
 
-@contextmanager
-def committing_with_too_few() -> Iterator[None]:
+def committing_with_too_few() -> AbstractContextManager[None]:
     """The high watermark moves however few are in sync, as before KIP-966."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Partition, "min_isr", property(lambda self: 1))
-        yield
+    return patched(Partition, "min_isr", property(lambda self: 1))
 
 
-MUTANTS: dict[str, Callable[[], AbstractContextManager[None]]] = {
+def trusting_who_has_lost_its_tail() -> AbstractContextManager[None]:
+    """The last replica leads again, whatever it has lost: before KIP-966."""
+    return patched(LostTail, "may_be_lost", lambda _: False)
+
+
+# -- the controller --------------------------------------------------------------------------------
+
+
+def leading_on_without_a_session() -> AbstractContextManager[None]:
+    """A leader does not resign when its session is lost."""
+    return patched(ImageFollower, "resign", lambda _: None)
+
+
+def registering_without_stepping_down() -> AbstractContextManager[None]:
+    """Nobody is told that a session is lost before another one is begun."""
+    return patched(ZooKeeperMetadataStore, "on_session_lost", lambda *_: None)
+
+
+def writing_without_the_epoch() -> AbstractContextManager[None]:
+    """A controller's commits do not check that it still has the office."""
+
+    async def commit(self: zookeeper_term.ControllerTerm, commits: Any) -> None:
+        for one in commits:
+            try:
+                await self._session.commit(list(one))
+            except zookeeper_term.ZooKeeperError as error:
+                self.end(repr(error))
+            self._check_office()
+
+    return patched(zookeeper_term.ControllerTerm, "_commit", commit)
+
+
+MUTANTS: dict[str, Mutant] = {
     one.__name__: one
     for one in (
         truncating_to_the_high_watermark,
+        trusting_the_first_larger_epoch,
+        not_comparing_logs,
         committing_on_what_is_only_proposed,
         forgetting_who_was_proposed,
         joining_at_the_high_watermark,
         committing_with_too_few,
+        trusting_who_has_lost_its_tail,
+        leading_on_without_a_session,
+        registering_without_stepping_down,
+        writing_without_the_epoch,
     )
 }

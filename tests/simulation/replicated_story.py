@@ -14,16 +14,18 @@ from ottla.clients.connection import Address
 from ottla.model.broker_config import BrokerConfig
 from ottla.simulation.broker_program import DEFAULTS, PORT, environment_of
 from ottla.simulation.checkers import Violation, check_history, lost_commits
+from ottla.simulation.cluster import WatchedHistory
 from ottla.simulation.complaints import complaints_of
 from ottla.simulation.dice import dice
-from ottla.simulation.history import History, Operation, Outcome
+from ottla.simulation.history import History
 from ottla.simulation.machine import Machine, Program
 from ottla.simulation.nemesis import Fault, Nemesis
+from ottla.simulation.process import current_process
+from ottla.simulation.replica_rules import ReplicaRules
 from ottla.simulation.workload import Workload
 from ottla.simulation.world import World
 from ottla.storage.folder_lock import lock_folders
-from tests.simulation.replicas import GodView
-from tests.simulation.sky import Sky, SkyStore
+from tests.simulation.sky import Sky, SkyStore, SkyTruth
 
 BROKERS = {"b0": 0, "b1": 1, "b2": 2}
 SETTINGS = {
@@ -45,7 +47,6 @@ def faults_of(seed: int, *, is_flushed: bool) -> list[Fault]:
     return [one for one in possible if stream.random() < 0.6] or possible
 
 
-SLOW_SECONDS = 0.3
 HEALING_SECONDS = 60.0
 """How long it may take until everything is well again."""
 
@@ -59,11 +60,11 @@ class InTheSky(Embedded):
 class ReplicaProgram:
     """A broker as a program of its machine, with the sky for a metadata store."""
 
-    def __init__(self, name: str, sky: Sky, god: GodView, settings: dict[str, str]) -> None:
+    def __init__(self, name: str, sky: Sky, rules: ReplicaRules, settings: dict[str, str]) -> None:
         self._broker_id = BROKERS[name]
         self._settings = settings
         self._sky = sky
-        self._god = god
+        self._rules = rules
         self._stopping: asyncio.Event | None = None
 
     async def __call__(self, machine: Machine) -> None:
@@ -75,7 +76,6 @@ class ReplicaProgram:
         config = BrokerConfig.parse({**DEFAULTS, **SETTINGS, **self._settings, **given})
         environment = environment_of(machine)
         operations = await Operations.open(config, machine.clock, environment.cold_reads)
-        self._god.brokers.pop(machine.name, None)
         with lock_folders(machine.disk, config.log_dirs) as locks:
             store = SkyStore(self._sky, self._broker_id, machine)
             broker = Broker(
@@ -87,13 +87,12 @@ class ReplicaProgram:
                 operations,
             )
             broker.folder_locks.enter_context(locks.pop_all())
-        self._god.brokers[machine.name] = broker
+        self._rules.follow(current_process(), broker)
         await self._open(broker)
         following = asyncio.get_running_loop().create_task(store.follow())
         await stopping.wait()
         following.cancel()
         await broker.stop()
-        self._god.brokers.pop(machine.name, None)
 
     async def _open(self, broker: Broker) -> None:
         await broker._open()
@@ -101,21 +100,6 @@ class ReplicaProgram:
     def stop(self) -> None:
         assert self._stopping is not None
         self._stopping.set()
-
-
-class WatchedHistory(History):
-    """Has it checked at once that what a broker acknowledges is committed."""
-
-    def __init__(self, world: World, god: GodView) -> None:
-        super().__init__(world.loop.time)
-        self._god = god
-
-    def end(self, operation: Operation, outcome: Outcome) -> None:
-        super().end(operation, outcome)
-        if outcome is Outcome.OK:
-            for sent in operation.sent:
-                assert sent.offset is not None
-                self._god.acknowledged(sent.partition, sent.offset)
 
 
 class Report:
@@ -138,13 +122,13 @@ class Story:
         self.seed = seed
         self.world = World(seed, keeps_lines=keeps_lines)
         self.sky = Sky(self.world, len(BROKERS), min_isr)
-        self.god = GodView(self.world, self.sky, BROKERS)
-        self.history = WatchedHistory(self.world, self.god)
+        self.rules = ReplicaRules(self.world, SkyTruth(self.sky), BROKERS)
+        self.history = WatchedHistory(self.world, self.rules)
         servers = [Address(name, PORT) for name in BROKERS]
         self.workload = Workload(self.history, servers, seed, partitions=2)
         settings = {"min.insync.replicas": str(min_isr), **(FLUSHED if is_flushed else {})}
         self.programs = {
-            name: ReplicaProgram(name, self.sky, self.god, settings) for name in BROKERS
+            name: ReplicaProgram(name, self.sky, self.rules, settings) for name in BROKERS
         }
         self.clients: dict[str, Program] = {
             "writer-0": self.workload.write,
@@ -191,31 +175,6 @@ def by_chance(seconds: float, *, is_flushed: bool, pace_seconds: float = 1.0) ->
         await nemesis.run(seconds)
 
     return disturb
-
-
-async def leader_dies_as_the_isr_has_shrunk(story: Story) -> None:
-    """Let a leader that has just gone on without a follower die before the other one knows.
-
-    Its successor does not know yet that more was committed than the lost follower has, to which
-    it sends its answers slowly.
-    """
-    world, name = story.world, story.workload.partitions[0]
-    await world.elapse(1)
-    state = story.sky.image.topics[name.topic].partitions[name.partition]
-    leader, successor, lost = (f"b{broker_id}" for broker_id in state.replicas)
-    world.network.link(successor, lost).delay_seconds = SLOW_SECONDS
-    for way in ((leader, lost), (lost, leader)):
-        world.network.block(*way)
-    partition = story.god.brokers[leader].partitions.get(name)
-    assert partition.in_sync is not None
-    while BROKERS[lost] in partition.in_sync.isr:
-        await world.elapse(0.001)
-    world.machine(leader).kill()
-    for way in ((leader, lost), (lost, leader)):
-        world.network.unblock(*way)
-    await world.elapse(4)
-    world.machine(leader).start(story.programs[leader])
-    await world.elapse(2)
 
 
 def run(

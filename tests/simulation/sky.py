@@ -6,7 +6,7 @@ machine called `sky`: what cuts them off from it cuts them off from the metadata
 it has not heard of for a while is fenced.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple, TypeVar
 
@@ -15,7 +15,7 @@ from ottla.broker.metadata_store.image_publisher import ImagePublisher
 from ottla.machines.controller.machine import Controller
 from ottla.machines.controller.settings import ControllerSettings
 from ottla.machines.decision import Decision
-from ottla.metadata.image import BrokerImage, ClusterImage
+from ottla.metadata.image import BrokerImage, ClusterImage, TopicImage
 from ottla.metadata.records import MetadataRecord
 from ottla.model.topic_config import TopicConfig
 from ottla.simulation.broker_program import DATA
@@ -46,8 +46,6 @@ class Sky:
         self.controller = Controller(ClusterImage("sky"), settings)
         self.decided: list[Decided] = []
         self.heard_at: dict[int, float] = {}
-        self.lost_tails: set[int] = set()
-        """Brokers whose machines have lost power, and with it what was not synced."""
         self._stream = dice(world.seed, "sky")
         self.commit(self.controller.bootstrap())
 
@@ -67,9 +65,6 @@ class Sky:
         known = self.image.brokers.get(broker.broker_id)
         if known is not None and not known.is_fenced:
             self.commit(self.controller.fence_broker(broker.broker_id))
-        if broker.broker_id in self.lost_tails:
-            self.lost_tails.discard(broker.broker_id)
-            self.commit(self.controller.forget_tail(broker.broker_id))
         epoch = self.commit(self.controller.register_broker(replace(broker, is_fenced=True)))
         self.heard_at[broker.broker_id] = self.world.loop.time()
         self.commit(self.controller.unfence_broker(broker.broker_id))
@@ -92,6 +87,24 @@ class Sky:
                     self.commit(self.controller.unfence_broker(broker_id))
                 elif not is_there and not broker.is_fenced:
                     self.commit(self.controller.fence_broker(broker_id))
+
+
+class SkyTruth:
+    """What is decided, for who compares brokers with it."""
+
+    def __init__(self, sky: Sky) -> None:
+        self._sky = sky
+
+    @property
+    def revision(self) -> object:
+        return self._sky.image.end_offset
+
+    @property
+    def topics(self) -> Mapping[str, TopicImage]:
+        return self._sky.image.topics
+
+    def broker_epoch(self, broker_id: int) -> int:
+        return self._sky.image.brokers[broker_id].broker_epoch
 
 
 class _Registrar:

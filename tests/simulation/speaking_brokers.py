@@ -32,6 +32,7 @@ from ottla.broker.peer_connection import PeerConnection
 from ottla.broker.preferred_replicas import PreferredReplicas
 from ottla.broker.producer_ids import ProducerIds
 from ottla.broker.progress import Bells
+from ottla.broker.replication_throttle import Throttles
 from ottla.broker.routes import Route
 from ottla.broker.server import Server
 from ottla.broker.topic_creation import TopicCreation
@@ -39,6 +40,7 @@ from ottla.broker.wiring.controller import controller_routes
 from ottla.broker.wiring.replicas import replica_routes
 from ottla.machines.controller.settings import ControllerSettings
 from ottla.metadata.image import ClusterImage
+from ottla.model.broker_config import BrokerConfig
 from ottla.model.listeners import Listener
 from ottla.simulation import cold_reads
 from ottla.simulation.machine import Machine
@@ -242,6 +244,7 @@ def _speaker(
         1 << 20,
         meters,
         PreferredReplicas(lambda: store.image, False),
+        Throttles(BrokerConfig(), machine.clock).leader,
         cluster.metadata_fetch,
     )
     handlers = {

@@ -5,30 +5,24 @@ lost on blocked ways, and are only answered by processes that run.
 """
 
 import asyncio
-import json
 import math
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
 from ottla.broker.metadata_store.metadata_feed import Batches, MetadataFeed, Snapshot
-from ottla.broker.metadata_store.znodes import (
-    BROKER_IDS,
-    CONTROLLER_EPOCH,
-    PERSISTENT_PATHS,
-)
 from ottla.broker.metadata_store.zookeeper_store import ZooKeeperMetadataStore
-from ottla.environment.zookeeper import Check, Create, Operation, Write
 from ottla.machines.controller.machine import Controller
 from ottla.machines.controller.settings import ControllerSettings
 from ottla.machines.decision import Decision
 from ottla.metadata.image import BrokerImage, ClusterImage, Endpoint
-from ottla.metadata.records import NO_LEADER, MetadataRecord
+from ottla.metadata.records import MetadataRecord
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.simulation.machine import Machine
+from ottla.simulation.metadata_rules import MetadataRules
 from ottla.simulation.process import current_process
 from ottla.simulation.world import World
 from ottla.simulation.zookeeper import SimulatedZooKeeper
@@ -43,7 +37,6 @@ from tests.metadata_building import uuid_of
 TIMEOUT_SECONDS = 6.0
 PATIENCE_SECONDS = 2.0
 LONG_POLL_SECONDS = 0.5
-OWNED_BY_CONTROLLER = ("/brokers/topics/", "/config/", "/admin/", "/feature", "/latest", "/ottla")
 T = TypeVar("T")
 
 
@@ -259,42 +252,16 @@ class Acknowledged:
     is_there: bool
 
 
-@dataclass
-class Rules:
-    """What must hold in every moment (M9, M10), looked at whenever somebody writes or publishes."""
+class Rules(MetadataRules):
+    """What must hold in every moment (M9, M10), and that nothing which was told is lost."""
 
-    stores: Stores
-    image_by_offset: dict[int, ClusterImage] = field(default_factory=dict)
-    acknowledged: dict[str, Acknowledged] = field(default_factory=dict)
-    broken: list[str] = field(default_factory=list)
-    registered_by: dict[int, object] = field(default_factory=dict)
-    published: int = 0
-    commits: int = 0
-
-    def __post_init__(self) -> None:
-        tree = self.stores.zookeeper.tree
-        commit = tree.commit
-
-        def watched(session: int, operations: Sequence[Operation]) -> None:
-            commit(session, operations)
-            self.on_commit(operations)
-
-        tree.commit = watched  # type: ignore[method-assign]
+    def __init__(self, stores: Stores) -> None:
+        super().__init__(stores.zookeeper.tree, lambda one: stores.machine(one).process)
+        self.acknowledged: dict[str, Acknowledged] = {}
 
     def follow(self, broker_id: int, store: ZooKeeperMetadataStore) -> None:
-        """Look at all that a store publishes, and at when it steps down."""
-        last = store.image
-
-        def on_change(image: ClusterImage, records: Sequence[MetadataRecord]) -> None:
-            nonlocal last
-            self.on_image(broker_id, last, image)
-            last = image
-
-        store.subscribe(on_change)
-        process = self.stores.machine(broker_id).process
-        if self.registered_by.get(broker_id) is not process:
-            self.registered_by.pop(broker_id, None)
-        store.on_session_lost(lambda: self.registered_by.pop(broker_id, None))
+        super().follow(broker_id, store)
+        store.subscribe(lambda image, _: self._look_for_told(broker_id, image))
 
     def on_end(self, task: "asyncio.Task[None]") -> None:
         if not task.cancelled() and task.exception() is not None:
@@ -303,69 +270,7 @@ class Rules:
     def check(self) -> None:
         assert not self.broken, self.broken[:3]
 
-    # -- what is written ------------------------------------------------------------------------
-
-    def on_commit(self, operations: Sequence[Operation]) -> None:
-        """M10: the controller writes by its office alone, and nobody else writes what is its."""
-        self.commits += 1
-        for operation in operations:
-            self._on_operation(operation, operations)
-            if operation.path.endswith("/state"):
-                self._on_state(
-                    operation, int(self.stores.zookeeper.tree.get(CONTROLLER_EPOCH).data)
-                )
-
-    def _on_operation(self, operation: Operation, operations: Sequence[Operation]) -> None:
-        is_owned = operation.path.startswith(OWNED_BY_CONTROLLER)
-        is_fenced = isinstance(operations[0], Check) and operations[0].path == CONTROLLER_EPOCH
-        is_setup = isinstance(operation, Create) and any(
-            path == operation.path or path.startswith(f"{operation.path}/")
-            for path in PERSISTENT_PATHS
-        )
-        if is_owned and not is_fenced and not is_setup:
-            self.broken.append(f"without a fence: {operation}")
-        if isinstance(operation, Create) and operation.path.startswith(f"{BROKER_IDS}/"):
-            self._on_registration(int(operation.path.rpartition("/")[2]))
-
-    def _on_state(self, operation: Operation, epoch: int) -> None:
-        if isinstance(operation, Create | Write):
-            written_by = json.loads(operation.data)["controller_epoch"]
-            if written_by != epoch:
-                self.broken.append(f"{operation.path} of epoch {written_by} in epoch {epoch}")
-
-    def _on_registration(self, broker_id: int) -> None:
-        process = self.stores.machine(broker_id).process
-        if self.registered_by.get(broker_id) is process:
-            self.broken.append(f"b{broker_id} registers again without having stepped down")
-        self.registered_by[broker_id] = process
-
-    # -- what is published ----------------------------------------------------------------------
-
-    def on_image(self, broker_id: int, last: ClusterImage, image: ClusterImage) -> None:
-        """M9: all see the same at the same offset, nobody goes back, nothing told is lost."""
-        self.published += 1
-        if image.end_offset < last.end_offset:
-            self.broken.append(f"b{broker_id} goes back from {last.end_offset}")
-        known = self.image_by_offset.setdefault(image.end_offset, image)
-        if known != image:
-            self.broken.append(f"b{broker_id} sees something else at {image.end_offset}")
+    def _look_for_told(self, broker_id: int, image: ClusterImage) -> None:
         for name, told in self.acknowledged.items():
             if image.end_offset >= told.offset and (name in image.topics) != told.is_there:
                 self.broken.append(f"b{broker_id}: {name} was told, and is not so any more")
-        self._look_at_partitions(last, image)
-
-    def _look_at_partitions(self, last: ClusterImage, image: ClusterImage) -> None:
-        for topic_id, topic in image.topics_by_id.items():
-            old = last.topics_by_id.get(topic_id)
-            if old is topic:
-                continue
-            for number, one in enumerate(topic.partitions):
-                if one.leader != NO_LEADER and one.leader not in one.isr:
-                    self.broken.append(f"{topic.name}-{number} is led by who is not in sync")
-                before = None if old is None else old.partition(number)
-                if before is not None and (
-                    before.leader_epoch > one.leader_epoch
-                    or before.partition_epoch > one.partition_epoch
-                    or (before.leader != one.leader and before.leader_epoch == one.leader_epoch)
-                ):
-                    self.broken.append(f"{topic.name}-{number}: {before} became {one}")

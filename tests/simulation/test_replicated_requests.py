@@ -64,7 +64,9 @@ class Stage:
         return set(self.story.sky.image.topics[NAME.topic].partitions[0].isr)
 
     def partition(self, name: str) -> Partition:
-        return self.story.god.brokers[name].partitions.get(NAME)
+        broker = self.story.rules.running(name)
+        assert broker is not None
+        return broker.partitions.get(NAME)
 
     def cut_off(self, name: str) -> None:
         """Let a broker hear of the metadata, and of no other broker."""
@@ -83,8 +85,8 @@ class Stage:
 
         return await self.world.machine(CLIENT).start(client)
 
-    async def produce(self, name: str, timeout_ms: int = 1_000) -> ErrorCode:
-        data = PartitionProduceData(index=0, records=batch())
+    async def produce(self, name: str, timeout_ms: int = 1_000, index: int = 0) -> ErrorCode:
+        data = PartitionProduceData(index=index, records=batch())
         topic = TopicProduceData(name=NAME.topic, partition_data=[data])
         request = ProduceRequest(acks=-1, timeout_ms=timeout_ms, topic_data=[topic])
         response = await self.ask(name, request, 9, ProduceResponse)
@@ -240,6 +242,21 @@ def test_groups_wait_for_enough_brokers_and_are_found_by_everyone() -> None:
         assert found <= set(BROKERS.values())
 
     tell(act)
+
+
+def test_a_follower_hears_what_is_committed_whatever_else_happens_meanwhile() -> None:
+    async def act(stage: Stage) -> None:
+        partitions = stage.story.sky.image.topics[NAME.topic].partitions
+        other = next(at for at in range(1, 9) if partitions[at].leader == partitions[0].leader)
+        for _ in range(20):
+            await stage.produce(stage.leader)
+            await stage.world.elapse(0.02)
+            await stage.produce(stage.leader, index=other)
+            await stage.world.elapse(1)
+            known = {name: stage.partition(name).high_watermark for name in BROKERS}
+            assert len(set(known.values())) == 1, known
+
+    tell(act, partitions=9)
 
 
 def test_nobody_looks_into_partitions_in_which_nothing_happens(

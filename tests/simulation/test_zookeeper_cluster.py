@@ -19,7 +19,6 @@ from ottla.model.identifiers import TopicPartition
 from ottla.model.topic_names import CONSUMER_OFFSETS_TOPIC
 from ottla.simulation.broker_program import PORT, BrokerProgram
 from ottla.simulation.machine import Machine
-from ottla.simulation.nemesis import Fault
 from ottla.simulation.workload import TOPIC
 from ottla.simulation.zookeeper import MACHINE as ZOOKEEPER
 from ottla.simulation.zookeeper import SimulatedZooKeeper
@@ -36,25 +35,6 @@ from tests.simulation.zookeeper_cluster import (
     SETTINGS,
     ZooKeeperCluster,
 )
-
-FAULTS = (Fault.KILL, Fault.STOP, Fault.PAUSE, Fault.PARTITION, Fault.POWER)
-EVERYTHING = tuple(fault for fault in Fault if fault is not Fault.CLIENT)
-
-
-@pytest.mark.parametrize("fault", FAULTS)
-def test_nothing_that_was_acknowledged_is_lost_by(fault: Fault) -> None:
-    async def story(cluster: ZooKeeperCluster) -> None:
-        await cluster.work_through(lambda: cluster.nemesis(fault).run(15.0))
-
-    ZooKeeperCluster(seed=1).tell(story)
-
-
-@pytest.mark.parametrize("seed", [10, 11, 12])
-def test_nothing_that_was_acknowledged_is_lost_whatever_happens(seed: int) -> None:
-    async def story(cluster: ZooKeeperCluster) -> None:
-        await cluster.work_through(lambda: cluster.nemesis(*EVERYTHING).run(20.0))
-
-    ZooKeeperCluster(seed).tell(story)
 
 
 def test_the_cluster_goes_on_when_its_controller_dies() -> None:

@@ -1,7 +1,7 @@
 """Three production brokers around a simulated ZooKeeper, and their clients."""
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
 from ottla.broker.assembly import Broker
@@ -12,10 +12,8 @@ from ottla.metadata.image import ClusterImage, PartitionImage
 from ottla.simulation.broker_program import PORT, BrokerProgram
 from ottla.simulation.checkers import check_history, lost_commits
 from ottla.simulation.complaints import complaints_of
-from ottla.simulation.dice import dice
 from ottla.simulation.history import History, Outcome
 from ottla.simulation.machine import Machine
-from ottla.simulation.nemesis import Fault, Nemesis
 from ottla.simulation.workload import TOPIC, Workload
 from ottla.simulation.world import World
 from ottla.simulation.zookeeper import SimulatedZooKeeper
@@ -34,14 +32,16 @@ PATIENCE_SECONDS = 120.0
 class ZooKeeperCluster:
     """The brokers by the names of their machines; each may die and come back."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, settings: Mapping[str, str] | None = None) -> None:
         self.world = World(seed)
         self.zookeeper = SimulatedZooKeeper(self.world.loop, self.world.network)
         self.servers = [Address(name, PORT) for name in BROKERS]
         self.history = History(self.world.loop.time)
         self.workload = Workload(self.history, self.servers, seed)
         self.programs = {
-            name: BrokerProgram({"node.id": str(number), **SETTINGS}, self.zookeeper)
+            name: BrokerProgram(
+                {"node.id": str(number), **SETTINGS, **(settings or {})}, self.zookeeper
+            )
             for number, name in enumerate(BROKERS)
         }
 
@@ -156,16 +156,3 @@ class ZooKeeperCluster:
         violations += lost_commits(self.history.commits, committed)
         assert not violations, f"seed {self.world.seed}: {violations}"
         assert any(one.outcome is Outcome.OK for one in self.history.commits), "no commit went well"
-
-    def nemesis(self, *faults: Fault) -> Nemesis:
-        """Return what lets faults happen to brokers, mostly for longer than a session lasts."""
-        return Nemesis(
-            self.world,
-            dice(self.world.seed, "nemesis"),
-            self.programs,
-            {},
-            lambda name: self.programs[name].stop(),
-            faults,
-            pause_seconds=2.0,
-            fault_seconds=2 * SESSION_SECONDS,
-        )

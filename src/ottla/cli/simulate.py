@@ -3,18 +3,23 @@
 import sys
 from collections.abc import Callable
 from enum import StrEnum
-from typing import Annotated, Final
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Final, NamedTuple
 
 import typer
 
 from ottla.cli.exits import CommandError, WrongCallError, say
 from ottla.cli.options import Format
 from ottla.cli.output import OutputFormat, Row, show, show_one
-from ottla.simulation import one_broker
+from ottla.runtime.clock import SystemClock
+from ottla.simulation import cluster, one_broker, scenario
 from ottla.simulation.history import Outcome
 from ottla.simulation.report import Report
 
-COLUMNS: Final = ("SEED", "SECONDS", "STEPS", "OK", "UNKNOWN", "READ", "FAULTS", "VIOLATIONS")
+COLUMNS: Final = (
+    "SEED", "SECONDS", "SPEED", "STEPS", "OK", "UNKNOWN", "READ", "FAULTS", "VIOLATIONS",
+)  # fmt: skip
 VIOLATIONS_SHOWN: Final = 20
 
 
@@ -22,9 +27,20 @@ class Story(StrEnum):
     """What is simulated."""
 
     ONE_BROKER = "one-broker"
+    CLUSTER = "cluster"
 
 
-RUN_BY_STORY: Final[dict[Story, Callable[..., Report]]] = {Story.ONE_BROKER: one_broker.run}
+RUN_BY_STORY: Final[dict[Story, Callable[..., Report]]] = {
+    Story.ONE_BROKER: one_broker.run,
+    Story.CLUSTER: cluster.run,
+}
+
+
+class Timed(NamedTuple):
+    """What came of a run, and how many simulated seconds it did in a second."""
+
+    report: Report
+    speed: float
 
 
 def register(app: typer.Typer, name: str, summary: str) -> None:
@@ -41,22 +57,35 @@ def simulate(
     seconds: Annotated[
         float, typer.Option(min=0, help="How long faults happen, in simulated seconds.")
     ] = one_broker.SECONDS,
+    brokers: Annotated[
+        int, typer.Option(min=3, max=5, help="With --story cluster: how many there are.")
+    ] = cluster.BROKERS,
+    scenario_file: Annotated[
+        Path | None, typer.Option("--scenario", help="Tell the story of this file instead.")
+    ] = None,
     lines: Annotated[
         int, typer.Option(min=0, help="With --seed: how many of the last events to show.")
     ] = 0,
     form: Format = OutputFormat.TABLE,
 ) -> None:
     """Simulate; the shell is told 1 if anything came out that must not be."""
+    run = partial(RUN_BY_STORY[story], seconds=seconds)
+    if scenario_file is not None:
+        told = _scenario(scenario_file)
+        run = partial(scenario.run, told)
+        seed = told.seed if seed is None and seeds is None else seed
+    elif story is Story.CLUSTER:
+        run = partial(run, brokers=brokers)
     if (seed is None) == (seeds is None):
         raise WrongCallError("give --seed for one run, or --seeds for several")
-    run = RUN_BY_STORY[story]
     if seeds is not None:
-        reports = [_checked(run(one, seconds=seconds)) for one in _range(seeds)]
-        show([_row(report) for report in reports], COLUMNS, form)
+        runs = [_checked(_timed(run, one)) for one in _range(seeds)]
+        show([_row(one) for one in runs], COLUMNS, form)
     else:
-        reports = [run(seed, seconds=seconds, keeps_lines=True)]
-        _tell(reports[0], lines, form)
-    failed = [str(report.seed) for report in reports if report.violations]
+        assert seed is not None
+        runs = [_timed(partial(run, keeps_lines=True), seed)]
+        _tell(runs[0], lines, form)
+    failed = [str(one.report.seed) for one in runs if one.report.violations]
     if failed:
         raise CommandError(f"violations with seed {', '.join(failed)}")
 
@@ -68,17 +97,35 @@ def _range(text: str) -> range:
     return range(int(first), int(end))
 
 
-def _checked(report: Report) -> Report:
+def _scenario(path: Path) -> scenario.Scenario:
+    try:
+        return scenario.parse(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise WrongCallError(f"{path}: {error}") from error
+
+
+def _timed(run: Callable[..., Report], seed: int) -> Timed:
+    clock = SystemClock()
+    began_ns = clock.monotonic_ns()
+    report = run(seed)
+    passed = max(clock.monotonic_ns() - began_ns, 1) / 1e9
+    return Timed(report, report.simulated_seconds / passed)
+
+
+def _checked(timed: Timed) -> Timed:
     """Say at once what is wrong: it may be long until all are through."""
+    report = timed.report
     for violation in report.violations[:VIOLATIONS_SHOWN]:
         say(f"seed {report.seed}: {violation}")
-    return report
+    return timed
 
 
-def _row(report: Report) -> Row:
+def _row(timed: Timed) -> Row:
+    report = timed.report
     return {
         "SEED": report.seed,
         "SECONDS": round(report.simulated_seconds),
+        "SPEED": round(timed.speed, 1),
         "STEPS": report.steps,
         "OK": report.sent.get(Outcome.OK, 0),
         "UNKNOWN": report.sent.get(Outcome.UNKNOWN, 0),
@@ -88,10 +135,11 @@ def _row(report: Report) -> Row:
     }
 
 
-def _tell(report: Report, lines: int, form: OutputFormat) -> None:
+def _tell(timed: Timed, lines: int, form: OutputFormat) -> None:
+    report = timed.report
     faults = [f"{name}: {count}" for name, count in report.faults.items()]
-    show_one({**_row(report), "FAULTS": faults, "DIGEST": report.digest}, form)
+    show_one({**_row(timed), "FAULTS": faults, "DIGEST": report.digest}, form)
     if form is OutputFormat.TABLE:
         told = [*report.news, *(report.lines[-lines:] if lines else [])]
         sys.stdout.writelines(f"{line}\n" for line in told)
-    _checked(report)
+    _checked(timed)

@@ -1,7 +1,7 @@
 """A production broker as the program of a simulated machine."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from ottla.broker.assembly import Broker
@@ -33,9 +33,12 @@ class BrokerProgram:
         self,
         settings: Mapping[str, str] | None = None,
         zookeeper: SimulatedZooKeeper | None = None,
+        on_start: Callable[[Broker], None] = lambda _: None,
     ) -> None:
+        """`on_start` is told of the broker of each life, when it lets clients in."""
         self._settings = dict(settings or {})
         self._zookeeper = zookeeper
+        self._on_start = on_start
         self._stopping: asyncio.Event | None = None
         self.broker: Broker | None = None
         """The broker of this life, once it lets clients in."""
@@ -48,6 +51,7 @@ class BrokerProgram:
         config = BrokerConfig.parse({**DEFAULTS, "listeners": listeners, **self._settings})
         environment = environment_of(machine, self._zookeeper)
         self.broker = broker = await Broker.start(config, environment)
+        self._on_start(broker)
         await broker.serve_until(stopping)
         await broker.stop()
 

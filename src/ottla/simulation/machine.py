@@ -50,7 +50,7 @@ class Machine:
             self._is_powered = True
             self.network.power_on(self.name)
         self.process = Process(self.name)
-        self._note("start")
+        self.note("start")
         task: asyncio.Task[Any] = self.process.context.run(self.loop.create_task, program(self))
         self.task = task
         task.add_done_callback(self._on_done)
@@ -78,14 +78,18 @@ class Machine:
     def pause(self) -> None:
         """Stop the process without ending it; its connections stay open."""
         assert self.process is not None
-        self._note("pause")
+        self.note("pause")
         self.process.pause()
 
     def resume(self) -> None:
         """Let a paused process go on."""
         assert self.process is not None
-        self._note("resume")
+        self.note("resume")
         self.loop.resume(self.process)
+
+    def note(self, event: str) -> None:
+        """Take down what happens to it, for people to read."""
+        self.loop.trace.note(self.loop.time(), self.name, event)
 
     def _on_done(self, task: asyncio.Task[Any]) -> None:
         """Do for a program that has come to its end what is done for one that was killed."""
@@ -99,9 +103,6 @@ class Machine:
     def _end(self, how: str) -> Process:
         assert self.process is not None
         assert self.process.is_alive, f"{self.name} does not run"
-        self._note(how)
+        self.note(how)
         self.process.is_alive = False
         return self.process
-
-    def _note(self, event: str) -> None:
-        self.loop.trace.note(self.loop.time(), self.name, event)

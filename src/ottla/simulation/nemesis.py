@@ -64,11 +64,12 @@ class Nemesis:
             fault = self._stream.choice(self._faults)
             names = list(self._clients if fault is Fault.CLIENT else self._servers)
             machine = self._world.machine(self._stream.choice(names))
-            self.counts[fault] += 1
-            self._note(machine.name, fault.value)
-            await self._happen(fault, machine)
+            await self.happen(fault, machine)
 
-    async def _happen(self, fault: Fault, machine: Machine) -> None:
+    async def happen(self, fault: Fault, machine: Machine) -> None:
+        """Let a fault happen to a machine that runs; return when it is over."""
+        self.counts[fault] += 1
+        self._note(machine.name, fault.value)
         if fault is Fault.RESET:
             self._reset(machine)
         elif fault in {Fault.PARTITION, Fault.ONE_WAY, Fault.LOSS}:

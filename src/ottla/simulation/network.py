@@ -115,6 +115,10 @@ class SimulatedNetwork:
                 end.on_the_way.clear()
                 self._put(end, Mark.RESET)
 
+    def hold(self, connected: SimulatedSocket, seconds: float) -> None:
+        """Let what is sent from here on take so much longer; other connections are as they were."""
+        connected.arrives_at = max(connected.arrives_at, self._loop.time() + seconds)
+
     def connections(self, machine: str) -> list[SimulatedSocket]:
         """Return the open ends on a machine, oldest first."""
         return [end for end in self._sockets if end.machine == machine and end.is_open]

@@ -76,6 +76,8 @@ class VirtualLoop(asyncio.BaseEventLoop):
         super().__init__()
         self.trace = trace
         self.steps = 0
+        self.after_step: Callable[[Process | None], None] | None = None
+        """Looks at everything after each step; told whose step it was, None if nobody's."""
         self._stream = stream
         self._now = 0.0
         self._number = 0
@@ -172,6 +174,8 @@ class VirtualLoop(asyncio.BaseEventLoop):
             gc.collect()
         self.trace.add(self._now, process, _name_of(handle))
         handle._run()
+        if self.after_step is not None:
+            self.after_step(process)
 
     def resume(self, process: Process) -> None:
         """Let a paused process go on."""

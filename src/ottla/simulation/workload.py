@@ -77,7 +77,7 @@ class Workload:
         """Make the topic, however long that takes."""
         while True:
             try:
-                async with self._view(machine) as view:
+                async with self.view(machine) as view:
                     created = await Admin.over(view).topics.create(
                         [TOPIC], partitions=len(self.partitions)
                     )
@@ -94,7 +94,7 @@ class Workload:
         stream = self._stream(machine)
         while not self.is_over:
             client = self._next_life(machine)
-            async with self._view(machine) as view:
+            async with self.view(machine) as view:
                 writer = _Writer(self.history, machine, view, client)
                 with suppress(ApiError, OSError):
                     await self._write_on(writer, stream)
@@ -106,7 +106,7 @@ class Workload:
         client = self._next_life(machine)
         offsets = dict.fromkeys(self.partitions, 0)
         while not self.is_over:
-            async with self._view(machine) as view:
+            async with self.view(machine) as view:
                 fetcher = Fetcher(view, offsets, _FETCHING)
                 with suppress(ApiError, OSError):
                     await self._read_on(client, fetcher, stream)
@@ -119,7 +119,7 @@ class Workload:
         stream = self._stream(machine)
         client = self._next_life(machine)
         while not self.is_over:
-            async with self._view(machine) as view:
+            async with self.view(machine) as view:
                 self._next_commit += 1
                 partition = self.partitions[self._next_commit % len(self.partitions)]
                 commit = self.history.begin_commit(client, GROUP, partition, self._next_commit)
@@ -134,7 +134,7 @@ class Workload:
     async def read_to_the_end(self, machine: Machine) -> dict[tuple[str, TopicPartition], int]:
         """Read everything once more, and return what the group has committed."""
         client = self._next_life(machine)
-        async with self._view(machine) as view:
+        async with self.view(machine) as view:
             admin = Admin.over(view)
             ends = await admin.offsets.ends(self.partitions)
             left = {name: start for name, (start, end) in ends.items() if start < end}
@@ -164,7 +164,8 @@ class Workload:
 
     # -- what they have in common ---------------------------------------------------------------
 
-    def _view(self, machine: Machine) -> ClusterView:
+    def view(self, machine: Machine) -> ClusterView:
+        """Return what a client has of the cluster."""
         settings = ClientSettings(
             self._servers,
             client_id=machine.name,

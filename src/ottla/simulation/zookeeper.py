@@ -41,11 +41,13 @@ class SimulatedZooKeeper:
         self.network = network
         self._context = Context()  # what the server does belongs to no process
         self._heard_at: dict[int, float] = {}
+        self._session_by_machine: dict[str, int] = {}
 
     def connect(self, timeout_seconds: float) -> "SimulatedSession":
         """Begin a session for the process that asks."""
         session = self.tree.open_session()
         self.heard_of(session)
+        self._session_by_machine[current_process().name] = session
         self._expire_later(session, timeout_seconds)
         return SimulatedSession(self, session, timeout_seconds)
 
@@ -61,6 +63,12 @@ class SimulatedZooKeeper:
         """End a session."""
         self.loop.trace.add(self.loop.time(), MACHINE, "expires", session)
         self.tree.end_session(session)
+
+    def expire_last_of(self, machine: str) -> None:
+        """End the last session of a machine, however well it is."""
+        session = self._session_by_machine.get(machine)
+        if session is not None and self.tree.has_session(session):
+            self.expire(session)
 
     def _expire_later(self, session: int, timeout_seconds: float) -> None:
         def look() -> None:

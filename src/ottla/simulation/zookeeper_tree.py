@@ -40,6 +40,8 @@ class ZooKeeperTree:
 
     def __init__(self) -> None:
         self.zxid = 0
+        self.on_commit: list[Callable[[Sequence[Operation]], None]] = []
+        """Whoever looks at everything that is written, when all of a commit is done."""
         self._nodes: dict[str, _Znode] = {"/": _Znode(b"", 0)}
         self._sessions: dict[int, None] = {}
         self._last_session = 0
@@ -110,6 +112,8 @@ class ZooKeeperTree:
             for step in reversed(undo):
                 step()
             raise
+        for look in self.on_commit:
+            look(operations)
         self._ring(nodes, parents)
 
     def _do(

@@ -1,6 +1,7 @@
 """`ottla simulate` shows runs, tells which seeds have failed, and shows one of them again."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -56,6 +57,23 @@ def test_seeds_that_fail_are_named(
     said = capsys.readouterr().err
     assert "seed 1: J4 unseen: a letter" in said
     assert "violations with seed 1, 3" in said
+
+
+def test_a_cluster_has_as_many_brokers_as_are_asked_for(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert call("--story", "cluster", "--brokers", "4", "--seed", "3", "--seconds", "0.1") == 0
+    assert "broker-3 start" in capsys.readouterr().out
+
+
+def test_a_file_tells_what_happens(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    path = tmp_path / "story.toml"
+    path.write_text('title = "A pause"\n[[step]]\ndo = "expire"\nwhom = "leader"\n')
+    assert call("--scenario", str(path)) == 0
+    assert "expire broker-" in capsys.readouterr().out
+    path.write_text('title = "Nothing"\n')
+    assert call("--scenario", str(path)) == 2
+    assert "not a scenario" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

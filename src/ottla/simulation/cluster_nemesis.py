@@ -1,0 +1,208 @@
+"""Faults of a cluster, by chance, two at a time: what happens to machines, and to what they need.
+
+Whoever leads or decides is hit more often than others: that is where things go wrong. A machine
+loses power, or a folder, only while all replicas are in sync: nothing may be lost then, whether
+it was flushed or not. If all that are in sync lost their tails at once, nobody could help it.
+"""
+
+import asyncio
+import errno
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from random import Random  # noqa: TID251 - only the type: the stream is given
+from typing import Final
+
+from ottla.simulation.disk_faults import OperationKind
+from ottla.simulation.machine import Machine
+from ottla.simulation.nemesis import Fault, Nemesis
+from ottla.simulation.zookeeper import MACHINE as ZOOKEEPER
+from ottla.simulation.zookeeper import SimulatedZooKeeper
+
+HANDS: Final = 2
+CHASED: Final = 0.5
+"""How often a fault goes for who leads or decides."""
+CLOCK_JUMP_MS_MAX: Final = 3_600_000
+DELAY_SECONDS_MAX: Final = 1.5
+"""Longer than a client of ZooKeeper waits for an answer."""
+
+
+class Trouble(Enum):
+    """What can happen beside the faults of single machines."""
+
+    EXPIRY = "session expired"
+    ZOOKEEPER_CUT = "cut off from ZooKeeper"
+    SLOW_ZOOKEEPER = "slow ZooKeeper"
+    SLOW_LINK = "slow link"
+    HELD_CONNECTION = "held connection"
+    CLOCK = "clock jump"
+    DISK_ERROR = "disk error"
+    DISK_FULL = "disk full"
+
+
+Kind = Fault | Trouble
+NEEDS_WHOLE: Final = frozenset({Fault.POWER, Trouble.DISK_ERROR})
+"""What may take back what is not flushed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What a nemesis knows of the cluster."""
+
+    zookeeper: SimulatedZooKeeper
+    folders: Sequence[str]
+    is_whole: Callable[[], bool]
+    important: Callable[[], Sequence[str]]
+    """The machines of who leads or decides."""
+    restart: Callable[[Machine], None]
+    excuse: Callable[[str], None]
+    """Told of a machine that has reason to complain."""
+
+
+class ClusterNemesis:
+    """Lets faults happen; `nemesis` knows how those of single machines do."""
+
+    def __init__(
+        self,
+        nemesis: Nemesis,
+        stream: Random,
+        surroundings: Surroundings,
+        machines: Mapping[str, Machine],
+        clients: Mapping[str, Machine],
+        kinds: Sequence[Kind],
+        *,
+        pause_seconds: float = 2.0,
+        fault_seconds: float = 3.0,
+    ) -> None:
+        self.counts: dict[str, int] = {}
+        self._nemesis = nemesis
+        self._stream = stream
+        self._around = surroundings
+        self._machines = machines
+        self._clients = clients
+        self._kinds = list(kinds)
+        self._pause_seconds = pause_seconds
+        self._fault_seconds = fault_seconds
+        self._busy: set[str] = set()
+        self._is_tail_at_risk = False
+        self._acts: dict[Trouble, Callable[[Machine], Awaitable[None]]] = {
+            Trouble.EXPIRY: self._expire,
+            Trouble.ZOOKEEPER_CUT: self._cut_zookeeper,
+            Trouble.SLOW_ZOOKEEPER: self._slow_zookeeper,
+            Trouble.SLOW_LINK: self._slow_link,
+            Trouble.HELD_CONNECTION: self._hold_connections,
+            Trouble.CLOCK: self._jump,
+            Trouble.DISK_ERROR: self._break_disk,
+            Trouble.DISK_FULL: self._fill_disk,
+        }
+
+    async def run(self, seconds: float) -> None:
+        """Go on for this long, and until what has begun is over."""
+        loop = self._around.zookeeper.loop
+        if not self._kinds:
+            await loop.elapse(seconds)
+            return
+        over_at = loop.time() + seconds
+        await asyncio.gather(*(self._run(over_at) for _ in range(HANDS)))
+
+    async def _run(self, over_at: float) -> None:
+        loop = self._around.zookeeper.loop
+        while loop.time() < over_at:
+            await self._elapse(self._pause_seconds)
+            kind = self._stream.choice(self._kinds)
+            machine = self._victim(kind)
+            if machine.is_running and machine.name not in self._busy and self._may_happen(kind):
+                self._busy.add(machine.name)
+                self._is_tail_at_risk |= kind in NEEDS_WHOLE
+                await self.happen(kind, machine)
+                self._is_tail_at_risk &= kind not in NEEDS_WHOLE
+                self._busy.discard(machine.name)
+
+    def _may_happen(self, kind: Kind) -> bool:
+        return kind not in NEEDS_WHOLE or (not self._is_tail_at_risk and self._around.is_whole())
+
+    def _victim(self, kind: Kind) -> Machine:
+        if kind is Fault.CLIENT:
+            return self._clients[self._stream.choice(list(self._clients))]
+        important = self._around.important()
+        is_chased = important and self._stream.random() < CHASED
+        return self._machines[self._stream.choice(important if is_chased else [*self._machines])]
+
+    async def happen(self, kind: Kind, machine: Machine) -> None:
+        """Let one thing happen to a machine that runs; return when it is over."""
+        self.counts[kind.value] = self.counts.get(kind.value, 0) + 1
+        if isinstance(kind, Fault):
+            await self._nemesis.happen(kind, machine)
+        else:
+            machine.note(kind.value)
+            await self._acts[kind](machine)
+            machine.note(f"{kind.value} is over")
+
+    # -- ZooKeeper ------------------------------------------------------------------------------
+
+    async def _expire(self, machine: Machine) -> None:
+        self._around.zookeeper.expire_last_of(machine.name)
+        await self._elapse(self._pause_seconds)
+
+    async def _cut_zookeeper(self, machine: Machine) -> None:
+        ways = [(machine.name, ZOOKEEPER), (ZOOKEEPER, machine.name)]
+        chosen = self._stream.choice([ways, ways[:1], ways[1:]])
+        for way in chosen:
+            machine.network.block(*way)
+        await self._elapse(self._fault_seconds)
+        for way in chosen:
+            machine.network.unblock(*way)
+
+    async def _slow_zookeeper(self, machine: Machine) -> None:
+        await self._slow_down(machine, [(machine.name, ZOOKEEPER), (ZOOKEEPER, machine.name)])
+
+    # -- network --------------------------------------------------------------------------------
+
+    async def _slow_link(self, machine: Machine) -> None:
+        others = [name for name in self._machines if name != machine.name]
+        other = self._stream.choice(others)
+        await self._slow_down(machine, [(machine.name, other), (other, machine.name)])
+
+    async def _slow_down(self, machine: Machine, ways: Sequence[tuple[str, str]]) -> None:
+        chosen = [way for way in ways if self._stream.random() < 0.7]
+        before = [machine.network.link(*way).delay_seconds for way in chosen]
+        for way in chosen:
+            machine.network.link(*way).delay_seconds = self._stream.random() * DELAY_SECONDS_MAX
+        await self._elapse(self._fault_seconds)
+        for way, delay_seconds in zip(chosen, before, strict=True):
+            machine.network.link(*way).delay_seconds = delay_seconds
+
+    async def _hold_connections(self, machine: Machine) -> None:
+        """Let what was sent arrive after it was sent again, by another connection."""
+        for connected in machine.network.connections(machine.name):
+            if self._stream.random() < 0.5:
+                machine.network.hold(connected, self._stream.expovariate(1 / self._fault_seconds))
+        await self._elapse(self._pause_seconds)
+
+    # -- machines -------------------------------------------------------------------------------
+
+    async def _jump(self, machine: Machine) -> None:
+        jump = self._stream.randrange(-CLOCK_JUMP_MS_MAX, CLOCK_JUMP_MS_MAX)
+        machine.clock.skew_ms += jump
+        await self._elapse(self._pause_seconds)
+
+    async def _break_disk(self, machine: Machine) -> None:
+        """Let a folder fail until the machine is started anew, as with another cable."""
+        self._around.excuse(machine.name)
+        kind = self._stream.choice([None, OperationKind.SYNC, OperationKind.WRITE])
+        machine.disk.faults.fail_on(kind, under=self._stream.choice(self._around.folders))
+        await self._elapse(self._fault_seconds)
+        machine.disk.faults.heal()
+        if machine.is_running:
+            machine.cut_power()
+        self._around.restart(machine)
+
+    async def _fill_disk(self, machine: Machine) -> None:
+        self._around.excuse(machine.name)
+        folder = self._stream.choice(self._around.folders)
+        machine.disk.faults.fail_on(OperationKind.WRITE, folder, errno.ENOSPC)
+        await self._elapse(self._fault_seconds)
+        machine.disk.faults.heal()
+
+    async def _elapse(self, mean_seconds: float) -> None:
+        await self._around.zookeeper.loop.elapse(self._stream.expovariate(1 / mean_seconds))

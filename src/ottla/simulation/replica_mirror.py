@@ -1,0 +1,48 @@
+"""The batches of one replica, as somebody sees them who may look into every log."""
+
+from typing import Final, NamedTuple
+
+from ottla.storage.log import PartitionLog
+from ottla.wire.records.batch import batches
+
+READ_BYTES: Final = 1 << 24
+
+
+class Batch(NamedTuple):
+    """What makes a batch this one and no other."""
+
+    base_offset: int
+    end_offset: int
+    epoch: int
+    crc: int
+
+
+class Mirror:
+    """Follows a log; what is in it is read once, and again when something was cut."""
+
+    def __init__(self, log: PartitionLog) -> None:
+        self.log = log
+        self.batches: list[Batch] = []
+        self._cut_count = log.cut_count
+        self._end_offset = log.log_start_offset
+
+    def update(self) -> tuple[list[Batch], list[Batch]]:
+        """Return what is new since the last time, and what was cut off."""
+        if self.log.cut_count == self._cut_count:
+            known = len(self.batches)
+            self._read_on()
+            return self.batches[known:], []
+        before = self.batches
+        self.batches, self._cut_count = [], self.log.cut_count
+        self._end_offset = self.log.log_start_offset
+        self._read_on()
+        return self.batches, [one for one in before if one not in self.batches]
+
+    def _read_on(self) -> None:
+        while self._end_offset < self.log.end_offset:
+            part = self.log.read(self._end_offset, self.log.end_offset, READ_BYTES)
+            for one in batches(memoryview(bytearray(part.read()))):
+                self.batches.append(
+                    Batch(one.base_offset, one.end_offset, one.partition_leader_epoch, one.crc)
+                )
+            self._end_offset = self.batches[-1].end_offset

@@ -1,0 +1,256 @@
+"""Looks at all replicas at once, after every step: the invariants of replication.
+
+    R1   one leader in an epoch, and one content of each offset in it
+    R2   what is committed is the same on every replica
+    R3   who may lead has what is committed there, and nothing else (R5, R10: the leader, too)
+    R4   who may lead has all that was ever committed (R8: so who is let in has it as well)
+    R6   whom the controller takes to be in sync, the leader counts
+    R7   in an epoch the high watermark never falls, and rises only while enough are in sync
+    R9   leader, ISR and eligible replicas fit together; who is not registered leads nothing
+    R11  nothing that is committed is cut off
+    R12  a follower has nothing that no leader of that epoch has written
+    R15  a follower fetches from its leader, a leader from nobody
+    R16  what is acknowledged is committed
+
+Ghosts are what no broker knows: the greatest high watermark that any leader ever had, and what was
+below it. Everything is read from the brokers' own objects, and from their disks. R13 and R14 are
+seen in the histories of clients (J1, J4).
+"""
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from ottla.broker.assembly import Broker
+from ottla.metadata.image import PartitionImage, TopicImage
+from ottla.metadata.records import NO_LEADER
+from ottla.model.identifiers import TopicPartition
+from ottla.replication.partition import Partition
+from ottla.simulation.process import Process
+from ottla.simulation.replica_mirror import Batch, Mirror
+from ottla.simulation.world import World
+from ottla.simulation.zookeeper_truth import Truth
+
+NOT_REGISTERED: Final = -1
+Key = tuple[bytes, int]
+"""A partition: two topics may have one name, one after the other."""
+
+
+class InvariantError(AssertionError):
+    """What should never be."""
+
+
+class Ghost:
+    """What is true of a partition, whoever knows it."""
+
+    def __init__(self) -> None:
+        self.high_watermark = 0
+        self.committed: dict[int, Batch] = {}
+        self.written: dict[tuple[int, int], Batch] = {}
+        """By epoch and offset."""
+        self.leader_by_epoch: dict[int, str] = {}
+
+
+class Led(NamedTuple):
+    """The last that was seen of a leader."""
+
+    epoch: int
+    high_watermark: int
+
+
+class ReplicaRules:
+    """Raises InvariantError at the first step after which something is wrong."""
+
+    def __init__(self, world: World, truth: Truth, id_by_machine: Mapping[str, int]) -> None:
+        self._brokers: dict[Process, Broker] = {}
+        self._world = world
+        self._truth = truth
+        self._name_by_id = {broker_id: name for name, broker_id in id_by_machine.items()}
+        self._ghosts: dict[Key, Ghost] = {}
+        self._mirrors: dict[object, Mirror] = {}
+        self._led: dict[Partition, Led] = {}
+        self._seen: dict[Process, list[object]] = {}
+        self._revision: object = None
+        world.loop.after_step = self._look
+
+    def follow(self, process: Process, broker: Broker) -> None:
+        """Look at a broker from now on, as long as its process lives."""
+        self._brokers[process] = broker
+
+    def running(self, machine: str) -> Broker | None:
+        """Return the broker that runs on a machine, if one is looked at; it may be paused."""
+        process = self._world.machine(machine).process
+        return self._brokers.get(process) if process is not None and process.is_alive else None
+
+    def acknowledged(self, name: TopicPartition, offset: int) -> None:
+        """R16: what is acknowledged to who wants all replicas is committed."""
+        topic = self._truth.topics[name.topic]
+        ghost = self._ghosts[topic.topic_id, name.partition]
+        if offset >= ghost.high_watermark:
+            self._fail("R16", f"{name}: {offset} is acknowledged, and not committed")
+
+    # -- what has changed -----------------------------------------------------------------------
+
+    def _look(self, process: Process | None) -> None:
+        """Look at all that a step can have changed: its own broker, and the truth."""
+        is_changed = self._truth.revision != self._revision
+        broker = None if process is None else self._brokers.get(process)
+        if process is not None and broker is not None and process.is_alive:
+            seen = _state_of(broker)
+            if seen != self._seen.get(process):
+                self._seen[process] = seen
+                self._look_at_broker(process.name, broker)
+                is_changed = True
+        if is_changed:
+            self._revision = self._truth.revision
+            for topic in self._truth.topics.values():
+                for number, state in enumerate(topic.partitions):
+                    self._look_at_members(topic, number, state)
+
+    def _look_at_broker(self, name: str, broker: Broker) -> None:
+        for partition in broker.partitions:
+            if not partition.log.is_offline:
+                self._look_at(name, partition)
+            if partition.in_sync is not None and broker.metadata.broker_epoch == NOT_REGISTERED:
+                self._fail("R9", f"{partition.name}: {name} leads without a registration")
+            source = broker._replication.source_of(partition)  # noqa: SLF001 - nobody else asks
+            wanted = NO_LEADER if partition.in_sync is not None else partition.leader_id
+            if source not in {None, wanted}:
+                self._fail("R15", f"{partition.name} on {name} fetches from {source}")
+
+    # -- one replica ----------------------------------------------------------------------------
+
+    def _look_at(self, name: str, partition: Partition) -> None:
+        ghost = self._ghosts.setdefault(_key(partition), Ghost())
+        mirror = self._mirrors.get(partition.log)
+        if mirror is None:
+            mirror = self._mirrors[partition.log] = Mirror(partition.log)
+        where = f"{partition.name} on {name}"
+        new, cut = mirror.update()
+        for one in cut:
+            is_kept = one.end_offset > partition.log.log_start_offset  # else nobody needs it
+            if is_kept and ghost.committed.get(one.base_offset) == one:
+                self._fail("R11", f"{where}: {one} is cut, committed to {ghost.high_watermark}")
+        for one in new:
+            known = ghost.written.setdefault((one.epoch, one.base_offset), one)
+            if known != one:
+                self._fail("R1", f"{where}: {one}, and somebody wrote {known}")
+        if partition.in_sync is not None:
+            self._look_at_leader(name, partition, ghost)
+        elif new and new[-1].epoch not in ghost.leader_by_epoch:
+            # Only what is newest: older epochs were led before anybody looked.
+            self._forgive_or_fail(where, new[-1], ghost)
+        self._look_at_committed(where, partition, mirror, ghost)
+
+    def _forgive_or_fail(self, where: str, one: Batch, ghost: Ghost) -> None:
+        """R12: an epoch that was led while somebody looked has a leader that is known."""
+        if ghost.leader_by_epoch and one.epoch > max(ghost.leader_by_epoch):
+            self._fail("R12", f"{where}: {one} is of an epoch in which nobody has led")
+
+    def _look_at_committed(
+        self, where: str, partition: Partition, mirror: Mirror, ghost: Ghost
+    ) -> None:
+        if partition.high_watermark > partition.log.end_offset:
+            self._fail("R2", f"{where}: what readers may see is not there")
+        for one in reversed(mirror.batches):
+            if one.end_offset > partition.high_watermark:
+                continue
+            known = ghost.committed.setdefault(one.base_offset, one)
+            if known != one:
+                self._fail("R2", f"{where}: {one} is committed, and so is {known}")
+            if known is not one:
+                break
+
+    def _look_at_leader(self, name: str, partition: Partition, ghost: Ghost) -> None:
+        epoch, committed = partition.leader_epoch, partition.high_watermark
+        known = ghost.leader_by_epoch.setdefault(epoch, name)
+        if known != name:
+            self._fail("R1", f"{partition.name}: {known} and {name} lead in {epoch}")
+        before = self._led.get(partition)
+        if before is not None and before.epoch == epoch:
+            if committed < before.high_watermark:
+                self._fail("R7", f"{partition.name}: the high watermark fell on {name}")
+            if committed > before.high_watermark and not _has_enough(partition):
+                self._fail("R7", f"{partition.name}: too few are in sync on {name} to commit")
+        self._led[partition] = Led(epoch, committed)
+        ghost.high_watermark = max(ghost.high_watermark, committed)
+
+    # -- what is decided ------------------------------------------------------------------------
+
+    def _look_at_members(self, topic: TopicImage, number: int, state: PartitionImage) -> None:
+        name = TopicPartition(topic.name, number)
+        self._look_at_shape(name, state)
+        ghost = self._ghosts.get((topic.topic_id, number))
+        if ghost is None:
+            return
+        for broker_id in (*state.isr, *state.eligible_leader_replicas):
+            partition = self._partition(broker_id, topic.topic_id, name)
+            if partition is None:
+                continue
+            end_offset = partition.log.end_offset
+            if end_offset < ghost.high_watermark:
+                self._fail("R4", f"{name}: {broker_id} has {end_offset} of {ghost.high_watermark}")
+            self._look_at_content(name, broker_id, partition, ghost)
+            if broker_id == state.leader and partition.leader_epoch == state.leader_epoch:
+                self._look_at_isr(name, state, partition)
+
+    def _partition(self, broker_id: int, topic_id: bytes, name: TopicPartition) -> Partition | None:
+        """Return the replica of a broker, if it runs in the life that the truth tells of."""
+        broker = self.running(self._name_by_id[broker_id])
+        if broker is None or broker.metadata.broker_epoch != self._truth.broker_epoch(broker_id):
+            return None
+        partition = broker.partitions.find(name)
+        if partition is None or partition.topic_id != topic_id or partition.log.is_offline:
+            return None
+        return partition
+
+    def _look_at_shape(self, name: TopicPartition, state: PartitionImage) -> None:
+        isr, eligible = set(state.isr), set(state.eligible_leader_replicas)
+        is_led = state.leader != NO_LEADER
+        if (is_led and state.leader not in isr) or isr & eligible:
+            self._fail("R9", f"{name}: {state}")
+        if not isr | eligible <= set(state.replicas):
+            self._fail("R9", f"{name}: {state}")
+
+    def _look_at_isr(
+        self, name: TopicPartition, state: PartitionImage, partition: Partition
+    ) -> None:
+        maximal = () if partition.in_sync is None else partition.in_sync.maximal
+        if maximal and not set(state.isr) <= set(maximal):
+            self._fail("R6", f"{name}: {state.isr} are in sync, and {maximal} count")
+
+    def _look_at_content(
+        self, name: TopicPartition, broker_id: int, partition: Partition, ghost: Ghost
+    ) -> None:
+        mirror = self._mirrors.get(partition.log)
+        for one in reversed(mirror.batches if mirror is not None else ()):
+            if one.end_offset <= ghost.high_watermark:
+                known = ghost.committed.get(one.base_offset, one)
+                if known != one:
+                    self._fail("R3", f"{name}: {broker_id} has {one}, not {known}")
+                break
+
+    def _fail(self, rule: str, detail: str) -> None:
+        raise InvariantError(f"{rule} at {self._world.loop.time():.3f} s: {detail}")
+
+
+def _state_of(broker: Broker) -> list[object]:
+    """Return all of a broker that the rules speak of, to see whether it has changed."""
+    seen: list[object] = [broker.metadata.broker_epoch]
+    for partition in broker.partitions:
+        log, in_sync = partition.log, partition.in_sync
+        seen += (log, log.end_offset, log.cut_count, partition.high_watermark, in_sync)
+        seen += (partition.leader_epoch, None if in_sync is None else in_sync.maximal)
+    return seen
+
+
+def _key(partition: Partition) -> Key:
+    return partition.topic_id, partition.name.partition
+
+
+def _has_enough(partition: Partition) -> bool:
+    in_sync = partition.in_sync
+    assert in_sync is not None
+    if partition.is_alone:
+        return True
+    wanted = partition.log.config.min_insync_replicas
+    return len(in_sync.isr) >= min(wanted, len(in_sync.followers) + 1)
