@@ -1,0 +1,119 @@
+"""What stories of brokers that fail have in common: a topic, a load, a group, and the count."""
+
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+
+from ottla.testing.broker_process import BrokerProcess
+from ottla.testing.cluster import Cluster
+from tests.cluster.group_member import Member, wait_until_all_is_read
+from tests.cluster.load import Load, say
+from tests.cluster.watching import Watcher
+
+ASSIGNMENT = [[1, 2, 3], [2, 3, 1], [1, 3, 2], [2, 1, 3]]
+"""Brokers 1 and 2 lead, 3 only follows."""
+LEADER, FOLLOWER = 1, 3
+ROLES = ("leader", "follower", "controller", "coordinator")
+
+
+@dataclass
+class Story:
+    """A load that writes, and a member of a group that reads, while something happens."""
+
+    name: str
+    cluster: Cluster
+    watcher: Watcher
+    load: Load
+    members: Sequence[Member]
+
+    def broker(self, role: str) -> BrokerProcess:
+        """Return who plays this role now."""
+        match role:
+            case "leader":
+                number = self.watcher.leader(self.name)
+            case "follower":
+                leaders = {self.watcher.leader(self.name, row) for row in range(len(ASSIGNMENT))}
+                number = max(self.cluster.brokers.keys() - leaders, default=FOLLOWER)
+            case "controller":
+                number = self.watcher.controller()
+            case _:
+                assert role == "coordinator"
+                number = self.watcher.coordinator(self.name)
+        return self.cluster.brokers[number]
+
+    def without(self, broker: BrokerProcess) -> None:
+        """Wait until others do what a broker did."""
+        self.watcher.wait_until(lambda: self.watcher.leads_nothing(broker.id))
+
+    def whole_again(self) -> None:
+        """Wait until everybody is back, and every partition takes writes."""
+        self.load.goes_on()
+        self.watcher.wait_until_whole()
+        self.load.goes_on()
+
+
+def kill(story: Story, role: str) -> None:
+    """Let a broker die (SIGKILL), be replaced, and come back."""
+    victim = story.broker(role)
+    victim.kill()
+    story.without(victim)
+    story.load.goes_on()
+    victim.start()
+    story.whole_again()
+
+
+def pause(story: Story, role: str) -> None:
+    """Let a broker sleep (SIGSTOP) until it is replaced, and wake up as if nothing had been."""
+    victim = story.broker(role)
+    victim.pause()
+    story.without(victim)
+    victim.resume()
+    story.whole_again()
+
+
+def stop(story: Story, role: str) -> None:
+    """Stop a broker as it should be (SIGTERM), and start it again."""
+    victim = story.broker(role)
+    victim.stop()
+    story.load.goes_on()
+    victim.start()
+    story.whole_again()
+
+
+def wipe(story: Story, role: str) -> None:
+    """Let a broker die, and come back with an empty disk."""
+    victim = story.broker(role)
+    victim.kill()
+    shutil.rmtree(victim.data_dir)
+    story.without(victim)
+    victim.start()
+    story.whole_again()
+
+
+@contextmanager
+def told(
+    name: str, cluster: Cluster, watcher: Watcher, *, member_count: int = 1
+) -> Iterator[Story]:
+    """Write and read while the block lasts, and count then: nothing is lost, nothing is twice."""
+    watcher.create_topic(name, ASSIGNMENT)
+    servers = cluster.bootstrap_servers
+    with ExitStack() as stack:
+        members = [
+            stack.enter_context(Member(servers, name, group=name)) for _ in range(member_count)
+        ]
+        with Load(servers, name, len(ASSIGNMENT)) as load:
+            watcher.wait_until(lambda: all(member.delivered for member in members))
+            yield Story(name, cluster, watcher, load, members)
+        wait_until_all_is_read(members, load.acknowledged)
+    counted(load)
+    failed = [failure for member in members for failure in member.failed]
+    assert not failed, failed[:3]
+    watcher.wait_until_replicas_are_equal(name, len(ASSIGNMENT))
+
+
+def counted(load: Load) -> None:
+    """Count what became of a load's records, and say it."""
+    counts = load.counts()
+    say(f"{load.topic}: {counts}; longest silence {load.longest_silence():.2f} s")
+    assert counts.is_perfect, load.failed[:3]

@@ -1,0 +1,55 @@
+"""A leader that its clients reach, and nobody else does: it promises nothing that others lose."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from ottla.testing.cluster import Cluster
+from ottla.testing.zookeeper_server import why_not
+from tests.cluster.load import say
+from tests.cluster.network import ZOOKEEPER, Network
+from tests.cluster.stories import told
+from tests.cluster.watching import BROKERS, SETTINGS, Watcher
+
+
+@pytest.fixture(scope="module")
+def network() -> Iterator[Network]:
+    with Network() as network:
+        yield network
+
+
+@pytest.fixture(scope="module")
+def running(network: Network, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """Brokers who speak to each other and to ZooKeeper through gates."""
+    if why_not():
+        pytest.skip(why_not())
+    cluster = Cluster(BROKERS, SETTINGS, data_dir=tmp_path_factory.mktemp("cut-off"))
+    for number, broker in cluster.brokers.items():
+        gate = network.gate_to_broker(number, broker.port)
+        broker.settings["advertised.listeners"] = f"PLAINTEXT://127.0.0.1:{gate}"
+        gate = network.gate_to_zookeeper(number, cluster.zookeeper_servers[1].port)
+        broker.zookeeper_connect = f"127.0.0.1:{gate}"
+    with cluster:
+        yield cluster
+
+
+@pytest.fixture
+def cluster(running: Cluster, network: Network) -> Cluster:
+    network.mend()
+    return running
+
+
+@pytest.mark.parametrize("way", ["nobody-hears-it", "it-hears-nobody", "both"])
+def test_a_leader_that_is_cut_off_from_all_but_its_clients_loses_nothing(
+    way: str, cluster: Cluster, watcher: Watcher, network: Network
+) -> None:
+    with told(f"cut-off-{way}", cluster, watcher) as story:
+        leader = story.broker("leader")
+        others = {ZOOKEEPER, *cluster.brokers} - {leader.id}
+        out = [(leader.id, other) for other in others] if way != "it-hears-nobody" else []
+        back = [(other, leader.id) for other in others] if way != "nobody-hears-it" else []
+        network.cut(*out, *back)
+        story.without(leader)
+        say(f"goes on without it after {story.load.goes_on():.2f} s")
+        network.mend()
+        story.whole_again()
