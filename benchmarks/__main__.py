@@ -18,6 +18,7 @@ from benchmarks import (
     messages,
     records,
     storage,
+    three_brokers,
 )
 from benchmarks.comparison import measure
 from benchmarks.report import machine, table
@@ -35,6 +36,7 @@ GROUPS = {
     "broker_for_tests": broker_for_tests,
     "broker_requests": broker_requests,
     "against_kafka": against_kafka,
+    "three_brokers": three_brokers,
 }
 
 

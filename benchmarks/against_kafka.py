@@ -6,13 +6,13 @@ with the brokers, and often it is they who are slow: so the broker's CPU time st
 clock on the wall.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack
 from functools import partial
 from itertools import count
 from statistics import quantiles
 from tempfile import TemporaryDirectory
-from typing import Final, TypeVar
+from typing import Final
 
 from benchmarks.broker_costs import (
     CONSUMERS,
@@ -22,10 +22,11 @@ from benchmarks.broker_costs import (
     waiting_percent,
 )
 from benchmarks.broker_process import MeasuredBroker
-from benchmarks.broker_starts import Started, has_kafka, kafka_name, started_kafka, started_ottla
-from benchmarks.comparison import MEGABYTES, SECONDS, Case, Peer, Unit
+from benchmarks.broker_starts import Started, has_kafka, started_kafka, started_ottla
+from benchmarks.comparison import MEGABYTES, SECONDS, Case, Unit
 from benchmarks.imports import with_bytecode_in
 from benchmarks.librdkafka_load import Load, Pace, catch_up, latencies_ms, produce, topic_for
+from benchmarks.side_by_side import AS_GOOD, CPU, CPU_SECONDS, GB, MILLISECONDS, case, in_turns
 from benchmarks.wire_client import fetch_frame, produce_frame
 
 TITLE = "Beside Apache Kafka"
@@ -41,19 +42,10 @@ LOADS: Final = tuple(
     for partitions in (1, 12)
 )
 PACES: Final = tuple(Pace(rate=1000, seconds=1.5, linger_ms=linger_ms) for linger_ms in (5, 0))
-GB: Final = 1e9
-CPU: Final = "\N{HORIZONTAL ELLIPSIS} CPU"
-CPU_SECONDS: Final = Unit("CPU s/GB", 1, is_time=True)
-MILLISECONDS: Final = Unit("ms", 1, is_time=True)
 RESIDENT_MEGABYTES: Final = Unit("MB", 1, is_time=True)
-AS_GOOD: Final = 1.0
 LESS_CPU: Final = round(1 / 0.7, 2)
 
 Start = Callable[[str], AbstractContextManager[Started]]
-Figures = list[tuple[float, ...]]
-"""For each contender what its rounds gave."""
-
-_T = TypeVar("_T")
 _numbers = count()
 
 
@@ -77,44 +69,17 @@ def cases() -> Iterator[Case]:
         yield from _request_cases(brokers)
 
 
-def _case(
-    work: str,
-    unit: Unit,
-    figures: Figures,
-    *,
-    asked: float | None = None,
-    asked_ratio: float | None = None,
-) -> Case:
-    ours, theirs = (*figures, ())[:2]
-    kafka = Peer(kafka_name(), lambda: None, asked_ratio, theirs)
-    return Case(work=work, unit=unit, ours=lambda: None, figures=ours, asked=asked, peers=(kafka,))
-
-
-def _in_turns(
-    contenders: Sequence[_T], rounds: int, measure: Callable[[_T], tuple[float, ...]]
-) -> Iterator[Figures]:
-    """Measure now one first, now the other; yield figure by figure, as `measure` returns them."""
-    found: list[list[tuple[float, ...]]] = [[] for _ in contenders]
-    order = list(range(len(contenders)))
-    for _ in range(rounds):
-        for index in order:
-            found[index].append(measure(contenders[index]))
-        order.reverse()
-    for figures in zip(*(zip(*each, strict=True) for each in found), strict=True):
-        yield list(figures)
-
-
 # Starting, memory.
 
 
 def _start_cases(starts: list[Start]) -> Iterator[Case]:
     _life(starts[0])  # so that there is byte code, as there is when a package has been installed
-    seconds, busy_seconds, at_rest, with_partitions = _in_turns(starts, STARTS, _life)
-    yield _case("start to first answered request", SECONDS, seconds, asked=0.4, asked_ratio=5)
-    yield _case(CPU, SECONDS, busy_seconds)
-    yield _case("memory at rest", RESIDENT_MEGABYTES, at_rest, asked=60)
+    seconds, busy_seconds, at_rest, with_partitions = in_turns(starts, STARTS, _life)
+    yield case("start to first answered request", SECONDS, seconds, asked=0.4, asked_ratio=5)
+    yield case(CPU, SECONDS, busy_seconds)
+    yield case("memory at rest", RESIDENT_MEGABYTES, at_rest, asked=60)
     work = f"memory with {PARTITIONS:,} partitions"
-    yield _case(work, RESIDENT_MEGABYTES, with_partitions, asked=120)
+    yield case(work, RESIDENT_MEGABYTES, with_partitions, asked=120)
 
 
 def _life(start: Start) -> tuple[float, float, float, float]:
@@ -147,24 +112,24 @@ def _carry(load: Load, broker: MeasuredBroker) -> tuple[float, float, float, flo
 
 
 def _load_cases(brokers: list[MeasuredBroker], load: Load) -> Iterator[Case]:
-    in_wall, in_cpu, out_wall, out_cpu = _in_turns(brokers, ROUNDS, partial(_carry, load))
+    in_wall, in_cpu, out_wall, out_cpu = in_turns(brokers, ROUNDS, partial(_carry, load))
     name = f"{load.record_bytes} B, {load.partitions} partition{'s'[: load.partitions - 1]}"
     megabytes, gigabytes = load.size_bytes / MEGABYTES.factor, load.size_bytes / GB
     for way, wall, cpu in (("produce", in_wall, in_cpu), ("catch up on", out_wall, out_cpu)):
         speeds = [tuple(megabytes / seconds for seconds in each) for each in wall]
-        yield _case(f"{way} {name}", MEGABYTES, speeds, asked_ratio=AS_GOOD)
+        yield case(f"{way} {name}", MEGABYTES, speeds, asked_ratio=AS_GOOD)
         costs = [tuple(seconds / gigabytes for seconds in each) for each in cpu]
-        yield _case(CPU, CPU_SECONDS, costs, asked_ratio=LESS_CPU)
+        yield case(CPU, CPU_SECONDS, costs, asked_ratio=LESS_CPU)
 
 
 # Latency.
 
 
 def _latency_cases(brokers: list[MeasuredBroker], pace: Pace) -> Iterator[Case]:
-    percentiles = _in_turns(brokers, ROUNDS, partial(_percentiles, pace))
+    percentiles = in_turns(brokers, ROUNDS, partial(_percentiles, pace))
     for name, figures in zip(("p50", "p99"), percentiles, strict=True):
         work = f"latency at {pace.rate:,} records/s, linger.ms={pace.linger_ms}, {name}"
-        yield _case(work, MILLISECONDS, figures, asked_ratio=AS_GOOD)
+        yield case(work, MILLISECONDS, figures, asked_ratio=AS_GOOD)
 
 
 def _percentiles(pace: Pace, broker: MeasuredBroker) -> tuple[float, float]:
@@ -180,15 +145,15 @@ def _request_cases(brokers: list[MeasuredBroker]) -> Iterator[Case]:
     for shape, frame in (("produce", produce_frame), ("fetch", fetch_frame)):
         topic = f"small-{shape}"
         requests = [SmallRequests(broker, topic, frame(topic)) for broker in brokers]
-        list(_in_turns(requests, WARM_UP_ROUNDS, _microseconds))
-        (figures,) = _in_turns(requests, ROUNDS, _microseconds)
+        list(in_turns(requests, WARM_UP_ROUNDS, _microseconds))
+        (figures,) = in_turns(requests, ROUNDS, _microseconds)
         work = f"small {shape}, pipelined, CPU"
-        yield _case(work, MICROSECONDS_EACH, figures, asked=40)
+        yield case(work, MICROSECONDS_EACH, figures, asked=40)
         for each in requests:
             each.close()
-    (figures,) = _in_turns(brokers, 1, lambda broker: (waiting_percent(broker, "idle"),))
+    (figures,) = in_turns(brokers, 1, lambda broker: (waiting_percent(broker, "idle"),))
     work = f"{CONSUMERS} consumers wait on {CONSUMERS} idle partitions"
-    yield _case(work, PERCENT, figures, asked=3)
+    yield case(work, PERCENT, figures, asked=3)
 
 
 def _microseconds(requests: SmallRequests) -> tuple[float]:

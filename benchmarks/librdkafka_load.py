@@ -49,10 +49,10 @@ class Pace(NamedTuple):
 
 
 @contextmanager
-def topic_for(port: int, name: str, partitions: int) -> Iterator[str]:
+def topic_for(port: int, name: str, partitions: int, replicas: int = 1) -> Iterator[str]:
     """Give a topic that is there for the block."""
     admin = AdminClient(_broker(port))
-    for created in admin.create_topics([NewTopic(name, partitions, 1)]).values():
+    for created in admin.create_topics([NewTopic(name, partitions, replicas)]).values():
         created.result(ANSWER_SECONDS_MAX)
     yield name
     for deleted in admin.delete_topics([name]).values():

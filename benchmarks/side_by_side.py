@@ -1,0 +1,46 @@
+"""Ottla and Apache Kafka measured in turns: the rounds, and the rows that come of them."""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final, TypeVar
+
+from benchmarks.broker_starts import kafka_name
+from benchmarks.comparison import Case, Peer, Unit
+
+GB: Final = 1e9
+CPU: Final = "\N{HORIZONTAL ELLIPSIS} CPU"
+CPU_SECONDS: Final = Unit("CPU s/GB", 1, is_time=True)
+MILLISECONDS: Final = Unit("ms", 1, is_time=True)
+AS_GOOD: Final = 1.0
+
+Figures = list[tuple[float, ...]]
+"""For each contender what its rounds gave."""
+
+_T = TypeVar("_T")
+
+
+def case(
+    work: str,
+    unit: Unit,
+    figures: Figures,
+    *,
+    asked: float | None = None,
+    asked_ratio: float | None = None,
+) -> Case:
+    """Make a row of what was measured; there may be no Kafka in it."""
+    ours, theirs = (*figures, ())[:2]
+    kafka = Peer(kafka_name(), lambda: None, asked_ratio, theirs)
+    return Case(work=work, unit=unit, ours=lambda: None, figures=ours, asked=asked, peers=(kafka,))
+
+
+def in_turns(
+    contenders: Sequence[_T], rounds: int, measure: Callable[[_T], tuple[float, ...]]
+) -> Iterator[Figures]:
+    """Measure now one first, now the other; yield figure by figure, as `measure` returns them."""
+    found: list[list[tuple[float, ...]]] = [[] for _ in contenders]
+    order = list(range(len(contenders)))
+    for _ in range(rounds):
+        for index in order:
+            found[index].append(measure(contenders[index]))
+        order.reverse()
+    for figures in zip(*(zip(*each, strict=True) for each in found), strict=True):
+        yield list(figures)

@@ -1,0 +1,184 @@
+"""Three brokers with three replicas, Ottla and Apache Kafka side by side on this machine.
+
+Both clusters run at the same time and are measured in turns, by the same client. CPU time is that
+of the three brokers together. Ottla's ZooKeeper is not in it; Kafka's controllers are, for they are
+in the same processes.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from itertools import count
+from pathlib import Path
+from statistics import quantiles
+from tempfile import TemporaryDirectory
+from typing import Final
+
+from benchmarks.broker_costs import PERCENT
+from benchmarks.broker_starts import has_kafka
+from benchmarks.cluster_starts import (
+    BROKERS,
+    SESSION_MS,
+    MeasuredCluster,
+    kafka_cluster,
+    ottla_cluster,
+)
+from benchmarks.comparison import MEGABYTES, SECONDS, Case, Unit
+from benchmarks.failing_over import await_replicas, longest_silence, seconds_to_write_everywhere
+from benchmarks.librdkafka_load import Load, Pace, latencies_ms, produce, topic_for
+from benchmarks.side_by_side import AS_GOOD, CPU, CPU_SECONDS, GB, MILLISECONDS, case, in_turns
+from ottla.simulation import cluster as simulation
+from ottla.testing.zookeeper_server import why_not
+
+TITLE = "Three brokers, three replicas, beside Apache Kafka"
+ROUNDS: Final = 5
+WARM_UP_ROUNDS: Final = 5
+LOAD_BYTES: Final = 150_000_000
+RECORD_BYTES: Final = 1000
+LOADS: Final = tuple(
+    Load(RECORD_BYTES, LOAD_BYTES // RECORD_BYTES, partitions) for partitions in (1, 3, 12)
+)
+PACES: Final = tuple(Pace(rate=500, seconds=2, linger_ms=linger_ms) for linger_ms in (5, 0))
+DEATHS: Final = 3
+CROWD: Final = 2000
+"""So many partitions: each broker leads a third of them and follows the rest."""
+SETTLING_SECONDS: Final = 5
+IDLE_SECONDS: Final = 20
+SIMULATIONS: Final = 5
+SIMULATED: Final = Unit("simulated s/s", 1, is_time=False)
+SESSION_SECONDS: Final = SESSION_MS / 1000
+
+_numbers = count()
+
+
+def cases() -> Iterator[Case]:
+    """Yield the rows: those of Ottla alone where there is no Kafka, none without a ZooKeeper."""
+    if why_not():
+        print(f"A cluster is not measured: {why_not()}", flush=True)
+        return
+    with ExitStack() as stack:
+        clusters = [stack.enter_context(ottla_cluster())]
+        if has_kafka():
+            folder = Path(stack.enter_context(TemporaryDirectory()))
+            clusters.append(stack.enter_context(kafka_cluster(folder / "kafka")))
+        _warm_up(clusters)
+        for load in LOADS:
+            yield from _load_cases(clusters, load)
+        for pace in PACES:
+            yield from _latency_cases(clusters, pace)
+        yield from _departure_cases(clusters)
+        yield from _crowd_cases(clusters)
+    yield from _simulation_cases()
+
+
+# Loads and latency.
+
+
+def _warm_up(clusters: list[MeasuredCluster]) -> None:
+    for _ in range(WARM_UP_ROUNDS):
+        for cluster in clusters:
+            for load in LOADS:
+                _carry(load, cluster)
+
+
+def _carry(load: Load, cluster: MeasuredCluster) -> tuple[float, float]:
+    """Return how long it took until all of a load was acknowledged, and the CPU seconds."""
+    with _topic(cluster, "load", load.partitions) as topic:
+        before = sum(cluster.cpu_seconds().values())
+        seconds = produce(cluster.port, topic, load)
+        return seconds, sum(cluster.cpu_seconds().values()) - before
+
+
+def _load_cases(clusters: list[MeasuredCluster], load: Load) -> Iterator[Case]:
+    wall, cpu = in_turns(clusters, ROUNDS, partial(_carry, load))
+    plural = "s"[: load.partitions - 1]
+    work = f"produce {load.record_bytes} B, acks=all, {load.partitions} partition{plural}"
+    speeds = [tuple(load.size_bytes / MEGABYTES.factor / each for each in row) for row in wall]
+    yield case(work, MEGABYTES, speeds, asked_ratio=AS_GOOD)
+    costs = [tuple(each * GB / load.size_bytes for each in row) for row in cpu]
+    yield case(CPU, CPU_SECONDS, costs)
+
+
+def _latency_cases(clusters: list[MeasuredCluster], pace: Pace) -> Iterator[Case]:
+    percentiles = in_turns(clusters, ROUNDS, partial(_percentiles, pace))
+    for name, figures in zip(("p50", "p99"), percentiles, strict=True):
+        work = f"latency at {pace.rate:,} records/s, linger.ms={pace.linger_ms}, {name}"
+        yield case(work, MILLISECONDS, figures)
+
+
+def _percentiles(pace: Pace, cluster: MeasuredCluster) -> tuple[float, float]:
+    with _topic(cluster, "pace", 1) as topic:
+        hundredths = quantiles(latencies_ms(cluster.port, topic, pace), n=100)
+    return hundredths[49], hundredths[98]
+
+
+# Brokers that go.
+
+
+def _departure_cases(clusters: list[MeasuredCluster]) -> Iterator[Case]:
+    (seconds,) = in_turns(clusters, DEATHS, partial(_silence, MeasuredCluster.kill))
+    work = f"kill -9 of a leader to the next ack, {SESSION_SECONDS:g} s sessions"
+    yield case(work, SECONDS, seconds, asked=SESSION_SECONDS + 1)
+    (seconds,) = in_turns(clusters, DEATHS, partial(_silence, MeasuredCluster.terminate))
+    milliseconds = [tuple(1000 * each for each in row) for row in seconds]
+    yield case(
+        "longest wait for an ack while a leader stops", MILLISECONDS, milliseconds, asked=200
+    )
+
+
+def _silence(end: Callable[[MeasuredCluster, int], None], cluster: MeasuredCluster) -> tuple[float]:
+    with _topic(cluster, "alive", 1) as topic:
+        return (longest_silence(cluster, topic, end),)
+
+
+# Many partitions.
+
+
+def _crowd_cases(clusters: list[MeasuredCluster]) -> Iterator[Case]:
+    idle, seconds = in_turns(clusters, 1, _crowd)
+    followed = CROWD - CROWD // BROKERS
+    work = f"idle broker that follows {followed:,} partitions and leads {CROWD - followed:,}"
+    yield case(work, PERCENT, idle, asked=5)
+    work = f"{CROWD:,} partitions, kill -9: until all that it led take writes"
+    yield case(work, SECONDS, seconds, asked=SESSION_SECONDS + 3)
+
+
+def _crowd(cluster: MeasuredCluster) -> tuple[float, float]:
+    """Return what the busiest broker takes while nothing happens, and the seconds after a death."""
+    with _topic(cluster, "crowd", CROWD) as topic:
+        time.sleep(SETTLING_SECONDS)
+        before = cluster.cpu_seconds()
+        time.sleep(IDLE_SECONDS)
+        after = cluster.cpu_seconds()
+        busiest = max(after[one] - before[one] for one in after)
+        return busiest / IDLE_SECONDS * 100, seconds_to_write_everywhere(cluster, topic)
+
+
+@contextmanager
+def _topic(cluster: MeasuredCluster, name: str, partitions: int) -> Iterator[str]:
+    """Give a topic with a replica on each broker, all of them in sync."""
+    with topic_for(cluster.port, f"{name}-{next(_numbers)}", partitions, BROKERS) as topic:
+        await_replicas(cluster, topic)
+        yield topic
+
+
+# Simulation.
+
+
+def _simulation_cases() -> Iterator[Case]:
+    speeds = tuple(_simulated_seconds_per_second(seed) for seed in range(SIMULATIONS))
+    yield Case(
+        work="simulation of three brokers under load",
+        unit=SIMULATED,
+        ours=lambda: None,
+        figures=speeds,
+        asked=10,
+    )
+
+
+def _simulated_seconds_per_second(seed: int) -> float:
+    began = time.process_time()
+    report = simulation.run(seed)
+    assert not report.violations, report.violations
+    return report.simulated_seconds / (time.process_time() - began)
