@@ -105,10 +105,13 @@ class ImageFollower:
                 yield partition
 
     async def _make(self, image: ClusterImage, touched: dict[str, set[int]]) -> None:
-        for topic, numbers in touched.items():
-            missing = self._missing(image, image.topics[topic], sorted(numbers))
-            if missing:
-                await self._folders.make(missing, self._take)
+        missing = [
+            wanted
+            for topic, numbers in touched.items()
+            for wanted in self._missing(image, image.topics[topic], sorted(numbers))
+        ]
+        if missing:
+            await self._folders.make(missing, self._take)
 
     async def retry(self) -> None:
         """Try again to open or make what a full disk has refused."""

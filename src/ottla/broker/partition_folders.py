@@ -7,7 +7,7 @@ import asyncio
 import logging
 import posixpath
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import Executor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from typing import Final
 
 from ottla.broker.turns import Turns
@@ -21,10 +21,10 @@ from ottla.storage.log_dirs import ConfigOf, IsStray, LogDir, LogDirs
 from ottla.storage.new_logs import MadeLog, NewLog, PlacedLog, make_logs, place_logs
 from ottla.storage.replica_move import settle_moves
 
-JOBS_AT_ONCE: Final = 2
+THREADS_MAX: Final = 16
 """Threads that make logs at the same time: the filesystem lets them wait together."""
-MADE_AT_ONCE: Final = 8
-"""Logs made by one job of a thread, which others wait for as well."""
+MADE_AT_ONCE: Final = 16
+"""Logs made by one job of a thread: their names become durable together."""
 _log = logging.getLogger(__name__)
 
 OnMade = Callable[[NewLog, PartitionLog | ApiError], None]
@@ -83,16 +83,26 @@ class PartitionFolders:
         parts = [
             placed[start : start + MADE_AT_ONCE] for start in range(0, len(placed), MADE_AT_ONCE)
         ]
-        for first in range(0, len(parts), JOBS_AT_ONCE):
-            jobs = map(self._make_some, parts[first : first + JOBS_AT_ONCE])
-            for part in await asyncio.gather(*jobs):
-                for made in part:
-                    _tell(made, on_made)
+        if len(parts) < 2:
+            await self._make_parts(self._threads, parts, on_made)
+            return
+        left = iter(parts)
+        count = min(len(parts), THREADS_MAX)
+        # Not the threads that those wait for who produce.
+        threads = ThreadPoolExecutor(count, thread_name_prefix="ottla-new-logs")
+        try:
+            await asyncio.gather(*[self._make_parts(threads, left, on_made) for _ in range(count)])
+        finally:
+            threads.shutdown(wait=False)
 
-    async def _make_some(self, placed: Sequence[PlacedLog]) -> list[MadeLog]:
+    async def _make_parts(
+        self, threads: Executor, parts: Iterable[Sequence[PlacedLog]], on_made: OnMade
+    ) -> None:
         loop = asyncio.get_running_loop()
-        now_ms = self._clock.now_ms()
-        return await loop.run_in_executor(self._threads, make_logs, placed, now_ms)
+        for part in parts:
+            now_ms = self._clock.now_ms()
+            for made in await loop.run_in_executor(threads, make_logs, part, now_ms):
+                _tell(made, on_made)
 
     async def _reopen(self, log: NewLog, folder: LogDir) -> PartitionLog | ApiError:
         loop = asyncio.get_running_loop()

@@ -9,6 +9,7 @@ import mmap
 import os
 import posixpath
 import struct
+from contextlib import suppress
 from pathlib import Path
 
 from ottla.environment.disk import Buffer
@@ -137,6 +138,10 @@ class KernelDisk:
     def make_directory(self, path: str) -> None:
         """Make it and the parents it lacks, all of them for their owner only."""
         directory = Path(path)
+        # Mostly its parent is there, and it is not.
+        with suppress(FileExistsError, FileNotFoundError, NotADirectoryError):
+            directory.mkdir(DIRECTORY_MODE)
+            return
         # Not parents=True, which gives the parents the mode of the umask.
         for parent in [*reversed(directory.parents), directory]:
             if not parent.is_dir():

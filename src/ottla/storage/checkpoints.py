@@ -51,10 +51,13 @@ class CorruptCheckpointError(Exception):
 # -- whole files ----------------------------------------------------------------------------------
 
 
-def write_atomically(disk: Disk, path: str, content: bytes, *, suffix: str = ".tmp") -> None:
+def write_atomically(
+    disk: Disk, path: str, content: bytes, *, suffix: str = ".tmp", sync_name: bool = True
+) -> None:
     """Replace the file durably: a crash at any moment leaves the old content or the new.
 
-    Two that may be doing so at the same time need different suffixes.
+    Two that may be doing so at the same time need different suffixes. Without `sync_name` the new
+    content is durable once the caller has synced the directory.
     """
     temporary_path = path + suffix
     try:
@@ -68,7 +71,8 @@ def write_atomically(disk: Disk, path: str, content: bytes, *, suffix: str = ".t
             disk.remove(temporary_path)
         raise
     disk.rename(temporary_path, path)
-    disk.sync_directory(posixpath.dirname(path))
+    if sync_name:
+        disk.sync_directory(posixpath.dirname(path))
 
 
 def remove_durably(disk: Disk, path: str) -> None:
@@ -186,11 +190,12 @@ def read_topic_id(disk: Disk, path: str) -> bytes | None:
     return _uuid(path, match[2])
 
 
-def write_topic_id(disk: Disk, path: str, topic_id: bytes) -> None:
-    """Replace the file by one with this id."""
+def write_topic_id(disk: Disk, path: str, topic_id: bytes, *, sync_name: bool = True) -> None:
+    """Replace the file by one with this id; `sync_name` as in `write_atomically`."""
     assert topic_id != ZERO_UUID, "a partition of no topic"
     # Kafka does not end the second line either.
-    write_atomically(disk, path, f"version: 0\ntopic_id: {uuid_to_text(topic_id)}".encode())
+    content = f"version: 0\ntopic_id: {uuid_to_text(topic_id)}".encode()
+    write_atomically(disk, path, content, sync_name=sync_name)
 
 
 # -- .kafka_cleanshutdown -------------------------------------------------------------------------

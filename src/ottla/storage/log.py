@@ -51,6 +51,8 @@ class LogState(NamedTuple):
     log_start_offset: int
     end_offset: int
     recovery_point: int
+    is_durable: bool = False
+    """Whether a power cut would leave all of it as it is."""
 
 
 class PartitionLog(DiskBound):
@@ -76,6 +78,7 @@ class PartitionLog(DiskBound):
         self._on_recovery_point_lowered = on_recovery_point_lowered
         self._last_flush_ms = state.segments[-1].created_ms
         self.cut_count = 0
+        self._durable_as = (state.end_offset, list(state.segments)) if state.is_durable else None
         self._deleted: list[tuple[int, Segment]] = []
 
     # -- appending ------------------------------------------------------------------------------
@@ -289,10 +292,11 @@ class PartitionLog(DiskBound):
     @on_disk
     def close(self, now_ms: int) -> None:
         """Make everything durable, so that the next opening reads next to nothing."""
-        self.segments.active.close_for_writing()
-        if self.end_offset > self.log_start_offset:  # that of an empty log would not be believed
-            self.producers.take_snapshot(self.end_offset)
-        self.flush(now_ms)
+        if self.cut_count or self._durable_as != (self.end_offset, list(self.segments)):
+            self.segments.active.close_for_writing()
+            if self.end_offset > self.log_start_offset:  # one of an empty log is not believed
+                self.producers.take_snapshot(self.end_offset)
+            self.flush(now_ms)
         for segment in self.segments:
             segment.release()
             self.files.forget(segment.path)

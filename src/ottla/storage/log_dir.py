@@ -26,7 +26,6 @@ from ottla.storage.checkpoints import (
     read_topic_id,
     remove_durably,
     write_clean_shutdown,
-    write_topic_id,
 )
 from ottla.storage.compaction_plan import FIRST_DIRTY_OFFSET_FILE, read_first_dirty_offsets
 from ottla.storage.disk_bound import is_full
@@ -40,7 +39,7 @@ from ottla.storage.folder_names import (
 from ottla.storage.log import PartitionLog
 from ottla.storage.offset_table import OffsetTable, Write
 from ottla.storage.open_files import OpenFiles
-from ottla.storage.recovery import open_log
+from ottla.storage.recovery import begin_log, open_log
 from ottla.storage.relocation import relocate
 
 ConfigOf = Callable[[str], TopicConfig]
@@ -261,9 +260,8 @@ class LogDir:
         self, partition: TopicPartition, topic_id: bytes, config: TopicConfig, now_ms: int
     ) -> PartitionLog:
         """Make an empty log."""
-        hosted = self.make(str(partition), partition, topic_id, config, now_ms)
-        self.hosted[partition] = hosted
-        return hosted.log
+        self.hosted[partition] = self.make(str(partition), partition, topic_id, config, now_ms)
+        return self.hosted[partition].log
 
     def make(
         self,
@@ -272,19 +270,31 @@ class LogDir:
         topic_id: bytes,
         config: TopicConfig,
         now_ms: int,
+        *,
+        sync_name: bool = True,
     ) -> HostedLog:
-        """Make an empty log in a folder of this name, durably; any thread may. Nobody hosts it."""
+        """Make an empty log in a folder of this name; any thread may. Nobody hosts it.
+
+        It is durable then, or without `sync_name` after the next `sync`.
+        """
         assert partition not in self.hosted, partition
         directory = self._file(name)
+        on_lowered = partial(self._lower, partition)
         try:
-            self._disk.make_directory(directory)
-            write_topic_id(self._disk, posixpath.join(directory, PARTITION_METADATA_FILE), topic_id)
-            hosted = self._open_log(name, partition, config, now_ms, _Noted(0, 0))
+            if self._disk.exists(directory):  # a full disk did not let us take it away
+                self._remove_tree(directory)
+            log = begin_log(self.open_files, directory, topic_id, config, now_ms, on_lowered)
+            if sync_name:
+                self.sync()
         except OSError:
             with suppress(OSError):  # a full disk gets back what it gave
                 self._remove_tree(directory)
             raise
-        return HostedLog(hosted.log, topic_id)
+        return HostedLog(log, topic_id)
+
+    def sync(self) -> None:
+        """Make the names in this folder durable; any thread may."""
+        self._disk.sync_directory(self.path)
 
     def delete(self, partition: TopicPartition, mark: bytes) -> str:
         """Take a log away: its folder gets another name at once, which is returned.
@@ -308,8 +318,8 @@ class LogDir:
         gone = self.first_dirty_offsets.keys() - self.hosted.keys()
         for partition in gone:  # another topic may get the name
             del self.first_dirty_offsets[partition]
-        sync: Write = partial(self._disk.sync_directory, self.path)
-        return [self._first_dirty.told(self.first_dirty_offsets), sync] if gone else [sync]
+        told = [self._first_dirty.told(self.first_dirty_offsets)] if gone else []
+        return [*told, self.sync]
 
     def drop_future(self, partition: TopicPartition, mark: bytes) -> str:
         """Give up a copy on its way here; return what `remove_deleted` has to remove."""

@@ -20,7 +20,7 @@ class NewLog(NamedTuple):
     topic_id: bytes
     config: TopicConfig
     leader_epoch: int
-    """Noted now, so that the first who produces does not wait for it; NO_EPOCH if none begins."""
+    """Noted from the beginning; NO_EPOCH if none begins."""
 
 
 class PlacedLog(NamedTuple):
@@ -61,8 +61,28 @@ def place_logs(folders: Iterable[LogDir], wanted: Iterable[NewLog]) -> list[Plac
 
 
 def make_logs(placed: Iterable[PlacedLog], now_ms: int) -> list[MadeLog]:
-    """Make empty logs where they were placed; any thread may. Raises nothing."""
-    return [_make(log, folders, now_ms) for log, folders in placed]
+    """Make empty logs where they were placed, durably; any thread may. Raises nothing."""
+    every = [_make(log, folders, now_ms) for log, folders in placed]
+    failures = _sync(dict.fromkeys(made.folder for made in every if made.folder is not None))
+    return [_checked(made, failures) for made in every]
+
+
+def _sync(folders: Iterable[LogDir]) -> dict[LogDir, OSError]:
+    """Make the names of new logs durable, all of a folder at once; return which were not."""
+    failures: dict[LogDir, OSError] = {}
+    for folder in folders:
+        try:
+            folder.sync()
+        except OSError as error:
+            failures[folder] = error
+    return failures
+
+
+def _checked(made: MadeLog, failures: dict[LogDir, OSError]) -> MadeLog:
+    if made.folder is None or made.folder not in failures:
+        return made
+    failed = (made.folder, failures[made.folder])
+    return MadeLog(made.wanted, None, None, (*made.failures, failed))
 
 
 def _make(log: NewLog, folders: tuple[LogDir, ...], now_ms: int) -> MadeLog:
@@ -70,12 +90,17 @@ def _make(log: NewLog, folders: tuple[LogDir, ...], now_ms: int) -> MadeLog:
     for folder in folders:
         try:
             hosted = folder.make(
-                str(log.partition), log.partition, log.topic_id, log.config, now_ms
+                str(log.partition),
+                log.partition,
+                log.topic_id,
+                log.config,
+                now_ms,
+                sync_name=False,
             )
-            if log.leader_epoch != NO_EPOCH:
-                hosted.log.epochs.assign(log.leader_epoch, hosted.log.end_offset)
         except OSError as error:
             failures.append((folder, error))
         else:
+            if log.leader_epoch != NO_EPOCH and hosted.log.epochs.latest_epoch is None:
+                hosted.log.epochs.note(log.leader_epoch, hosted.log.end_offset)
             return MadeLog(log, folder, hosted, tuple(failures))
     return MadeLog(log, None, None, tuple(failures))

@@ -14,7 +14,12 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from ottla.model.topic_config import TopicConfig
-from ottla.storage.checkpoints import INT64_MAX, CorruptCheckpointError
+from ottla.storage.checkpoints import (
+    INT64_MAX,
+    PARTITION_METADATA_FILE,
+    CorruptCheckpointError,
+    write_topic_id,
+)
 from ottla.storage.damage import DAMAGE_SUFFIX, Damage, damage_path, read_damage, write_damage
 from ottla.storage.going_through import damage_at, read_through
 from ottla.storage.leader_epochs import LEADER_EPOCH_FILE, LeaderEpochs
@@ -72,10 +77,30 @@ def open_log(
     opening = _Opening(files, directory, config, now_ms)
     state = opening.run(recovery_point, log_start_offset, is_clean=is_clean)
     log = PartitionLog(files, directory, config, state, on_recovery_point_lowered)
-    log.reload_producers(rebuilt_from=opening.rebuilt_from)
+    opening.reload_producers(log)
     opening.keep_rebuilt()
     log.producers.snapshots.remove_strays([segment.base_offset for segment in log.segments])
     return OpenedLog(log, opening.findings)
+
+
+def begin_log(
+    files: OpenFiles,
+    directory: str,
+    topic_id: bytes,
+    config: TopicConfig,
+    now_ms: int,
+    on_recovery_point_lowered: Callable[[int], None],
+) -> PartitionLog:
+    """Begin a log in a directory that is not there yet; all but its name is durable then."""
+    files.disk.make_directory(directory)
+    path = posixpath.join(directory, PARTITION_METADATA_FILE)
+    write_topic_id(files.disk, path, topic_id, sync_name=False)
+    segment = Segment.create(files, directory, 0, config, now_ms)
+    files.disk.sync_directory(directory)
+    epochs = LeaderEpochs(files.disk, posixpath.join(directory, LEADER_EPOCH_FILE))
+    producers = ProducerStates(files.disk, directory)
+    state = LogState([segment], epochs, producers, 0, 0, 0, is_durable=True)
+    return PartitionLog(files, directory, config, state, on_recovery_point_lowered)
 
 
 class _Opening:
@@ -128,7 +153,25 @@ class _Opening:
             log_start_offset=log_start_offset,
             end_offset=end_offset,
             recovery_point=min(recovery_point, end_offset),
+            is_durable=is_clean and not self.findings.notes,
         )
+
+    def reload_producers(self, log: PartitionLog) -> None:
+        """Let producers be known, and fence off damage that nobody has met before."""
+        ends = dict(_with_ends(list(log.segments), log.end_offset))
+        while True:
+            try:
+                log.reload_producers(rebuilt_from=self.rebuilt_from)
+            except CorruptSegmentError as error:
+                (segment,) = [one for one in log.segments if one.path == error.path]
+                if segment in self._is_durable_by_rebuilt:  # it was sound a moment ago
+                    raise
+                end_offset = ends[segment]
+                self._note(f"{error}: made anew")
+                self._recover(segment, None, end_offset, end_offset, reach_max=end_offset)
+                self._is_durable_by_rebuilt[segment] = True
+            else:
+                return
 
     def keep_rebuilt(self) -> None:
         """Give the indexes that were made anew their names, now that all of them are complete."""

@@ -29,6 +29,7 @@ class CorruptSegmentError(Exception):
 
     def __init__(self, path: str, position: int, detail: str) -> None:
         super().__init__(f"{path}, byte {position}: {detail}")
+        self.path = path
         self.position = position
 
 

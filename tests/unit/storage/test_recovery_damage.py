@@ -67,6 +67,16 @@ class TestBelowTheRecoveryPoint:
             else:
                 assert log.read(offset, log.end_offset, 1).read() == raw
 
+    def test_damage_that_only_the_producers_come_across_is_fenced_off(self) -> None:
+        folder = filled()
+        before = contents(folder.log)
+        for snapshot in (3, 6, 9):
+            folder.disk.remove(name(snapshot, "snapshot"))
+        folder.disk.corrupt(name(3, "log"), SIZE + 8, b"\0\0\0\1")
+        log, findings = self.opened(folder)
+        assert [d[2:] for d in findings.damage] == [(4, 5)]
+        self.check_only_damaged(log, before, {4})
+
     def test_it_is_remembered(self) -> None:
         folder = filled()
         before = contents(folder.log)
