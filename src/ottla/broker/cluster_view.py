@@ -1,6 +1,6 @@
 """The cluster as clients are told of it: who can be reached, who leads, what is offline."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -55,9 +55,11 @@ class ClusterView:
     def _sorted_brokers(self) -> list[BrokerImage]:
         return [broker for _, broker in sorted(self.image.brokers.items())]
 
-    def state_of(self, name: TopicPartition, partition: PartitionImage) -> PartitionState:
-        """Tell who leads a partition, and which of its replicas cannot be reached."""
-        brokers = self.image.brokers
+    def state_of(
+        self, image: ClusterImage, name: TopicPartition, partition: PartitionImage
+    ) -> PartitionState:
+        """Tell who leads a partition of `image`, and which of its replicas cannot be reached."""
+        brokers = image.brokers
         offline = [
             replica
             for replica in partition.replicas
@@ -68,6 +70,10 @@ class ClusterView:
         if partition.leader == NO_LEADER or partition.leader in offline:
             return PartitionState(ErrorCode.LEADER_NOT_AVAILABLE, NO_LEADER, offline)
         return PartitionState(ErrorCode.NONE, partition.leader, offline)
+
+    def lost_of(self, names: Iterable[TopicPartition]) -> list[TopicPartition]:
+        """Return those whose logs cannot be used, of partitions that should be here."""
+        return [name for name in names if self._is_lost_here(name)]
 
     def _is_lost_here(self, name: TopicPartition) -> bool:
         here = self.partitions.find(name)

@@ -43,6 +43,7 @@ class Seen(NamedTuple):
 
     partition: Partition
     stirred: int
+    high_watermark: int
     log_start_offset: int
     wanted: FetchPartition
 

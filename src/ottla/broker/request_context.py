@@ -1,7 +1,9 @@
 """Who asks, from where, and in which version."""
 
-from dataclasses import dataclass
 from typing import Final, NamedTuple
+
+ANONYMOUS: Final = "User:ANONYMOUS"
+"""Who asks, as long as nobody has to say."""
 
 
 class Introduction(NamedTuple):
@@ -15,8 +17,7 @@ class Introduction(NamedTuple):
 NOT_INTRODUCED: Final = Introduction()
 
 
-@dataclass(frozen=True, slots=True)
-class RequestContext:
+class RequestContext(NamedTuple):
     """What a handler may know about a request besides its body."""
 
     principal: str

@@ -12,7 +12,7 @@ from typing import Final
 from ottla.broker.authorized_operations import ON_TOPIC
 from ottla.broker.cluster_view import ClusterView
 from ottla.broker.request_context import RequestContext
-from ottla.metadata.image import TopicImage
+from ottla.metadata.image import ClusterImage, TopicImage
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
@@ -41,7 +41,8 @@ class DescribeTopicPartitionsHandler:
     ) -> DescribeTopicPartitionsResponse:
         """Describe topics in the order of their names, until the page is full."""
         asked = sorted({topic.name for topic in request.topics})
-        names = asked or sorted(self.view.image.topics)
+        image = self.view.image
+        names = asked or sorted(image.topics)
         cursor = request.cursor
         if cursor is not None:
             is_listed = not asked or cursor.topic_name in asked
@@ -49,23 +50,29 @@ class DescribeTopicPartitionsHandler:
                 return _refused(asked)
             names = names[bisect_left(names, cursor.topic_name) :]
         left = max(min(PARTITIONS_MAX, request.response_partition_limit), 1)
-        return self._page(names, cursor, left, tells_missing=bool(asked))
+        return self._page(image, names, cursor, left, tells_missing=bool(asked))
 
     def _page(
-        self, names: list[str], cursor: Cursor | None, left: int, *, tells_missing: bool
+        self,
+        image: ClusterImage,
+        names: list[str],
+        cursor: Cursor | None,
+        left: int,
+        *,
+        tells_missing: bool,
     ) -> DescribeTopicPartitionsResponse:
         page = DescribeTopicPartitionsResponse()
         for name in names:
             if left == 0:
                 page.next_cursor = Cursor(topic_name=name)
                 break
-            topic = self.view.image.topics.get(name)
+            topic = image.topics.get(name)
             if topic is None:
                 page.topics += [_missing(name)] if tells_missing else []
                 continue
             is_begun = cursor is not None and cursor.topic_name == name
             start = cursor.partition_index if cursor is not None and is_begun else 0
-            page.topics.append(self._described(topic, start, start + left))
+            page.topics.append(self._described(image, topic, start, start + left))
             if start + left < len(topic.partitions):
                 page.next_cursor = Cursor(topic_name=name, partition_index=start + left)
                 break
@@ -73,22 +80,24 @@ class DescribeTopicPartitionsHandler:
         return page
 
     def _described(
-        self, topic: TopicImage, start: int, end: int
+        self, image: ClusterImage, topic: TopicImage, start: int, end: int
     ) -> DescribeTopicPartitionsResponseTopic:
         return DescribeTopicPartitionsResponseTopic(
             name=topic.name,
             topic_id=topic.topic_id,
             is_internal=topic.name in INTERNAL_TOPICS,
             partitions=[
-                self._partition(topic, index)
+                self._partition(image, topic, index)
                 for index in range(start, min(end, len(topic.partitions)))
             ],
             topic_authorized_operations=ON_TOPIC,
         )
 
-    def _partition(self, topic: TopicImage, index: int) -> DescribeTopicPartitionsResponsePartition:
+    def _partition(
+        self, image: ClusterImage, topic: TopicImage, index: int
+    ) -> DescribeTopicPartitionsResponsePartition:
         partition = topic.partitions[index]
-        state = self.view.state_of(TopicPartition(topic.name, index), partition)
+        state = self.view.state_of(image, TopicPartition(topic.name, index), partition)
         return DescribeTopicPartitionsResponsePartition(
             error_code=state.error_code,
             partition_index=index,

@@ -155,7 +155,8 @@ class FetchHandler:
         reads, size_bytes = self._read_all(fetching.partitions, terms)
         if size_bytes >= terms.bytes_min:
             return reads
-        terms = terms._replace(asked_ms=None)
+        if terms.follower is not None:
+            terms = terms._replace(asked_ms=None)
         missing = sum(
             isinstance(found, ApiError) and found.code in _NOT_THERE for _, found in reads
         )
@@ -231,16 +232,16 @@ class FetchHandler:
         found earlier in the same request has not been told yet.
         """
         seen = fetched.seen
-        if seen is None or seen.wanted is not fetched.wanted or fetched.name is None:
+        if seen is None or seen.wanted is not fetched.wanted:
             return False
         partition = seen.partition
+        in_sync = partition.in_sync  # nobody leads what is not kept here any more
         return (
             partition.stirred == seen.stirred
-            and partition.high_watermark == fetched.high_watermark
+            and seen.high_watermark == fetched.high_watermark
             and partition.log.log_start_offset == seen.log_start_offset
-            and partition.in_sync is not None
-            and broker_id in partition.in_sync.isr
-            and self.partitions.find(fetched.name) is partition
+            and in_sync is not None
+            and broker_id in in_sync.isr
         )
 
     def _read(
@@ -264,8 +265,8 @@ class FetchHandler:
                 asked_ms=terms.asked_ms,
             )
             if wanted.fetch_offset == partition.log.end_offset and found.diverging is None:
-                start_offset = partition.log.log_start_offset
-                fetched.seen = Seen(partition, partition.stirred, start_offset, wanted)
+                stirred, start_offset = partition.stirred, found.log_start_offset
+                fetched.seen = Seen(partition, stirred, found.high_watermark, start_offset, wanted)
             return found
         if terms.rack and (other := self.preferred.find(partition, terms.rack, wanted)):
             return other

@@ -12,19 +12,19 @@ from typing import Final
 
 from ottla.broker.authorized_operations import NOT_ASKED, ON_CLUSTER, ON_TOPIC
 from ottla.broker.cluster_view import ClusterView
+from ottla.broker.described_topics import DescribedTopics
 from ottla.broker.request_context import RequestContext
 from ottla.broker.topic_creation import TopicCreation
-from ottla.metadata.image import TopicImage
+from ottla.metadata.image import ClusterImage, TopicImage
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
-from ottla.model.identifiers import ZERO_UUID, TopicPartition
+from ottla.model.identifiers import ZERO_UUID
 from ottla.model.topic_names import CONSUMER_OFFSETS_TOPIC, INTERNAL_TOPICS, check_topic_name
 from ottla.wire.messages.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
     MetadataResponse,
     MetadataResponseBroker,
-    MetadataResponsePartition,
     MetadataResponseTopic,
 )
 
@@ -39,12 +39,14 @@ class MetadataHandler:
     view: ClusterView
     creation: TopicCreation
     make_offsets_topic: Callable[[], Awaitable[None]]
+    described: DescribedTopics
 
     async def handle(self, context: RequestContext, request: MetadataRequest) -> MetadataResponse:
         """Describe what was asked for, and make what may be made."""
         wanted = request.topics
         if wanted is None or (context.api_version == 0 and not wanted):
-            topics = [self._described(topic) for topic in self.view.image.topics.values()]
+            image = self.view.image
+            topics = [self._described(image, topic) for topic in image.topics.values()]
         elif context.api_version < IDS_SINCE and any(map(_is_by_id, wanted)):
             return MetadataResponse(topics=[_refused(topic) for topic in wanted])
         else:
@@ -74,7 +76,9 @@ class MetadataHandler:
     async def _find_all(
         self, wanted: Sequence[MetadataRequestTopic], *, is_creating: bool
     ) -> list[MetadataResponseTopic]:
-        topics = [self._find(name, topic_id) for name, topic_id in dict.fromkeys(map(_key, wanted))]
+        image = self.view.image
+        keys = dict.fromkeys(map(_key, wanted))
+        topics = [self._find(image, name, topic_id) for name, topic_id in keys]
         missing = [
             str(topic.name)
             for topic in topics
@@ -85,11 +89,12 @@ class MetadataHandler:
         made = dict(zip(missing, await self._create(missing), strict=True))
         return [made.get(topic.name or "", topic) for topic in topics]
 
-    def _find(self, name: str | None, topic_id: bytes) -> MetadataResponseTopic:
-        image = self.view.image
+    def _find(
+        self, image: ClusterImage, name: str | None, topic_id: bytes
+    ) -> MetadataResponseTopic:
         topic = image.topics_by_id.get(topic_id) if name is None else image.topics.get(name)
         if topic is not None:
-            return self._described(topic)
+            return self._described(image, topic)
         if name is None:
             unknown = ErrorCode.UNKNOWN_TOPIC_ID
             return MetadataResponseTopic(error_code=unknown, name=None, topic_id=topic_id)
@@ -103,7 +108,8 @@ class MetadataHandler:
             await self._make_offsets_topic()
         others = [name for name in names if name not in INTERNAL_TOPICS]
         code_by_name = await self._create_with_defaults(others)
-        answers = [self._find(name, ZERO_UUID) for name in names]
+        image = self.view.image
+        answers = [self._find(image, name, ZERO_UUID) for name in names]
         for answer in answers:
             if answer.error_code:
                 answer.error_code = code_by_name.get(str(answer.name), answer.error_code)
@@ -122,25 +128,12 @@ class MetadataHandler:
         except ApiError:
             return  # it is not there, and the answer says so
 
-    def _described(self, topic: TopicImage) -> MetadataResponseTopic:
+    def _described(self, image: ClusterImage, topic: TopicImage) -> MetadataResponseTopic:
         return MetadataResponseTopic(
             name=topic.name,
             topic_id=topic.topic_id,
             is_internal=topic.name in INTERNAL_TOPICS,
-            partitions=[self._partition(topic, index) for index in range(len(topic.partitions))],
-        )
-
-    def _partition(self, topic: TopicImage, index: int) -> MetadataResponsePartition:
-        partition = topic.partitions[index]
-        state = self.view.state_of(TopicPartition(topic.name, index), partition)
-        return MetadataResponsePartition(
-            error_code=state.error_code,
-            partition_index=index,
-            leader_id=state.leader,
-            leader_epoch=partition.leader_epoch,
-            replica_nodes=list(partition.replicas),
-            isr_nodes=list(partition.isr),
-            offline_replicas=state.offline_replicas,
+            partitions=self.described.partitions_of(image, topic),
         )
 
 

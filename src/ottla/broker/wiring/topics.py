@@ -1,5 +1,6 @@
 """The APIs of the cluster and its topics."""
 
+from ottla.broker.described_topics import DescribedTopics
 from ottla.broker.handlers import create_partitions, create_topics, delete_topics, metadata
 from ottla.broker.routes import Route
 from ottla.broker.services import Services
@@ -10,7 +11,10 @@ def topic_routes(services: Services) -> dict[int, Route]:
     """Make the handlers of topics and of what clients want to know of the cluster."""
     store = services.store
     metadata_ = metadata.MetadataHandler(
-        services.view, services.creation, services.coordinator.open
+        services.view,
+        services.creation,
+        services.coordinator.open,
+        DescribedTopics(services.view),
     )
     create = create_topics.CreateTopicsHandler(services.creation)
     delete = delete_topics.DeleteTopicsHandler(store, services.config.delete_topic_enable)

@@ -1,7 +1,5 @@
 """Where nothing can be decided, every topic is told so."""
 
-from dataclasses import replace
-
 import pytest
 
 from ottla.broker.active_controller import ActiveController
@@ -30,7 +28,7 @@ def test_topics_stay_where_deleting_is_switched_off(version: int, code: ErrorCod
 
     async def delete(store: EmbeddedMetadataStore) -> None:
         handler = DeleteTopicsHandler(store, is_enabled=False)
-        answer = await handler.handle(replace(CONTEXT, api_version=version), request)
+        answer = await handler.handle(CONTEXT._replace(api_version=version), request)
         assert [(one.name, one.error_code) for one in answer.responses] == [
             (name, code) for name in NAMES
         ]
@@ -58,7 +56,7 @@ def test_a_store_that_stops_refuses_every_topic() -> None:
                 (name, ErrorCode.NOT_CONTROLLER) for name in NAMES
             ]
         by_name = DeleteTopicsRequest(topic_names=list(NAMES))
-        gone = await DeleteTopicsHandler(store).handle(replace(CONTEXT, api_version=5), by_name)
+        gone = await DeleteTopicsHandler(store).handle(CONTEXT._replace(api_version=5), by_name)
         assert [one.name for one in gone.responses] == list(NAMES)
 
     tell(SimulatedDisk(), change)
