@@ -2,17 +2,26 @@
 
 import socket
 import struct
+import time
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 from confluent_kafka import Producer
 
+from ottla.model.error_code import ErrorCode
 from ottla.testing import Broker
 from ottla.wire.api_key import ApiKey
 from ottla.wire.apis import API_BY_KEY
 from ottla.wire.codec import decode_response, encode_request
 from ottla.wire.headers import RequestHeader
 from ottla.wire.messages import alter_configs, incremental_alter_configs
+from ottla.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
+from ottla.wire.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTransaction,
+)
 from ottla.wire.messages.api_versions import ApiVersionsRequest
 from ottla.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from ottla.wire.messages.delete_records import (
@@ -24,8 +33,11 @@ from ottla.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicSt
 from ottla.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from ottla.wire.messages.describe_groups import DescribeGroupsRequest
 from ottla.wire.messages.describe_producers import DescribeProducersRequest, TopicRequest
+from ottla.wire.messages.describe_transactions import DescribeTransactionsRequest
+from ottla.wire.messages.end_txn import EndTxnRequest
 from ottla.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from ottla.wire.messages.find_coordinator import FindCoordinatorRequest
+from ottla.wire.messages.init_producer_id import InitProducerIdRequest
 from ottla.wire.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
@@ -80,6 +92,8 @@ def broker() -> Iterator[Broker]:
         assert producer.flush(20) == 0
         find = FindCoordinatorRequest(key=GROUP)
         ask(running, ApiKey.FIND_COORDINATOR, 1, find)
+        of_transactions = FindCoordinatorRequest(key="t", key_type=1)
+        ask(running, ApiKey.FIND_COORDINATOR, 1, of_transactions)
         (wanted,) = _incremental_alter_configs(running, 1)
         ask(running, ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, wanted)
         yield running
@@ -253,6 +267,57 @@ def _txn_offset_commit(_: Broker, version: int) -> list[Message]:
     ]
 
 
+def _init_producer_id(_: Broker, version: int) -> list[Message]:
+    return [
+        InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=60_000)
+        for name in (None, "t", "")
+    ]
+
+
+def _producer(broker: Broker) -> dict[str, Any]:
+    """Return who holds a transactional id, as requests say it."""
+    request = InitProducerIdRequest(transactional_id="t", transaction_timeout_ms=60_000)
+    deadline = time.monotonic() + 60
+    while True:
+        told: Any = ask(broker, ApiKey.INIT_PRODUCER_ID, 5, request)
+        if not told.error_code:
+            break
+        # Whatever another version has begun is aborted first.
+        assert told.error_code == ErrorCode.CONCURRENT_TRANSACTIONS
+        assert time.monotonic() < deadline
+    return {
+        "transactional_id": "t",
+        "producer_id": told.producer_id,
+        "producer_epoch": told.producer_epoch,
+    }
+
+
+def _add_partitions_to_txn(broker: Broker, version: int) -> list[Message]:
+    producer = _producer(broker)
+    requests: list[Message] = []
+    for partitions in ([0], [0, 99]):
+        topics = [AddPartitionsToTxnTopic(name=TOPIC, partitions=partitions)]
+        if version >= 4:
+            one = AddPartitionsToTxnTransaction(**producer, topics=topics)
+            requests.append(AddPartitionsToTxnRequest(transactions=[one]))
+            continue
+        old = {f"v3_and_below_{name}": value for name, value in producer.items()}
+        requests.append(AddPartitionsToTxnRequest(**old, v3_and_below_topics=topics))
+    return requests
+
+
+def _add_offsets_to_txn(broker: Broker, version: int) -> list[Message]:
+    return [AddOffsetsToTxnRequest(**_producer(broker), group_id=GROUP), AddOffsetsToTxnRequest()]
+
+
+def _end_txn(broker: Broker, version: int) -> list[Message]:
+    return [EndTxnRequest(**_producer(broker), committed=False), EndTxnRequest()]
+
+
+def _describe_transactions(_: Broker, version: int) -> list[Message]:
+    return [DescribeTransactionsRequest(transactional_ids=["t", "nobody", ""])]
+
+
 def _describe_configs(_: Broker, version: int) -> list[Message]:
     resources = [
         DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=None)
@@ -313,4 +378,9 @@ REQUESTS_BY_API: dict[ApiKey, Callable[[Broker, int], list[Message]]] = {
     ApiKey.DESCRIBE_PRODUCERS: _describe_producers,
     ApiKey.WRITE_TXN_MARKERS: _write_txn_markers,
     ApiKey.TXN_OFFSET_COMMIT: _txn_offset_commit,
+    ApiKey.INIT_PRODUCER_ID: _init_producer_id,
+    ApiKey.ADD_PARTITIONS_TO_TXN: _add_partitions_to_txn,
+    ApiKey.ADD_OFFSETS_TO_TXN: _add_offsets_to_txn,
+    ApiKey.END_TXN: _end_txn,
+    ApiKey.DESCRIBE_TRANSACTIONS: _describe_transactions,
 }

@@ -20,7 +20,11 @@ SECONDS_MAX = 20
 RECORDS = 10
 VALUE = b"x" * 100
 Metrics = dict[tuple[str, tuple[tuple[str, str], ...]], float]
-EMPTY_AT_FIRST = {"kafka_network_requestmetrics_errors_total", "ottla_connections_closed_total"}
+EMPTY_AT_FIRST = {
+    "kafka_network_requestmetrics_errors_total",
+    "ottla_connections_closed_total",
+    "ottla_transactions",
+}
 DOCUMENT = Path(__file__).parents[2] / "docs" / "operations.md"
 
 
@@ -171,6 +175,18 @@ def test_what_fails_is_counted_by_its_error(broker: Broker, metrics: Metrics) ->
         admin.create_topics([NewTopic("orders", 1, 1)])["orders"].result(SECONDS_MAX)
     error = {"request": "CreateTopics", "error": "TOPIC_ALREADY_EXISTS"}
     assert of(scrape(broker), "kafka_network_requestmetrics_errors_total", **error) == 1
+
+
+def test_transactions_are_counted_by_their_state(broker: Broker, metrics: Metrics) -> None:
+    servers = {"bootstrap.servers": broker.bootstrap_servers}
+    producer = Producer({**servers, "transactional.id": "counted"})
+    producer.init_transactions(SECONDS_MAX)
+    assert of(scrape(broker), "ottla_transactions", state="Empty") == 1
+    producer.begin_transaction()
+    producer.produce("orders", VALUE)
+    assert producer.flush(SECONDS_MAX) == 0
+    assert of(scrape(broker), "ottla_transactions", state="Ongoing") == 1
+    producer.abort_transaction(SECONDS_MAX)
 
 
 def test_scrapes_and_records_do_not_disturb_each_other(broker: Broker) -> None:

@@ -261,7 +261,8 @@ def _speaker(
         ),
         ApiKey.UPDATE_FEATURES: (update_features, update_features.UpdateFeaturesHandler(store)),
     }
-    init = init_producer_id.InitProducerIdHandler(producer_ids)
+    # Nobody here has a transactional id.
+    init = init_producer_id.InitProducerIdHandler(producer_ids, None)  # type: ignore[arg-type]
     here: dict[int, Route] = {
         key: Route(module.VERSIONS, handler.handle, is_for_controller=True)  # type: ignore[attr-defined]
         for key, (module, handler) in handlers.items()

@@ -1,6 +1,7 @@
 """The composition root: settings and an environment in, a running broker out."""
 
 import asyncio
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from threading import Lock
@@ -25,6 +26,7 @@ from ottla.broker.offsets_topic import OffsetsTopic
 from ottla.broker.operations import Operations
 from ottla.broker.partition_folders import PartitionFolders
 from ottla.broker.partitions import Partitions
+from ottla.broker.peers import PeersWorld
 from ottla.broker.progress import Bells
 from ottla.broker.replica_moves import ReplicaMoves
 from ottla.broker.replication import Replication, ReplicationSources
@@ -34,6 +36,7 @@ from ottla.broker.server import Server
 from ottla.broker.services import Services
 from ottla.broker.topic_creation import TopicCreation
 from ottla.broker.transaction_verification import TransactionVerification
+from ottla.broker.transactions import Transactions
 from ottla.broker.wiring.cluster import cluster_routes
 from ottla.broker.wiring.configs import config_routes
 from ottla.broker.wiring.controller import controller_routes
@@ -41,6 +44,7 @@ from ottla.broker.wiring.data import data_routes
 from ottla.broker.wiring.groups import group_routes
 from ottla.broker.wiring.replicas import replica_routes
 from ottla.broker.wiring.topics import topic_routes
+from ottla.broker.wiring.transactions import transaction_routes
 from ottla.machines.controller.brokers import EPOCH_TO_BE_GIVEN
 from ottla.machines.controller.features import SUPPORTED_LEVELS
 from ottla.metadata.image import BrokerImage, Endpoint
@@ -97,6 +101,7 @@ class Broker:
             environment.network,
         )
         self._coordinator: GroupCoordinator | None = None
+        self._transactions: Transactions | None = None
         self._cleaner = LogCleaner(
             self.partitions, log_dirs, environment.clock, cleaner_settings(config)
         )
@@ -190,7 +195,12 @@ class Broker:
         follower = self._open_partitions()
         await self._register(await self._bind())
         creation = self._make_creation()
-        self._coordinator = self._open_groups(creation)
+        clock, may_promise = self._environment.clock, self._may_promise()
+        world = CoordinatorWorld(
+            self.partitions, creation, self._bells, clock, self._flushing, may_promise
+        )
+        self._coordinator = self._open_groups(world)
+        self._transactions = self._open_transactions(world)
         self._background = self._start_background(follower)
         self._replication.start(self._background)
         if self.config.log_cleaner_enable:
@@ -216,32 +226,41 @@ class Broker:
             coordinator=self._coordinator,
             meters=self.operations.meters,
             controller=self.metadata.controller,
+            transactions=self._transactions,
             verification=TransactionVerification(
                 self._environment.clock,
                 self._bells,
                 lambda: self._live_config.current.transaction_partition_verification_enable,
+                self._transactions.channel,
             ),
             cluster=self.metadata.cluster,
         )
         self._routes.update(self._make_routes(services))
         self._server.start()
-        self._tell_that_it_is_ready(self._coordinator)
+        self._tell_that_it_is_ready(self._coordinator, self._transactions)
 
-    def _tell_that_it_is_ready(self, coordinator: GroupCoordinator) -> None:
+    def _tell_that_it_is_ready(
+        self, coordinator: GroupCoordinator, transactions: Transactions
+    ) -> None:
         self.operations.is_ready(
             self._store,
             self.partitions,
             self._log_dirs,
             coordinator,
+            transactions,
             self._server,
             self._replication.isr_changes,
             self.metadata.controller.is_here,
         )
 
     def _view(self) -> ClusterView:
+        return ClusterView(
+            self.config.node_id, lambda: self._store.image, self.partitions, self._may_promise()
+        )
+
+    def _may_promise(self) -> Callable[[], bool]:
         cluster = self.metadata.cluster
-        is_sure = (lambda: True) if cluster is None else cluster.may_promise
-        return ClusterView(self.config.node_id, lambda: self._store.image, self.partitions, is_sure)
+        return (lambda: True) if cluster is None else cluster.may_promise
 
     def _start_background(self, follower: ImageFollower) -> Background:
         background = Background(
@@ -268,25 +287,40 @@ class Broker:
             self.metadata.controller,
         )
 
-    def _open_groups(self, creation: TopicCreation) -> GroupCoordinator:
+    def _open_groups(self, world: CoordinatorWorld) -> GroupCoordinator:
         """Begin to load the groups, and let them know of topics that go."""
         config = self.config
-        clock = self._environment.clock
         compression = Compression(config.offsets_topic_compression_codec)
         codec = RecordCodec(CONSUMER_OFFSETS)
         coordinator = GroupCoordinator(
-            CoordinatorWorld(self.partitions, creation, self._bells, clock, self._flushing),
+            world,
             group_settings(config),
             OffsetsTopic(
                 config.offsets_topic_num_partitions,
                 config.offsets_topic_segment_bytes,
                 1 if self.metadata.is_alone else config.offsets_topic_replication_factor,
             ),
-            CoordinatorLog(codec, clock, self._threads, compression),
+            CoordinatorLog(codec, world.clock, self._threads, compression),
         )
         self._store.subscribe(coordinator.on_change)
         coordinator.open_if_there()
         return coordinator
+
+    def _open_transactions(self, world: CoordinatorWorld) -> Transactions:
+        return Transactions.open(
+            self.config,
+            world,
+            PeersWorld(
+                self.config.node_id,
+                self.config.inter_broker_listener,
+                self._environment.network,
+                self._environment.clock,
+                lambda: self._store.image,
+                lambda: self._routes,
+            ),
+            self._threads,
+            is_alone=self.metadata.is_alone,
+        )
 
     async def _bind(self) -> tuple[Listener, ...]:
         """Take the ports of all listeners; return where clients are told to come."""
@@ -327,6 +361,7 @@ class Broker:
             **replica_routes(services),
             **config_routes(services),
             **group_routes(services),
+            **transaction_routes(services),
             **controller_routes(services, lambda: here),
         }
         return self.metadata.routes(here)
@@ -344,6 +379,8 @@ class Broker:
         await self._server.stop()
         if self._coordinator is not None:
             self._coordinator.stop()
+        if self._transactions is not None:
+            self._transactions.stop()
         await self._replication.stop()
         await self._cleaner.stop()
         if self._moves is not None:

@@ -82,6 +82,8 @@ class CoordinatorWorld:
     bells: Bells
     clock: Clock
     flushing: Flushing
+    may_promise: Callable[[], bool]
+    """Tells whether this broker still leads what it led, for sure."""
 
 
 class CoordinatedTopic(ABC, Generic[M, R]):
@@ -252,7 +254,8 @@ class CoordinatedTopic(ABC, Generic[M, R]):
             raise ApiError(ErrorCode.NOT_COORDINATOR, f"{partition.name} could not be flushed")
         if not partition.is_alone:
             deadline_ms = self._clock.monotonic_ms() + self._commit_ms_max
-            (error,) = await committed(self._bells, [decided], deadline_ms)
+            may_promise = self._world.may_promise
+            (error,) = await committed(self._bells, [decided], deadline_ms, may_promise)
             if error is not None:
                 raise _told(error)
 

@@ -6,7 +6,12 @@ from typing import Any, Final
 
 from ottla.broker.handlers.api_versions import api_versions
 from ottla.broker.metrics.meters import VERSION_BITS, Meters
-from ottla.broker.request_context import NOT_INTRODUCED, Introduction, RequestContext
+from ottla.broker.request_context import (
+    ANONYMOUS,
+    NOT_INTRODUCED,
+    Introduction,
+    RequestContext,
+)
 from ottla.broker.routes import Routes
 from ottla.environment.clock import Clock
 from ottla.model.error_code import ErrorCode
@@ -16,7 +21,6 @@ from ottla.wire.headers import RequestHeader, read_request_header
 from ottla.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from ottla.wire.protocol_error import ProtocolError
 
-ANONYMOUS: Final = "User:ANONYMOUS"
 NS_PER_MS: Final = 1_000_000
 INTRODUCED_SINCE: Final = 3
 """The version of ApiVersions since which clients say what they are."""

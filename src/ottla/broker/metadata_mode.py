@@ -27,6 +27,7 @@ from ottla.broker.metadata_store.waits import first_of
 from ottla.broker.metadata_store.zookeeper_store import ZooKeeperMetadataStore
 from ottla.broker.progress import Bells
 from ottla.broker.routes import Route, Routes
+from ottla.broker.waiting import DOUBT_BELL
 from ottla.environment.clock import Clock
 from ottla.environment.zookeeper import ZooKeeperSession
 from ottla.metadata.image import BrokerImage, ClusterImage
@@ -228,6 +229,7 @@ class InZooKeeper:
             session_timeout_ms=config.zookeeper_session_timeout_ms,
             rebalance_seconds=_rebalance_seconds(config),
         )
+        store.on_doubt(lambda: bells.ring(DOUBT_BELL))
         cluster = Cluster.of(config.node_id, store, source, network, clock, bells, threads)
         try:
             return cls(config, environment, store, source, cluster, threads)

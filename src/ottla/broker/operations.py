@@ -19,6 +19,7 @@ from ottla.broker.outgoing import ColdReads
 from ottla.broker.partitions import Partitions
 from ottla.broker.server import Server
 from ottla.broker.topic_notices import TopicNotices
+from ottla.broker.transactions import Transactions
 from ottla.environment.clock import Clock
 from ottla.model.broker_config import BrokerConfig
 from ottla.storage.log_dirs import LogDirs
@@ -63,6 +64,7 @@ class Operations:
         partitions: Partitions,
         log_dirs: LogDirs,
         coordinator: GroupCoordinator,
+        transactions: Transactions,
         server: Server,
         isr_changes: IsrChanges,
         is_controller: Callable[[], bool],
@@ -88,6 +90,7 @@ class Operations:
             partitions=partitions,
             log_dirs=log_dirs,
             coordinator=coordinator,
+            transactions=transactions,
             server=server,
             isr_changes=isr_changes,
             elections=elections,

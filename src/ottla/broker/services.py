@@ -19,6 +19,7 @@ from ottla.broker.replica_moves import ReplicaMoves
 from ottla.broker.replication_throttle import Throttles
 from ottla.broker.topic_creation import TopicCreation
 from ottla.broker.transaction_verification import TransactionVerification
+from ottla.broker.transactions import Transactions
 from ottla.environment.clock import Clock
 from ottla.environment.randomness import Randomness
 from ottla.model.broker_config import BrokerConfig
@@ -49,6 +50,7 @@ class Services:
     coordinator: GroupCoordinator
     meters: Meters
     controller: ActiveController
+    transactions: Transactions
     verification: TransactionVerification
     cluster: Cluster | None = None
     """What a broker needs that is not alone."""

@@ -7,9 +7,10 @@ sends the newest versions has the partition added in the same breath.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple, Protocol
 
+from ottla.broker.lines import Lines
 from ottla.broker.progress import Bells
 from ottla.environment.clock import Clock
 from ottla.model.api_error import ApiError
@@ -18,7 +19,8 @@ from ottla.model.identifiers import TopicPartition
 from ottla.replication.partition import Partition
 from ottla.storage.verification import ANY_TRANSACTION, VERIFIED_ONLY, TransactionTerms
 
-ASK_AGAIN_MS: Final = 20
+ASK_AGAIN_MS: Final = 5
+"""Markers take about so long; Kafka asks again after 20."""
 ASK_AGAIN_MAX_MS: Final = 100
 """How long is waited for the end of the transaction before, whose markers are under way."""
 
@@ -72,6 +74,8 @@ class TransactionVerification:
     is_enabled: Callable[[], bool]
     """Whether `transaction.partition.verification.enable` is set."""
     coordinators: TransactionCoordinators | None = None
+    lines: Lines = field(default_factory=Lines)
+    """Batches of one transaction are verified and appended in the order in which they came."""
 
     async def terms(
         self, transactional_id: str, writes: Sequence[Write], support: Support

@@ -1,12 +1,16 @@
 """Waits until what was appended is on every replica that is in sync: acks=all."""
 
-from collections.abc import Iterable
-from typing import NamedTuple
+from collections.abc import Callable, Iterable
+from typing import Final, NamedTuple
 
 from ottla.broker.progress import Bells
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
+from ottla.model.identifiers import TopicPartition
 from ottla.replication.partition import Partition
+
+DOUBT_BELL: Final = "doubt"
+"""What is rung while this broker does not know for sure that it leads what it led."""
 
 
 class Awaited(NamedTuple):
@@ -18,12 +22,13 @@ class Awaited(NamedTuple):
 
 
 async def committed(
-    bells: Bells, awaited: Iterable[Awaited], deadline_ms: int
+    bells: Bells, awaited: Iterable[Awaited], deadline_ms: int, may_promise: Callable[[], bool]
 ) -> list[ApiError | None]:
     """Return, in the same order, None for what is committed, or why that is not known.
 
     REQUEST_TIMED_OUT where the deadline came first, NOT_LEADER_OR_FOLLOWER where another leads by
-    now, NOT_ENOUGH_REPLICAS_AFTER_APPEND where too few are in sync to keep the promise.
+    now, or may do so, NOT_ENOUGH_REPLICAS_AFTER_APPEND where too few are in sync to keep the
+    promise.
     """
     every = list(awaited)
     outcome: list[ApiError | None] = [
@@ -33,9 +38,18 @@ async def committed(
     left = list(range(len(every)))
     while True:
         left = [number for number in left if not _is_settled(every[number], outcome, number)]
-        names = [every[number].partition.name for number in left]
+        if left and not may_promise():
+            for number in left:
+                outcome[number] = in_doubt(every[number].partition.name)
+            return outcome
+        names = [DOUBT_BELL, *(every[number].partition.name for number in left)]
         if not left or not await bells.wait_any(names, deadline_ms):
             return outcome
+
+
+def in_doubt(name: TopicPartition) -> ApiError:
+    """Return what a broker says that may have been replaced without having heard of it."""
+    return ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{name}: others may lead it by now")
 
 
 def _is_settled(one: Awaited, outcome: list[ApiError | None], number: int) -> bool:

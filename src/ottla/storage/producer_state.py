@@ -154,8 +154,10 @@ class ProducerStates:
             )
         if from_client:
             producer = self._producers.get(producer_id)
-            is_new = producer is None or not producer.batches
-            verification.check_sequence(batch.base_sequence, is_new_producer=is_new)
+            # Of whom something is known, the sequence is known, too. What was asked for may have
+            # been a late repetition, and have a lower one.
+            if producer is None or not producer.batches:
+                verification.check_sequence(batch.base_sequence)
 
     # What is in the log
 
@@ -184,8 +186,9 @@ class ProducerStates:
         if marker is None:
             return None
         producer_id = batch.producer_id
-        if self._verified:
-            self._verified.pop(producer_id, None)
+        verification = self._verified.get(producer_id)
+        if verification is not None and verification.is_ended_by(batch.producer_epoch):
+            del self._verified[producer_id]
         producer = self._producers.get(producer_id) or self._add(producer_id, Producer())
         first_offset = producer.end_transaction(batch, marker)
         if first_offset < 0:

@@ -6,7 +6,8 @@
 
 Whatever ends or begins a transaction of the producer here takes its verification away. So a batch
 that was verified and comes after the end of its transaction (KAFKA-9144) begins none that nobody
-would ever end.
+would ever end. Where each transaction has an epoch of its own, its marker has that of the next one,
+which may be under way already: its verification stays.
 """
 
 from typing import NamedTuple
@@ -33,9 +34,13 @@ class Verification:
         elif producer_epoch == self.producer_epoch:
             self.lowest_sequence = min(self.lowest_sequence, base_sequence)
 
-    def check_sequence(self, base_sequence: int, *, is_new_producer: bool) -> None:
-        """Raise ApiError OUT_OF_ORDER_SEQUENCE_NUMBER for what cannot be the first batch."""
-        expected = 0 if self.is_epoch_bumped and is_new_producer else self.lowest_sequence
+    def is_ended_by(self, marker_epoch: int) -> bool:
+        """Tell whether a marker may end what is verified, and not what came before it."""
+        return not (self.is_epoch_bumped and marker_epoch == self.producer_epoch)
+
+    def check_sequence(self, base_sequence: int) -> None:
+        """Raise ApiError OUT_OF_ORDER_SEQUENCE_NUMBER for what cannot be a first batch."""
+        expected = 0 if self.is_epoch_bumped else self.lowest_sequence
         if base_sequence > expected:
             raise ApiError(
                 ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,

@@ -91,6 +91,7 @@ class BrokerProcess:
         """Start without waiting."""
         self._ready_file.unlink(missing_ok=True)
         settings = {
+            "advertised.listeners": f"PLAINTEXT://{self.bootstrap_servers}",
             **self.settings,
             "broker.id": str(self.id),
             "listeners": f"PLAINTEXT://{self.bootstrap_servers}",

@@ -221,10 +221,13 @@ class Cluster:
 def default_settings(brokers: int) -> dict[str, str]:
     """Return what differs from other brokers: enough copies, no waiting, no other port."""
     copies = str(min(3, brokers))
+    in_sync = "2" if brokers >= 3 else "1"
     return {
         "default.replication.factor": copies,
         "offsets.topic.replication.factor": copies,
-        "min.insync.replicas": "2" if brokers >= 3 else "1",
+        "transaction.state.log.replication.factor": copies,
+        "transaction.state.log.min.isr": in_sync,
+        "min.insync.replicas": in_sync,
         "group.initial.rebalance.delay.ms": "0",
         "zookeeper.session.timeout.ms": "6000",
         "ottla.admin.listener": "",

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 
 from ottla.broker.progress import Bells
-from ottla.broker.waiting import Awaited, committed
+from ottla.broker.waiting import DOUBT_BELL, Awaited, committed
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
 from ottla.replication.partition import Partition
@@ -24,6 +24,7 @@ class Stage:
         self.bells = Bells(machine.clock)
         self.deadline_ms = machine.clock.monotonic_ms() + TIMEOUT_MS
         self.partitions = [self._led(number) for number in range(2)]
+        self.is_sure = True
 
     def _led(self, number: int) -> Partition:
         log = new_log(min_insync_replicas=2)
@@ -39,6 +40,10 @@ class Stage:
     def shrink(self, number: int) -> None:
         self.partitions[number].lead(EPOCH, Assignment(0, (0, 1), (0,), 1))
 
+    def doubt(self) -> None:
+        self.is_sure = False
+        self.bells.ring(DOUBT_BELL)
+
 
 def outcomes(*acts: Callable[[Stage], None]) -> list[ErrorCode | None]:
     """Wait for both partitions while something happens, a tenth of a second apart."""
@@ -47,7 +52,9 @@ def outcomes(*acts: Callable[[Stage], None]) -> list[ErrorCode | None]:
     async def program(machine: Machine) -> list[ErrorCode | None]:
         stage = Stage(machine)
         awaited = [Awaited(one, 1, EPOCH) for one in stage.partitions]
-        waiting = asyncio.create_task(committed(stage.bells, awaited, stage.deadline_ms))
+        waiting = asyncio.create_task(
+            committed(stage.bells, awaited, stage.deadline_ms, lambda: stage.is_sure)
+        )
         for act in acts:
             await machine.loop.elapse(0.1)
             assert not waiting.done()
@@ -86,6 +93,19 @@ def test_committed_and_then_too_few_is_no_promise() -> None:
 
     told = outcomes(lambda s: s.fetch(1), commit_and_shrink)
     assert told == [ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, None]
+
+
+def test_who_may_be_overruled_by_now_does_not_know_either() -> None:
+    told = outcomes(lambda s: s.fetch(1), lambda s: s.doubt())
+    assert told == [ErrorCode.NOT_LEADER_OR_FOLLOWER, None]
+
+
+def test_what_is_committed_is_so_whoever_leads_by_now() -> None:
+    def doubt_and_fetch(stage: Stage) -> None:
+        stage.doubt()
+        stage.fetch(0)
+
+    assert outcomes(lambda s: s.fetch(1), doubt_and_fetch) == [None, None]
 
 
 def test_a_broker_that_stops_does_not_keep_its_clients_waiting() -> None:

@@ -53,6 +53,7 @@ class Writer:
     def __init__(self, log: PartitionLog) -> None:
         self.log = log
         self.sequence_by_producer: dict[int, int] = {}
+        self.epoch_by_producer: dict[int, int] = {}
 
     def put(
         self,
@@ -68,7 +69,7 @@ class Writer:
         builder = BatchBuilder(
             compression=codec,
             producer_id=producer_id,
-            producer_epoch=0 if has_id else -1,
+            producer_epoch=self.epoch_by_producer.get(producer_id, 0) if has_id else -1,
             base_sequence=sequence if has_id else -1,
             is_transactional=is_transactional,
         )
@@ -80,10 +81,20 @@ class Writer:
         return self.log.append_as_leader(data, leader_epoch=3, now_ms=timestamp_ms).base_offset
 
     def end(
-        self, producer_id: int, kind: ControlType = ControlType.COMMIT, now_ms: int = START_MS
+        self,
+        producer_id: int,
+        kind: ControlType = ControlType.COMMIT,
+        now_ms: int = START_MS,
+        *,
+        is_epoch_bumped: bool = False,
     ) -> int:
-        """Append the marker that ends a transaction."""
-        marker = memoryview(end_txn_marker(kind, 0, producer_id, 0, now_ms))
+        """Append the marker that ends a transaction, in the producer's next epoch if it is so."""
+        epoch = self.epoch_by_producer.get(producer_id, 0)
+        if is_epoch_bumped:
+            epoch += 1
+            self.epoch_by_producer[producer_id] = epoch
+            self.sequence_by_producer.pop(producer_id, None)
+        marker = memoryview(end_txn_marker(kind, 0, producer_id, epoch, now_ms))
         appended = self.log.append_as_leader(marker, 3, now_ms, origin=Origin.COORDINATOR)
         return appended.base_offset
 

@@ -5,6 +5,7 @@ import pytest
 from ottla.simulation.disk import SimulatedDisk
 from ottla.storage.aborted_index import AbortedIndex, AbortedTransaction
 from ottla.storage.cleaned_transactions import SeenMarker, TransactionTracker, read_aborted
+from ottla.storage.cleaning import emptied
 from ottla.storage.sparse_index import CorruptIndexError
 from ottla.wire.records.batch import RecordBatch
 from ottla.wire.records.builder import BatchBuilder
@@ -37,6 +38,12 @@ def test_a_marker_is_needed_as_long_as_a_batch_of_its_transaction_is_there() -> 
     assert tracker.see_marker(marker(1, producer_id=2)) == NEEDLESS
     assert tracker.see_marker(marker(2)) == NEEDED
     assert tracker.see_marker(marker(3)) == NEEDLESS
+
+
+def test_a_batch_without_records_keeps_its_marker_or_its_transaction_would_never_end() -> None:
+    tracker = TransactionTracker([])
+    tracker.see_batch(emptied(data(0)))
+    assert tracker.see_marker(marker(1)) == NEEDED
 
 
 def test_only_what_is_between_its_first_record_and_its_marker_is_aborted() -> None:

@@ -48,6 +48,7 @@ class Put(NamedTuple):
 class End(NamedTuple):
     producer_id: int
     kind: ControlType
+    is_epoch_bumped: bool
 
 
 class Roll(NamedTuple):
@@ -78,6 +79,7 @@ steps = st.lists(
             End,
             st.sampled_from(TRANSACTIONAL),
             st.sampled_from([ControlType.ABORT, ControlType.COMMIT]),
+            st.booleans(),
         ),
         st.builds(Roll),
         st.builds(Compact, st.integers(0, 30), st.sampled_from([3, 6, 1000])),
@@ -107,8 +109,8 @@ class Run:
         match step:
             case Put():
                 self.put(step)
-            case End(producer_id, kind) if producer_id in self.open:
-                self.writer.end(producer_id, kind, self.now_ms)
+            case End(producer_id, kind, is_epoch_bumped) if producer_id in self.open:
+                self.writer.end(producer_id, kind, self.now_ms, is_epoch_bumped=is_epoch_bumped)
                 offsets = self.open.pop(producer_id)
                 if kind is ControlType.COMMIT:
                     self.decided.update(offsets)

@@ -132,11 +132,12 @@ class LogWithProducers(RuleBasedStateMachine):
     def cut_the_power(self, lost: int, keep: Keep) -> None:
         self.disk.crash(keep)
         self.states = ProducerStates(self.disk, DIRECTORY)
+        self.high_watermark = 0
         self.truncate(lost)
 
     def replay(self) -> None:
         self.replayed_from, _ = self.states.reload(0, self.end_offset)
-        self.high_watermark = 0
+        self.high_watermark = min(self.high_watermark, self.end_offset)
         for batch in self.log:
             if batch.base_offset >= self.replayed_from:
                 self.states.apply(batch)

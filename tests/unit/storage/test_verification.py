@@ -105,6 +105,28 @@ def test_an_epoch_of_its_own_begins_with_sequence_0() -> None:
     assert write(older, verified(older, sequence=3), sequence=3) == ErrorCode.NONE
 
 
+def test_the_end_of_the_transaction_before_may_come_while_the_next_is_verified() -> None:
+    log = new()
+    write(log, verified(log, is_epoch_bumped=True))
+    terms = verified(log, epoch=1, is_epoch_bumped=True)
+    end(log, epoch=1)
+    assert write(log, terms, epoch=1) == ErrorCode.NONE
+    late = verified(log, epoch=2, is_epoch_bumped=True)
+    end(log, epoch=2)
+    end(log, epoch=3)
+    assert write(log, late, epoch=3) == ErrorCode.INVALID_TXN_STATE
+
+
+def test_a_late_repetition_does_not_stand_in_the_way_of_what_comes_next() -> None:
+    log = new()
+    write(log, verified(log))
+    write(log, verified(log), sequence=1)
+    end(log)
+    assert write(log, verified(log, sequence=0), sequence=0) == ErrorCode.NONE
+    assert log.end_offset == 3
+    assert write(log, verified(log, sequence=2), sequence=2) == ErrorCode.NONE
+
+
 def test_another_epoch_has_to_be_verified_while_the_old_transaction_is_open() -> None:
     log = new()
     write(log, verified(log))

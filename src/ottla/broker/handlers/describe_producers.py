@@ -1,7 +1,8 @@
 """DescribeProducers v0: who writes to these partitions with a producer id (KIP-664).
 
 Only producers that the partition remembers are there: one that has written nothing for
-`producer.id.expiration.ms` is forgotten, unless its transaction is open.
+`producer.id.expiration.ms` is forgotten, unless its transaction is open. Every replica tells what
+it knows itself: Kafka's tool asks a broker of one's choice for all that it keeps.
 """
 
 from dataclasses import dataclass
@@ -46,7 +47,6 @@ class DescribeProducersHandler:
     def _describe(self, topic: str, index: int) -> PartitionResponse:
         try:
             partition = self.partitions.get(TopicPartition(topic, index))
-            partition.check_leader()
         except ApiError as error:
             return PartitionResponse(
                 partition_index=index, error_code=error.code, error_message=error.detail

@@ -1,19 +1,20 @@
-"""FindCoordinator v0-v6: who looks after a group.
+"""FindCoordinator v0-v6: who looks after a group, or after a transactional id.
 
-That is the leader of its partition of `__consumer_offsets`; whoever asks first has that made.
-Transactions are not there yet: who asks for their coordinator is told COORDINATOR_NOT_AVAILABLE.
-Share groups are neither: INVALID_REQUEST, as for anything else that has no coordinator.
+That is the leader of its partition of `__consumer_offsets` or of `__transaction_state`; whoever
+asks first has that topic made. Share groups have no coordinator yet: INVALID_REQUEST, as for
+anything else that has none.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
+from ottla.broker.coordinated_topic import CoordinatedTopic
 from ottla.broker.current_leaders import CurrentLeaders
-from ottla.broker.group_coordinator import GroupCoordinator
 from ottla.broker.request_context import RequestContext
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
-from ottla.model.topic_names import CONSUMER_OFFSETS_TOPIC
 from ottla.wire.messages.find_coordinator import (
     Coordinator,
     FindCoordinatorRequest,
@@ -31,7 +32,8 @@ class FindCoordinatorHandler:
     """Answers FindCoordinator."""
 
     leaders: CurrentLeaders
-    coordinator: GroupCoordinator
+    coordinators: Mapping[int, CoordinatedTopic[Any, Any]]
+    """By type of key."""
 
     async def handle(
         self, context: RequestContext, request: FindCoordinatorRequest
@@ -39,8 +41,7 @@ class FindCoordinatorHandler:
         """Name the coordinator of each key."""
         many = context.api_version >= _MANY_KEYS_SINCE
         keys = request.coordinator_keys if many else [request.key]
-        code = await self._open(request.key_type)
-        found = [self._coordinator(key, code, context.listener) for key in keys]
+        found = await self._find_all(keys, request.key_type, context.listener)
         if many:
             return FindCoordinatorResponse(coordinators=found)
         (only,) = found
@@ -52,29 +53,31 @@ class FindCoordinatorHandler:
             port=only.port,
         )
 
-    async def _open(self, key_type: int) -> ErrorCode:
-        if key_type == TRANSACTION:
-            return ErrorCode.COORDINATOR_NOT_AVAILABLE
-        if key_type != GROUP:
-            return ErrorCode.INVALID_REQUEST
+    async def _find_all(self, keys: list[str], key_type: int, listener: str) -> list[Coordinator]:
+        coordinator = self.coordinators.get(key_type)
+        if coordinator is None:
+            return [_refusal(key, ErrorCode.INVALID_REQUEST) for key in keys]
         try:
-            await self.coordinator.open()
+            await coordinator.open()
         except ApiError as error:
-            return error.code
-        return ErrorCode.NONE
+            return [_refusal(key, error.code) for key in keys]
+        return [self._find(key, coordinator, listener) for key in keys]
 
-    def _coordinator(self, key: str, code: ErrorCode, listener: str) -> Coordinator:
-        if code is not ErrorCode.NONE:
-            return Coordinator(key=key, node_id=-1, port=-1, error_code=code)
+    def _find(
+        self, key: str, coordinator: CoordinatedTopic[Any, Any], listener: str
+    ) -> Coordinator:
         try:
-            name = TopicPartition(CONSUMER_OFFSETS_TOPIC, self.coordinator.index_of(key))
+            name = TopicPartition(coordinator.topic, coordinator.index_of(key))
         except ApiError as error:
-            return Coordinator(key=key, node_id=-1, port=-1, error_code=error.code)
+            return _refusal(key, error.code)
         leader = self.leaders.find(name, listener)
         if leader.endpoint is None:
-            code = ErrorCode.COORDINATOR_NOT_AVAILABLE
-            return Coordinator(key=key, node_id=-1, port=-1, error_code=code)
+            return _refusal(key, ErrorCode.COORDINATOR_NOT_AVAILABLE)
         host, port = leader.endpoint.host, leader.endpoint.port
         return Coordinator(
             key=key, node_id=leader.leader_id, host=host, port=port, error_message=None
         )
+
+
+def _refusal(key: str, code: ErrorCode) -> Coordinator:
+    return Coordinator(key=key, node_id=-1, port=-1, error_code=code)

@@ -1,18 +1,22 @@
-"""InitProducerId v0-v5: give an idempotent producer its id.
+"""InitProducerId v0-v6: give a producer its id and its epoch.
 
-Transactions are not there yet: a request with a transactional id is answered with
-COORDINATOR_NOT_AVAILABLE, which FindCoordinator has told the client before.
+An idempotent producer gets the next id. A transactional one gets what its transactional id is known
+by, in an epoch that fences whoever had it before, once the transaction of that one has ended; if
+that takes long it is told CONCURRENT_TRANSACTIONS, and asks again. Version 6 is for two-phase
+commit (KIP-939), which has to be switched on.
 """
 
 from dataclasses import dataclass
 
 from ottla.broker.producer_ids import ProducerIds
 from ottla.broker.request_context import RequestContext
+from ottla.broker.transaction_coordinator import TransactionCoordinator
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
-VERSIONS = range(6)
+VERSIONS = range(7)
+_NO_EPOCH = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,17 +24,30 @@ class InitProducerIdHandler:
     """Answers InitProducerId."""
 
     producer_ids: ProducerIds
+    coordinator: TransactionCoordinator
 
     async def handle(
-        self, _context: RequestContext, request: InitProducerIdRequest
+        self, context: RequestContext, request: InitProducerIdRequest
     ) -> InitProducerIdResponse:
-        """Hand out the next id."""
-        if request.transactional_id is not None:
-            return InitProducerIdResponse(
-                error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE, producer_epoch=-1
-            )
+        """Hand out the next id, or have the coordinator decide."""
         try:
-            producer_id = await self.producer_ids.next()
+            if request.transactional_id is None:
+                return InitProducerIdResponse(producer_id=await self.producer_ids.next())
+            response = await self._init(request.transactional_id, request, context.api_version)
+            if response.error_code != ErrorCode.CONCURRENT_TRANSACTIONS:
+                return response
+            await self.coordinator.ended(request.transactional_id)
+            return await self._init(request.transactional_id, request, context.api_version)
         except ApiError as error:
-            return InitProducerIdResponse(error_code=error.code, producer_epoch=-1)
-        return InitProducerIdResponse(producer_id=producer_id)
+            return InitProducerIdResponse(error_code=error.code, producer_epoch=_NO_EPOCH)
+
+    async def _init(
+        self, transactional_id: str, request: InitProducerIdRequest, version: int
+    ) -> InitProducerIdResponse:
+        coordinator = self.coordinator
+        return await coordinator.answer_with_id(
+            transactional_id,
+            lambda machine, fresh_id: machine.decide_init(
+                request, version, fresh_id, coordinator.moment()
+            ),
+        )

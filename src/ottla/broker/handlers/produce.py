@@ -28,7 +28,7 @@ from ottla.broker.transaction_verification import (
     TransactionVerification,
     Write,
 )
-from ottla.broker.waiting import Awaited, committed
+from ottla.broker.waiting import Awaited, committed, in_doubt
 from ottla.environment.clock import Clock
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
@@ -129,11 +129,14 @@ class ProduceHandler:
         """Append every batch, make durable what has to be, answer."""
         version = context.api_version
         converted = await self._convert(request) if version < _BATCHES_SINCE else None
-        transactions = (
-            await self._verify(request, version) if request.transactional_id else _NO_TERMS
-        )
-        terms = _Terms(version, request.acks, converted, transactions)
-        outcomes = [(topic, list(self._append_all(topic, terms))) for topic in request.topic_data]
+        terms = _Terms(version, request.acks, converted, _NO_TERMS)
+        if request.transactional_id:
+            # What was verified already must not overtake what still is.
+            async with self.verification.lines.turn(request.transactional_id):
+                verified = terms._replace(transactions=await self._verify(request, version))
+                outcomes = self._append_each(request, verified)
+        else:
+            outcomes = self._append_each(request, terms)
         appended = [o.appended_to for _, found in outcomes for o in found if o.appended_to]
         if unflushed := await self.flushing.flush_where_due(appended):
             outcomes = [(topic, _kept(found, unflushed)) for topic, found in outcomes]
@@ -160,7 +163,8 @@ class ProduceHandler:
         """Return when the replicas in sync have everything, or when that is not to be."""
         late = [(o.response, o.awaited) for _, found in outcomes for o in found if o.awaited]
         if late:
-            errors = await committed(self.bells, [awaited for _, awaited in late], deadline_ms)
+            wanted = [awaited for _, awaited in late]
+            errors = await committed(self.bells, wanted, deadline_ms, self.may_promise)
             for (response, _), error in zip(late, errors, strict=True):
                 if error is not None:
                     self.meters.errors[ApiKey.PRODUCE, error.code] += 1
@@ -205,6 +209,9 @@ class ProduceHandler:
             return None
         return Write(partition, batch.producer_id, batch.producer_epoch, batch.base_sequence)
 
+    def _append_each(self, request: ProduceRequest, terms: _Terms) -> _Outcomes:
+        return [(topic, list(self._append_all(topic, terms))) for topic in request.topic_data]
+
     def _append_all(self, topic: TopicProduceData, terms: _Terms) -> Iterator[_Outcome]:
         by_id = terms.version >= _TOPIC_IDS_SINCE
         name = self.partitions.topic_name(topic.topic_id) if by_id else topic.name
@@ -223,7 +230,7 @@ class ProduceHandler:
     ) -> _Outcome:
         partition = self.partitions.get(name)
         if not self.may_promise():
-            raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{name}: others may lead it by now")
+            raise in_doubt(name)
         if terms.acks not in ACKS_KNOWN:
             raise ApiError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks {terms.acks}")
         if name.topic in INTERNAL_TOPICS:

@@ -18,7 +18,7 @@ from ottla.broker.flushing import Flushing
 from ottla.broker.partitions import Partitions
 from ottla.broker.progress import Bells
 from ottla.broker.request_context import RequestContext
-from ottla.broker.waiting import Awaited, committed
+from ottla.broker.waiting import Awaited, committed, in_doubt
 from ottla.environment.clock import Clock
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
@@ -96,7 +96,8 @@ class WriteTxnMarkersHandler:
         late = [(one.result, one.awaited) for one in written if one.awaited is not None]
         partitions = {awaited.partition.name: awaited.partition for _, awaited in late}
         unflushed = await self.flushing.flush_where_due(partitions.values())
-        errors = await committed(self.bells, [awaited for _, awaited in late], deadline_ms)
+        wanted = [awaited for _, awaited in late]
+        errors = await committed(self.bells, wanted, deadline_ms, self.may_promise)
         for (result, awaited), error in zip(late, errors, strict=True):
             if any(awaited.partition is one for one in unflushed):
                 result.error_code = ErrorCode.KAFKA_STORAGE_ERROR
@@ -128,7 +129,7 @@ class WriteTxnMarkersHandler:
     def _append(self, name: TopicPartition, marker: WritableTxnMarker) -> Awaited:
         partition = self.partitions.get(name)
         if not self.may_promise():
-            raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{name}: others may lead it by now")
+            raise in_doubt(name)
         partition.check_leader()
         partition.check_enough_in_sync()
         reader = self.readers.get(name.topic)

@@ -114,6 +114,7 @@ class ZooKeeperMetadataStore:
         self._publisher = ImagePublisher(ClusterImage(cluster_id))
         self._publisher.subscribe(self._on_image)
         self._on_session_lost: list[Callable[[], None]] = []
+        self._on_doubt: list[Callable[[], None]] = []
         self._is_in_service = asyncio.Event()
         self._has_lost_tail = True
         self._sure_until_ms = clock.monotonic_ms()
@@ -179,6 +180,10 @@ class ZooKeeperMetadataStore:
         """Tell someone when the session is over, before another one is begun."""
         self._on_session_lost.append(step_down)
 
+    def on_doubt(self, look: Callable[[], None]) -> None:
+        """Tell someone, again and again, while the session is there and may have ended."""
+        self._on_doubt.append(look)
+
     async def execute(self, decide: Callable[[Controller], Decision[MetadataRecord, T]]) -> T:
         """Decide, make it durable, tell the listeners, and return the decision's response.
 
@@ -239,6 +244,7 @@ class ZooKeeperMetadataStore:
             is_expired.wait(),
             self._take_part(session, broker),
             self._keep_sure(session, broker.broker_id),
+            self._tell_doubts(),
             self._publisher.wait_for_failure(),
         )
 
@@ -250,6 +256,14 @@ class ZooKeeperMetadataStore:
             if self.broker_epoch != NO_EPOCH:
                 with suppress(ZooKeeperError):
                     is_there = await self._is_registered(session, broker_id)
+
+    async def _tell_doubts(self) -> None:
+        while True:
+            left_ms = self._sure_until_ms - self._clock.monotonic_ms()
+            if left_ms <= 0:
+                for look in self._on_doubt:
+                    look()
+            await pause(max(left_ms / 1000, RETRY_SECONDS))
 
     async def _is_registered(self, session: ZooKeeperSession, broker_id: int) -> bool:
         asked_at_ms = self._clock.monotonic_ms()

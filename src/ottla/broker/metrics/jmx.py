@@ -25,6 +25,11 @@ def jmx_families(snapshot: Snapshot) -> Iterator[Family]:
     yield from _traffic(snapshot)
     yield from _replica_manager(snapshot, states)
     yield from _controller(snapshot)
+    yield gauge(
+        "kafka_coordinator_transaction_transactionmarkerchannelmanager_unknowndestinationqueuesize",
+        "Markers of transactions for partitions that nobody leads.",
+        snapshot.transactions.unsendable_markers,
+    )
     yield from _sockets(snapshot)
     yield from _logs(snapshot.partitions)
     yield from _partitions(snapshot.partitions, states)

@@ -38,6 +38,12 @@ def ottla_families(snapshot: Snapshot) -> Iterator[Family]:
     )
     yield counter("ottla_cold_read_bytes_total", "Bytes of these.", snapshot.cold_bytes)
     yield gauge("ottla_groups", "Groups, by their state.", list(_groups(snapshot)))
+    counts = snapshot.transactions.count_by_state
+    yield gauge(
+        "ottla_transactions",
+        "Transactional ids that this broker coordinates, by their state.",
+        [Sample(labels(state=state), count) for state, count in sorted(counts.items())],
+    )
     yield Family(
         "ottla_request_seconds",
         "histogram",

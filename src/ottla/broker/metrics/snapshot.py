@@ -16,6 +16,7 @@ from ottla.broker.metrics.loop_watch import LoopWatch
 from ottla.broker.metrics.meters import Meters
 from ottla.broker.partitions import Partitions
 from ottla.broker.server import Server
+from ottla.broker.transactions import Transactions
 from ottla.broker.turns import Turns
 from ottla.environment.clock import Clock
 from ottla.machines.groups.machine import GroupMachine
@@ -70,6 +71,14 @@ class GroupFacts(NamedTuple):
     offsets: tuple[tuple[str, int, int], ...]
 
 
+class TransactionFacts(NamedTuple):
+    """What this broker coordinates."""
+
+    count_by_state: Counter[str]
+    unsendable_markers: int
+    """Those of partitions that nobody leads."""
+
+
 class MeterFacts(NamedTuple):
     """One version of one API: a meter, held still."""
 
@@ -107,6 +116,7 @@ class Snapshot:
     image: ClusterImage
     partitions: PartitionFacts
     groups: list[GroupFacts]
+    transactions: TransactionFacts
     traffic: Traffic
     traffic_by_topic: Mapping[str, Traffic]
     meters: Mapping[int, MeterFacts]
@@ -131,6 +141,7 @@ class Sources:
     partitions: Partitions
     log_dirs: LogDirs
     coordinator: GroupCoordinator
+    transactions: Transactions
     server: Server
     isr_changes: IsrChanges
     elections: Elections
@@ -145,6 +156,7 @@ class Sources:
         by_topic: dict[str, Traffic] = {}
         partitions = await self._partition_facts(turns, by_topic)
         groups = await self._group_facts(turns)
+        transactions = await self._transaction_facts(turns)
         total = Traffic()
         total.add(self.partitions.past_traffic)
         for traffic in by_topic.values():
@@ -156,6 +168,7 @@ class Sources:
             image=self.store.image,
             partitions=partitions,
             groups=groups,
+            transactions=transactions,
             traffic=total,
             traffic_by_topic=by_topic,
             meters={key: _facts_of_meter(self.meters, key) for key in sorted(self.meters)},
@@ -190,6 +203,16 @@ class Sources:
                 if (found := _facts_of_group(machine, group_id)) is not None:
                     facts.append(found)
         return facts
+
+    async def _transaction_facts(self, turns: Turns) -> TransactionFacts:
+        counts: Counter[str] = Counter()
+        for machine in self.transactions.coordinator.machines:
+            for number, transactional_id in enumerate(machine.transactional_ids()):
+                if number % ITEMS_PER_LOOK == 0 and turns.is_over:
+                    await turns.next()
+                if (found := machine.transaction(transactional_id)) is not None:
+                    counts[found.state.value] += 1
+        return TransactionFacts(counts, self.transactions.markers.unsendable_count)
 
     def _replication_facts(self) -> ReplicationFacts:
         changes, elections = self.isr_changes, self.elections

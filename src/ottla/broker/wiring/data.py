@@ -6,7 +6,6 @@ from ottla.broker.handlers import (
     delete_records,
     describe_producers,
     fetch,
-    init_producer_id,
     list_offsets,
     offset_for_leader_epoch,
     produce,
@@ -14,7 +13,6 @@ from ottla.broker.handlers import (
 )
 from ottla.broker.old_formats import OldFormats
 from ottla.broker.preferred_replicas import RACK_AWARE, PreferredReplicas
-from ottla.broker.producer_ids import ProducerIds
 from ottla.broker.routes import Route
 from ottla.broker.services import Services
 from ottla.model.topic_names import CONSUMER_OFFSETS_TOPIC
@@ -24,7 +22,6 @@ from ottla.wire.api_key import ApiKey
 def data_routes(services: Services) -> dict[int, Route]:
     """Make the handlers of records and their offsets."""
     partitions = services.partitions
-    producer_ids = ProducerIds(services.controller.allocate_producer_ids)
     leaders = CurrentLeaders(lambda: services.view.image)
     old_formats = OldFormats(services.threads)
     may_promise = _always if services.cluster is None else services.cluster.may_promise
@@ -49,7 +46,6 @@ def data_routes(services: Services) -> dict[int, Route]:
     )
     fetch_ = _fetch_handler(services, leaders, old_formats)
     offsets = list_offsets.ListOffsetsHandler(partitions, services.clock)
-    init = init_producer_id.InitProducerIdHandler(producer_ids)
     delete = delete_records.DeleteRecordsHandler(partitions, services.bells, leaders.is_alive)
     epochs = offset_for_leader_epoch.OffsetForLeaderEpochHandler(partitions)
     producers = describe_producers.DescribeProducersHandler(partitions)
@@ -58,7 +54,6 @@ def data_routes(services: Services) -> dict[int, Route]:
         ApiKey.FETCH: Route(fetch.VERSIONS, fetch_.handle),
         ApiKey.LIST_OFFSETS: Route(list_offsets.VERSIONS, offsets.handle),
         ApiKey.DELETE_RECORDS: Route(delete_records.VERSIONS, delete.handle),
-        ApiKey.INIT_PRODUCER_ID: Route(init_producer_id.VERSIONS, init.handle),
         ApiKey.OFFSET_FOR_LEADER_EPOCH: Route(offset_for_leader_epoch.VERSIONS, epochs.handle),
         ApiKey.WRITE_TXN_MARKERS: Route(write_txn_markers.VERSIONS, markers.handle),
         ApiKey.DESCRIBE_PRODUCERS: Route(describe_producers.VERSIONS, producers.handle),

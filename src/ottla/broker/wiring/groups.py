@@ -24,7 +24,13 @@ def group_routes(services: Services) -> dict[int, Route]:
     """Make the handlers of groups and their offsets."""
     coordinator = services.coordinator
     leaders = CurrentLeaders(lambda: services.view.image)
-    find = find_coordinator.FindCoordinatorHandler(leaders, coordinator)
+    find = find_coordinator.FindCoordinatorHandler(
+        leaders,
+        {
+            find_coordinator.GROUP: coordinator,
+            find_coordinator.TRANSACTION: services.transactions.coordinator,
+        },
+    )
     join = join_group.JoinGroupHandler(coordinator, services.randomness)
     sync = sync_group.SyncGroupHandler(coordinator)
     beat = heartbeat.HeartbeatHandler(coordinator)

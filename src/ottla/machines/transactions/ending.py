@@ -6,8 +6,8 @@ What EndTxn is told in the second version of transactions, by the state and the 
                     abort, held      abort, ended     commit, held     commit, ended
     Empty           a new epoch      fenced           invalid          fenced
     Ongoing         PrepareAbort     fenced           PrepareCommit    fenced
-    PrepareAbort    fenced           concurrent       fenced           invalid
-    PrepareCommit   fenced           invalid          fenced           concurrent
+    PrepareAbort    concurrent       concurrent       concurrent       invalid
+    PrepareCommit   concurrent       invalid          concurrent       concurrent
     CompleteAbort   a new epoch      the answer       invalid          invalid
     CompleteCommit  a new epoch      invalid          invalid          the answer
 
@@ -158,8 +158,10 @@ def _is_answered(found: Transaction, asker: Producer, *, is_commit: bool) -> boo
         if found.holder.epoch == EPOCH_MAX:  # which nobody may have: it was fenced
             raise _fenced(found)
         return True
-    if asker != found.holder or found.state in PREPARED or asker.epoch == EPOCH_MAX:
+    if asker != found.holder or asker.epoch == EPOCH_MAX:
         raise _fenced(found)
+    if found.state in PREPARED:
+        raise _concurrent(found)  # who holds the new epoch was told before there are markers
     if found.state is not State.ONGOING and is_commit:
         raise _invalid(found, is_commit=is_commit)
     return False

@@ -1,7 +1,15 @@
 """What the metrics of Kafka's beans say of a cluster, on the controller and elsewhere."""
 
+from collections import Counter
+
 from ottla.broker.metrics.jmx import jmx_families
-from ottla.broker.metrics.snapshot import LoopFacts, PartitionFacts, ReplicationFacts, Snapshot
+from ottla.broker.metrics.snapshot import (
+    LoopFacts,
+    PartitionFacts,
+    ReplicationFacts,
+    Snapshot,
+    TransactionFacts,
+)
 from ottla.metadata.image import ClusterImage
 from ottla.replication.traffic import Traffic
 from tests.metadata_building import run
@@ -29,6 +37,7 @@ def values(image: ClusterImage, node_id: int, *, is_controller: bool) -> dict[st
         image=image,
         partitions=facts,
         groups=[],
+        transactions=TransactionFacts(Counter(), 0),
         traffic=Traffic(),
         traffic_by_topic={},
         meters={},

@@ -1,0 +1,74 @@
+"""What a broker does for transactions: coordinates some, and asks who coordinates others."""
+
+from concurrent.futures import Executor
+from dataclasses import dataclass
+
+from ottla.broker.config_parts import transaction_settings
+from ottla.broker.coordinated_topic import CoordinatorWorld
+from ottla.broker.coordinator_log import CoordinatorLog
+from ottla.broker.peers import Peers, PeersWorld
+from ottla.broker.producer_ids import ProducerIds
+from ottla.broker.transaction_channel import TransactionChannel
+from ottla.broker.transaction_coordinator import TransactionCoordinator
+from ottla.broker.transaction_markers import TransactionMarkers
+from ottla.broker.transactions_topic import TransactionsTopic
+from ottla.model.broker_config import BrokerConfig
+from ottla.wire.coordinator_records.codec import TRANSACTION_STATE, RecordCodec
+from ottla.wire.records.compression import Compression
+
+
+@dataclass(frozen=True, slots=True)
+class Transactions:
+    """One of each. Belongs to one event loop."""
+
+    coordinator: TransactionCoordinator
+    markers: TransactionMarkers
+    channel: TransactionChannel
+    producer_ids: ProducerIds
+
+    @classmethod
+    def open(
+        cls,
+        config: BrokerConfig,
+        world: CoordinatorWorld,
+        peers: PeersWorld,
+        threads: Executor,
+        *,
+        is_alone: bool,
+    ) -> "Transactions":
+        """Begin to load the transactions that are kept here, and to follow the metadata."""
+        store = world.creation.store
+        producer_ids = ProducerIds(world.creation.controller.allocate_producer_ids)
+        # Markers wait for replicas; what partitions ask must not wait for them.
+        markers = TransactionMarkers(Peers(peers, "markers"), peers.image)
+        codec = RecordCodec(TRANSACTION_STATE)
+        coordinator = TransactionCoordinator(
+            world,
+            transaction_settings(config),
+            _topic(config, is_alone=is_alone),
+            CoordinatorLog(codec, world.clock, threads, Compression.NONE),
+            markers,
+            producer_ids,
+        )
+        channel = TransactionChannel(
+            coordinator.index_of, Peers(peers, "transactions"), peers.image
+        )
+        store.subscribe(coordinator.on_change)
+        store.subscribe(markers.on_change)
+        coordinator.open_if_there()
+        return cls(coordinator, markers, channel, producer_ids)
+
+    def stop(self) -> None:
+        """Coordinate nothing any more."""
+        self.coordinator.stop()
+        self.markers.stop()
+        self.channel.stop()
+
+
+def _topic(config: BrokerConfig, *, is_alone: bool) -> TransactionsTopic:
+    return TransactionsTopic(
+        config.transaction_state_log_num_partitions,
+        config.transaction_state_log_segment_bytes,
+        1 if is_alone else config.transaction_state_log_replication_factor,
+        1 if is_alone else config.transaction_state_log_min_isr,
+    )

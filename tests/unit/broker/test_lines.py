@@ -1,0 +1,48 @@
+"""Lines: one after the other, first come, first served, and nothing is left of them."""
+
+import asyncio
+
+from ottla.broker.lines import Lines
+
+
+async def pass_by(lines: Lines, name: str, number: int, steps: int, seen: list[str]) -> None:
+    async with lines.turn(name):
+        seen.append(f"{name}{number} in")
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        seen.append(f"{name}{number} out")
+
+
+def test_who_comes_later_waits_however_quick_it_is() -> None:
+    async def story() -> list[str]:
+        lines, seen = Lines(), list[str]()
+        await asyncio.gather(
+            *(pass_by(lines, "a", number, 5 - number, seen) for number in range(4))
+        )
+        assert not lines._lines
+        return seen
+
+    expected = [f"a{number} {way}" for number in range(4) for way in ("in", "out")]
+    assert asyncio.run(story()) == expected
+
+
+def test_other_names_do_not_wait() -> None:
+    async def story() -> list[str]:
+        lines, seen = Lines(), list[str]()
+        await asyncio.gather(pass_by(lines, "a", 0, 3, seen), pass_by(lines, "b", 0, 0, seen))
+        return seen
+
+    assert asyncio.run(story()) == ["a0 in", "b0 in", "b0 out", "a0 out"]
+
+
+def test_who_gives_up_in_the_line_does_not_let_others_pass() -> None:
+    async def story() -> list[str]:
+        lines, seen = Lines(), list[str]()
+        tasks = [asyncio.create_task(pass_by(lines, "a", number, 3, seen)) for number in range(3)]
+        await asyncio.sleep(0)
+        tasks[1].cancel()
+        await asyncio.wait(tasks)
+        assert not lines._lines
+        return seen
+
+    assert asyncio.run(story()) == ["a0 in", "a0 out", "a2 in", "a2 out"]
