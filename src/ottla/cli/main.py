@@ -22,6 +22,7 @@ MODULE_BY_COMMAND: Final = {
     "produce": ("ottla.cli.produce", "Write records, read from stdin, to a topic."),
     "consume": ("ottla.cli.consume", "Read records from topics to stdout."),
     "group": ("ottla.cli.group", "List, describe, reset and delete consumer groups."),
+    "transaction": ("ottla.cli.transaction", "List, describe, find and end transactions."),
     "config": ("ottla.cli.config", "Describe and change settings of topics, brokers, groups."),
     "partition": ("ottla.cli.partition", "List, move and reassign partitions, elect leaders."),
     "broker": ("ottla.cli.broker", "List brokers, empty them and remove them."),

@@ -7,7 +7,9 @@ from ottla.clients.admin_configs import ConfigAdmin
 from ottla.clients.admin_groups import GroupAdmin
 from ottla.clients.admin_offsets import OffsetAdmin
 from ottla.clients.admin_partitions import PartitionAdmin
+from ottla.clients.admin_producers import ProducerAdmin
 from ottla.clients.admin_topics import TopicAdmin
+from ottla.clients.admin_transactions import TransactionAdmin
 from ottla.clients.cluster_view import ClusterView
 
 
@@ -21,6 +23,8 @@ class Admin:
     offsets: OffsetAdmin
     partitions: PartitionAdmin
     cluster: ClusterAdmin
+    transactions: TransactionAdmin
+    producers: ProducerAdmin
 
     @classmethod
     def over(cls, view: ClusterView) -> "Admin":
@@ -32,4 +36,6 @@ class Admin:
             OffsetAdmin(view),
             PartitionAdmin(view),
             ClusterAdmin(view),
+            TransactionAdmin(view),
+            ProducerAdmin(view),
         )
