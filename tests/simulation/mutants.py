@@ -1,10 +1,11 @@
 """A cluster as it was once wrong, in Kafka or in thought: each must be found out.
 
-Every mutant is named after what it does; the table in `test_mutants.py` says how soon it is found.
+Every mutant is named after what it does; the table in `test_mutants.py` says how soon it is found,
+and which of them have tests of their own.
 """
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any
 
 import pytest
@@ -13,11 +14,19 @@ from ottla.broker.image_follower import ImageFollower
 from ottla.broker.lost_tail import LostTail
 from ottla.broker.metadata_store import zookeeper_term
 from ottla.broker.metadata_store.zookeeper_store import ZooKeeperMetadataStore
+from ottla.environment.disk import Disk
+from ottla.machines.controller import in_sync
+from ottla.machines.controller.leadership import Leadership
+from ottla.machines.controller.partition_change import PartitionChange
 from ottla.replication import epochs, partition
 from ottla.replication.in_sync import InSync
 from ottla.replication.partition import Partition
-from ottla.storage.leader_epochs import UNKNOWN_END, EpochEnd
+from ottla.storage import log_dir
+from ottla.storage.checkpoints import CLEAN_SHUTDOWN_FILE, remove_durably
+from ottla.storage.flush import Flush
+from ottla.storage.leader_epochs import UNKNOWN_END, EpochEnd, LeaderEpochs
 from ottla.storage.log import PartitionLog
+from ottla.storage.log_dir import LogDir
 
 Mutant = Callable[[], AbstractContextManager[None]]
 
@@ -67,6 +76,22 @@ def not_comparing_logs() -> AbstractContextManager[None]:
     return patched(partition, "divergence", lambda *_: None)
 
 
+def counting_fetches_of_any_epoch() -> AbstractContextManager[None]:
+    """A leader answers, and counts, who believes in another epoch: before KIP-320."""
+    return patched(Partition, "_refuse_epoch", lambda *_: None)
+
+
+def not_noting_epochs() -> AbstractContextManager[None]:
+    """Only the first epoch of a log is known, whoever leads later: apache/kafka #5678."""
+    note = LeaderEpochs.note
+
+    def note_first(self: LeaderEpochs, epoch: int, start_offset: int) -> None:
+        if not self.entries:
+            note(self, epoch, start_offset)
+
+    return patched(LeaderEpochs, "note", note_first)
+
+
 # -- who is in sync --------------------------------------------------------------------------------
 
 
@@ -109,7 +134,38 @@ def trusting_who_has_lost_its_tail() -> AbstractContextManager[None]:
     return patched(LostTail, "may_be_lost", lambda _: False)
 
 
+@contextmanager
+def letting_an_earlier_life_in() -> Iterator[None]:
+    """Who has caught up is let in, though it has started anew since: before KIP-903."""
+    check_members = in_sync._check_members
+
+    def check_without_epochs(
+        leadership: Any, state: Any, leader: int, members: Any, wanted: Any
+    ) -> None:
+        known = [in_sync.BrokerState(broker_id=one.broker_id, broker_epoch=-1) for one in members]
+        check_members(leadership, state, leader, known, wanted)
+
+    with patched(in_sync, "_check_members", check_without_epochs):
+        yield
+
+
 # -- the controller --------------------------------------------------------------------------------
+
+
+def leaving_the_fenced_in_sync() -> AbstractContextManager[None]:
+    """A broker is fenced, and nothing else is decided of it."""
+    return patched(Leadership, "leave", lambda *_, **__: [])
+
+
+def keeping_who_may_lead() -> AbstractContextManager[None]:
+    """Who was in sync may lead for as long as not everybody is, however many are."""
+    candidates = PartitionChange._out_of_sync_candidates
+
+    def of_all(self: PartitionChange) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        self.min_isr = len(self.replicas)
+        return candidates(self)
+
+    return patched(PartitionChange, "_out_of_sync_candidates", of_all)
 
 
 def leading_on_without_a_session() -> AbstractContextManager[None]:
@@ -120,6 +176,23 @@ def leading_on_without_a_session() -> AbstractContextManager[None]:
 def registering_without_stepping_down() -> AbstractContextManager[None]:
     """Nobody is told that a session is lost before another one is begun."""
     return patched(ZooKeeperMetadataStore, "on_session_lost", lambda *_: None)
+
+
+def not_telling_who_waits() -> AbstractContextManager[None]:
+    """Who waits for replicas is not woken when the session may have ended."""
+    return patched(ZooKeeperMetadataStore, "on_doubt", lambda *_: None)
+
+
+def deciding_on_whatever_zookeeper_says() -> AbstractContextManager[None]:
+    """A term does not end when ZooKeeper refuses what it writes."""
+
+    async def commit(self: zookeeper_term.ControllerTerm, commits: Any) -> None:
+        for one in commits:
+            with suppress(zookeeper_term.ZooKeeperError):
+                await self._session.commit([self._fence, *one])
+            self._check_office()
+
+    return patched(zookeeper_term.ControllerTerm, "_commit", commit)
 
 
 def writing_without_the_epoch() -> AbstractContextManager[None]:
@@ -136,19 +209,65 @@ def writing_without_the_epoch() -> AbstractContextManager[None]:
     return patched(zookeeper_term.ControllerTerm, "_commit", commit)
 
 
+# -- disks -----------------------------------------------------------------------------------------
+
+
+def keeping_the_mark_of_a_clean_stop() -> AbstractContextManager[None]:
+    """What says that all was closed stays there while logs are written to: KAFKA-10471."""
+
+    def keep(disk: Disk, path: str) -> None:
+        if not path.endswith(CLEAN_SHUTDOWN_FILE):
+            remove_durably(disk, path)
+
+    return patched(log_dir, "remove_durably", keep)
+
+
+def noting_what_is_not_flushed() -> AbstractContextManager[None]:
+    """The recovery point is where the log ends, flushed or not."""
+    begin_checkpoint = LogDir.begin_checkpoint
+
+    def ahead(self: LogDir) -> Any:
+        for hosted in self.hosted.values():
+            hosted.log.recovery_point = hosted.log.end_offset
+        return begin_checkpoint(self)
+
+    return patched(LogDir, "begin_checkpoint", ahead)
+
+
+def trying_again_to_sync() -> AbstractContextManager[None]:
+    """A sync that has failed is tried once more, and believed then: fsyncgate."""
+    run = Flush.run
+
+    def twice(self: Flush) -> None:
+        run(self)
+        if self.failure is not None:
+            self.failure = None
+            run(self)
+
+    return patched(Flush, "run", twice)
+
+
 MUTANTS: dict[str, Mutant] = {
     one.__name__: one
     for one in (
         truncating_to_the_high_watermark,
         trusting_the_first_larger_epoch,
         not_comparing_logs,
+        counting_fetches_of_any_epoch,
+        not_noting_epochs,
         committing_on_what_is_only_proposed,
         forgetting_who_was_proposed,
         joining_at_the_high_watermark,
         committing_with_too_few,
         trusting_who_has_lost_its_tail,
+        letting_an_earlier_life_in,
+        leaving_the_fenced_in_sync,
+        keeping_who_may_lead,
         leading_on_without_a_session,
         registering_without_stepping_down,
         writing_without_the_epoch,
+        deciding_on_whatever_zookeeper_says,
+        keeping_the_mark_of_a_clean_stop,
+        noting_what_is_not_flushed,
     )
 }

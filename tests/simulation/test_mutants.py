@@ -2,8 +2,22 @@
 
 Each mutant is found by chance within so many seeds, or by the one story that was made for it. The
 table says what it took, and what is allowed; who makes a mutant harder to find has to say so here.
+
+Some have tests of their own: a failed sync that is tried again (`test_failed_sync.py`), who waits
+at a leader in doubt (`test_waiting_in_doubt.py`), answers of an epoch that is over
+(`tests/unit/broker/test_fetch_position.py`: in a run it would take three elections while one answer
+is on its way).
+
+Not to be seen here, since another rule holds as well:
+
+* A broker that believes a controller of a lower epoch. Whom it asks is read from ZooKeeper, with a
+  watch, and the question ends with the watch; a term is over before its broker can win another. So
+  who has heard of a later controller is never told anything by an earlier one.
+* A term that goes on when the session is lost. Every commit checks the epoch in ZooKeeper, and the
+  first one that fails ends the term (`writing_without_the_epoch`, `deciding_on_...`).
 """
 
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -32,6 +46,12 @@ RESTLESS = Setting(
         Trouble.ZOOKEEPER_CUT,
     ),
 )
+STOPPED = replace(RESTLESS, kinds=(Fault.STOP, Fault.POWER))
+ROLLED = replace(
+    RESTLESS,
+    kinds=(Fault.KILL, Fault.POWER),
+    settings=(("log.roll.ms", "1000"), ("log.flush.offset.checkpoint.interval.ms", "500")),
+)
 
 
 class Found(NamedTuple):
@@ -40,11 +60,13 @@ class Found(NamedTuple):
     seeds: int
     budget: int
     rules: tuple[str, ...]
+    setting: Setting = RESTLESS
 
 
 BY_CHANCE = {
     "truncating_to_the_high_watermark": Found(1, 3, ("R11",)),
     "not_comparing_logs": Found(1, 3, ("R1", "R2", "R3")),
+    "not_noting_epochs": Found(1, 3, ("R1", "R2", "R3", "R11")),
     "committing_on_what_is_only_proposed": Found(1, 3, ("R4", "R6", "R7")),
     "forgetting_who_was_proposed": Found(1, 3, ("R4", "R6")),
     "committing_with_too_few": Found(1, 3, ("R7",)),
@@ -52,32 +74,40 @@ BY_CHANCE = {
     "leading_on_without_a_session": Found(1, 3, ("R1", "R9")),
     "registering_without_stepping_down": Found(1, 3, ("R1", "R9")),
     "writing_without_the_epoch": Found(1, 2, ("M10",)),
+    "leaving_the_fenced_in_sync": Found(1, 3, ("R9",)),
+    "keeping_who_may_lead": Found(1, 3, ("R9",)),
+    "keeping_the_mark_of_a_clean_stop": Found(3, 6, ("R4", "D2"), STOPPED),
+    "noting_what_is_not_flushed": Found(2, 5, ("D2",), ROLLED),
 }
 BY_STORY = {
-    "trusting_the_first_larger_epoch": ("kip-279-two-fast-elections", "R3"),
-    "joining_at_the_high_watermark": ("kafka-7128-incomplete-follower", "R4"),
+    "counting_fetches_of_any_epoch": ("kip-320-old-epoch", ("R7",)),
+    "letting_an_earlier_life_in": ("kip-903-another-life", ("R4",)),
+    "deciding_on_whatever_zookeeper_says": ("commit-in-doubt", ("R3", "R4", "R6")),
+    "trusting_the_first_larger_epoch": ("kip-279-two-fast-elections", ("R3",)),
+    "joining_at_the_high_watermark": ("kafka-7128-incomplete-follower", ("R4",)),
 }
 
 
 @pytest.mark.parametrize("mutant", BY_CHANCE)
 def test_what_was_once_wrong_is_found_by_chance(mutant: str) -> None:
-    _, budget, rules = BY_CHANCE[mutant]
+    _, budget, rules, setting = BY_CHANCE[mutant]
     with MUTANTS[mutant]():
-        reports = (run(seed, seconds=SECONDS, setting=RESTLESS) for seed in range(budget))
-        found = next((one.violations[0] for one in reports if one.violations), None)
-    assert found is not None
-    assert found.invariant.rstrip(":") in rules
+        reports = (run(seed, seconds=SECONDS, setting=setting) for seed in range(budget))
+        found = next((one.violations for one in reports if one.violations), [])
+    assert any(one.invariant.rstrip(":") in rules for one in found)
 
 
-def test_without_mutants_the_same_seeds_are_well() -> None:
-    for seed in range(max(found.budget for found in BY_CHANCE.values())):
-        assert not run(seed, seconds=SECONDS, setting=RESTLESS).violations
+@pytest.mark.parametrize("setting", [RESTLESS, STOPPED, ROLLED], ids=["all", "stops", "rolls"])
+def test_without_mutants_the_same_seeds_are_well(setting: Setting) -> None:
+    found = [one for one in BY_CHANCE.values() if one.setting is setting]
+    for seed in range(max(one.budget for one in found)):
+        assert not run(seed, seconds=SECONDS, setting=setting).violations
 
 
 @pytest.mark.parametrize("mutant", BY_STORY)
 def test_what_was_once_wrong_is_found_by_its_story(mutant: str) -> None:
-    name, rule = BY_STORY[mutant]
+    name, rules = BY_STORY[mutant]
     path = Path(__file__).parent / "scenarios" / f"{name}.toml"
     with MUTANTS[mutant]():
         found, *_ = scenario.run(scenario.parse(path.read_text(encoding="utf-8"))).violations
-    assert found.invariant.rstrip(":") == rule
+    assert found.invariant.rstrip(":") in rules

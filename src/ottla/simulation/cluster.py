@@ -15,21 +15,25 @@ from typing import Final
 from ottla.broker.assembly import Broker
 from ottla.broker.metadata_store.zookeeper_store import ZooKeeperMetadataStore
 from ottla.clients.connection import Address
+from ottla.model.identifiers import TopicPartition
 from ottla.simulation.broker_program import PORT, BrokerProgram
 from ottla.simulation.checkers import Violation, check_history, lost_commits
 from ottla.simulation.cluster_nemesis import ClusterNemesis, Kind, Surroundings, Trouble
 from ottla.simulation.complaints import Complaints, complaints_of
+from ottla.simulation.copy_workload import COPIES
 from ottla.simulation.dice import dice
 from ottla.simulation.group_workload import GroupWorkload
 from ottla.simulation.history import History, Operation, Outcome
 from ottla.simulation.machine import Machine, Program
-from ottla.simulation.metadata_rules import MetadataRules
+from ottla.simulation.metadata_rules import MIN_ISR, MetadataRules
 from ottla.simulation.nemesis import Fault, Nemesis
 from ottla.simulation.operator_workload import OperatorWorkload
 from ottla.simulation.process import Process, current_process
 from ottla.simulation.replica_rules import InvariantError, ReplicaRules
 from ottla.simulation.report import Report, report_of
-from ottla.simulation.workload import Workload
+from ottla.simulation.transaction_rules import TransactionRules
+from ottla.simulation.transaction_workload import TransactionWorkload
+from ottla.simulation.workload import TOPIC, Workload
 from ottla.simulation.world import World
 from ottla.simulation.zookeeper import SimulatedZooKeeper
 from ottla.simulation.zookeeper_truth import ZooKeeperTruth
@@ -53,6 +57,12 @@ SETTINGS: Final = {
 }
 """Short times, so that much happens; no compaction, which would change what is compared."""
 FLUSHED: Final = {"log.flush.interval.messages": "1"}
+TRANSACTIONAL: Final = {
+    "transaction.state.log.num.partitions": "2",
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",
+    "log.message.timestamp.after.max.ms": str(24 * 60 * 60_000),
+}
+"""Whatever the clocks say, what is left in the end can be copied."""
 RESTLESS: Final = {"log.roll.ms": "1000", "log.flush.offset.checkpoint.interval.ms": "500"}
 KINDS: Final[tuple[Kind, ...]] = (*Fault, *Trouble)
 
@@ -64,6 +74,8 @@ class Setting:
     brokers: int = BROKERS
     partitions: int = 2
     writers: int = 2
+    transactional_ids: int = 0
+    """How many clients write in transactions; if any do, others read only what they commit."""
     members: int = 1
     has_operator: bool = True
     pace_seconds: float = 1.0
@@ -82,6 +94,7 @@ class Setting:
             brokers=brokers,
             partitions=stream.randint(1, 3),
             writers=stream.randint(1, 3),
+            transactional_ids=stream.choice([0, 0, 1, 2]),
             members=stream.randint(0, 2),
             has_operator=stream.random() < 0.5,
             pace_seconds=stream.choice([0.5, 1.0, 2.0]),
@@ -116,10 +129,30 @@ class ClusterStory:
         self.rules = ReplicaRules(
             self.world, self.truth, {name: number for number, name in enumerate(self.names)}
         )
-        self.metadata_rules = MetadataRules(self.zookeeper.tree, self._process_of)
+        self.metadata_rules = MetadataRules(
+            self.zookeeper.tree, self._process_of, int(SETTINGS[MIN_ISR])
+        )
         self.history: History = WatchedHistory(self.world, self.rules)
         servers = [Address(name, PORT) for name in self.names]
-        self.workload = Workload(self.history, servers, seed, partitions=setting.partitions)
+        has_transactions = setting.transactional_ids > 0
+        self.workload = Workload(
+            self.history,
+            servers,
+            seed,
+            partitions=setting.partitions,
+            topics=[TOPIC, COPIES] if has_transactions else [TOPIC],
+            is_committed_only=has_transactions,
+        )
+        self.transaction_rules = TransactionRules(
+            self.names, self.rules.running, self.world.loop.time
+        )
+        self.rules.watchers.append(self.transaction_rules.look_at)
+        self.transactions = TransactionWorkload(
+            self.workload,
+            setting.transactional_ids,
+            self.transaction_rules.decisions,
+            self.world.loop.time,
+        )
         self.group = GroupWorkload(self.workload)
         self.operator = OperatorWorkload(self.workload, seed, setting.brokers)
         self.programs = {name: self._program(number) for number, name in enumerate(self.names)}
@@ -136,7 +169,7 @@ class ClusterStory:
             except InvariantError as error:
                 rule, _, detail = str(error).partition(" ")
                 violations = [Violation(rule, detail)]
-        violations += [Violation("M10", one) for one in self.metadata_rules.broken]
+        violations += self.metadata_rules.violations()
         return report_of(
             self.world,
             self.history,
@@ -216,6 +249,7 @@ class ClusterStory:
         self.workload.is_over = True
         for name in self.clients:
             await self.world.machine(name).ended()
+        ledgers = await self._end_transactions() if self.setting.transactional_ids else {}
         committed = await self.world.machine("last-reader").start(self.workload.read_to_the_end)
         await self.until(self.is_whole)
         for name in self.names:
@@ -224,9 +258,21 @@ class ClusterStory:
             await self.world.machine(name).ended()
         return [
             *check_history(self.history),
-            *lost_commits(self.history.commits, committed),
+            *lost_commits(self.history.commits, {**committed, **ledgers}),
+            *check_history(self.transactions.uncommitted, is_read_to_the_end=False),
+            *(self.transactions.copies.uncopied() if self.setting.transactional_ids else []),
             *self.operator.missing(self.truth.topics),
         ]
+
+    async def _end_transactions(self) -> dict[tuple[str, TopicPartition], int]:
+        """Wait until none is open, and have all copied; return where their groups are."""
+        if Trouble.CLOCK in self.setting.kinds:
+            # The age of transactions is told by clocks on walls, and theirs have been set.
+            await self.world.machine("successor").start(self.transactions.fence_all)
+        await self.until(self.transaction_rules.is_all_ended)
+        last: dict[tuple[str, TopicPartition], int]
+        last = await self.world.machine("last-copier").start(self.transactions.finish)
+        return last
 
     # -- who takes part -------------------------------------------------------------------------
 
@@ -240,13 +286,19 @@ class ClusterStory:
             assert isinstance(store, ZooKeeperMetadataStore)
             self.metadata_rules.follow(number, store)
 
-        settings = {**SETTINGS, **dict(self.setting.settings), "node.id": str(number)}
+        settings = {
+            **SETTINGS,
+            **(TRANSACTIONAL if self.setting.transactional_ids else {}),
+            **dict(self.setting.settings),
+            "node.id": str(number),
+        }
         return BrokerProgram(settings, self.zookeeper, on_start)
 
     def _clients(self) -> dict[str, Program]:
         members = [f"member-{number}" for number in range(self.setting.members)]
         return {
             **self.workload.programs(self.setting.writers),
+            **self.transactions.programs(),
             **dict.fromkeys(members, self.group.belong),
             **({"operator": self.operator.operate} if self.setting.has_operator else {}),
         }

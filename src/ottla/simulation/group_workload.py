@@ -68,6 +68,7 @@ def _acknowledged(history: History) -> list[str]:
         for operation in history.operations
         if operation.outcome is Outcome.OK
         for sent in operation.sent
+        if sent.partition.topic == TOPIC
     ]
 
 

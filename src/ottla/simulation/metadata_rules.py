@@ -3,6 +3,7 @@
 M9   all brokers see the same at the same offset, and nobody goes back
 M10  the controller writes by its office alone, nobody else writes what is its, epochs never
      fall, and no broker registers again before it has stepped down
+R9   who is fenced is not in sync; nobody else may lead where enough are in sync
 """
 
 import json
@@ -14,6 +15,7 @@ from ottla.broker.metadata_store.zookeeper_store import NO_EPOCH, ZooKeeperMetad
 from ottla.environment.zookeeper import Check, Create, Operation, Write
 from ottla.metadata.image import ClusterImage
 from ottla.metadata.records import NO_LEADER, MetadataRecord
+from ottla.simulation.checkers import Violation
 from ottla.simulation.process import Process
 from ottla.simulation.zookeeper_tree import ZooKeeperTree
 
@@ -25,17 +27,24 @@ OWNED_BY_CONTROLLER: Final = (
     "/latest",
     "/ottla",
 )
+R9: Final = "R9"
+MIN_ISR: Final = "min.insync.replicas"
 
 
 class MetadataRules:
     """Notes in `broken` what did not hold."""
 
     def __init__(
-        self, tree: ZooKeeperTree, process_of_broker: Callable[[int], Process | None]
+        self,
+        tree: ZooKeeperTree,
+        process_of_broker: Callable[[int], Process | None],
+        min_isr: int = 1,
     ) -> None:
+        """`min_isr` is how many have to be in sync where a topic says nothing itself."""
         self.broken: list[str] = []
         self._tree = tree
         self._process_of_broker = process_of_broker
+        self._min_isr = min_isr
         self._image_by_offset: dict[int, ClusterImage] = {}
         self._stores: dict[int, tuple[Process | None, ZooKeeperMetadataStore]] = {}
         tree.on_commit.append(self._on_commit)
@@ -51,6 +60,15 @@ class MetadataRules:
 
         store.subscribe(on_change)
         self._stores[broker_id] = (self._process_of_broker(broker_id), store)
+
+    def violations(self) -> list[Violation]:
+        """Return what did not hold, with the name of its rule."""
+        return [
+            Violation(R9, one.removeprefix(f"{R9} "))
+            if one.startswith(R9)
+            else Violation("M10", one)
+            for one in self.broken
+        ]
 
     # -- what is written ------------------------------------------------------------------------
 
@@ -89,6 +107,7 @@ class MetadataRules:
         known = self._image_by_offset.setdefault(image.end_offset, image)
         if known != image:
             self.broken.append(f"broker {broker_id} sees something else at {image.end_offset}")
+        self._look_at_members(image)
         for topic_id, topic in image.topics_by_id.items():
             old = last.topics_by_id.get(topic_id)
             if old is topic:
@@ -103,3 +122,16 @@ class MetadataRules:
                     or (before.leader != one.leader and before.leader_epoch == one.leader_epoch)
                 ):
                     self.broken.append(f"{topic.name}-{number}: {before} became {one}")
+
+    def _look_at_members(self, image: ClusterImage) -> None:
+        fenced = {one.broker_id for one in image.brokers.values() if one.is_fenced}
+        for topic in image.topics.values():
+            min_isr = int(image.topic_settings(topic.name).get(MIN_ISR, self._min_isr))
+            for number, one in enumerate(topic.partitions):
+                if fenced.intersection(one.isr):
+                    self.broken.append(
+                        f"{R9} {topic.name}-{number} has who is fenced in sync: {one}"
+                    )
+                is_enough = len(one.isr) >= min(min_isr, len(one.replicas))
+                if is_enough and one.eligible_leader_replicas:
+                    self.broken.append(f"{R9} {topic.name}-{number} has enough in sync: {one}")

@@ -3,7 +3,8 @@
 from typing import Final, NamedTuple
 
 from ottla.storage.log import PartitionLog
-from ottla.wire.records.batch import batches
+from ottla.wire.records.batch import RecordBatch, batches
+from ottla.wire.records.control import EndTxnMarker, end_txn_marker_of
 
 READ_BYTES: Final = 1 << 24
 
@@ -15,6 +16,29 @@ class Batch(NamedTuple):
     end_offset: int
     epoch: int
     crc: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    last_sequence: int
+    is_transactional: bool
+    marker: EndTxnMarker | None
+    """How a transaction ended, in a batch that says so."""
+
+    @classmethod
+    def of(cls, one: RecordBatch) -> "Batch":
+        """Read what is in the header, and what a marker says."""
+        return cls(
+            one.base_offset,
+            one.end_offset,
+            one.partition_leader_epoch,
+            one.crc,
+            one.producer_id,
+            one.producer_epoch,
+            one.base_sequence,
+            one.last_sequence,
+            one.is_transactional,
+            end_txn_marker_of(one) if one.is_control else None,
+        )
 
 
 class Mirror:
@@ -42,7 +66,5 @@ class Mirror:
         while self._end_offset < self.log.end_offset:
             part = self.log.read(self._end_offset, self.log.end_offset, READ_BYTES)
             for one in batches(memoryview(bytearray(part.read()))):
-                self.batches.append(
-                    Batch(one.base_offset, one.end_offset, one.partition_leader_epoch, one.crc)
-                )
+                self.batches.append(Batch.of(one))
             self._end_offset = self.batches[-1].end_offset

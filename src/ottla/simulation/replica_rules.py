@@ -1,28 +1,32 @@
 """Looks at all replicas at once, after every step: the invariants of replication.
 
-    R1   one leader in an epoch, and one content of each offset in it
+    R1   one leader in an epoch, and one content of each offset in it; no epoch after a later one
     R2   what is committed is the same on every replica
     R3   who may lead has what is committed there, and nothing else (R5, R10: the leader, too)
     R4   who may lead has all that was ever committed (R8: so who is let in has it as well)
     R6   whom the controller takes to be in sync, the leader counts
-    R7   in an epoch the high watermark never falls, and rises only while enough are in sync
+    R7   in an epoch the high watermark never falls, and rises only while enough are in sync; who
+         is counted has fetched in that very epoch
     R9   leader, ISR and eligible replicas fit together; who is not registered leads nothing
     R11  nothing that is committed is cut off
     R12  a follower has nothing that no leader of that epoch has written
     R15  a follower fetches from its leader, a leader from nobody
     R16  what is acknowledged is committed
+    D2   a log has no holes, whatever its disk has lost
 
 Ghosts are what no broker knows: the greatest high watermark that any leader ever had, and what was
 below it. Everything is read from the brokers' own objects, and from their disks. R13 and R14 are
 seen in the histories of clients (J1, J4).
 """
 
-from collections.abc import Mapping
-from typing import Final, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
+from typing import Final, NamedTuple, NoReturn
 
 from ottla.broker.assembly import Broker
 from ottla.metadata.image import PartitionImage, TopicImage
 from ottla.metadata.records import NO_LEADER
+from ottla.model.api_error import ApiError
 from ottla.model.identifiers import TopicPartition
 from ottla.replication.partition import Partition
 from ottla.simulation.process import Process
@@ -33,6 +37,8 @@ from ottla.simulation.zookeeper_truth import Truth
 NOT_REGISTERED: Final = -1
 Key = tuple[bytes, int]
 """A partition: two topics may have one name, one after the other."""
+Watcher = Callable[[str, Partition, Mirror], None]
+"""Looks at a replica as well, after it has changed; told its machine."""
 
 
 class InvariantError(AssertionError):
@@ -68,8 +74,10 @@ class ReplicaRules:
         self._ghosts: dict[Key, Ghost] = {}
         self._mirrors: dict[object, Mirror] = {}
         self._led: dict[Partition, Led] = {}
+        self._looked_at: dict[Partition, object] = {}
         self._seen: dict[Process, list[object]] = {}
         self._revision: object = None
+        self.watchers: list[Watcher] = []
         world.loop.after_step = self._look
 
     def follow(self, process: Process, broker: Broker) -> None:
@@ -109,7 +117,14 @@ class ReplicaRules:
     def _look_at_broker(self, name: str, broker: Broker) -> None:
         for partition in broker.partitions:
             if not partition.log.is_offline:
-                self._look_at(name, partition)
+                seen = _state_of_replica(partition)
+                if seen != self._looked_at.get(partition):
+                    self._looked_at[partition] = seen
+                    self._look_at(name, partition)
+            elif partition.in_sync is not None:
+                # Its log cannot be read, but what others have of it may still become committed.
+                ghost = self._ghosts.setdefault(_key(partition), Ghost())
+                self._look_at_leader(name, partition, ghost)
             if partition.in_sync is not None and broker.metadata.broker_epoch == NOT_REGISTERED:
                 self._fail("R9", f"{partition.name}: {name} leads without a registration")
             source = broker._replication.source_of(partition)  # noqa: SLF001 - nobody else asks
@@ -125,21 +140,35 @@ class ReplicaRules:
         if mirror is None:
             mirror = self._mirrors[partition.log] = Mirror(partition.log)
         where = f"{partition.name} on {name}"
-        new, cut = mirror.update()
+        try:
+            new, cut = mirror.update()
+        except ApiError as error:
+            if partition.log.is_offline:  # by this very reading
+                return
+            self._fail("D2", f"{where}: {error}")
         for one in cut:
             is_kept = one.end_offset > partition.log.log_start_offset  # else nobody needs it
             if is_kept and ghost.committed.get(one.base_offset) == one:
                 self._fail("R11", f"{where}: {one} is cut, committed to {ghost.high_watermark}")
-        for one in new:
-            known = ghost.written.setdefault((one.epoch, one.base_offset), one)
-            if known != one:
-                self._fail("R1", f"{where}: {one}, and somebody wrote {known}")
+        self._look_at_new(where, mirror.batches[-len(new) - 1 :] if new else [], ghost)
         if partition.in_sync is not None:
             self._look_at_leader(name, partition, ghost)
         elif new and new[-1].epoch not in ghost.leader_by_epoch:
             # Only what is newest: older epochs were led before anybody looked.
             self._forgive_or_fail(where, new[-1], ghost)
         self._look_at_committed(where, partition, mirror, ghost)
+        for watcher in self.watchers:
+            watcher(name, partition, mirror)
+
+    def _look_at_new(self, where: str, new: Sequence[Batch], ghost: Ghost) -> None:
+        """R1: look at what is new, and at the one before it."""
+        for one in new:
+            known = ghost.written.setdefault((one.epoch, one.base_offset), one)
+            if known != one:
+                self._fail("R1", f"{where}: {one}, and somebody wrote {known}")
+        for earlier, later in pairwise(new):
+            if earlier.epoch > later.epoch:
+                self._fail("R1", f"{where}: {later} is of an earlier epoch than {earlier}")
 
     def _forgive_or_fail(self, where: str, one: Batch, ghost: Ghost) -> None:
         """R12: an epoch that was led while somebody looked has a leader that is known."""
@@ -171,8 +200,27 @@ class ReplicaRules:
                 self._fail("R7", f"{partition.name}: the high watermark fell on {name}")
             if committed > before.high_watermark and not _has_enough(partition):
                 self._fail("R7", f"{partition.name}: too few are in sync on {name} to commit")
+            if committed > before.high_watermark:
+                self._look_at_counted(name, partition)
         self._led[partition] = Led(epoch, committed)
         ghost.high_watermark = max(ghost.high_watermark, committed)
+
+    def _look_at_counted(self, name: str, partition: Partition) -> None:
+        """R7: whose fetches have raised the high watermark knows of the epoch."""
+        in_sync = partition.in_sync
+        assert in_sync is not None
+        for broker_id in in_sync.maximal:
+            known = in_sync.followers.get(broker_id)
+            broker = self.running(self._name_by_id[broker_id])
+            if (
+                known is None
+                or broker is None
+                or broker.metadata.broker_epoch != known.broker_epoch
+            ):
+                continue
+            there = broker.partitions.find(partition.name)
+            if there is not None and there.leader_epoch < partition.leader_epoch:
+                self._fail("R7", f"{partition.name}: {name} counts {broker_id}, of an old epoch")
 
     # -- what is decided ------------------------------------------------------------------------
 
@@ -229,18 +277,22 @@ class ReplicaRules:
                     self._fail("R3", f"{name}: {broker_id} has {one}, not {known}")
                 break
 
-    def _fail(self, rule: str, detail: str) -> None:
+    def _fail(self, rule: str, detail: str) -> NoReturn:
         raise InvariantError(f"{rule} at {self._world.loop.time():.3f} s: {detail}")
 
 
 def _state_of(broker: Broker) -> list[object]:
     """Return all of a broker that the rules speak of, to see whether it has changed."""
     seen: list[object] = [broker.metadata.broker_epoch]
-    for partition in broker.partitions:
-        log, in_sync = partition.log, partition.in_sync
-        seen += (log, log.end_offset, log.cut_count, partition.high_watermark, in_sync)
-        seen += (partition.leader_epoch, None if in_sync is None else in_sync.maximal)
+    seen += map(_state_of_replica, broker.partitions)
     return seen
+
+
+def _state_of_replica(partition: Partition) -> object:
+    log, in_sync = partition.log, partition.in_sync
+    maximal = None if in_sync is None else in_sync.maximal
+    written = (log, log.end_offset, log.cut_count, partition.high_watermark)
+    return (*written, in_sync, partition.leader_epoch, maximal)
 
 
 def _key(partition: Partition) -> Key:

@@ -22,7 +22,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from ottla.broker.transactions_topic import partition_of_transaction
+from ottla.machines.transactions.transaction import PREPARED, State
 from ottla.metadata.image import PartitionImage
+from ottla.model.topic_names import TRANSACTION_STATE_TOPIC
 from ottla.simulation.checkers import Violation
 from ottla.simulation.cluster import BROKERS, ClusterStory, Setting
 from ottla.simulation.disk_faults import OperationKind
@@ -58,6 +61,7 @@ class Scenario:
     steps: tuple[Step, ...]
     seed: int = 1
     brokers: int = BROKERS
+    transactional_ids: int = 0
     settings: dict[str, str] = field(default_factory=dict)
     acknowledged: int = 1
     leader_epochs: int = 1
@@ -83,6 +87,7 @@ def run(scenario: Scenario, seed: int | None = None, *, keeps_lines: bool = Fals
     setting = Setting(
         brokers=scenario.brokers,
         partitions=1,
+        transactional_ids=scenario.transactional_ids,
         has_operator=False,
         settings=tuple(scenario.settings.items()),
     )
@@ -140,6 +145,17 @@ class _Teller:
         """Return the machine of a role, of a given name, or of its own."""
         return self.story.world.machine(self._resolve(whom))
 
+    def coordinator(self) -> int:
+        """Return who coordinates the first transactional id, as it is decided."""
+        topic = self.story.truth.topics[TRANSACTION_STATE_TOPIC]
+        index = partition_of_transaction(self.story.transactions.ids[0], len(topic.partitions))
+        return topic.partitions[index].leader
+
+    def transaction(self) -> State:
+        """Return where the first transactional id stands, in what nobody can lose."""
+        found = self.story.transaction_rules.transactions.get(self.story.transactions.ids[0])
+        return State.EMPTY if found is None else found.state
+
     def _resolve(self, whom: str) -> str:
         state, names = self.partition(), self.story.names
         followers = [one for one in state.replicas if one != state.leader]
@@ -149,6 +165,8 @@ class _Teller:
             return names[followers[whom != "follower"]]
         if whom == "controller":
             return self.story.controllers()[0]
+        if whom == "coordinator":
+            return names[self.coordinator()]
         return self._names.get(whom, whom)
 
     def _call(self, step: Step) -> None:
@@ -223,6 +241,27 @@ def _jump(teller: _Teller, step: Step) -> None:
     teller.machine(step.whom).clock.skew_ms += round(step.seconds * 1000)
 
 
+def _is_open(teller: _Teller, _: Step) -> bool:
+    """Tell whether the first transaction is open, and there is something of it."""
+    leader = teller.story.broker(teller.machine("leader").name)
+    found = leader and leader.partitions.find(teller.story.workload.partitions[0])
+    is_begun = found and found.last_stable_offset < found.high_watermark
+    return bool(is_begun) and teller.transaction() is State.ONGOING
+
+
+def _is_coordinated_by_another(teller: _Teller, step: Step) -> bool:
+    coordinator = teller.coordinator()
+    return coordinator >= 0 and teller.story.names[coordinator] != teller.machine(step.whom).name
+
+
+def _is_proposed(teller: _Teller, step: Step) -> bool:
+    """Tell whether a leader has asked for somebody to be in sync, and has no answer yet."""
+    leader = teller.story.broker(teller.machine("leader").name)
+    wanted = teller.story.names.index(teller.machine(step.whom).name)
+    found = leader and leader.partitions.find(teller.story.workload.partitions[0])
+    return bool(found and found.in_sync and wanted in (found.in_sync.proposed or ()))
+
+
 ACTS: Final[dict[str, Callable[[_Teller, Step], None]]] = {
     "note": lambda _teller, _step: None,
     "kill": lambda teller, step: teller.machine(step.whom).kill(),
@@ -247,6 +286,10 @@ CONDITIONS: Final[dict[str, Callable[[_Teller, Step], bool]]] = {
     "until out of sync": lambda teller, step: (
         teller.story.names.index(teller.machine(step.whom).name) not in teller.partition().isr
     ),
+    "until proposed": _is_proposed,
+    "until open": _is_open,
+    "until ending": lambda teller, _: teller.transaction() in PREPARED,
+    "until coordinated by another": _is_coordinated_by_another,
     "until not led by": lambda teller, step: (
         teller.partition().leader >= 0
         and teller.machine("leader").name != teller.machine(step.whom).name

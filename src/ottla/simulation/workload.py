@@ -29,7 +29,6 @@ VALUES_MAX: Final = 5
 FILLER_BYTES_MAX: Final = 400
 PAUSE_MS_MAX: Final = 200
 TRY_AGAIN_MS: Final = 100
-_FETCHING: Final = FetcherSettings(wait_ms=200)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,13 +52,18 @@ class Workload:
         *,
         partitions: int = 2,
         pace: Pace | None = None,
+        topics: Sequence[str] = (TOPIC,),
+        is_committed_only: bool = False,
     ) -> None:
+        """Of these topics the first is written to, and read: all of it, or what is committed."""
         self.history = history
         self.is_over = False
         self.partitions = [TopicPartition(TOPIC, number) for number in range(partitions)]
         self._servers = tuple(servers)
         self._seed = seed
         self._pace = pace or Pace()
+        self._topics = list(topics)
+        self.fetching = FetcherSettings(wait_ms=200, is_committed_only=is_committed_only)
         self._lives: dict[str, int] = {}
         self._next_commit = 0
 
@@ -79,21 +83,21 @@ class Workload:
             try:
                 async with self.view(machine) as view:
                     created = await Admin.over(view).topics.create(
-                        [TOPIC], partitions=len(self.partitions)
+                        self._topics, partitions=len(self.partitions)
                     )
             except (ApiError, OSError):
                 await pause(TRY_AGAIN_MS)
                 continue
-            error = created[TOPIC]
-            if error is None or error.code is ErrorCode.TOPIC_ALREADY_EXISTS:
+            there = {None, ErrorCode.TOPIC_ALREADY_EXISTS}
+            if all((error and error.code) in there for error in created.values()):
                 return
             await pause(TRY_AGAIN_MS)
 
     async def write(self, machine: Machine) -> None:
         """Send until it is over; a producer that has failed is replaced by another."""
-        stream = self._stream(machine)
+        stream = self.stream(machine)
         while not self.is_over:
-            client = self._next_life(machine)
+            client = self.next_life(machine)
             async with self.view(machine) as view:
                 writer = _Writer(self.history, machine, view, client)
                 with suppress(ApiError, OSError):
@@ -102,12 +106,12 @@ class Workload:
 
     async def read(self, machine: Machine) -> None:
         """Read until it is over, all partitions; go on after failures where it was."""
-        stream = self._stream(machine)
-        client = self._next_life(machine)
+        stream = self.stream(machine)
+        client = self.next_life(machine)
         offsets = dict.fromkeys(self.partitions, 0)
         while not self.is_over:
             async with self.view(machine) as view:
-                fetcher = Fetcher(view, offsets, _FETCHING)
+                fetcher = Fetcher(view, offsets, self.fetching)
                 with suppress(ApiError, OSError):
                     await self._read_on(client, fetcher, stream)
                 await fetcher.close()
@@ -116,8 +120,8 @@ class Workload:
 
     async def commit(self, machine: Machine) -> None:
         """Commit greater and greater offsets until it is over."""
-        stream = self._stream(machine)
-        client = self._next_life(machine)
+        stream = self.stream(machine)
+        client = self.next_life(machine)
         while not self.is_over:
             async with self.view(machine) as view:
                 self._next_commit += 1
@@ -129,24 +133,16 @@ class Workload:
                 except (ApiError, OSError) as error:
                     commit.outcome = outcome_of(error)
                     await pause(TRY_AGAIN_MS)
-            await self._rest(stream)
+            await self.rest(stream)
 
     async def read_to_the_end(self, machine: Machine) -> dict[tuple[str, TopicPartition], int]:
         """Read everything once more, and return what the group has committed."""
-        client = self._next_life(machine)
+        client = self.next_life(machine)
         async with self.view(machine) as view:
-            admin = Admin.over(view)
-            ends = await admin.offsets.ends(self.partitions)
-            left = {name: start for name, (start, end) in ends.items() if start < end}
             operation = self.history.begin(client)
-            fetched: list[Fetched] = []
-            if left:
-                fetcher = Fetcher(view, left, _FETCHING)
-                while any(fetcher.offset_by_partition[name] < ends[name][1] for name in left):
-                    fetched += await fetcher.poll()
-                await fetcher.close()
-            _take(self.history, operation, fetched)
-            committed = await admin.groups.committed(GROUP)
+            fetched = await all_of(view, self.partitions, self.fetching)
+            take(self.history, operation, fetched)
+            committed = await Admin.over(view).groups.committed(GROUP)
         return {(GROUP, name): found.offset for name, found in committed.items()}
 
     # -- what they do until something fails ------------------------------------------------------
@@ -154,13 +150,13 @@ class Workload:
     async def _write_on(self, writer: "_Writer", stream: Random) -> None:
         while not self.is_over:
             await writer.send(stream.choice(self.partitions), stream)
-            await self._rest(stream)
+            await self.rest(stream)
 
     async def _read_on(self, client: str, fetcher: Fetcher, stream: Random) -> None:
         while not self.is_over:
             operation = self.history.begin(client)
-            _take(self.history, operation, await fetcher.poll())
-            await self._rest(stream)
+            take(self.history, operation, await fetcher.poll())
+            await self.rest(stream)
 
     # -- what they have in common ---------------------------------------------------------------
 
@@ -175,14 +171,17 @@ class Workload:
         )
         return ClusterView(settings, machine.network.connect)
 
-    def _stream(self, machine: Machine) -> Random:
+    def stream(self, machine: Machine) -> Random:
+        """Return the dice of this life of a client."""
         return dice(self._seed, f"workload:{machine.name}:{self._lives.get(machine.name, 0)}")
 
-    def _next_life(self, machine: Machine) -> str:
+    def next_life(self, machine: Machine) -> str:
+        """Return the name of a client that begins anew."""
         self._lives[machine.name] = life = self._lives.get(machine.name, 0) + 1
         return f"{machine.name}.{life}"
 
-    async def _rest(self, stream: Random) -> None:
+    async def rest(self, stream: Random) -> None:
+        """Do nothing for a while."""
         await pause(stream.random() * self._pace.pause_ms_max)
 
 
@@ -205,8 +204,7 @@ class _Writer:
         self._delivered = None
         try:
             for value in values:
-                filler = b"." * stream.randrange(FILLER_BYTES_MAX)
-                content = b"%s %s" % (value.encode(), filler)
+                content = filled(value, stream)
                 await self._producer.send(partition.topic, content, partition=partition.partition)
             await self._producer.flush()
         except (ApiError, OSError) as error:
@@ -230,7 +228,27 @@ def _with_offsets(sent: list[Sent], delivered: Delivered | None) -> list[Sent]:
     return [one._replace(offset=delivered.base_offset + at) for at, one in enumerate(sent)]
 
 
-def _take(history: History, operation: Operation, fetched: Sequence[Fetched]) -> None:
+async def all_of(
+    view: ClusterView, names: Sequence[TopicPartition], settings: FetcherSettings
+) -> list[Fetched]:
+    """Read everything that is there."""
+    ends = await Admin.over(view).offsets.ends(names)
+    left = {name: start for name, (start, end) in ends.items() if start < end}
+    fetched: list[Fetched] = []
+    if left:
+        fetcher = Fetcher(view, left, settings)
+        while any(fetcher.offset_by_partition[name] < ends[name][1] for name in left):
+            fetched += await fetcher.poll()
+        await fetcher.close()
+    return fetched
+
+
+def filled(value: str, stream: Random) -> bytes:
+    """Return what is written for a value: more than itself."""
+    return b"%s %s" % (value.encode(), b"." * stream.randrange(FILLER_BYTES_MAX))
+
+
+def take(history: History, operation: Operation, fetched: Sequence[Fetched]) -> None:
     """Note what was read; it is believed, whatever became of the operation."""
     for one in fetched:
         for record in one.records():

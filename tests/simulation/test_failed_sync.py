@@ -1,0 +1,88 @@
+"""A sync that fails takes what it was for along: the kernel may have dropped it, and says nothing.
+
+Who asked again would hear that all is well (USENIX ATC 2020, "Can Applications Recover from fsync
+Failures?").
+"""
+
+from typing import NamedTuple
+
+from ottla.clients.admin import Admin
+from ottla.clients.cluster_view import ClusterView
+from ottla.clients.connection import Address
+from ottla.clients.producer import Producer
+from ottla.clients.settings import ClientSettings
+from ottla.model.api_error import ApiError
+from ottla.model.identifiers import TopicPartition
+from ottla.simulation.broker_program import DATA, PORT, BrokerProgram
+from ottla.simulation.disk_faults import OperationKind
+from ottla.simulation.machine import Machine
+from ottla.simulation.one_broker import BROKER, FLUSHED
+from ottla.simulation.workload import TOPIC
+from ottla.simulation.world import World
+from tests.simulation.mutants import trying_again_to_sync
+
+CLIENT = ClientSettings((Address(BROKER, PORT),), timeout_ms=5_000)
+NAME = TopicPartition(TOPIC, 0)
+LOG = f"{DATA}/{NAME}"
+
+
+class Told(NamedTuple):
+    """How many records a client was told to be there, and how many are there in the end."""
+
+    acknowledged: int
+    kept: int
+
+
+def write_while_a_sync_fails() -> Told:
+    """Let one sync of the log fail, and only one; then cut the power, and look."""
+    world = World(1)
+    broker, program = world.machine(BROKER), BrokerProgram({**FLUSHED})
+
+    async def send(producer: Producer) -> int:
+        await producer.send(TOPIC, b"a letter", partition=0)
+        try:
+            await producer.flush()
+        except ApiError:
+            return 0
+        return 1
+
+    async def write(machine: Machine) -> int:
+        async with ClusterView(CLIENT, machine.network.connect) as view:
+            await Admin.over(view).topics.create([TOPIC])
+            producer = Producer(view, machine.clock, machine.randomness)
+            acknowledged = await send(producer)
+            operations = broker.disk.faults.operations
+            began = len(operations)
+            acknowledged += await send(producer)
+            syncs = [
+                number
+                for number, one in enumerate(operations[began:])
+                if one.kind is OperationKind.SYNC and one.path.startswith(LOG)
+            ]
+            broker.disk.faults.fail_at(len(operations) + syncs[0])
+            return acknowledged + await send(producer)
+
+    async def count(machine: Machine) -> int:
+        async with ClusterView(CLIENT, machine.network.connect) as view:
+            ends = await Admin.over(view).offsets.ends([NAME])
+            return ends[NAME][1]
+
+    async def story() -> Told:
+        broker.start(program)
+        await world.elapse(1)
+        acknowledged = await world.machine("writer").start(write)
+        broker.cut_power("lose_all")
+        broker.start(program)
+        return Told(acknowledged, await world.machine("reader").start(count))
+
+    return world.run(story())
+
+
+def test_what_a_failed_sync_was_for_is_not_acknowledged() -> None:
+    assert write_while_a_sync_fails() == Told(acknowledged=2, kept=2)
+
+
+def test_who_tries_again_has_promised_too_much() -> None:
+    with trying_again_to_sync():
+        told = write_while_a_sync_fails()
+    assert told.acknowledged > told.kept

@@ -1,0 +1,151 @@
+"""Transactions as they were once wrong, in Kafka or in thought: each must be found out.
+
+Every mutant is named after what it does; the table in `test_transaction_mutants.py` says how soon
+it is found.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+
+from ottla.broker.transaction_coordinator import TransactionCoordinator
+from ottla.broker.transaction_verification import TransactionVerification
+from ottla.machines.transactions.enlisting import Enlisting
+from ottla.machines.transactions.roster import Roster
+from ottla.machines.transactions.transaction import Transaction
+from ottla.replication.partition import Partition
+from ottla.storage import producer
+from ottla.storage.aborted_index import AbortedTransaction
+from ottla.storage.log import PartitionLog
+from ottla.storage.producer_state import ProducerStates
+from ottla.storage.verification import ANY_TRANSACTION
+from tests.simulation.mutants import Mutant, patched
+
+# -- late requests ---------------------------------------------------------------------------------
+
+
+def ending_without_a_new_epoch() -> AbstractContextManager[None]:
+    """A late end, or a late batch, joins the next transaction: before KIP-890."""
+    return patched(Roster, "version_of", lambda self, *, is_able: 0)
+
+
+def taking_markers_of_the_same_epoch() -> AbstractContextManager[None]:
+    """A late marker ends the next transaction: before KIP-1228."""
+    return patched(producer, "STRICT_MARKER_VERSION", 1 << 15)
+
+
+def asking_no_coordinator() -> AbstractContextManager[None]:
+    """A late batch begins a transaction that nobody will end: KAFKA-9144."""
+
+    async def terms(  # noqa: RUF029
+        _self: TransactionVerification, _id: str, writes: Sequence[Any], _support: object
+    ) -> dict[Any, Any]:
+        return {write.partition.name: ANY_TRANSACTION for write in writes}
+
+    return patched(TransactionVerification, "terms", terms)
+
+
+def being_slow_to_append() -> AbstractContextManager[None]:
+    """A leader takes its time with what was verified: it does no harm by itself."""
+    terms = TransactionVerification.terms
+
+    async def slow(self: TransactionVerification, *asked: Any) -> dict[Any, Any]:
+        found = await terms(self, *asked)
+        await self.bells.wait_any((), self.clock.monotonic_ms() + 20)
+        return found
+
+    return patched(TransactionVerification, "terms", slow)
+
+
+@contextmanager
+def trusting_an_answer_from_before_the_end() -> Iterator[None]:
+    """A batch that was verified is appended, though its transaction has ended since: KAFKA-9144."""
+    with (
+        being_slow_to_append(),
+        patched(ProducerStates, "_check_verified", lambda *_, from_client: None),
+    ):
+        yield
+
+
+def obeying_whoever_has_the_producer_id() -> AbstractContextManager[None]:
+    """A coordinator does not look at epochs: zombies take part."""
+
+    def checked(self: Enlisting, transactional_id: str, asker: Any) -> Transaction:
+        return self._roster.asked_for(transactional_id, asker)
+
+    return patched(Enlisting, "_checked", checked)
+
+
+# -- coordinators ----------------------------------------------------------------------------------
+
+
+def sending_markers_before_the_end_is_committed() -> AbstractContextManager[None]:
+    """Markers go out at once: a successor may not know of the end, and decide otherwise."""
+
+    async def owe(  # noqa: RUF029
+        self: TransactionCoordinator, index: int, machine: Any, owed: Any
+    ) -> None:
+        for each in owed:
+            self._markers.owe(index, each, self._reporting(index, machine))
+
+    return patched(TransactionCoordinator, "_owe", owe)
+
+
+def forgetting_markers_at_a_fail_over() -> AbstractContextManager[None]:
+    """A new coordinator does not send what the old one owed."""
+
+    async def on_loaded(  # noqa: RUF029
+        _self: TransactionCoordinator, _index: int, machine: Any
+    ) -> None:
+        machine.take_markers()
+
+    return patched(TransactionCoordinator, "_on_loaded", on_loaded)
+
+
+def answering_before_the_end_is_committed() -> AbstractContextManager[None]:
+    """A producer is told of a commit that a successor does not know."""
+
+    async def settle(_self: TransactionCoordinator, _id: str) -> None:
+        pass
+
+    return patched(TransactionCoordinator, "settle", settle)
+
+
+# -- readers ---------------------------------------------------------------------------------------
+
+
+@contextmanager
+def letting_readers_see_what_is_open() -> Iterator[None]:
+    """The last stable offset is the high watermark."""
+    with (
+        patched(Partition, "last_stable_offset", property(lambda self: self.high_watermark)),
+        patched(ProducerStates, "first_unstable_offset", None),
+    ):
+        yield
+
+
+def telling_nobody_what_was_aborted() -> AbstractContextManager[None]:
+    """Readers take what was aborted for committed."""
+
+    def none(_self: PartitionLog, *_: object) -> tuple[AbortedTransaction, ...]:
+        return ()
+
+    return patched(PartitionLog, "aborted_transactions", none)
+
+
+MUTANTS: dict[str, Mutant] = {
+    one.__name__: one
+    for one in (
+        ending_without_a_new_epoch,
+        taking_markers_of_the_same_epoch,
+        asking_no_coordinator,
+        being_slow_to_append,
+        trusting_an_answer_from_before_the_end,
+        obeying_whoever_has_the_producer_id,
+        sending_markers_before_the_end_is_committed,
+        forgetting_markers_at_a_fail_over,
+        answering_before_the_end_is_committed,
+        letting_readers_see_what_is_open,
+        telling_nobody_what_was_aborted,
+    )
+}
