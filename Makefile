@@ -30,7 +30,7 @@ peers:
 	@$(MAKE) --keep-going --no-print-directory $(PEERS)
 
 $(PEERS): peers-%: $(READY)
-	@$(BIN)/python -m tools.peers.$(subst -,_,$*) $(ARGS)
+	@$(BIN)/python -m tools.peers.$(subst -,_,$*) $(if $(BROKERS),--brokers $(BROKERS)) $(ARGS)
 
 soak: $(READY)
 	$(BIN)/python -m tests.crashes.kill_writer --rounds 300
@@ -38,6 +38,7 @@ soak: $(READY)
 
 soak-cluster: $(READY)
 	$(BIN)/python -m tests.cluster.soak --rounds $(or $(ROUNDS),100)
+	$(BIN)/python -m tests.cluster.copying --records $(or $(RECORDS),100000)
 
 simulate: $(READY)
 	$(BIN)/ottla simulate --story one-broker --seeds $(or $(SEEDS),0:1000)

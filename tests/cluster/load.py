@@ -107,6 +107,8 @@ class Load:
     topic: str
     partitions: int
     keys_per_partition: int = 2
+    request_timeout_ms: int = 3_000
+    """How long a broker may leave a request without an answer; 30 s is librdkafka's default."""
     acknowledged: list[Acknowledged] = field(default_factory=list)
     failed: list[str] = field(default_factory=list)
     """What the application was told that went wrong."""
@@ -125,7 +127,7 @@ class Load:
                 "enable.idempotence": True,
                 "linger.ms": 5,
                 "message.timeout.ms": 120_000,
-                "request.timeout.ms": 3_000,
+                "request.timeout.ms": self.request_timeout_ms,
                 "retry.backoff.ms": 50,
                 "reconnect.backoff.ms": 50,
                 "reconnect.backoff.max.ms": 500,

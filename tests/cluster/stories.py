@@ -93,7 +93,12 @@ def wipe(story: Story, role: str) -> None:
 
 @contextmanager
 def told(
-    name: str, cluster: Cluster, watcher: Watcher, *, member_count: int = 1
+    name: str,
+    cluster: Cluster,
+    watcher: Watcher,
+    *,
+    member_count: int = 1,
+    request_timeout_ms: int = 3_000,
 ) -> Iterator[Story]:
     """Write and read while the block lasts, and count then: nothing is lost, nothing is twice."""
     watcher.create_topic(name, ASSIGNMENT)
@@ -102,7 +107,7 @@ def told(
         members = [
             stack.enter_context(Member(servers, name, group=name)) for _ in range(member_count)
         ]
-        with Load(servers, name, len(ASSIGNMENT)) as load:
+        with Load(servers, name, len(ASSIGNMENT), request_timeout_ms=request_timeout_ms) as load:
             watcher.wait_until(lambda: all(member.delivered for member in members))
             yield Story(name, cluster, watcher, load, members)
         wait_until_all_is_read(members, load.acknowledged)

@@ -17,10 +17,12 @@ from tests.cluster.load import WAIT_SECONDS_MAX
 
 BROKERS = 3
 OFFSETS_PARTITIONS = 3
+TRANSACTIONS_PARTITIONS = 3
 SETTINGS = {
     "zookeeper.session.timeout.ms": "2000",
     "offsets.topic.num.partitions": str(OFFSETS_PARTITIONS),
     "offsets.topic.replication.factor": "3",
+    "transaction.state.log.num.partitions": str(TRANSACTIONS_PARTITIONS),
     "min.insync.replicas": "2",
     "replica.lag.time.max.ms": "5000",
     "group.initial.rebalance.delay.ms": "0",
