@@ -30,3 +30,11 @@ def test_what_the_list_does_not_say_is_a_failure(outcomes: dict[str, Outcome]) -
 )
 def test_a_list_has_each_test_once(suite: str, count: int) -> None:
     assert len(expectations(suite)) == count
+
+
+def test_a_reason_may_hold_for_three_brokers_only() -> None:
+    needs_kraft = "test_describe_metadata_quorum"
+    assert expectations("kafka-python", 1)[needs_kraft] == ""
+    assert expectations("kafka-python", 3)[needs_kraft].startswith("needs KRaft")
+    (needs_acls,) = {expectations("librdkafka", count)["0115_producer_auth"] for count in (1, 3)}
+    assert needs_acls == "needs access control"

@@ -33,10 +33,12 @@ _CLASS_BY_TOOL = {
     "producer-perf-test": f"{_TOOLS}.ProducerPerformance",
     "reassign-partitions": f"{_TOOLS}.reassign.ReassignPartitionsCommand",
     "topics": f"{_TOOLS}.TopicCommand",
+    "transactional-message-copier": f"{_TOOLS}.TransactionalMessageCopier",
     "transactions": f"{_TOOLS}.TransactionsCommand",
     "verifiable-consumer": f"{_TOOLS}.VerifiableConsumer",
     "verifiable-producer": f"{_TOOLS}.VerifiableProducer",
 }
+_WITH_OLD_NAME = {"transactional-message-copier"}
 _COMPLAINT = re.compile(r"^Error\b", re.MULTILINE)
 
 
@@ -64,7 +66,7 @@ class Console:
         return said
 
     @contextmanager
-    def running(self, line: str) -> Iterator[IO[str]]:
+    def running(self, line: str, seconds_max: float = TOOL_SECONDS_MAX) -> Iterator[IO[str]]:
         """Run a tool that does not end by itself, give what it prints, and let it end well.
 
         It is killed when it takes too long, so that whoever reads comes to an end.
@@ -73,7 +75,7 @@ class Console:
             self._command(line), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
         ) as process:
             assert process.stdout is not None
-            watchdog = Timer(TOOL_SECONDS_MAX, process.kill)
+            watchdog = Timer(seconds_max, process.kill)
             watchdog.start()
             try:
                 yield process.stdout
@@ -98,7 +100,8 @@ class Console:
         tool, *arguments = shlex.split(line)
         # This one takes its options behind the word that says what to do.
         words = [arguments.pop(0)] if tool == "cluster" else []
-        options = [*words, "--bootstrap-server", self.server, *arguments]
+        address = "--broker-list" if tool in _WITH_OLD_NAME else "--bootstrap-server"
+        options = [*words, address, self.server, *arguments]
         return java_command(_CLASS_BY_TOOL[tool], *options)
 
 

@@ -1,8 +1,8 @@
 """Spark with its own connector to Kafka, on two cores of this machine.
 
 PySpark and the jars are not in the repository: `make interop` fetches them by name, into an ignored
-folder of their own, so that Spark has nothing to download when it starts. They are not in the
-virtual environment, because the connector must be of Spark's very version.
+folder of their own, so that Spark has nothing to download when it starts. The PySpark of the
+virtual environment is not used: the connector must be of Spark's very version.
 """
 
 import sys
@@ -29,7 +29,7 @@ _SETTINGS = {
 def spark_session(directory: Path) -> Iterator[Any]:
     """Start Spark, with its working files below a directory, and end its JVM in the end."""
     assert PYTHON.is_dir(), f"PySpark is not in {PYTHON}: `make interop` puts it there"
-    sys.path.append(str(PYTHON))
+    sys.path.insert(0, str(PYTHON))
     from pyspark.sql import SparkSession  # noqa: PLC0415
 
     builder = SparkSession.builder.master("local[2]").appName("interop")

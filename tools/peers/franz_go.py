@@ -29,9 +29,9 @@ def prepare() -> None:
 
 def run(brokers: Brokers, tests: Sequence[str]) -> Mapping[str, Outcome]:
     """Run each test in a process of its own: one that panics takes no other one with it."""
-    settings = {"KGO_TEST_RF": "1", "KGO_TEST_RECORDS": str(RECORDS)}
-    with brokers({}) as address:
-        env = os.environ | settings | {"KGO_SEEDS": address}
+    settings = {"KGO_TEST_RF": str(brokers.count), "KGO_TEST_RECORDS": str(RECORDS)}
+    with brokers.start({}) as addresses:
+        env = os.environ | settings | {"KGO_SEEDS": addresses}
         return {test: _run(test, env) for test in tests}
 
 

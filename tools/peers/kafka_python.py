@@ -1,7 +1,7 @@
 """The integration tests of kafka-python, from its source distribution.
 
 Two small modules that the tests import are not in the distribution. What stands in for them is
-written here: for a broker that runs already, nothing has to be started.
+written here: for brokers that run already, nothing has to be started.
 """
 
 import os
@@ -33,6 +33,22 @@ class SpawnedService:
     def __init__(self, *arguments):
         raise RuntimeError("only a broker that runs already can be tested")
 '''
+_REPLICAS: Final = '''\
+"""Topics have as many replicas as there are brokers; the tests know of one broker only."""
+
+import os
+
+from test.integration import fixtures
+
+create = fixtures._create_topics_via_admin
+
+
+def create_replicated(broker, names, partitions, _):
+    create(broker, names, partitions, int(os.environ["KAFKA_REPLICAS"]))
+
+
+fixtures._create_topics_via_admin = create_replicated
+'''
 _OUTCOME_BY_TAG: Final = {
     "failure": Outcome.FAILED,
     "error": Outcome.FAILED,
@@ -45,6 +61,7 @@ def prepare() -> None:
     home = download_source("kafka-python", VERSION)
     (home / "test" / "__init__.py").touch()
     (home / "test" / "service.py").write_text(_SERVICE)
+    (home / "test" / "replicas.py").write_text(_REPLICAS)
     if not PYTHON.exists():
         call(sys.executable, "-m", "venv", PYTHON.parents[1], folder=FOLDER)
         extras = f"{home}[testing,lz4,snappy,zstd]"
@@ -53,16 +70,18 @@ def prepare() -> None:
 
 def run(brokers: Brokers, tests: Sequence[str]) -> Mapping[str, Outcome]:
     """Run the tests in one process, as their authors do."""
-    with brokers({}) as address:
-        return _run(address, tests)
+    with brokers.start({}) as addresses:
+        return _run(addresses.split(",")[0], brokers.count, tests)
 
 
-def _run(address: str, tests: Sequence[str]) -> Mapping[str, Outcome]:
+def _run(address: str, replicas: int, tests: Sequence[str]) -> Mapping[str, Outcome]:
     report = FOLDER / "kafka-python.xml"
     options = ["--timeout-method=signal", f"--timeout={TEST_SECONDS_MAX}", f"--junitxml={report}"]
-    options += ["--quiet", "--tb=short", "--show-capture=log", "-p", "no:cacheprovider"]
+    options += ["--quiet", "--tb=short", "--show-capture=log"]
+    options += ["-p", "no:cacheprovider", "-p", "test.replicas"]
     env = os.environ | {
         "KAFKA_URI": f"kafka://{address}",
+        "KAFKA_REPLICAS": str(replicas),
         "KAFKA_ROOT": str(HOME),
         "KAFKA_VERSION": KAFKA_VERSION,
     }

@@ -19,7 +19,8 @@ def main() -> int:
         futures = admin.create_partitions([NewPartitions(options.topic, options.partitions)])
     else:
         config = dict(setting.split("=", 1) for setting in options.config)
-        topic = NewTopic(options.topic, options.partitions, 1, config=config)
+        copies = options.replication_factor
+        topic = NewTopic(options.topic, options.partitions, copies, config=config)
         futures = admin.create_topics([topic])
     futures[options.topic].result(SECONDS_MAX)
     return 0
@@ -32,7 +33,7 @@ def _options() -> argparse.Namespace:
         parser.add_argument(act, action="store_true")
     parser.add_argument("--topic", required=True)
     parser.add_argument("--partitions", type=int)
-    parser.add_argument("--replication-factor", type=int)
+    parser.add_argument("--replication-factor", type=int, default=1)
     parser.add_argument("--config", action="append", default=[])
     return parser.parse_args()
 

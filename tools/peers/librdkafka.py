@@ -52,25 +52,25 @@ def run(brokers: Brokers, tests: Sequence[str]) -> Mapping[str, Outcome]:
     """Run each number in a process of its own, which a failure may end."""
     usual = [test for test in tests if test not in NO_AUTO_CREATE]
     others = [test for test in tests if test in NO_AUTO_CREATE]
-    strict = brokers({"auto.create.topics.enable": "false"})
+    strict = brokers.start({"auto.create.topics.enable": "false"})
     return {
-        **_run_scenario("default", brokers({}), usual),
+        **_run_scenario("default", brokers.start({}), usual),
         **_run_scenario("noautocreate", strict, others),
     }
 
 
 def _run_scenario(
-    scenario: str, broker: AbstractContextManager[str], tests: Collection[str]
+    scenario: str, brokers: AbstractContextManager[str], tests: Collection[str]
 ) -> dict[str, Outcome]:
     if not tests:
         return {}
     settings = HOME / f"{scenario}.conf"
     outcomes: dict[str, Outcome] = {}
-    with broker as address:
-        settings.write_text(f"metadata.broker.list={address}\n")
+    with brokers as addresses:
+        settings.write_text(f"metadata.broker.list={addresses}\n")
         env = os.environ | {
             "KAFKA_PATH": str(_kafka_folder()),
-            "ZK_ADDRESS": address,  # which the tests, thinking of an old Kafka, give to its tools
+            "ZK_ADDRESS": addresses,  # which the tests, thinking of an old Kafka, give to its tools
             "PYTHONPATH": str(FOLDER.parent),
             "RDKAFKA_TEST_CONF": str(settings),
             "TEST_SCENARIO": scenario,

@@ -1,7 +1,8 @@
-"""What every suite has in common: the tests that count, a broker, and a verdict in the end.
+"""What every suite has in common: the tests that count, brokers, and a verdict in the end.
 
 Beside this file there is one list for each suite: a test in each line and, behind those that Ottla
-does not pass yet, the reason. A test that would pass without any broker is not counted.
+does not pass, the reason. One that begins with `(3)` holds for three brokers only, and one with
+`(1)` for a single one. A test that would pass without any broker is not counted.
 """
 
 import argparse
@@ -21,24 +22,31 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
+from ottla.testing import Cluster
+from ottla.testing.zookeeper_server import why_not
+
 HERE: Final = Path(__file__).parent
 FOLDER: Final = HERE.parents[1] / ".peers"
 START_SECONDS_MAX: Final = 20
 STOP_SECONDS_MAX: Final = 20
 
-# What the suites expect of a broker. That it has the number 0, and that somebody has said where
-# clients find it, are expectations of kafka-python's. A group waits a moment for its second member,
-# because librdkafka's 0089 and 0113 subscribe two, and expect one rebalance.
+# What the suites expect of brokers. A group waits a moment for its second member, because
+# librdkafka's 0089 and 0113 subscribe two, and expect one rebalance.
 SETTINGS: Final = {
-    "node.id": "0",
     "auto.create.topics.enable": "true",
     "num.partitions": "4",
-    "offsets.topic.replication.factor": "1",
-    "transaction.state.log.replication.factor": "1",
-    "transaction.state.log.min.isr": "1",
     "group.initial.rebalance.delay.ms": "500",
     "group.min.session.timeout.ms": "1000",
 }
+# That a broker has the number 0, and that somebody has said where clients find it, are expectations
+# of kafka-python's.
+ALONE: Final = SETTINGS | {
+    "node.id": "0",
+    "offsets.topic.replication.factor": "1",
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+}
+_ONLY: Final = re.compile(r"\((\d+)\) +(.*)")
 
 
 class Outcome(Enum):
@@ -49,8 +57,15 @@ class Outcome(Enum):
     SKIPPED = "skipped"
 
 
-Brokers = Callable[[Mapping[str, str]], AbstractContextManager[str]]
-"""Gives the address of a broker that has these settings besides the usual ones."""
+@dataclass(frozen=True, slots=True)
+class Brokers:
+    """What a suite runs against: so many brokers, which have given settings besides the usual."""
+
+    count: int
+    start: Callable[[Mapping[str, str]], AbstractContextManager[str]]
+    """Gives their addresses, with a comma in between."""
+
+
 Runner = Callable[[Brokers, Sequence[str]], Mapping[str, Outcome]]
 """Runs the named tests, and perhaps others, and tells how they ended."""
 
@@ -65,11 +80,18 @@ class Suite:
     run: Runner
 
 
-def expectations(suite: str) -> dict[str, str]:
+def expectations(suite: str, brokers: int = 1) -> dict[str, str]:
     """Return every test that counts with why it does not pass; with nothing if it does."""
     lines = (HERE / f"{suite}.txt").read_text().splitlines()
     parts = [line.partition(" ") for line in lines if line and not line.startswith("#")]
-    return {test: reason.strip() for test, _, reason in parts}
+    return {test: _reason(text.strip(), brokers) for test, _, text in parts}
+
+
+def _reason(text: str, brokers: int) -> str:
+    only = _ONLY.fullmatch(text)
+    if only is None:
+        return text
+    return only[2] if int(only[1]) == brokers else ""
 
 
 def main(suite: Suite) -> int:
@@ -79,23 +101,28 @@ def main(suite: Suite) -> int:
     if missing:
         print(f"{suite.name}: skipped, there is no {' and no '.join(missing)} here")
         return 0
+    if options.brokers > 1 and not options.against and why_not():
+        print(f"{suite.name}: skipped, {why_not()}")
+        return 0
     FOLDER.mkdir(exist_ok=True)
     try:
         suite.prepare()
     except subprocess.CalledProcessError as error:
         print(f"{suite.name}: {error}; {FOLDER / 'build.log'} says more")
         return 1
-    reasons = expectations(suite.name)
+    reasons = expectations(suite.name, options.brokers)
     tests = [test for test in reasons if test in options.tests or not options.tests]
     if options.against:
-        outcomes = suite.run(lambda _: nullcontext(options.against), tests)
-        return judge(suite.name, outcomes, dict.fromkeys(tests, ""))
-    return judge(suite.name, suite.run(ottla, tests), {test: reasons[test] for test in tests})
+        brokers = Brokers(options.brokers, lambda _: nullcontext(options.against))
+        return judge(suite.name, suite.run(brokers, tests), dict.fromkeys(tests, ""))
+    brokers = Brokers(1, one) if options.brokers == 1 else Brokers(options.brokers, three)
+    return judge(suite.name, suite.run(brokers, tests), {test: reasons[test] for test in tests})
 
 
 def _options(suite: Suite) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=f"Run the tests of {suite.name} against Ottla.")
     parser.add_argument("--against", metavar="HOST:PORT", help="another broker, to compare with")
+    parser.add_argument("--brokers", type=int, choices=(1, 3), default=1, help="how many of them")
     parser.add_argument("tests", nargs="*", help="some tests, by name, instead of all")
     return parser.parse_args()
 
@@ -138,10 +165,22 @@ def download_source(package: str, version: str) -> Path:
 
 
 @contextmanager
-def ottla(settings: Mapping[str, str]) -> Iterator[str]:
+def three(settings: Mapping[str, str]) -> Iterator[str]:
+    """Run three brokers with a ZooKeeper; every topic that does not say otherwise is on all."""
+    with TemporaryDirectory(prefix="data-", dir=FOLDER, ignore_cleanup_errors=True) as folder:
+        try:
+            with Cluster(3, SETTINGS | dict(settings), data_dir=folder) as cluster:
+                yield cluster.bootstrap_servers
+        finally:
+            for log in Path(folder).glob("broker-*.log"):
+                shutil.copy(log, f"{folder}-{log.name}")
+
+
+@contextmanager
+def one(settings: Mapping[str, str]) -> Iterator[str]:
     """Run a broker as a process of its own, in a folder that goes with it; give its address."""
     address = f"127.0.0.1:{_free_port()}"
-    settings = SETTINGS | {"advertised.listeners": f"PLAINTEXT://{address}"} | dict(settings)
+    settings = ALONE | {"advertised.listeners": f"PLAINTEXT://{address}"} | dict(settings)
     with TemporaryDirectory(prefix="data-", dir=FOLDER, ignore_cleanup_errors=True) as folder:
         command = [sys.executable, "-m", "ottla.cli.main", "start", "--listen", address]
         command += ["--data-dir", folder]
