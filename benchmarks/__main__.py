@@ -19,6 +19,7 @@ from benchmarks import (
     records,
     storage,
     three_brokers,
+    transactions,
 )
 from benchmarks.comparison import measure
 from benchmarks.report import machine, table
@@ -37,6 +38,7 @@ GROUPS = {
     "broker_requests": broker_requests,
     "against_kafka": against_kafka,
     "three_brokers": three_brokers,
+    "transactions": transactions,
 }
 
 

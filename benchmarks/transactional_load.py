@@ -1,0 +1,120 @@
+"""What librdkafka does to a broker in transactions, and without them: write, and read it again.
+
+Settings are librdkafka's own, but for its queues: producers keep a few megabytes, so that none
+measures how fast memory can be had, and consumers ask again as in `librdkafka_load.py`.
+"""
+
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from functools import partial
+from time import perf_counter
+from typing import Any, Final, NamedTuple
+
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from benchmarks.librdkafka_load import (
+    ANSWER_SECONDS_MAX,
+    BACKOFF_MS,
+    CONSUMED_AT_ONCE,
+)
+
+RECORD_BYTES: Final = 1000
+QUEUE_KILOBYTES: Final = 8_000
+QUEUE_WAIT_SECONDS: Final = 0.001
+"""Nothing wakes a producer whose queue has room again, if it has asked for no reports."""
+
+
+class Transactions(NamedTuple):
+    """So many transactions of so many records, divided among producers."""
+
+    transactions: int
+    records: int
+    producers: int = 1
+
+    @property
+    def size_bytes(self) -> int:
+        """What all values take together."""
+        return self.transactions * self.records * RECORD_BYTES
+
+
+def write(port: int, topic: str, load: Transactions, *, is_transactional: bool) -> float:
+    """Return the seconds until all is committed; each producer has a partition of its own.
+
+    Without transactions, until it is acknowledged.
+    """
+    make = _transactional if is_transactional else _idempotent
+    producers = [make(port, f"{topic}-{number}") for number in range(load.producers)]
+    send = partial(_send_all, topic, is_transactional)
+    with ThreadPoolExecutor(load.producers) as threads:
+        each = load._replace(transactions=load.transactions // load.producers)
+        one = Transactions(1, 1)  # until then librdkafka looks for its brokers, and for an id
+        for part in (one, each):
+            began = perf_counter()
+            list(threads.map(partial(send, part), producers, range(load.producers)))
+        return perf_counter() - began
+
+
+def read(port: int, topic: str, load: Transactions, isolation_level: str) -> float:
+    """Return the seconds it takes to read what was written, by one producer."""
+    settings = {
+        **_address(port),
+        "group.id": "benchmark",
+        "isolation.level": isolation_level,
+        "enable.auto.commit": False,
+        "fetch.queue.backoff.ms": BACKOFF_MS,
+    }
+    with closing(Consumer(settings)) as consumer:
+        consumer.list_topics(topic, timeout=ANSWER_SECONDS_MAX)
+        began = perf_counter()
+        consumer.assign([TopicPartition(topic, 0, 0)])
+        missing = load.transactions * load.records
+        while missing > 0:
+            records = consumer.consume(CONSUMED_AT_ONCE, timeout=ANSWER_SECONDS_MAX)
+            assert records, f"{missing} records are missing"
+            missing -= len(records)
+        return perf_counter() - began
+
+
+def _transactional(port: int, name: str) -> Producer:
+    producer = Producer({**_writing(port), "transactional.id": name})
+    producer.init_transactions(ANSWER_SECONDS_MAX)
+    return producer
+
+
+def _idempotent(port: int, name: str) -> Producer:
+    producer = Producer({**_writing(port), "client.id": name, "enable.idempotence": True})
+    producer.list_topics(timeout=ANSWER_SECONDS_MAX)
+    return producer
+
+
+def _send_all(
+    topic: str, is_transactional: bool, load: Transactions, producer: Producer, partition: int
+) -> None:
+    value = bytes(RECORD_BYTES)
+    for _ in range(load.transactions):
+        if is_transactional:
+            producer.begin_transaction()
+        for _ in range(load.records):
+            _send(producer, topic, partition, value)
+        producer.poll(0)
+        if is_transactional:
+            producer.commit_transaction(ANSWER_SECONDS_MAX)
+    assert producer.flush(ANSWER_SECONDS_MAX) == 0, "the broker does not answer"
+
+
+def _send(producer: Producer, topic: str, partition: int, value: bytes) -> None:
+    while True:
+        try:
+            producer.produce(topic, value, partition=partition)
+        except BufferError:
+            producer.poll(QUEUE_WAIT_SECONDS)
+        else:
+            return
+
+
+def _writing(port: int) -> dict[str, Any]:
+    return {**_address(port), "queue.buffering.max.kbytes": QUEUE_KILOBYTES}
+
+
+def _address(port: int) -> dict[str, Any]:
+    return {"bootstrap.servers": f"127.0.0.1:{port}", "log_level": 0}

@@ -1,0 +1,143 @@
+"""What transactions cost, in Ottla and in Apache Kafka: the same clients, in the same minutes.
+
+A transaction of librdkafka's is a chain of requests, each of which waits for the one before: add
+the partition, produce, end. Beside transactions of many records the same records are written by an
+idempotent producer without them, and read by consumers that do not ask how they ended.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from functools import partial
+from itertools import count
+from tempfile import TemporaryDirectory
+from typing import Final
+
+from benchmarks.broker_process import MeasuredBroker
+from benchmarks.broker_starts import has_kafka, kafka_name, started_kafka, started_ottla
+from benchmarks.comparison import MEGABYTES, Case, Peer, Unit
+from benchmarks.imports import with_bytecode_in
+from benchmarks.librdkafka_load import topic_for
+from benchmarks.side_by_side import (
+    AS_GOOD,
+    CPU,
+    CPU_SECONDS,
+    GB,
+    MILLISECONDS,
+    Figures,
+    case,
+    in_turns,
+)
+from benchmarks.transactional_load import Transactions, read, write
+
+TITLE = "Transactions, beside Apache Kafka"
+ROUNDS: Final = 5
+WARM_UP_ROUNDS: Final = 2
+SMALL: Final = Transactions(300, 1)
+LARGE: Final = tuple(Transactions(100, 1000, producers) for producers in (1, 4))
+READ: Final = Transactions(200, 1000)
+NEARLY_AS_GOOD: Final = 0.9
+CPU_MILLISECONDS: Final = Unit("CPU ms", 1, is_time=True)
+LEVELS: Final = ("read_committed", "read_uncommitted")
+
+Measure = Callable[[MeasuredBroker], tuple[float, ...]]
+_numbers = count()
+
+
+def cases() -> Iterator[Case]:
+    """Yield the rows of the comparison: those of Ottla alone where there is no Kafka."""
+    with ExitStack() as stack:
+        folder = stack.enter_context(TemporaryDirectory())
+        ottla = started_ottla(f"{folder}/0", environment=with_bytecode_in(folder))
+        brokers = [stack.enter_context(ottla).broker]
+        if has_kafka():
+            brokers.append(stack.enter_context(started_kafka(f"{folder}/1")).broker)
+        yield from _small_cases(brokers)
+        for load in LARGE:
+            yield from _large_cases(brokers, load)
+        yield from _reading_cases(brokers)
+
+
+def _small_cases(brokers: list[MeasuredBroker]) -> Iterator[Case]:
+    wall, cpu = _measured(brokers, _small)
+    work = "transaction of one record, one producer"
+    yield case(work, MILLISECONDS, wall, asked_ratio=AS_GOOD)
+    yield case(CPU, CPU_MILLISECONDS, cpu)
+
+
+def _small(broker: MeasuredBroker) -> tuple[float, float]:
+    """Return the milliseconds, and those of the broker's CPU, that a transaction takes."""
+    before = broker.cpu_seconds()
+    seconds = _write(SMALL, broker, is_transactional=True)
+    cpu_seconds = broker.cpu_seconds() - before
+    return 1000 * seconds / SMALL.transactions, 1000 * cpu_seconds / SMALL.transactions
+
+
+def _large_cases(brokers: list[MeasuredBroker], load: Transactions) -> Iterator[Case]:
+    ways = [partial(_write, load, is_transactional=is_so) for is_so in (True, False)]
+    figures = _measured(brokers, partial(_compared, load, ways))
+    who = "one producer" if load.producers == 1 else f"{load.producers} producers"
+    yield from _rows(f"{load.records:,} x 1 KB each, {who}", "without transactions", figures)
+
+
+def _write(load: Transactions, broker: MeasuredBroker, *, is_transactional: bool) -> float:
+    with topic_for(broker.port, f"written-{next(_numbers)}", load.producers) as topic:
+        return write(broker.port, topic, load, is_transactional=is_transactional)
+
+
+def _reading_cases(brokers: list[MeasuredBroker]) -> Iterator[Case]:
+    with ExitStack() as stack:
+        for broker in brokers:
+            topic = stack.enter_context(topic_for(broker.port, "read", 1))
+            write(broker.port, topic, READ, is_transactional=True)
+        ways = [partial(_read, level) for level in LEVELS]
+        figures = _measured(brokers, partial(_compared, READ, ways))
+    yield from _rows(f"catch up with {LEVELS[0]}", LEVELS[1], figures)
+
+
+def _read(isolation_level: str, broker: MeasuredBroker) -> float:
+    return read(broker.port, "read", READ, isolation_level)
+
+
+# What the rows have in common.
+
+
+def _measured(brokers: Sequence[MeasuredBroker], measure: Measure) -> list[Figures]:
+    list(in_turns(brokers, WARM_UP_ROUNDS, measure))
+    return list(in_turns(brokers, ROUNDS, measure))
+
+
+def _compared(
+    load: Transactions, ways: list[Callable[[MeasuredBroker], float]], broker: MeasuredBroker
+) -> tuple[float, float, float, float]:
+    """Return MB/s and CPU seconds per GB of one way, then of the other; now this goes first."""
+    figures = {}
+    for way in ways if next(_numbers) % 2 else reversed(ways):
+        before = broker.cpu_seconds()
+        seconds = way(broker)
+        cpu_seconds = broker.cpu_seconds() - before
+        speed = load.size_bytes / MEGABYTES.factor / seconds
+        figures[way] = speed, cpu_seconds / load.size_bytes * GB
+    one, other = ways
+    return *figures[one], *figures[other]
+
+
+def _rows(work: str, plain_name: str, figures: list[Figures]) -> Iterator[Case]:
+    """Make rows that have Kafka in them, and both without what is being measured."""
+    wall, cpu, plain_wall, plain_cpu = figures
+    yield _row(work, MEGABYTES, wall, Peer(plain_name, _nothing, NEARLY_AS_GOOD), plain_wall)
+    yield _row(CPU, CPU_SECONDS, cpu, Peer(plain_name, _nothing), plain_cpu)
+
+
+def _row(work: str, unit: Unit, figures: Figures, plain: Peer, plain_figures: Figures) -> Case:
+    ours, theirs = (*figures, ())[:2]
+    ours_plain, theirs_plain = (*plain_figures, ())[:2]
+    peers = (
+        plain._replace(figures=ours_plain),
+        Peer(kafka_name(), _nothing, None, theirs),
+        Peer(f"{kafka_name()} {plain.name}", _nothing, None, theirs_plain),
+    )
+    return Case(work=work, unit=unit, ours=_nothing, figures=ours, peers=peers)
+
+
+def _nothing() -> None:
+    """Stand where the work would be; it is done."""
