@@ -11,7 +11,7 @@ demo: $(READY)
 	@$(BIN)/python -m examples.tour
 
 test: $(READY)
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile $(ARGS)
 
 check: $(READY)
 	$(BIN)/ruff check .

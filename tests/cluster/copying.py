@@ -36,6 +36,8 @@ INPUT_RECORDS: Final = 500
 ABORTED_EVERY: Final = 5
 STEP_RECORDS: Final = 100
 """So many are copied between two deaths, at least."""
+STUCK_SECONDS: Final = 25
+"""After that a copier is replaced: librdkafka was seen to wait for a coordinator that is gone."""
 
 
 class Copying:
@@ -140,8 +142,8 @@ class Copying:
         return sum(_last_count(copier.log) for copier in self._copiers)
 
     def _wait_until(self, is_so: Callable[[], bool]) -> None:
-        """Wait as long as something is copied now and then."""
-        copied, moved_at = -1, time.monotonic()
+        """Wait as long as something is copied now and then, if need be by another copier."""
+        copied, moved_at, is_replaced = -1, time.monotonic(), False
         while not is_so():
             copier = self._copiers[-1]
             if not copier.is_running:
@@ -149,9 +151,18 @@ class Copying:
                 self.happened["copier ended by itself"] += 1
                 self._start()
             if self._copied() > copied:
-                copied, moved_at = self._copied(), time.monotonic()
+                copied, moved_at, is_replaced = self._copied(), time.monotonic(), False
+            elif not is_replaced and time.monotonic() - moved_at > STUCK_SECONDS:
+                is_replaced = True
+                self._replace_stuck()
             assert time.monotonic() - moved_at < WAIT_SECONDS_MAX, copier.last_lines()
             time.sleep(0.02)
+
+    def _replace_stuck(self) -> None:
+        say(f"{self._copiers[-1].name} is stuck")
+        self._copiers[-1].kill()
+        self.happened["copier stuck"] += 1
+        self._start()
 
 
 def _last_count(log: Path) -> int:
