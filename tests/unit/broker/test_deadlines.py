@@ -5,7 +5,7 @@ import asyncio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ottla.broker.deadlines import STALE_MAX, Deadlines
+from ottla.broker.deadlines import STALE_MAX, Deadlines, shared_deadline
 from ottla.runtime.clock import SystemClock
 
 FAR_MS = 60_000
@@ -61,3 +61,16 @@ def test_who_is_rung_when_its_time_has_come_is_not_told_twice() -> None:
         return await waiting
 
     assert asyncio.run(story())
+
+
+@given(st.integers(0, 1 << 40), st.integers(0, 60_000))
+def test_a_shared_deadline_is_never_late_and_never_a_sixteenth_early(
+    start_ms: int, wait_ms: int
+) -> None:
+    early_ms = start_ms + wait_ms - shared_deadline(start_ms, wait_ms)
+    assert 0 <= early_ms <= wait_ms / 16
+
+
+def test_waits_that_begin_at_different_times_end_at_a_few_moments() -> None:
+    ends = {shared_deadline(start_ms, 500) for start_ms in range(1_000, 1_500)}
+    assert len(ends) <= 17
