@@ -259,7 +259,7 @@ class TestAFailingDisk:
             check_derived(again.log, WHOLE)
 
     def test_a_disk_that_cannot_be_read_is_offline_too(self) -> None:
-        folder = whole()
+        folder = started(whole().disk)
         folder.disk.faults.fail_on(OperationKind.READ)
         with storage_error():
             folder.log.read(0, 8, READ_BYTES)

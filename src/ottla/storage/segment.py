@@ -159,6 +159,7 @@ class Segment(SegmentBatches):
         self.size_bytes = position + len(raw)
         for batch in batches:
             self._index(batch, position)
+            self._newest.add(position, batch)
             position += batch.size_bytes
 
     def _index(self, batch: RecordBatch, position: int) -> None:
@@ -220,7 +221,7 @@ class Segment(SegmentBatches):
 
     def find(self, offset: int) -> BatchPlace | None:
         """Return the first batch that reaches this offset; None if the segment ends before it."""
-        return self._ask(lambda: self._find(offset))
+        return self._newest.find(offset) or self._ask(lambda: self._find(offset))
 
     def _find(self, offset: int) -> BatchPlace | None:
         entry = self.offset_index.lookup(offset)
@@ -276,6 +277,7 @@ class Segment(SegmentBatches):
     def _set_damage(self, damage: tuple[Damage, ...]) -> None:
         write_damage(self._files.disk, damage_path(self.path), damage)
         self.damage = damage
+        self._newest.forget()
 
     def boundary(self, offset: int) -> tuple[int, int]:
         """Return where what is whole before an offset ends: the position, and its end offset."""
@@ -294,6 +296,7 @@ class Segment(SegmentBatches):
     def truncate(self, position: int, end_offset: int) -> None:
         """Cut everything from a position on, durably; nothing left reaches this offset."""
         file = self.file
+        self._newest.forget()
         file.truncate(position)
         file.sync()
         self.size_bytes = position

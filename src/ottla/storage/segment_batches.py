@@ -20,6 +20,7 @@ _LOOK_BYTES: Final = 8192
 """How much is read at once to find a batch: the stretch between two index entries, and more."""
 _SCAN_BYTES: Final = 1 << 20
 """How much is read at once to go through a whole segment."""
+_NEWEST_MAX: Final = 16
 _PLACE: Final = Struct(">qi4xb6xi")
 """What tells where a batch lies: base offset, length, magic, last offset delta."""
 
@@ -42,10 +43,38 @@ class BatchPlace(NamedTuple):
     last_offset: int
 
 
+class NewestPlaces:
+    """Where the last few batches lie that were appended: most readers want one of them."""
+
+    __slots__ = ("_places",)
+
+    def __init__(self) -> None:
+        self._places: list[BatchPlace] = []
+
+    def add(self, position: int, batch: RecordBatch) -> None:
+        """Remember one that lies behind all others."""
+        size_bytes, base_offset = batch.size_bytes, batch.base_offset
+        last_offset = base_offset + batch.last_offset_delta
+        self._places.append(BatchPlace(position, size_bytes, base_offset, last_offset))
+        if len(self._places) > _NEWEST_MAX:
+            del self._places[: _NEWEST_MAX // 2]
+
+    def find(self, offset: int) -> BatchPlace | None:
+        """Return the batch that holds this offset, if it is one of them."""
+        for place in reversed(self._places):
+            if place.base_offset <= offset:
+                return place if offset <= place.last_offset else None
+        return None
+
+    def forget(self) -> None:
+        """Know none any more: the file has changed."""
+        self._places.clear()
+
+
 class SegmentBatches:
     """A file of batches, back to back but for what is damaged, which is passed over."""
 
-    __slots__ = ("_files", "damage", "path", "size_bytes")
+    __slots__ = ("_files", "_newest", "damage", "path", "size_bytes")
 
     damage: tuple[Damage, ...]
 
@@ -54,6 +83,7 @@ class SegmentBatches:
         self.path = path
         self.size_bytes = 0
         self.damage = ()
+        self._newest = NewestPlaces()
 
     @property
     def file(self) -> File:
@@ -67,7 +97,8 @@ class SegmentBatches:
         while (position := self._past_damage(position)) < size_bytes:
             at = position - block_at
             if at + _PLACE.size > len(block):
-                block, block_at, at = file.read_at(position, _LOOK_BYTES), position, 0
+                wanted = min(_LOOK_BYTES, size_bytes - position)
+                block, block_at, at = file.read_at(position, wanted), position, 0
                 if len(block) < _PLACE.size:
                     raise self._corrupt(position, "the file ends inside a header")
             base_offset, length, magic, last_offset_delta = _PLACE.unpack_from(block, at)

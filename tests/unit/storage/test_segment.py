@@ -152,13 +152,15 @@ class TestUnreadableBatches:
     def test_a_header_that_cannot_be_right_is_an_error_and_no_place(
         self, segment: Segment, disk: SimulatedDisk, at: int, content: bytes
     ) -> None:
+        segment.close_for_writing()
         disk.corrupt(PATH, SIZE + at, content)
-        assert segment.find(100) is not None
+        again = reopened(disk)
+        assert again.find(100) is not None
         with pytest.raises(CorruptSegmentError) as error:
-            segment.find(101)
+            again.find(101)
         assert error.value.position == SIZE
         with pytest.raises(CorruptSegmentError):
-            list(segment.batches(0))
+            list(again.batches(0))
 
     def test_a_file_that_ends_inside_a_header_is_an_error(
         self, segment: Segment, disk: SimulatedDisk
