@@ -4,9 +4,9 @@ Settings are librdkafka's own, but for its queues: producers keep a few megabyte
 measures how fast memory can be had, and consumers ask again as in `librdkafka_load.py`.
 """
 
-from concurrent.futures import ThreadPoolExecutor
+import multiprocessing
 from contextlib import closing
-from functools import partial
+from threading import BrokenBarrierError
 from time import perf_counter
 from typing import Any, Final, NamedTuple
 
@@ -38,20 +38,30 @@ class Transactions(NamedTuple):
 
 
 def write(port: int, topic: str, load: Transactions, *, is_transactional: bool) -> float:
-    """Return the seconds until all is committed; each producer has a partition of its own.
+    """Return the seconds until all is committed; without transactions, until it is acknowledged.
 
-    Without transactions, until it is acknowledged.
+    Each producer has a process and a partition of its own, so that what one waits for keeps
+    nobody else from working.
     """
-    make = _transactional if is_transactional else _idempotent
-    producers = [make(port, f"{topic}-{number}") for number in range(load.producers)]
-    send = partial(_send_all, topic, is_transactional)
-    with ThreadPoolExecutor(load.producers) as threads:
-        each = load._replace(transactions=load.transactions // load.producers)
-        one = Transactions(1, 1)  # until then librdkafka looks for its brokers, and for an id
-        for part in (one, each):
-            began = perf_counter()
-            list(threads.map(partial(send, part), producers, range(load.producers)))
+    processes = multiprocessing.get_context("spawn")
+    gate = processes.Barrier(load.producers + 1, timeout=ANSWER_SECONDS_MAX)
+    each = load._replace(transactions=load.transactions // load.producers)
+    producers = [
+        processes.Process(target=_produce, args=(gate, port, topic, each, is_transactional, number))
+        for number in range(load.producers)
+    ]
+    for producer in producers:
+        producer.start()
+    try:
+        gate.wait()
+        began = perf_counter()
+        gate.wait()
         return perf_counter() - began
+    except BrokenBarrierError:
+        raise RuntimeError("a producer has failed") from None
+    finally:
+        for producer in producers:
+            producer.join()
 
 
 def read(port: int, topic: str, load: Transactions, isolation_level: str) -> float:
@@ -73,6 +83,23 @@ def read(port: int, topic: str, load: Transactions, isolation_level: str) -> flo
             assert records, f"{missing} records are missing"
             missing -= len(records)
         return perf_counter() - began
+
+
+def _produce(
+    gate: Any, port: int, topic: str, load: Transactions, is_transactional: bool, number: int
+) -> None:
+    """Be one producer: get ready, wait for the others, send, and say when that is done."""
+    try:
+        make = _transactional if is_transactional else _idempotent
+        producer = make(port, f"{topic}-{number}")
+        one = Transactions(1, 1)  # until then librdkafka looks for its brokers, and for an id
+        _send_all(topic, is_transactional, one, producer, number)
+        gate.wait()
+        _send_all(topic, is_transactional, load, producer, number)
+        gate.wait()
+    except BaseException:
+        gate.abort()
+        raise
 
 
 def _transactional(port: int, name: str) -> Producer:

@@ -31,9 +31,10 @@ with warnings.catch_warnings():
 FENCED: Final = 3
 TRANSACTION_RECORDS_MAX: Final = 10
 POLL_SECONDS: Final = 0.2
-OFFSETS_SECONDS_MAX: Final = 5
-"""librdkafka 2.16 goes on waiting for a group's coordinator that has left the cluster meanwhile;
-asked again, it looks for the next one."""
+IDLE_MS_MAX: Final = 3_000
+"""librdkafka 2.16 goes on waiting for a group's coordinator that has left the cluster meanwhile,
+whatever the time-out, until any of its connections comes or goes (its issues 5456 and 5511).
+Connections that are closed when they are idle see to that."""
 _QUICK: Final = {
     "retry.backoff.ms": 50,
     "reconnect.backoff.ms": 50,
@@ -64,7 +65,14 @@ class Librdkafka:
         self._copied = 0
         self._ended: set[int] = set()
         common: dict[str, Any] = {"bootstrap.servers": servers, **_QUICK}
-        self._producer = Producer({**common, "transactional.id": name, "linger.ms": 1})
+        self._producer = Producer(
+            {
+                **common,
+                "transactional.id": name,
+                "linger.ms": 1,
+                "connections.max.idle.ms": IDLE_MS_MAX,
+            }
+        )
         self._consumer = Consumer(
             {
                 **common,
@@ -121,7 +129,7 @@ class Librdkafka:
         offsets = [TopicPartition(self._source, *row) for row in ends.items()]
         group = self._consumer.consumer_group_metadata()
         sending = self._producer.send_offsets_to_transaction
-        _tried(lambda: sending(offsets, group, OFFSETS_SECONDS_MAX))
+        _tried(lambda: sending(offsets, group, WAIT_SECONDS_MAX))
         _tried(lambda: self._producer.commit_transaction(WAIT_SECONDS_MAX))
 
     def _go_back(self) -> None:

@@ -36,8 +36,8 @@ INPUT_RECORDS: Final = 500
 ABORTED_EVERY: Final = 5
 STEP_RECORDS: Final = 100
 """So many are copied between two deaths, at least."""
-STUCK_SECONDS: Final = 25
-"""After that a copier is replaced: librdkafka was seen to wait for a coordinator that is gone."""
+STUCK_SECONDS: Final = 30
+"""After that a copier is replaced: aiokafka may ask a coordinator that is gone (its issue 1145)."""
 
 
 class Copying:

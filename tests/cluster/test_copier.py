@@ -22,6 +22,7 @@ def test_all_is_copied_once_by_librdkafka_whoever_dies(cluster: Cluster, watcher
                 happens()
     wanted = ("copier killed", "zombie fenced", "transaction coordinator killed")
     assert all(copying.happened[name] for name in wanted), copying.happened
+    assert not copying.happened["copier stuck"]
 
 
 def test_all_is_copied_once_by_aiokafka_whoever_dies(cluster: Cluster, watcher: Watcher) -> None:

@@ -247,12 +247,16 @@ def _speaker(
         Throttles(BrokerConfig(), machine.clock).leader,
         cluster.metadata_fetch,
     )
+    spread = cluster.spread
     handlers = {
-        ApiKey.CREATE_TOPICS: (create_topics, create_topics.CreateTopicsHandler(creation)),
-        ApiKey.DELETE_TOPICS: (delete_topics, delete_topics.DeleteTopicsHandler(store)),
+        ApiKey.CREATE_TOPICS: (create_topics, create_topics.CreateTopicsHandler(creation, spread)),
+        ApiKey.DELETE_TOPICS: (
+            delete_topics,
+            delete_topics.DeleteTopicsHandler(store, spread=spread),
+        ),
         ApiKey.CREATE_PARTITIONS: (
             create_partitions,
-            create_partitions.CreatePartitionsHandler(store, machine.randomness),
+            create_partitions.CreatePartitionsHandler(store, machine.randomness, spread),
         ),
         ApiKey.ALTER_CONFIGS: (alter_configs, alter_configs.AlterConfigsHandler(store)),
         ApiKey.INCREMENTAL_ALTER_CONFIGS: (

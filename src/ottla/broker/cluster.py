@@ -14,6 +14,7 @@ from ottla.broker.metadata_source import ControllerMetadata
 from ottla.broker.metadata_store.metadata_feed import MetadataFeed
 from ottla.broker.metadata_store.store import MetadataStore
 from ottla.broker.progress import Bells
+from ottla.broker.spreading import Spread, Spreading
 from ottla.environment.clock import Clock
 from ottla.environment.network import Network
 
@@ -54,6 +55,7 @@ class Cluster:
     snapshots: MetadataSnapshots
     metadata_fetch: MetadataFetch
     departures: Departures
+    spread: Spread
     may_promise: Callable[[], bool]
     """Whether this broker still leads what it led, for sure."""
 
@@ -95,5 +97,6 @@ class Cluster:
             snapshots=snapshots,
             metadata_fetch=fetch,
             departures=Departures(broker_id, store, lambda: fetch.fetched),
+            spread=Spreading(broker_id, feed, fetch, clock, bells).spread,
             may_promise=lambda: store.is_sure_of_session,
         )

@@ -31,6 +31,8 @@ from ottla.wire.messages.fetch import (
 
 METADATA_TOPIC_ID: Final = bytes(15) + b"\x01"
 NO_EPOCH: Final = -1
+FETCHED_BELL: Final = "metadata fetched"
+"""Rung when a broker has come to another offset."""
 _BELL: Final = "metadata feed"
 
 
@@ -50,6 +52,8 @@ class MetadataFetch:
         self._bells = bells
         self.fetched: dict[int, int] = {}
         """The offset that each broker has come to, as far as it has come in this term."""
+        self.heard_ms: dict[int, int] = {}
+        """When each broker has come to fetch the last time, on the monotonic clock."""
         self._listening_to: MetadataFeed | None = None
 
     def is_meant(self, request: FetchRequest) -> bool:
@@ -64,7 +68,7 @@ class MetadataFetch:
             feed = self._checked_feed(request, wanted)
             pulled = feed.read(wanted.last_fetched_epoch, wanted.fetch_offset)
             if pulled is not None:
-                self._note(request, wanted.fetch_offset)
+                self._note(request, wanted.fetch_offset, received_ms)
             if pulled is not None and not pulled.data:
                 deadline_ms = received_ms + request.max_wait_ms
                 pulled = await self._wait(feed, wanted, deadline_ms)
@@ -73,9 +77,13 @@ class MetadataFetch:
             return FetchResponse(error_code=error.code)
         return self._response(feed, found)
 
-    def _note(self, request: FetchRequest, offset: int) -> None:
+    def _note(self, request: FetchRequest, offset: int, received_ms: int) -> None:
         assert request.replica_state is not None, "it has been checked"
-        self.fetched[request.replica_state.replica_id] = offset
+        broker_id = request.replica_state.replica_id
+        self.heard_ms[broker_id] = received_ms
+        if self.fetched.get(broker_id) != offset:
+            self.fetched[broker_id] = offset
+            self._bells.ring(FETCHED_BELL)
 
     def _checked_feed(self, request: FetchRequest, wanted: FetchPartition) -> MetadataFeed:
         feed = self._feed()

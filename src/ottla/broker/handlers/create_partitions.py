@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from ottla.broker.metadata_store.store import MetadataStore
 from ottla.broker.request_context import RequestContext
+from ottla.broker.spreading import Spread, nobody
 from ottla.environment.randomness import Randomness
 from ottla.model.api_error import ApiError
 from ottla.wire.messages.create_partitions import (
@@ -22,11 +23,12 @@ class CreatePartitionsHandler:
 
     store: MetadataStore
     randomness: Randomness
+    spread: Spread = nobody
 
     async def handle(
         self, _context: RequestContext, request: CreatePartitionsRequest
     ) -> CreatePartitionsResponse:
-        """Let the controller decide; the partitions are there when this is answered."""
+        """Let the controller decide; the partitions are there, and known, when it is answered."""
         start = self.randomness.below(_START_BELOW)
         try:
             results = await self.store.execute(
@@ -34,6 +36,8 @@ class CreatePartitionsHandler:
                     request.topics, start=start, validate_only=request.validate_only
                 )
             )
+            if not request.validate_only:
+                await self.spread((one.error_code for one in results), request.timeout_ms)
         except ApiError as error:  # of the metadata store, which concerns them all
             results = [
                 CreatePartitionsTopicResult(

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from ottla.broker.request_context import RequestContext
+from ottla.broker.spreading import Spread, nobody
 from ottla.broker.topic_creation import TopicCreation
 from ottla.model.api_error import ApiError
 from ottla.wire.messages.create_topics import (
@@ -19,15 +20,18 @@ class CreateTopicsHandler:
     """Answers CreateTopics."""
 
     creation: TopicCreation
+    spread: Spread = nobody
 
     async def handle(
         self, _context: RequestContext, request: CreateTopicsRequest
     ) -> CreateTopicsResponse:
-        """Let the controller decide; the partitions are there when this is answered."""
+        """Let the controller decide; the partitions are there, and known, when it is answered."""
         try:
             results = await self.creation.create_here(
                 request.topics, validate_only=request.validate_only
             )
+            if not request.validate_only:
+                await self.spread((one.error_code for one in results), request.timeout_ms)
         except ApiError as error:  # of the metadata store, which concerns them all
             results = [
                 CreatableTopicResult(

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from ottla.broker.metadata_store.store import MetadataStore
 from ottla.broker.request_context import RequestContext
+from ottla.broker.spreading import Spread, nobody
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.wire.messages.delete_topics import (
@@ -28,17 +29,19 @@ class DeleteTopicsHandler:
 
     store: MetadataStore
     is_enabled: bool = True
+    spread: Spread = nobody
 
     async def handle(
         self, context: RequestContext, request: DeleteTopicsRequest
     ) -> DeleteTopicsResponse:
-        """Let the controller decide; the partitions are gone when this is answered."""
+        """Let the controller decide; when this is answered they are gone, and everybody knows."""
         wanted = request.topics
         if context.api_version < _STATES_SINCE:
             wanted = [DeleteTopicState(name=name) for name in request.topic_names]
         try:
             self._check_enabled(context.api_version)
             results = await self.store.execute(lambda controller: controller.delete_topics(wanted))
+            await self.spread((one.error_code for one in results), request.timeout_ms)
         except ApiError as error:  # which concerns them all
             results = [
                 DeletableTopicResult(name=one.name, topic_id=one.topic_id, error_code=error.code)

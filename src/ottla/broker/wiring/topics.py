@@ -4,6 +4,7 @@ from ottla.broker.described_topics import DescribedTopics
 from ottla.broker.handlers import create_partitions, create_topics, delete_topics, metadata
 from ottla.broker.routes import Route
 from ottla.broker.services import Services
+from ottla.broker.spreading import nobody
 from ottla.wire.api_key import ApiKey
 
 
@@ -16,9 +17,10 @@ def topic_routes(services: Services) -> dict[int, Route]:
         services.coordinator.open,
         DescribedTopics(services.view),
     )
-    create = create_topics.CreateTopicsHandler(services.creation)
-    delete = delete_topics.DeleteTopicsHandler(store, services.config.delete_topic_enable)
-    partitions = create_partitions.CreatePartitionsHandler(store, services.randomness)
+    spread = nobody if services.cluster is None else services.cluster.spread
+    create = create_topics.CreateTopicsHandler(services.creation, spread)
+    delete = delete_topics.DeleteTopicsHandler(store, services.config.delete_topic_enable, spread)
+    partitions = create_partitions.CreatePartitionsHandler(store, services.randomness, spread)
     return {
         ApiKey.METADATA: Route(metadata.VERSIONS, metadata_.handle),
         ApiKey.CREATE_TOPICS: Route(create_topics.VERSIONS, create.handle, is_for_controller=True),

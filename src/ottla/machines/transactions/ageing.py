@@ -3,6 +3,9 @@
 A transaction that is open for longer than its producer asked for is aborted, and the producer
 fenced, unless it is prepared for a coordinator elsewhere. An id without a transaction is forgotten
 after `transactional.id.expiration.ms`.
+
+A transaction ages by the monotonic clock, so that a wall's clock that is set does no harm. What a
+coordinator finds in its log is as old as the wall says, and goes on ageing from there.
 """
 
 from itertools import islice
@@ -39,6 +42,7 @@ class Ageing:
 
     def start(self, now: Moment) -> None:
         """Begin to watch time."""
+        self._roster.start(now)
         settings = self._settings
         abort_ms = settings.transaction_abort_timed_out_transaction_cleanup_interval_ms
         forget_ms = settings.transaction_remove_expired_transaction_cleanup_interval_ms
@@ -60,7 +64,11 @@ class Ageing:
         return ()
 
     def _abort(self, now: Moment) -> Records:
-        late = (one for one in self._roster.ongoing() if _is_late(one, now.wall_ms))
+        late = (
+            one
+            for one, began_ms in self._roster.ongoing()
+            if _is_late(one, now.monotonic_ms - began_ms)
+        )
         aborted = list(islice(late, ABORTS_MAX))
         interval_ms = self._settings.transaction_abort_timed_out_transaction_cleanup_interval_ms
         delay_ms = _SOON_MS if len(aborted) == ABORTS_MAX else interval_ms
@@ -86,5 +94,5 @@ class Ageing:
         return is_old and found.state in IDLE
 
 
-def _is_late(found: Transaction, now_ms: int) -> bool:
-    return found.timeout_ms != NO_TIMEOUT_MS and now_ms - found.start_ms > found.timeout_ms
+def _is_late(found: Transaction, age_ms: int) -> bool:
+    return found.timeout_ms != NO_TIMEOUT_MS and age_ms > found.timeout_ms

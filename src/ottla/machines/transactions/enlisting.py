@@ -94,6 +94,7 @@ class Enlisting:
     ) -> Records:
         if set(partitions) <= set(found.partitions):
             return ()
+        self._roster.decided_ms = now.monotonic_ms
         added = found.with_partitions(partitions, version, now.wall_ms)
         return (record_of(added, self._roster.level),)
 

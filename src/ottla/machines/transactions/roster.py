@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 
+from ottla.machines.moment import Moment
 from ottla.machines.transactions.markers import OwedMarkers
 from ottla.machines.transactions.producer_ids import Producer
 from ottla.machines.transactions.records import transaction_of
@@ -28,9 +29,11 @@ class Roster:
         self.coordinator_epoch = coordinator_epoch
         self.level = level
         """The level of `transaction.version` in the cluster."""
+        self.decided_ms = 0
+        """When what is replayed next was decided, on the monotonic clock."""
         self._transactions: dict[str, Transaction] = {}
+        self._began_ms: dict[str, int] = {}
         # Dicts in place of sets, for their order.
-        self._ongoing: dict[str, None] = {}
         self._unmarked: dict[str, tuple[int, dict[TopicPartition, None]]] = {}
         self._untold: dict[str, None] = {}
         self._number = 0
@@ -42,9 +45,16 @@ class Roster:
         """Return all transactions."""
         return self._transactions.values()
 
-    def ongoing(self) -> list[Transaction]:
-        """Return the transactions that have begun and whose end is open."""
-        return [self._transactions[transactional_id] for transactional_id in self._ongoing]
+    def ongoing(self) -> list[tuple[Transaction, int]]:
+        """Return the transactions whose end is open, and when each began on the monotonic clock."""
+        return [(self._transactions[one], began_ms) for one, began_ms in self._began_ms.items()]
+
+    def start(self, now: Moment) -> None:
+        """Take over what was loaded: only the wall's clock can tell how long ago that began."""
+        self.decided_ms = now.monotonic_ms
+        for one in self._began_ms:
+            age_ms = max(now.wall_ms - self._transactions[one].start_ms, 0)
+            self._began_ms[one] = now.monotonic_ms - age_ms
 
     def transactional_ids(self) -> list[str]:
         """Return all transactional ids."""
@@ -81,6 +91,7 @@ class Roster:
         """Take over one record; what is no transaction is passed over."""
         if not isinstance(key, TransactionLogKey):
             return
+        began_ms = self._began_ms.get(key.transactional_id, self.decided_ms)
         self._forget(key.transactional_id)
         if not isinstance(value, TransactionLogValue):
             return
@@ -90,7 +101,7 @@ class Roster:
             return
         self._transactions[found.transactional_id] = found
         if found.state is State.ONGOING:
-            self._ongoing[found.transactional_id] = None
+            self._began_ms[found.transactional_id] = began_ms
         elif found.state in PREPARED:
             self._number += 1
             unmarked = dict.fromkeys(found.partitions)
@@ -99,7 +110,7 @@ class Roster:
 
     def _forget(self, transactional_id: str) -> None:
         self._transactions.pop(transactional_id, None)
-        self._ongoing.pop(transactional_id, None)
+        self._began_ms.pop(transactional_id, None)
         self._unmarked.pop(transactional_id, None)
         self._untold.pop(transactional_id, None)
 

@@ -119,3 +119,35 @@ def test_nothing_is_due_before_the_start() -> None:
     machine = host.loaded([])
     assert machine.next_deadline_ms() is None
     assert machine.expire(host.now).records == ()
+
+
+def test_a_clock_that_is_set_ahead_aborts_nothing() -> None:
+    host = Host()
+    host.add(host.init(), P0)
+    host.wall_ms += DAY_MS
+    host.pass_ms(TIMEOUT_MS)
+    assert host.transaction().state is State.ONGOING
+    host.pass_ms(10_001)
+    assert host.transaction().state is State.PREPARE_ABORT
+
+
+def test_a_clock_that_is_set_back_keeps_nothing_open() -> None:
+    host = Host()
+    producer = host.init()
+    host.add(producer, P0)
+    host.wall_ms -= DAY_MS
+    host.pass_ms(30_000)
+    host.add(producer, P1)  # which does not begin anew
+    host.pass_ms(TIMEOUT_MS - 20_000 + 1)
+    assert host.transaction().state is State.PREPARE_ABORT
+
+
+def test_what_is_loaded_by_a_clock_that_lags_behind_has_its_time_once_more() -> None:
+    host = Host()
+    host.add(host.init(), P0)
+    host.wall_ms -= DAY_MS
+    host.reload()
+    host.pass_ms(TIMEOUT_MS)
+    assert host.transaction().state is State.ONGOING
+    host.pass_ms(10_001)
+    assert host.transaction().state is State.PREPARE_ABORT
