@@ -204,7 +204,7 @@ class PartitionLog(DiskBound):
         """Name the batches from the one that holds this offset, up to end_offset or bytes_max.
 
         The first batch is there in full, however small bytes_max is, unless whole_batch is false:
-        then what does not fit is left out. A later batch may be cut off anywhere.
+        then what does not fit is left out. A later batch may be cut off, but no long one.
         """
         self._check_in_range(offset)
         end_offset = min(end_offset, self.end_offset)
@@ -212,12 +212,13 @@ class PartitionLog(DiskBound):
         if found is None or found[1].base_offset >= end_offset:
             active = self.segments.active
             return LogSlice(active.file, active.size_bytes, 0)
-        segment, place = found
-        row, end = self.segments, self.end_offset
-        limit = row.end_position(segment, place, end_offset, end) - place.position
+        row, (segment, place) = self.segments, found
+        limit = row.end_position(segment, place, end_offset, self.end_offset) - place.position
         size_bytes = min(limit, bytes_max)
         if size_bytes < place.size_bytes:
             size_bytes = min(limit, place.size_bytes) if whole_batch else 0
+        elif size_bytes < limit:
+            return row.cut(segment, place, size_bytes, self.config.index_interval_bytes)
         return LogSlice(segment.file, place.position, size_bytes)
 
     @on_disk

@@ -11,12 +11,14 @@ class LogSlice:
     While anyone holds a slice the file stays open, even if retention removes it meanwhile.
     """
 
-    __slots__ = ("file", "position", "size_bytes")
+    __slots__ = ("file", "left_out_bytes", "position", "size_bytes")
 
-    def __init__(self, file: File, position: int, size_bytes: int) -> None:
+    def __init__(self, file: File, position: int, size_bytes: int, left_out_bytes: int = 0) -> None:
         self.file: Final = file
         self.position: Final = position
         self.size_bytes: Final = size_bytes
+        self.left_out_bytes: Final = left_out_bytes
+        """Of a batch that would have come cut off: asked for and there, but of no use."""
 
     def __len__(self) -> int:
         return self.size_bytes

@@ -64,6 +64,11 @@ class OffsetIndex(SparseIndex):
             return None
         return self.base_offset + self._entry(number)[0]
 
+    def position_up_to(self, position: int) -> int:
+        """Return the position of the last entry at or before this one; 0 if there is none."""
+        number = self._count_at_most(self.VALUE, self.KEY.size, position)
+        return self._entry(number - 1)[1] if number else 0
+
     def entries(self) -> Iterator[OffsetPosition]:
         """Iterate over the entries as they are at the first step."""
         for relative, position in self._pairs():

@@ -2,10 +2,13 @@
 
 from bisect import bisect_right
 from collections.abc import Iterator
+from contextlib import suppress
 
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
+from ottla.storage.log_slice import LogSlice
 from ottla.storage.segment import BatchPlace, Segment
+from ottla.storage.sparse_index import CorruptIndexError
 
 
 class SegmentRow:
@@ -81,6 +84,21 @@ class SegmentRow:
             if damage.position > place.position:
                 position = min(position, damage.position)
         return position
+
+    def cut(
+        self, segment: Segment, place: BatchPlace, size_bytes: int, interval_bytes: int
+    ) -> LogSlice:
+        """Name about so much from a place on; no long batch comes cut off.
+
+        A part of one would be sent for nothing. Batches that begin further apart than the interval
+        are in the index: what is whole after its last entry is shorter than that.
+        """
+        start = place.position + place.size_bytes
+        end = place.position + size_bytes
+        with suppress(CorruptIndexError):  # whoever looks for an offset next makes it anew
+            start = max(start, segment.offset_index.position_up_to(end))
+        left_out_bytes = end - start if end - start > interval_bytes else 0
+        return LogSlice(segment.file, place.position, size_bytes - left_out_bytes, left_out_bytes)
 
     def end_of(self, segment: Segment, end_offset: int) -> int:
         """Return where the next segment begins, or this offset if the segment is the last."""

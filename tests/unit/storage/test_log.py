@@ -246,6 +246,19 @@ class TestReading:
         assert len(slice_) == len(batch()) + 10
         assert [b.base_offset for b in batches(slice_.read())] == [0]
 
+    @pytest.mark.parametrize("first_bytes", [10, 20_000])
+    def test_a_long_batch_is_left_out_rather_than_cut_off(self, first_bytes: int) -> None:
+        log = new_log(segment_bytes=1 << 20, index_interval_bytes=4096)
+        written = [batch(value=bytes(size)) for size in (first_bytes, 20_000)]
+        sizes = [len(one) for one in written]
+        for one in written:
+            log.append_as_leader(one, 0, NOW_MS)
+        for part in (4097, sizes[1] - 1):
+            slice_ = log.read(0, 2, sizes[0] + part)
+            assert (len(slice_), slice_.left_out_bytes) == (sizes[0], part)
+        assert len(log.read(0, 2, sizes[0] + 4096)) == sizes[0] + 4096
+        assert len(log.read(0, 2, sum(sizes))) == sum(sizes)
+
     def test_a_slice_ends_with_its_segment(self) -> None:
         log = new_log()
         fill(log, 5)

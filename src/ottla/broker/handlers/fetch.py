@@ -221,7 +221,8 @@ class FetchHandler:
             except ApiError as error:
                 found = error
             else:
-                size_bytes += len(found.records)
+                # What is left out is not awaited either.
+                size_bytes += len(found.records) + found.records.left_out_bytes
             reads.append((partition, found))
         return reads, size_bytes
 
