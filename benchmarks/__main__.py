@@ -14,8 +14,10 @@ from benchmarks import (
     codecs,
     compaction,
     connection,
+    consumers,
     imports,
     messages,
+    producers,
     records,
     storage,
     three_brokers,
@@ -39,6 +41,8 @@ GROUPS = {
     "against_kafka": against_kafka,
     "three_brokers": three_brokers,
     "transactions": transactions,
+    "consumers": consumers,
+    "producers": producers,
 }
 
 

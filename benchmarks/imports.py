@@ -17,6 +17,12 @@ from benchmarks.comparison import MILLISECONDS, Case, Peer
 
 TITLE = "Import in a fresh process, beyond a bare interpreter"
 NEEDS_PYARROW = "ottla.wire.records.arrow"
+CLIENTS = ("Producer", "Consumer", "Admin")
+OTHER_CLIENTS = {
+    "confluent-kafka": "confluent_kafka",
+    "kafka-python": "kafka",
+    "aiokafka": "aiokafka",
+}
 KAFKA_PYTHON = tuple(
     f"kafka.protocol.{name}" for name in ("admin", "consumer", "metadata", "producer", "sasl")
 )
@@ -39,11 +45,27 @@ def cases() -> Iterator[Case]:
                 baseline=child,
                 clock=children_seconds,
             )
+        for name in CLIENTS:
+            yield Case(
+                work=f"from ottla import {name}",
+                unit=MILLISECONDS,
+                ours=partial(run_in_child, folder, f"from ottla import {name}"),
+                asked=120,
+                peers=tuple(
+                    Peer(peer, partial(child, module)) for peer, module in OTHER_CLIENTS.items()
+                ),
+                baseline=child,
+                clock=children_seconds,
+            )
 
 
 def import_in_child(bytecode_folder: str, *modules: str) -> None:
     """Start an interpreter that imports these and ends."""
-    program = f"import {', '.join(modules)}" if modules else ""
+    run_in_child(bytecode_folder, f"import {', '.join(modules)}" if modules else "")
+
+
+def run_in_child(bytecode_folder: str, program: str) -> None:
+    """Start an interpreter that runs this and ends."""
     environment = with_bytecode_in(bytecode_folder)
     subprocess.run([sys.executable, "-c", program], check=True, env=environment)
 

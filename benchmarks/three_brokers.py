@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
-from itertools import count
+from itertools import count, islice
 from pathlib import Path
 from statistics import quantiles
 from tempfile import TemporaryDirectory
@@ -29,6 +29,7 @@ from benchmarks.failing_over import await_replicas, longest_silence, seconds_to_
 from benchmarks.librdkafka_load import Load, Pace, latencies_ms, produce, topic_for
 from benchmarks.side_by_side import AS_GOOD, CPU, CPU_SECONDS, GB, MILLISECONDS, case, in_turns
 from ottla.simulation import cluster as simulation
+from ottla.simulation.dice import dice
 from ottla.testing.zookeeper_server import why_not
 
 TITLE = "Three brokers, three replicas, beside Apache Kafka"
@@ -167,14 +168,20 @@ def _topic(cluster: MeasuredCluster, name: str, partitions: int) -> Iterator[str
 
 
 def _simulation_cases() -> Iterator[Case]:
-    speeds = tuple(_simulated_seconds_per_second(seed) for seed in range(SIMULATIONS))
-    yield Case(
-        work="simulation of three brokers under load",
-        unit=SIMULATED,
-        ours=lambda: None,
-        figures=speeds,
-        asked=10,
-    )
+    """Yield one row for the first seeds without transactions, and one for those with them.
+
+    Transactional clients come on top of all others, and ask four times as much of the brokers.
+    """
+    under_load = "simulation of three brokers under load"
+    yield _simulation_case(under_load, has_transactions=False, asked=10)
+    yield _simulation_case(f"{under_load}, and transactions", has_transactions=True)
+
+
+def _simulation_case(work: str, *, has_transactions: bool, asked: float | None = None) -> Case:
+    settings = ((seed, simulation.Setting.draw(dice(seed, "setting"))) for seed in count())
+    fitting = (seed for seed, one in settings if (one.transactional_ids > 0) == has_transactions)
+    speeds = tuple(map(_simulated_seconds_per_second, islice(fitting, SIMULATIONS)))
+    return Case(work=work, unit=SIMULATED, ours=lambda: None, figures=speeds, asked=asked)
 
 
 def _simulated_seconds_per_second(seed: int) -> float:

@@ -100,9 +100,16 @@ def show_refusal(what: str, work: Callable[[], object]) -> None:
 def received(*pieces: bytes) -> memoryview:
     """Put the one frame together that came in these pieces."""
     buffer = FrameBuffer(frame_bytes_max=100 << 20)
+    frames: list[memoryview] = []
     for piece in pieces:
-        buffer.feed(piece)
-    return buffer.take_frames()[0]
+        rest = memoryview(piece)
+        while rest:
+            room = buffer.room()[: len(rest)]
+            room[:] = rest[: len(room)]
+            buffer.received(len(room))
+            rest = rest[len(room) :]
+            frames += buffer.take_frames()
+    return frames[0]
 
 
 def orders(count: int, codec: Compression = Compression.NONE) -> bytearray:

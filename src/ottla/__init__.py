@@ -1,1 +1,178 @@
-"""Ottla: an event-streaming platform that speaks the Kafka protocol."""
+"""Ottla: an event-streaming platform that speaks the Kafka protocol.
+
+The synchronous clients, and what their calls take, return and raise; `ottla.aio` has the same for
+asyncio. Each name is imported when it is first used.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from ottla.clients.admin import Admin
+    from ottla.clients.admin_configs import Append, ConfigResource, Subtract
+    from ottla.clients.admin_groups import CommittedOffset
+    from ottla.clients.admin_offsets import OffsetSpec
+    from ottla.clients.admin_partitions import ElectionType
+    from ottla.clients.admin_transactions import TransactionFilter, TransactionStatus
+    from ottla.clients.consumer.calls import OffsetAndTimestamp
+    from ottla.clients.consumer.consumer import Consumer
+    from ottla.clients.consumer.errors import (
+        ConsumerError,
+        CorruptRecordError,
+        DeserializationError,
+        LogTruncationError,
+        NoOffsetForPartitionError,
+        OffsetOutOfRangeError,
+        WakeupError,
+    )
+    from ottla.clients.consumer.group_errors import (
+        CommitFailedError,
+        FencedInstanceIdError,
+        RebalanceInProgressError,
+    )
+    from ottla.clients.consumer.group_side import OffsetAndMetadata
+    from ottla.clients.consumer.work.errors import HandlerError, StuckHandlerError
+    from ottla.clients.errors import (
+        ClientClosedError,
+        ForkedClientError,
+        NoAnswerError,
+        UnreachableError,
+    )
+    from ottla.clients.outcomes import ItemsFailedError
+    from ottla.clients.producer.bulk_delivery import BulkDeliveryError
+    from ottla.clients.producer.errors import (
+        BufferFullError,
+        DeliveryTimeoutError,
+        ProducerClosedError,
+        RecordNotSentError,
+        RecordTooLargeError,
+    )
+    from ottla.clients.producer.preparation import ProducerRecord
+    from ottla.clients.producer.producer import Producer
+    from ottla.clients.producer.record_metadata import RecordMetadata
+    from ottla.clients.producer.transaction_errors import (
+        FatalTransactionError,
+        ProducerFencedError,
+        TransactionAbortableError,
+        TransactionAbortedError,
+        TransactionStateError,
+    )
+    from ottla.clients.producer.transaction_state import PreparedTxnState
+    from ottla.clients.serializers import SerializationError
+    from ottla.clients.settings import InvalidClientSettingError
+    from ottla.model.api_error import ApiError
+    from ottla.model.error_code import ErrorCode
+    from ottla.model.identifiers import TopicPartition
+    from ottla.wire.records.consumer_record import ConsumerRecord
+
+__all__ = [
+    "Admin",
+    "ApiError",
+    "Append",
+    "BufferFullError",
+    "BulkDeliveryError",
+    "ClientClosedError",
+    "CommitFailedError",
+    "CommittedOffset",
+    "ConfigResource",
+    "Consumer",
+    "ConsumerError",
+    "ConsumerRecord",
+    "CorruptRecordError",
+    "DeliveryTimeoutError",
+    "DeserializationError",
+    "ElectionType",
+    "ErrorCode",
+    "FatalTransactionError",
+    "FencedInstanceIdError",
+    "ForkedClientError",
+    "HandlerError",
+    "InvalidClientSettingError",
+    "ItemsFailedError",
+    "LogTruncationError",
+    "NoAnswerError",
+    "NoOffsetForPartitionError",
+    "OffsetAndMetadata",
+    "OffsetAndTimestamp",
+    "OffsetOutOfRangeError",
+    "OffsetSpec",
+    "PreparedTxnState",
+    "Producer",
+    "ProducerClosedError",
+    "ProducerFencedError",
+    "ProducerRecord",
+    "RebalanceInProgressError",
+    "RecordMetadata",
+    "RecordNotSentError",
+    "RecordTooLargeError",
+    "SerializationError",
+    "StuckHandlerError",
+    "Subtract",
+    "TopicPartition",
+    "TransactionAbortableError",
+    "TransactionAbortedError",
+    "TransactionFilter",
+    "TransactionStateError",
+    "TransactionStatus",
+    "UnreachableError",
+    "WakeupError",
+]
+
+_MODULE_BY_NAME: Final = {
+    "Admin": "ottla.clients.admin",
+    "ApiError": "ottla.model.api_error",
+    "Append": "ottla.clients.admin_configs",
+    "BufferFullError": "ottla.clients.producer.errors",
+    "BulkDeliveryError": "ottla.clients.producer.bulk_delivery",
+    "ClientClosedError": "ottla.clients.errors",
+    "CommitFailedError": "ottla.clients.consumer.group_errors",
+    "CommittedOffset": "ottla.clients.admin_groups",
+    "ConfigResource": "ottla.clients.admin_configs",
+    "Consumer": "ottla.clients.consumer.consumer",
+    "ConsumerError": "ottla.clients.consumer.errors",
+    "ConsumerRecord": "ottla.wire.records.consumer_record",
+    "CorruptRecordError": "ottla.clients.consumer.errors",
+    "DeliveryTimeoutError": "ottla.clients.producer.errors",
+    "DeserializationError": "ottla.clients.consumer.errors",
+    "ElectionType": "ottla.clients.admin_partitions",
+    "ErrorCode": "ottla.model.error_code",
+    "FatalTransactionError": "ottla.clients.producer.transaction_errors",
+    "FencedInstanceIdError": "ottla.clients.consumer.group_errors",
+    "ForkedClientError": "ottla.clients.errors",
+    "HandlerError": "ottla.clients.consumer.work.errors",
+    "InvalidClientSettingError": "ottla.clients.settings",
+    "ItemsFailedError": "ottla.clients.outcomes",
+    "LogTruncationError": "ottla.clients.consumer.errors",
+    "NoAnswerError": "ottla.clients.errors",
+    "NoOffsetForPartitionError": "ottla.clients.consumer.errors",
+    "OffsetAndMetadata": "ottla.clients.consumer.group_side",
+    "OffsetAndTimestamp": "ottla.clients.consumer.calls",
+    "OffsetOutOfRangeError": "ottla.clients.consumer.errors",
+    "OffsetSpec": "ottla.clients.admin_offsets",
+    "PreparedTxnState": "ottla.clients.producer.transaction_state",
+    "Producer": "ottla.clients.producer.producer",
+    "ProducerClosedError": "ottla.clients.producer.errors",
+    "ProducerFencedError": "ottla.clients.producer.transaction_errors",
+    "ProducerRecord": "ottla.clients.producer.preparation",
+    "RebalanceInProgressError": "ottla.clients.consumer.group_errors",
+    "RecordMetadata": "ottla.clients.producer.record_metadata",
+    "RecordNotSentError": "ottla.clients.producer.errors",
+    "RecordTooLargeError": "ottla.clients.producer.errors",
+    "SerializationError": "ottla.clients.serializers",
+    "StuckHandlerError": "ottla.clients.consumer.work.errors",
+    "Subtract": "ottla.clients.admin_configs",
+    "TopicPartition": "ottla.model.identifiers",
+    "TransactionAbortableError": "ottla.clients.producer.transaction_errors",
+    "TransactionAbortedError": "ottla.clients.producer.transaction_errors",
+    "TransactionFilter": "ottla.clients.admin_transactions",
+    "TransactionStateError": "ottla.clients.producer.transaction_errors",
+    "TransactionStatus": "ottla.clients.admin_transactions",
+    "UnreachableError": "ottla.clients.errors",
+    "WakeupError": "ottla.clients.consumer.errors",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULE_BY_NAME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_MODULE_BY_NAME[name]), name)

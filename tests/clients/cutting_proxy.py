@@ -1,8 +1,8 @@
 """Stands between clients and a broker, and loses answers: the broker has done what it was asked,
 and the client cannot know.
 
-Every so many answers to Produce the connection is cut in place of being told the answer. Whoever
-sends its records again then sends what is there already.
+Every so many answers to Produce, or to another request, the connection is cut in place of being
+told the answer. Whoever sends its records again then sends what is there already.
 """
 
 import asyncio
@@ -20,11 +20,12 @@ _REQUEST = struct.Struct(">hhi")
 class CuttingProxy:
     """Listens while the block lasts. `target_port` is to be set before the first client comes."""
 
-    def __init__(self, *, every: int) -> None:
+    def __init__(self, *, every: int, api_key: ApiKey = ApiKey.PRODUCE) -> None:
         self.target_port = 0
         self.port = 0
         self.cuts = 0
         self._every = every
+        self._api_key = api_key
         self._answers = 0
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
@@ -56,10 +57,10 @@ class CuttingProxy:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         broker_reader, broker_writer = await asyncio.open_connection("127.0.0.1", self.target_port)
-        produces: set[int] = set()
+        asked: set[int] = set()
         pumps = [
-            asyncio.ensure_future(_pump_requests(reader, broker_writer, produces)),
-            asyncio.ensure_future(self._pump_answers(broker_reader, writer, produces)),
+            asyncio.ensure_future(_pump_requests(reader, broker_writer, self._api_key, asked)),
+            asyncio.ensure_future(self._pump_answers(broker_reader, writer, asked)),
         ]
         try:
             await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
@@ -71,12 +72,12 @@ class CuttingProxy:
                 end.transport.abort()
 
     async def _pump_answers(
-        self, source: asyncio.StreamReader, target: asyncio.StreamWriter, produces: set[int]
+        self, source: asyncio.StreamReader, target: asyncio.StreamWriter, asked: set[int]
     ) -> None:
         while True:
             frame = await _read_frame(source)
             (correlation_id,) = _FRAME.unpack_from(frame, 4)
-            if correlation_id in produces and self._is_to_be_lost():
+            if correlation_id in asked and self._is_to_be_lost():
                 return
             target.write(frame)
             await target.drain()
@@ -89,13 +90,13 @@ class CuttingProxy:
 
 
 async def _pump_requests(
-    source: asyncio.StreamReader, target: asyncio.StreamWriter, produces: set[int]
+    source: asyncio.StreamReader, target: asyncio.StreamWriter, wanted: ApiKey, asked: set[int]
 ) -> None:
     while True:
         frame = await _read_frame(source)
         api_key, _, correlation_id = _REQUEST.unpack_from(frame, 4)
-        if api_key == ApiKey.PRODUCE:
-            produces.add(correlation_id)
+        if api_key == wanted:
+            asked.add(correlation_id)
         target.write(frame)
         await target.drain()
 

@@ -15,8 +15,8 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from ottla.clients.admin import Admin
-from ottla.clients.admin_configs import ResourceType
+from ottla.clients.admin_configs import ConfigResource, ResourceType
+from ottla.clients.async_admin import AsyncAdmin
 from ottla.clients.cluster_view import ClusterView
 from ottla.clients.settings import parse_settings
 from ottla.testing import Broker, Cluster
@@ -48,12 +48,12 @@ def eventually(is_so: Callable[[], object]) -> None:
         time.sleep(0.05)
 
 
-def ask(servers: str, work: Callable[[Admin], Awaitable[T]]) -> T:
+def ask(servers: str, work: Callable[[AsyncAdmin], Awaitable[T]]) -> T:
     """Look at the cluster from here, which is faster than by a command."""
 
     async def run() -> T:
         async with ClusterView(parse_settings({}, servers)) as view:
-            return await work(Admin.over(view))
+            return await work(AsyncAdmin.over(view))
 
     return asyncio.run(run())
 
@@ -75,8 +75,11 @@ def is_led(servers: str, topic: str) -> bool:
 
 def dynamic(servers: str, kind: ResourceType, name: str) -> dict[str, str | None]:
     """Return the settings that somebody has made for a topic or a broker."""
-    described = ask(servers, lambda admin: admin.configs.describe(kind, name))
-    return {row.name: row.value for row in described if row.source.name.startswith("DYNAMIC")}
+    resource = ConfigResource(kind, name)
+    described = ask(servers, lambda admin: admin.configs.describe(resource))[resource]
+    return {
+        row.name: row.value for row in described.values() if row.source.name.startswith("DYNAMIC")
+    }
 
 
 def broker_row(servers: str, broker_id: int) -> dict[str, Any]:

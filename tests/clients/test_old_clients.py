@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
+import ottla
 from ottla.model.error_code import ErrorCode
 from ottla.testing import Broker
 from ottla.wire.api_key import ApiKey
@@ -60,6 +61,19 @@ def test_a_message_set_is_stored_as_one_batch(client: PlainSocket, version: int)
     assert [record.value for record in records_of(stored)] == VALUES
     assert stored.max_timestamp_ms == (1000 if magic else -1)
     assert client.produce(topic, produced, version=version).base_offset == 3
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+def test_our_consumer_reads_what_an_old_client_wrote(
+    broker: Broker, client: PlainSocket, magic: int
+) -> None:
+    topic = f"ours-{magic}"
+    client.create(topic)
+    client.produce(topic, b"".join(message(0, v, magic=magic) for v in VALUES), version=2 * magic)
+    servers = broker.bootstrap_servers
+    with ottla.Consumer(bootstrap_servers=servers, auto_offset_reset="earliest") as consumer:
+        consumer.assign([(topic, 0)])
+        assert [record.value for record in consumer.poll(timeout=60)] == VALUES
 
 
 @pytest.mark.parametrize("magic", [0, 1])

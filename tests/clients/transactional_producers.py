@@ -1,5 +1,6 @@
 """The transactional producers of three client libraries, behind one face."""
 
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from contextlib import closing
@@ -8,11 +9,15 @@ from aiokafka import AIOKafkaProducer
 from aiokafka import TopicPartition as AioPartition
 from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka import TopicPartition as Partition
-from kafka import KafkaProducer
-from kafka import TopicPartition as KafkaPythonPartition
-from kafka.structs import OffsetAndMetadata
 
+from ottla.clients.producer.producer import Producer as OttlaProducer
 from tests.clients.drivers.aio_kafka import _run
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore", DeprecationWarning)
+    from kafka import KafkaProducer
+    from kafka import TopicPartition as KafkaPythonPartition
+    from kafka.structs import OffsetAndMetadata
 
 SECONDS_MAX = 60
 
@@ -177,4 +182,36 @@ class AioKafka(TransactionalProducer):
         _run(self._producer.stop())
 
 
-PRODUCERS: list[type[TransactionalProducer]] = [Librdkafka, KafkaPython, AioKafka]
+class Ottla(TransactionalProducer):
+    name = "ottla"
+
+    def start(self) -> None:
+        self._producer = OttlaProducer(
+            bootstrap_servers=self.servers,
+            transactional_id=self.transactional_id,
+            transaction_timeout_ms=self.timeout_ms,
+        )
+        self._producer.init_transactions()
+
+    def begin(self) -> None:
+        self._producer.begin_transaction()
+
+    def send(self, topic: str, values: Iterable[bytes]) -> None:
+        sent = [self._producer.send(topic, value, partition=0) for value in values]
+        for each in sent:
+            each.result(SECONDS_MAX)
+
+    def send_offset(self, topic: str, offset: int, group: str) -> None:
+        self._producer.send_offsets_to_transaction({(topic, 0): offset}, group)
+
+    def commit(self) -> None:
+        self._producer.commit_transaction()
+
+    def abort(self) -> None:
+        self._producer.abort_transaction()
+
+    def close(self) -> None:
+        self._producer.close(timeout=SECONDS_MAX)
+
+
+PRODUCERS: list[type[TransactionalProducer]] = [Librdkafka, KafkaPython, AioKafka, Ottla]

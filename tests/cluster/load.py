@@ -7,6 +7,7 @@ partition, and are written in the order of their numbers.
 import sys
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -17,11 +18,11 @@ from typing import Any, NamedTuple, Self
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 
 WAIT_SECONDS_MAX = 60
-_ROUND_SECONDS = 0.02
+ROUND_SECONDS = 0.02
 _RECORDS_OF_A_KEY = 4
 """In a round."""
 _READ_SECONDS_MAX = 60
-_QUEUE_MAX = 2_000
+QUEUE_MAX = 2_000
 
 
 def say(sentence: str) -> None:
@@ -97,10 +98,10 @@ def count(
 
 
 @dataclass
-class Load:
-    """An idempotent producer of librdkafka with acks=all that writes while the block lasts.
+class Writing(ABC):
+    """Idempotent producers with acks=all that write while the block lasts.
 
-    When it ends, everything is sent: `flush` waits for the last answer.
+    When it ends, everything is sent, and answered.
     """
 
     servers: str
@@ -113,32 +114,28 @@ class Load:
     failed: list[str] = field(default_factory=list)
     """What the application was told that went wrong."""
     noticed: Counter[str] = field(default_factory=Counter)
-    """What librdkafka mentioned, and dealt with itself."""
+    """What the library mentioned, and dealt with itself."""
 
     def __post_init__(self) -> None:
         self._keys = list(range(self.partitions * self.keys_per_partition))
         self._numbers: Counter[int] = Counter()
         self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._write, name="load", daemon=True)
-        self._producer = Producer(
-            {
-                "bootstrap.servers": self.servers,
-                "acks": "all",
-                "enable.idempotence": True,
-                "linger.ms": 5,
-                "message.timeout.ms": 120_000,
-                "request.timeout.ms": self.request_timeout_ms,
-                "retry.backoff.ms": 50,
-                "reconnect.backoff.ms": 50,
-                "reconnect.backoff.max.ms": 500,
-                "topic.metadata.refresh.fast.interval.ms": 50,
-                "log_level": 0,
-                "error_cb": self._notice,
-            }
-        )
+        self._prepare()
+
+    @abstractmethod
+    def _prepare(self) -> None:
+        """Make what writes."""
+
+    @abstractmethod
+    def _start(self) -> None:
+        """Begin to write, in other threads, until `_stopping` is set."""
+
+    @abstractmethod
+    def _end(self, *, is_whole: bool) -> None:
+        """Return when everything is answered, or soon if that is not wanted."""
 
     def __enter__(self) -> Self:
-        self._thread.start()
+        self._start()
         self.wait_for(self.first_after(time.monotonic()))
         return self
 
@@ -149,9 +146,7 @@ class Load:
         traceback: TracebackType | None,
     ) -> None:
         self._stopping.set()
-        self._thread.join()
-        left = self._producer.flush(WAIT_SECONDS_MAX if kind is None else 1)
-        assert kind is not None or not left, f"{left} records were never answered"
+        self._end(is_whole=kind is None)
 
     def goes_on(self) -> float:
         """Wait until every partition takes what is sent from now on; return for how many s."""
@@ -203,12 +198,52 @@ class Load:
         ]
         return count(self.acknowledged, read, len(self.failed))
 
+    def next_round(self, keys: list[int]) -> Iterator[tuple[int, int]]:
+        """Give some more numbers of each key, in their order."""
+        for key in keys * _RECORDS_OF_A_KEY:
+            yield key, self._numbers[key]
+            self._numbers[key] += 1
+
+    def answer(self, key: int, number: int, place: Place, sent_at: float) -> None:
+        """Take down that a record was acknowledged."""
+        self.acknowledged.append(Acknowledged(key, number, *place, sent_at, time.monotonic()))
+
+
+class Load(Writing):
+    """A producer of librdkafka."""
+
+    def _prepare(self) -> None:
+        self._thread = threading.Thread(target=self._write, name="load", daemon=True)
+        self._producer = Producer(
+            {
+                "bootstrap.servers": self.servers,
+                "acks": "all",
+                "enable.idempotence": True,
+                "linger.ms": 5,
+                "message.timeout.ms": 120_000,
+                "request.timeout.ms": self.request_timeout_ms,
+                "retry.backoff.ms": 50,
+                "reconnect.backoff.ms": 50,
+                "reconnect.backoff.max.ms": 500,
+                "topic.metadata.refresh.fast.interval.ms": 50,
+                "log_level": 0,
+                "error_cb": self._notice,
+            }
+        )
+
+    def _start(self) -> None:
+        self._thread.start()
+
+    def _end(self, *, is_whole: bool) -> None:
+        self._thread.join()
+        left = self._producer.flush(WAIT_SECONDS_MAX if is_whole else 1)
+        assert not (left and is_whole), f"{left} records were never answered"
+
     def _write(self) -> None:
-        while not self._stopping.wait(_ROUND_SECONDS):
-            if len(self._producer) < _QUEUE_MAX:
-                for key in self._keys * _RECORDS_OF_A_KEY:
-                    self._send(key, self._numbers[key])
-                    self._numbers[key] += 1
+        while not self._stopping.wait(ROUND_SECONDS):
+            if len(self._producer) < QUEUE_MAX:
+                for key, number in self.next_round(self._keys):
+                    self._send(key, number)
             self._producer.poll(0)
 
     def _send(self, key: int, number: int) -> None:
@@ -218,10 +253,7 @@ class Load:
             if error is not None:
                 self.failed.append(str(error))
                 return
-            partition, offset = message.partition(), message.offset()
-            self.acknowledged.append(
-                Acknowledged(key, number, partition, offset, sent_at, time.monotonic())
-            )
+            self.answer(key, number, Place(message.partition(), message.offset()), sent_at)
 
         self._producer.produce(
             self.topic,

@@ -10,9 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from ottla.simulation.cluster import KINDS, Setting, run
-from ottla.simulation.cluster_nemesis import Kind
+from ottla.simulation.cluster import KINDS, ClusterStory, Setting, run
+from ottla.simulation.cluster_nemesis import Kind, Trouble
+from ottla.simulation.dice import dice
 from ottla.simulation.history import Outcome
+from ottla.simulation.link import Link
 from ottla.simulation.report import Report
 
 SEEDS = range(8)
@@ -54,3 +56,13 @@ def test_equal_seeds_give_equal_runs_in_any_process_and_under_any_hash_seed() ->
         )
         assert there.stdout.strip() == here.digest
     assert run(8, seconds=3).digest != here.digest
+
+
+def test_links_that_several_hands_have_slowed_down_are_fast_again_in_the_end() -> None:
+    kinds = (Trouble.SLOW_LINK,)
+    setting = Setting(pace_seconds=0.2, has_operator=False, members=0, kinds=kinds)
+    story = ClusterStory(2, setting)
+    assert not story.run(lambda: story.nemesis.run(10)).violations
+    ways = [(one, other) for one in story.names for other in story.names if one != other]
+    calm = Link(dice(2, "calm")).delay_seconds
+    assert {story.world.network.link(*way).delay_seconds for way in ways} == {calm}

@@ -6,10 +6,10 @@ Failures?").
 
 from typing import NamedTuple
 
-from ottla.clients.admin import Admin
+from ottla.clients.async_admin import AsyncAdmin
 from ottla.clients.cluster_view import ClusterView
 from ottla.clients.connection import Address
-from ottla.clients.producer import Producer
+from ottla.clients.producer.async_producer import AsyncProducer
 from ottla.clients.settings import ClientSettings
 from ottla.model.api_error import ApiError
 from ottla.model.identifiers import TopicPartition
@@ -19,6 +19,7 @@ from ottla.simulation.machine import Machine
 from ottla.simulation.one_broker import BROKER, FLUSHED
 from ottla.simulation.workload import TOPIC
 from ottla.simulation.world import World
+from tests.simulation.client_making import producer_on, send_all
 from tests.simulation.mutants import trying_again_to_sync
 
 CLIENT = ClientSettings((Address(BROKER, PORT),), timeout_ms=5_000)
@@ -38,18 +39,17 @@ def write_while_a_sync_fails() -> Told:
     world = World(1)
     broker, program = world.machine(BROKER), BrokerProgram({**FLUSHED})
 
-    async def send(producer: Producer) -> int:
-        await producer.send(TOPIC, b"a letter", partition=0)
+    async def send(producer: AsyncProducer) -> int:
         try:
-            await producer.flush()
-        except ApiError:
+            await send_all(producer, TOPIC, [b"a letter"], partition=0)
+        except (ApiError, OSError):
             return 0
         return 1
 
     async def write(machine: Machine) -> int:
         async with ClusterView(CLIENT, machine.network.connect) as view:
-            await Admin.over(view).topics.create([TOPIC])
-            producer = Producer(view, machine.clock, machine.randomness)
+            await AsyncAdmin.over(view).topics.create([TOPIC])
+            producer = producer_on(machine, view)
             acknowledged = await send(producer)
             operations = broker.disk.faults.operations
             began = len(operations)
@@ -64,7 +64,7 @@ def write_while_a_sync_fails() -> Told:
 
     async def count(machine: Machine) -> int:
         async with ClusterView(CLIENT, machine.network.connect) as view:
-            ends = await Admin.over(view).offsets.ends([NAME])
+            ends = await AsyncAdmin.over(view).offsets.ends([NAME])
             return ends[NAME][1]
 
     async def story() -> Told:

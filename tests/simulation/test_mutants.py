@@ -82,7 +82,7 @@ BY_CHANCE = {
 BY_STORY = {
     "counting_fetches_of_any_epoch": ("kip-320-old-epoch", ("R7",)),
     "letting_an_earlier_life_in": ("kip-903-another-life", ("R4",)),
-    "deciding_on_whatever_zookeeper_says": ("commit-in-doubt", ("R3", "R4", "R6")),
+    "deciding_on_whatever_zookeeper_says": ("commit-in-doubt", ("R2", "R3", "R4", "R6")),
     "trusting_the_first_larger_epoch": ("kip-279-two-fast-elections", ("R3",)),
     "joining_at_the_high_watermark": ("kafka-7128-incomplete-follower", ("R4",)),
 }

@@ -3,37 +3,31 @@
 A failure names its seed; `ottla simulate --seed N` shows what happened.
 """
 
-import asyncio
 import os
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from ottla.clients.admin import Admin
+from ottla.clients.async_admin import AsyncAdmin
 from ottla.clients.cluster_view import ClusterView
 from ottla.clients.connection import Address
-from ottla.clients.fetcher import FetcherSettings
-from ottla.clients.group_member import GroupSettings
-from ottla.clients.group_reader import GroupReader
-from ottla.clients.producer import Producer
+from ottla.clients.producer.errors import DeliveryTimeoutError
 from ottla.clients.settings import ClientSettings
-from ottla.model.api_error import ApiError
-from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
 from ottla.simulation.broker_program import DATA, PORT, BrokerProgram
 from ottla.simulation.disk_faults import OperationKind
 from ottla.simulation.history import History, Outcome
 from ottla.simulation.machine import Machine
 from ottla.simulation.nemesis import Fault
+from ottla.simulation.noted_reader import value_of
 from ottla.simulation.one_broker import BROKER, FLUSHED, Setting, run
 from ottla.simulation.report import Report
 from ottla.simulation.workload import TOPIC, Workload
 from ottla.simulation.world import World
+from tests.simulation.client_making import member_on, producer_on, send_all
 
 ADDRESS = Address(BROKER, PORT)
 CLIENT = ClientSettings((ADDRESS,), request_timeout_ms=2_000, timeout_ms=60_000)
@@ -142,18 +136,12 @@ def test_what_the_disk_refuses_to_keep_is_not_acknowledged() -> None:
 
     async def client(machine: Machine) -> None:
         async with ClusterView(CLIENT, machine.network.connect) as view:
-            await Admin.over(view).topics.create([TOPIC])
-            producer = Producer(view, machine.clock, machine.randomness)
-            await producer.send(TOPIC, b"kept", partition=0)
-            await producer.flush()
+            await AsyncAdmin.over(view).topics.create([TOPIC])
+            producer = producer_on(machine, view)
+            await send_all(producer, TOPIC, [b"kept"], partition=0)
             broker.disk.faults.fail_on(OperationKind.SYNC, under=f"{DATA}/{TOPIC}-0")
-            await producer.send(TOPIC, b"not kept", partition=0)
-            with pytest.raises(ApiError) as refused:
-                await producer.flush()
-            assert refused.value.code in {
-                ErrorCode.KAFKA_STORAGE_ERROR,
-                ErrorCode.LEADER_NOT_AVAILABLE,
-            }
+            with pytest.raises(DeliveryTimeoutError):
+                await send_all(producer, TOPIC, [b"not kept"], partition=0)
 
     async def story() -> None:
         broker.start(BrokerProgram({**FLUSHED}))
@@ -161,21 +149,6 @@ def test_what_the_disk_refuses_to_keep_is_not_acknowledged() -> None:
         await world.machine("client").start(client)
 
     world.run(story())
-
-
-async def from_the_start(names: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
-    await asyncio.sleep(0)
-    return dict.fromkeys(names, 0)
-
-
-async def values_of(reader: GroupReader) -> list[str]:
-    """Return what a member is given next, and let it be committed."""
-    values: list[str] = []
-    for fetched in await reader.poll():
-        contents = [record.value or b"" for record in fetched.records()]
-        values += [content.partition(b" ")[0].decode() for content in contents]
-        reader.mark(fetched.partition, fetched.end_offset)
-    return values
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -186,18 +159,11 @@ def test_a_group_reads_on_through_the_deaths_of_broker_and_members(seed: int) ->
     delivered: set[str] = set()
 
     async def member(machine: Machine) -> None:
-        async with ClusterView(CLIENT, machine.network.connect) as view:
-            reader = GroupReader.of_group(
-                view,
-                "group",
-                [TOPIC],
-                from_the_start,
-                FetcherSettings(wait_ms=200),
-                GroupSettings(session_timeout_ms=6_000, heartbeat_interval_ms=1_000),
-            )
+        view = ClusterView(CLIENT, machine.network.connect)
+        async with member_on(machine, view, "group") as reader:
+            await reader.subscribe([TOPIC])
             while True:
-                with suppress(ApiError, OSError):
-                    delivered.update(await values_of(reader))
+                delivered.update(value_of(record) for record in await reader.poll())
 
     async def story() -> None:
         program = BrokerProgram({**FLUSHED})

@@ -1,7 +1,6 @@
 """DeleteRecords in a cluster: records are gone on every replica that is there."""
 
 from ottla.broker.peer_connection import PeerConnection
-from ottla.clients.producer import Producer
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
 from ottla.simulation.broker_program import PORT
@@ -14,6 +13,7 @@ from ottla.wire.messages.delete_records import (
     DeleteRecordsResponse,
     DeleteRecordsTopic,
 )
+from tests.simulation.client_making import producer_on, send_all
 from tests.simulation.zookeeper_cluster import BROKERS, ZooKeeperCluster
 
 NAME = TopicPartition(TOPIC, 0)
@@ -26,10 +26,7 @@ async def filled(cluster: ZooKeeperCluster) -> str:
 
     async def program(machine: Machine) -> None:
         async with cluster.view(machine) as view:
-            producer = Producer(view, machine.clock, machine.randomness)
-            for _ in range(VALUES):
-                await producer.send(TOPIC, b"a letter", partition=0)
-            await producer.flush()
+            await send_all(producer_on(machine, view), TOPIC, [b"a letter"] * VALUES, partition=0)
 
     await cluster.create_topic()
     await cluster.machine("writer").start(program)

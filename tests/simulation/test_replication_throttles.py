@@ -5,12 +5,11 @@ from collections.abc import Mapping
 
 import pytest
 
-from ottla.clients.admin import Admin
-from ottla.clients.admin_configs import ConfigOperation
-from ottla.clients.producer import Producer
-from ottla.metadata.image import ResourceType
+from ottla.clients.admin_configs import ConfigResource
+from ottla.clients.async_admin import AsyncAdmin
 from ottla.model.identifiers import TopicPartition
 from ottla.simulation.machine import Machine
+from tests.simulation.client_making import producer_on, send_all
 from tests.simulation.zookeeper_cluster import BROKERS, ZooKeeperCluster
 
 MOVING, CALM = "moving", "calm"
@@ -30,13 +29,12 @@ class Mover:
 
     async def prepare(self, machine: Machine) -> None:
         async with self.cluster.view(machine) as view:
-            topics = Admin.over(view).topics
+            topics = AsyncAdmin.over(view).topics
             await topics.create([MOVING], partitions=1, replication_factor=2)
             await topics.create([CALM], partitions=1, replication_factor=3)
-            producer = Producer(view, machine.clock, machine.randomness)
+            producer = producer_on(machine, view)
             for _ in range(VALUES):
-                await producer.send(MOVING, VALUE)
-                await producer.flush()
+                await send_all(producer, MOVING, [VALUE])
 
     @property
     def replicas(self) -> tuple[int, ...]:
@@ -56,11 +54,10 @@ class Mover:
         (state,) = self.cluster.partitions(BROKERS[0], MOVING)
         return len(state.isr) == len(BROKERS)
 
-    async def set(self, resource: ResourceType, name: str, settings: Mapping[str, str]) -> None:
+    async def set(self, resource: ConfigResource, settings: Mapping[str, str]) -> None:
         async def program(machine: Machine) -> None:
             async with self.cluster.view(machine) as view:
-                changes = {key: (ConfigOperation.SET, text) for key, text in settings.items()}
-                await Admin.over(view).configs.alter(resource, name, changes)
+                await AsyncAdmin.over(view).configs.alter({resource: settings})
 
         await self.cluster.machine("setter").start(program)
 
@@ -70,7 +67,7 @@ class Mover:
 
         async def program(machine: Machine) -> None:
             async with self.cluster.view(machine) as view:
-                await Admin.over(view).partitions.reassign(plan)
+                await AsyncAdmin.over(view).partitions.reassign(plan)
 
         began = self.cluster.world.loop.time()
         await self.cluster.machine("mover").start(program)
@@ -82,11 +79,10 @@ class Mover:
         loop = self.cluster.world.loop
         taken = []
         async with self.cluster.view(machine) as view:
-            producer = Producer(view, machine.clock, machine.randomness)
+            producer = producer_on(machine, view)
             for _ in range(BEATS):
                 began = loop.time()
-                await producer.send(CALM, b"beat")
-                await producer.flush()
+                await send_all(producer, CALM, [b"beat"])
                 taken.append(loop.time() - began)
                 await self.cluster.world.elapse(BEAT_SECONDS)
         return taken[1:]  # the first one finds out who leads
@@ -99,9 +95,9 @@ def test_a_throttled_move_takes_its_time_and_writes_elsewhere_do_not(side: str) 
         await cluster.machine("setup").start(mover.prepare)
         broker_id = mover.leader if side == "leader" else mover.newcomer
         rate = {f"{side}.replication.throttled.rate": str(RATE)}
-        await mover.set(ResourceType.BROKER, str(broker_id), rate)
+        await mover.set(ConfigResource.broker(broker_id), rate)
         replicas = {f"{side}.replication.throttled.replicas": f"0:{broker_id}"}
-        await mover.set(ResourceType.TOPIC, MOVING, replicas)
+        await mover.set(ConfigResource.topic(MOVING), replicas)
         before = await cluster.machine("calm").start(mover.latencies)
         moving = asyncio.ensure_future(mover.move())
         await cluster.world.elapse(1)
@@ -129,9 +125,9 @@ def test_a_throttle_for_every_replica_leaves_those_in_sync_alone() -> None:
         await cluster.machine("setup").start(mover.prepare)
         before = await cluster.machine("calm").start(mover.latencies)
         slow = {f"{side}.replication.throttled.rate": "1" for side in ("leader", "follower")}
-        await mover.set(ResourceType.BROKER, "", slow)
+        await mover.set(ConfigResource.every_broker(), slow)
         every = {f"{side}.replication.throttled.replicas": "*" for side in ("leader", "follower")}
-        await mover.set(ResourceType.TOPIC, CALM, every)
+        await mover.set(ConfigResource.topic(CALM), every)
         during = await cluster.machine("calm").start(mover.latencies)
         assert max(during) < 2 * max(before) + 0.01
 

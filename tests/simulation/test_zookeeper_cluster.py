@@ -1,7 +1,6 @@
 """Three production brokers in a world with a ZooKeeper: whatever happens, the cluster goes on."""
 
 from collections.abc import Sequence
-from contextlib import suppress
 
 import pytest
 
@@ -9,13 +8,7 @@ from ottla.broker.metadata_store.identity import ForeignFolderError
 from ottla.broker.metadata_store.znodes import BROKER_IDS, read_broker
 from ottla.broker.offsets_topic import partition_of_group
 from ottla.broker.peer_connection import PeerConnection
-from ottla.clients.fetcher import FetcherSettings
-from ottla.clients.group_member import GroupSettings
-from ottla.clients.group_reader import GroupReader
-from ottla.clients.producer import Producer
-from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
-from ottla.model.identifiers import TopicPartition
 from ottla.model.topic_names import CONSUMER_OFFSETS_TOPIC
 from ottla.simulation.broker_program import PORT, BrokerProgram
 from ottla.simulation.machine import Machine
@@ -29,6 +22,7 @@ from ottla.wire.messages.produce import (
     TopicProduceData,
 )
 from ottla.wire.records.builder import BatchBuilder
+from tests.simulation.client_making import member_on, producer_on, send_all
 from tests.simulation.zookeeper_cluster import (
     BROKERS,
     SESSION_SECONDS,
@@ -115,25 +109,11 @@ def test_a_group_goes_on_when_its_coordinator_dies() -> None:
     values = [b"%d" % number for number in range(60)]
     read: list[bytes] = []
 
-    async def read_some(member: GroupReader) -> None:
-        for fetched in await member.poll():
-            read.extend(record.value or b"" for record in fetched.records())
-            member.mark(fetched.partition, fetched.end_offset)
-
     async def reader(machine: Machine, cluster: ZooKeeperCluster) -> None:
-        async with cluster.view(machine) as view:
-            member = GroupReader.of_group(
-                view,
-                "readers",
-                [TOPIC],
-                from_the_start,
-                FetcherSettings(wait_ms=100),
-                GroupSettings(session_timeout_ms=6_000, heartbeat_interval_ms=1_000),
-            )
+        async with member_on(machine, cluster.view(machine), "readers") as member:
+            await member.subscribe([TOPIC])
             while len(set(read)) < len(values):
-                with suppress(ApiError, OSError):
-                    await read_some(member)
-            await member.close()
+                read.extend(record.value for record in await member.poll())
 
     async def story(cluster: ZooKeeperCluster) -> None:
         await cluster.create_topic()
@@ -192,10 +172,6 @@ def test_a_folder_of_another_cluster_is_refused() -> None:
 # -- clients ---------------------------------------------------------------------------------------
 
 
-async def from_the_start(partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:  # noqa: RUF029
-    return dict.fromkeys(partitions, 0)
-
-
 def coordinator_of(cluster: ZooKeeperCluster, group: str) -> str:
     """Return who keeps a group, as somebody sees it who is alive."""
     partitions = cluster.partitions(cluster.running()[0], CONSUMER_OFFSETS_TOPIC)
@@ -207,10 +183,9 @@ async def send(cluster: ZooKeeperCluster, values: Sequence[bytes]) -> None:
 
     async def program(machine: Machine) -> None:
         async with cluster.view(machine) as view:
-            producer = Producer(view, machine.clock, machine.randomness)
+            producer = producer_on(machine, view)
             for value in values:
-                await producer.send(TOPIC, value)
-                await producer.flush()
+                await send_all(producer, TOPIC, [value])
 
     await cluster.machine("sender").start(program)
 

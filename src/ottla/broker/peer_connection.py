@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple, TypeVar, cast
 
 from ottla.broker.incoming import Incoming, new_scratch
 from ottla.environment.network import Network, StreamSocket
-from ottla.wire.apis import API_BY_KEY
+from ottla.wire.apis import api_of, key_of
 from ottla.wire.codec import decode_response, encode_request
 from ottla.wire.headers import RequestHeader, read_response_header
 from ottla.wire.protocol_error import ProtocolError
@@ -19,7 +19,6 @@ from ottla.wire.schema import Message
 
 FRAME_BYTES_MAX: Final = 256 << 20
 """A longer answer is none: a batch alone may have up to a hundred megabytes."""
-_KEY_BY_REQUEST: Final = {api.request: key for key, api in API_BY_KEY.items()}
 _CORRELATION_ID_MAX: Final = 2**31 - 1
 R = TypeVar("R", bound=Message)
 
@@ -63,8 +62,8 @@ class PeerConnection:
         """Send a request and return its answer, which must be of the type that belongs to it."""
         if self._end is not None:
             raise ConnectionError(self._end)
-        api_key = _KEY_BY_REQUEST[type(request)]
-        assert API_BY_KEY[api_key].response is answer, answer
+        api_key = key_of(type(request))
+        assert api_of(api_key).response is answer, answer
         self._correlation_id = number = (self._correlation_id + 1) & _CORRELATION_ID_MAX
         pending = _Pending(api_key, version, self._loop.create_future())
         self._pending[number] = pending

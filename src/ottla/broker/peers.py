@@ -13,11 +13,10 @@ from ottla.broker.routes import Routes
 from ottla.environment.clock import Clock
 from ottla.environment.network import Network
 from ottla.metadata.image import ClusterImage, Endpoint
-from ottla.wire.apis import API_BY_KEY
+from ottla.wire.apis import key_of
 from ottla.wire.schema import Message
 
 CONNECT_MS_MAX: Final = 5000
-_KEY_BY_REQUEST: Final = {api.request: key for key, api in API_BY_KEY.items()}
 R = TypeVar("R", bound=Message)
 
 
@@ -76,7 +75,7 @@ class Peers:
         self._connected.clear()
 
     async def _ask_here(self, request: Message, version: int, answer: type[R]) -> R:
-        route = self._world.routes().get(_KEY_BY_REQUEST[type(request)])
+        route = self._world.routes().get(key_of(type(request)))
         if route is None:
             raise ConnectionError("this broker is not ready")
         context = RequestContext(

@@ -3,27 +3,44 @@
 import asyncio
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import repeat
 from typing import Annotated, Final
 
 import typer
 
+from ottla.cli.consume import unread
+from ottla.cli.deliveries import REFUSALS, Deliveries, producer_over
 from ottla.cli.exits import WrongCallError
 from ottla.cli.options import DEFAULT_BROKERS, Brokers, Format, Settings, with_cluster
 from ottla.cli.output import OutputFormat, show_one
-from ottla.cli.positions import START, resolve
+from ottla.cli.positions import END, START, resolve
 from ottla.cli.produce import parse_acks, parse_compression
-from ottla.clients.admin import Admin
+from ottla.clients.async_admin import AsyncAdmin
 from ottla.clients.cluster_view import ClusterView, pause
-from ottla.clients.fetcher import Fetcher
-from ottla.clients.producer import Delivered, Producer, ProducerSettings
+from ottla.clients.consumer.async_consumer import AsyncConsumer
+from ottla.clients.consumer.settings import ConsumerSettings
+from ottla.clients.producer.bulk_delivery import BulkDelivery
+from ottla.clients.producer.sender import REQUEST_OVERHEAD_BYTES
+from ottla.clients.producer.settings import ProducerSettings
 from ottla.model.identifiers import TopicPartition
 from ottla.runtime.clock import SystemClock
-from ottla.runtime.randomness import SystemRandomness
+from ottla.wire.records.batch import HEADER_BYTES
+from ottla.wire.records.builder import record_bytes_max
 
 PERCENTILES: Final = (50, 95, 99, 99.9)
 MEGABYTE: Final = 1_000_000
-_TURN_RECORDS: Final = 200
-"""How many records are made before time is looked at."""
+TURN_RECORDS_MAX: Final = 200
+"""How many records are sent together where there is a rate to keep."""
+BATCHES_WAITING_MAX: Final = 16
+"""How many batches may wait, so that what is measured is not how long they wait here."""
+POLLED_RECORDS_MAX: Final = 2_000
+END_SECONDS: Final = 0.1
+"""How long to wait for records before looking whether there are any left."""
+READING: Final = ConsumerSettings(
+    enable_auto_commit=False, fetch_max_bytes=16 << 20, max_partition_fetch_bytes=4 << 20
+)
 Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic to measure with.")]
 benches = typer.Typer(no_args_is_help=True)
 
@@ -52,31 +69,55 @@ def produce(
     form: Format = OutputFormat.TABLE,
 ) -> None:
     """Send records as fast as they are taken, or at a rate; latency is that of batches."""
-    how = ProducerSettings(
-        acks=parse_acks(acks), compression=parse_compression(compression), batch_bytes=batch
-    )
     value = (b"Dearest Ottla, " * (size // 15 + 1))[:size]
+    one_bytes = record_bytes_max(None, value, ())
+    request_bytes = max(batch, HEADER_BYTES + one_bytes) + REQUEST_OVERHEAD_BYTES
+    how = ProducerSettings(
+        acks=parse_acks(acks),
+        compression_type=parse_compression(compression),
+        batch_size=batch,
+        max_request_size=max(request_bytes, 1 << 20),
+        buffer_memory=BATCHES_WAITING_MAX * request_bytes,
+    )
+    turn = max((batch - HEADER_BYTES) // one_bytes, 1)
+    load = _Load(topic, value, count, min(turn, TURN_RECORDS_MAX) if rate else turn, rate)
+    show_one(
+        with_cluster(brokers, settings, lambda view: _produce(view, how, load), *REFUSALS), form
+    )
 
-    async def work(view: ClusterView) -> dict[str, object]:
-        latencies_ms: list[float] = []
 
-        def on_delivery(delivered: Delivered) -> None:
-            latencies_ms.append(delivered.latency_ms)
+@dataclass(frozen=True, slots=True)
+class _Load:
+    """What is to be sent: so many records of one value, some at a time."""
 
-        producer = Producer(view, SystemClock(), SystemRandomness(), how, on_delivery)
-        await view.topic(topic, allow_auto_creation=True)
-        loop = asyncio.get_running_loop()
+    topic: str
+    value: bytes
+    count: int
+    turn: int
+    rate: int
+    """Records in a second, 0 for as many as go."""
+
+
+async def _produce(view: ClusterView, how: ProducerSettings, load: _Load) -> dict[str, object]:
+    loop = asyncio.get_running_loop()
+    latencies_ms: list[float] = []
+
+    def note(asked: float, _: BulkDelivery) -> None:
+        latencies_ms.append((loop.time() - asked) * 1000)
+
+    await view.topic(load.topic, allow_auto_creation=True)
+    async with producer_over(view, how) as producer:
+        deliveries = Deliveries(producer)
         began = loop.time()
-        for sent in range(0, count, _TURN_RECORDS):
-            if rate and (ahead := sent / rate - (loop.time() - began)) > 0:
-                await producer.flush()
+        for sent in range(0, load.count, load.turn):
+            if load.rate and (ahead := sent / load.rate - (loop.time() - began)) > 0:
                 await pause(ahead * 1000)
-            for _ in range(min(_TURN_RECORDS, count - sent)):
-                await producer.send(topic, value)
-        await producer.flush()
-        return _result(count, count * size, loop.time() - began) | _percentiles(latencies_ms)
-
-    show_one(with_cluster(brokers, settings, work), form)
+            records = repeat(load.value, min(load.turn, load.count - sent))
+            await deliveries.send(load.topic, records, partial(note, loop.time()))
+        await deliveries.flush()
+        seconds = loop.time() - began
+    size_bytes = load.count * len(load.value)
+    return _result(load.count, size_bytes, seconds) | _percentiles(latencies_ms)
 
 
 @benches.command("consume")
@@ -89,32 +130,34 @@ def consume(
     settings: Settings = None,
     form: Format = OutputFormat.TABLE,
 ) -> None:
-    """Read records from the start of a topic; latency is that of fetches."""
+    """Read records from the start of a topic; latency is how long fetches were waited for."""
     show_one(with_cluster(brokers, settings, lambda view: _consume(view, topic, count)), form)
 
 
 async def _consume(view: ClusterView, topic: str, count: int | None) -> dict[str, object]:
-    admin = Admin.over(view)
+    admin = AsyncAdmin.over(view)
     names = [TopicPartition(topic, n) for n in range(len((await view.topic(topic)).partitions))]
     starts = await resolve(admin, names, START)
-    ends = await admin.offsets.ends(names)
-    pending = {name: offset for name, offset in starts.items() if offset < ends[name][1]}
+    ends = await resolve(admin, names, END)
+    pending = {name: offset for name, offset in starts.items() if offset < ends[name]}
     if not pending:
         raise WrongCallError(f"topic {topic!r} is empty: `ottla bench produce {topic}` fills it")
     loop = asyncio.get_running_loop()
     latencies_ms, records, size_bytes = [], 0, 0
-    fetcher = Fetcher(view, pending)
-    began = loop.time()
-    while fetcher.offset_by_partition and (count is None or records < count):
-        asked = loop.time()
-        for fetched in await fetcher.poll():
-            records += sum(1 for _ in fetched.records())
-            size_bytes += sum(batch.size_bytes for batch in fetched.batches)
-            if fetched.end_offset >= ends[fetched.partition][1]:
-                fetcher.drop(fetched.partition)
-        latencies_ms.append((loop.time() - asked) * 1000)
-    seconds = loop.time() - began
-    await fetcher.close()
+    async with AsyncConsumer.over(view, READING, SystemClock()) as consumer:
+        consumer.assign(pending)
+        for name, offset in pending.items():
+            consumer.seek(name, offset)
+        began = loop.time()
+        while unread(consumer, ends) and (count is None or records < count):
+            wanted = min(POLLED_RECORDS_MAX, count - records if count else POLLED_RECORDS_MAX)
+            is_there, asked = consumer.core.buffer.has_records, loop.time()
+            polled = await consumer.poll(wanted, timeout=END_SECONDS)
+            if not is_there:
+                latencies_ms.append((loop.time() - asked) * 1000)
+            records += len(polled)
+            size_bytes += sum(len(one.value or b"") + len(one.key or b"") for one in polled)
+        seconds = loop.time() - began
     return _result(records, size_bytes, seconds) | _percentiles(latencies_ms)
 
 

@@ -10,8 +10,8 @@ from ottla.cli.output import OutputFormat, Row, show
 from ottla.cli.partition import DryRun, Throttle, To, Wait
 from ottla.cli.partition_words import parse_brokers
 from ottla.cli.reassigning import How, Picture, carry_out, sizes_by_broker, take_picture
-from ottla.clients.admin import Admin
 from ottla.clients.admin_cluster import BrokerDescription
+from ottla.clients.async_admin import AsyncAdmin
 from ottla.clients.cluster_view import ClusterView
 from ottla.clients.reassignment_plan import ImpossiblePlanError, Plan, drain, loads
 
@@ -52,7 +52,7 @@ def drain_broker(
     how = How(dry_run, wait or throttle is not None, throttle, form)
 
     async def work(view: ClusterView) -> None:
-        admin = Admin.over(view)
+        admin = AsyncAdmin.over(view)
         picture = await take_picture(admin)
         await carry_out(admin, picture, _drain_plan(picture, broker, targets), how)
         if how.waits and not dry_run and (left := await _kept(admin, broker)):
@@ -73,12 +73,12 @@ def remove(
     """Let the cluster forget a broker that keeps nothing and has been stopped (also: rm)."""
 
     async def work(view: ClusterView) -> None:
-        admin = Admin.over(view)
+        admin = AsyncAdmin.over(view)
         if kept := await _kept(admin, broker):
             raise CommandError(
                 f"broker {broker} keeps {kept} replicas: `ottla broker drain {broker}` moves them"
             )
-        await admin.cluster.remove_broker(broker)
+        await admin.cluster.unregister_broker(broker)
 
     with_cluster(brokers, settings, work)
 
@@ -97,15 +97,17 @@ def _drain_plan(picture: Picture, broker: int, targets: list[int] | None) -> Pla
     return drain(picture.current, broker, others, targets)
 
 
-async def _kept(admin: Admin, broker: int) -> int:
+async def _kept(admin: AsyncAdmin, broker: int) -> int:
     """Count the replicas of a broker, those that still come or go too."""
     return sum(broker in row.replicas for row in await admin.partitions.describe())
 
 
 async def _broker_rows(view: ClusterView) -> list[Row]:
-    admin = Admin.over(view)
+    admin = AsyncAdmin.over(view)
     described = await admin.partitions.describe()
-    known = {row.broker_id: row for row in (await admin.cluster.describe_all()).brokers}
+    known = {
+        row.broker_id: row for row in (await admin.cluster.describe(include_fenced=True)).brokers
+    }
     replicas = loads({row.name: row.replicas for row in described})
     bytes_by_broker = await sizes_by_broker(admin, known)
     rows: list[Row] = []

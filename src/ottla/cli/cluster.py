@@ -7,8 +7,8 @@ import typer
 from ottla.cli.local_cluster import start
 from ottla.cli.options import DEFAULT_BROKERS, Brokers, Format, Settings, with_cluster
 from ottla.cli.output import OutputFormat, Row, json_key, show, show_one
-from ottla.clients.admin import Admin
 from ottla.clients.admin_cluster import UNKNOWN_BYTES, ClusterDescription
+from ottla.clients.async_admin import AsyncAdmin
 from ottla.clients.cluster_health import ClusterHealth, look_at
 from ottla.clients.cluster_view import ClusterView
 from ottla.model.error_code import ErrorCode
@@ -86,7 +86,9 @@ def api_versions(
     form: Format = OutputFormat.TABLE,
 ) -> None:
     """Show which requests a broker takes, and in which versions."""
-    found = with_cluster(brokers, settings, lambda view: Admin.over(view).cluster.versions_by_api())
+    found = with_cluster(
+        brokers, settings, lambda view: AsyncAdmin.over(view).cluster.versions_by_api()
+    )
     rows = [
         {"KEY": key, "API": _API_NAME_BY_NUMBER.get(key), "MIN": first, "MAX": last}
         for key, (first, last) in sorted(found.items())
@@ -114,11 +116,11 @@ def _broker_rows(described: ClusterDescription, health: ClusterHealth) -> list[R
 
 
 async def _folder_rows(view: ClusterView, is_by_replica: bool) -> list[Row]:
-    admin = Admin.over(view)
+    admin = AsyncAdmin.over(view)
     rows: list[Row] = []
-    for broker in (await admin.cluster.describe()).brokers:
-        for folder in await admin.cluster.log_dirs(broker.broker_id):
-            place = {"BROKER": broker.broker_id, "LOG-DIR": folder.path}
+    for broker_id, folders in (await admin.cluster.log_dirs()).items():
+        for folder in folders:
+            place = {"BROKER": broker_id, "LOG-DIR": folder.path}
             if is_by_replica:
                 rows += [
                     {**place, "TOPIC": name.topic, "PARTITION": name.partition, "SIZE-BYTES": size}

@@ -1,5 +1,6 @@
 """`ottla config`: settings of topics, brokers and groups, as they are and changed."""
 
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated
 
@@ -15,8 +16,14 @@ from ottla.cli.options import (
     with_cluster,
 )
 from ottla.cli.output import OutputFormat, show
-from ottla.clients.admin import Admin
-from ottla.clients.admin_configs import ConfigOperation, ConfigSource, ResourceType
+from ottla.clients.admin_configs import (
+    Append,
+    ConfigChange,
+    ConfigResource,
+    ResourceType,
+    Subtract,
+)
+from ottla.clients.async_admin import AsyncAdmin
 
 COLUMNS = ("NAME", "VALUE", "SOURCE", "READ-ONLY")
 
@@ -62,11 +69,11 @@ def describe(
 ) -> None:
     """Show the settings of something, by default those that are not at their default."""
     resource = _resource(kind, name)
-    entries = with_cluster(
+    found = with_cluster(
         brokers,
         settings,
-        lambda view: Admin.over(view).configs.describe(
-            resource, name, with_documentation=documentation
+        lambda view: AsyncAdmin.over(view).configs.describe(
+            resource, with_documentation=documentation
         ),
     )
     rows = [
@@ -77,8 +84,8 @@ def describe(
             "READ-ONLY": entry.is_read_only,
             "DOCUMENTATION": entry.documentation,
         }
-        for entry in entries
-        if everything or entry.source is not ConfigSource.DEFAULT_CONFIG
+        for entry in found[resource].values()
+        if everything or not entry.is_default
     ]
     show(rows, (*COLUMNS, "DOCUMENTATION") if documentation else COLUMNS, form)
 
@@ -92,7 +99,7 @@ def set_values(
     settings: Settings = None,
 ) -> None:
     """Change settings; the others stay as they are."""
-    _alter(kind, name, ConfigOperation.SET, dict(key_values(changes, "set")), brokers, settings)
+    _alter(kind, name, dict(key_values(changes, "set")), brokers, settings)
 
 
 @configs.command("delete")
@@ -105,7 +112,7 @@ def delete(
     settings: Settings = None,
 ) -> None:
     """Take settings back to their defaults."""
-    _alter(kind, name, ConfigOperation.DELETE, dict.fromkeys(keys), brokers, settings)
+    _alter(kind, name, dict.fromkeys(keys), brokers, settings)
 
 
 @configs.command("append")
@@ -117,8 +124,8 @@ def append(
     settings: Settings = None,
 ) -> None:
     """Add items to settings that are lists."""
-    values = dict(key_values(changes, "append"))
-    _alter(kind, name, ConfigOperation.APPEND, values, brokers, settings)
+    values = key_values(changes, "append")
+    _alter(kind, name, {key: Append(value) for key, value in values.items()}, brokers, settings)
 
 
 @configs.command("subtract")
@@ -130,27 +137,25 @@ def subtract(
     settings: Settings = None,
 ) -> None:
     """Take items out of settings that are lists."""
-    values = dict(key_values(changes, "subtract"))
-    _alter(kind, name, ConfigOperation.SUBTRACT, values, brokers, settings)
+    values = key_values(changes, "subtract")
+    _alter(kind, name, {key: Subtract(value) for key, value in values.items()}, brokers, settings)
 
 
 def _alter(
     kind: Entity,
     name: str,
-    operation: ConfigOperation,
-    values: dict[str, str] | dict[str, None],
+    changes: Mapping[str, ConfigChange],
     brokers: str,
     settings: list[str] | None,
 ) -> None:
     resource = _resource(kind, name)
-    changes = {key: (operation, value) for key, value in values.items()}
     with_cluster(
-        brokers, settings, lambda view: Admin.over(view).configs.alter(resource, name, changes)
+        brokers, settings, lambda view: AsyncAdmin.over(view).configs.alter({resource: changes})
     )
 
 
-def _resource(kind: Entity, name: str) -> ResourceType:
-    resource = ResourceType[kind.name]
-    if resource is ResourceType.BROKER and name and not name.isdigit():
+def _resource(kind: Entity, name: str) -> ConfigResource:
+    resource = ConfigResource(ResourceType[kind.name], name)
+    if resource.kind is ResourceType.BROKER and name and not name.isdigit():
         raise WrongCallError(f"a broker is named by its number, not {name!r}")
     return resource

@@ -1,8 +1,10 @@
 """`ottla consume`: records from topics to stdout."""
 
+import math
 import sys
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Annotated, Final
 
 import typer
@@ -10,14 +12,28 @@ import typer
 from ottla.cli.exits import WrongCallError
 from ottla.cli.options import DEFAULT_BROKERS, Brokers, Settings, with_cluster
 from ottla.cli.positions import END, Position, parse_position, resolve
-from ottla.cli.record_format import Render, Seen, renderer
-from ottla.clients.admin import Admin
-from ottla.clients.admin_offsets import LATEST
+from ottla.cli.reading_member import ReadingMember
+from ottla.cli.record_format import Render, renderer
+from ottla.clients.admin_offsets import OffsetSpec
+from ottla.clients.async_admin import AsyncAdmin
 from ottla.clients.cluster_view import ClusterView
-from ottla.clients.fetcher import Fetched, Fetcher, FetcherSettings
-from ottla.clients.group_reader import GroupReader
+from ottla.clients.consumer.async_consumer import AsyncConsumer
+from ottla.clients.consumer.errors import ConsumerError
+from ottla.clients.consumer.settings import ConsumerSettings
 from ottla.model.identifiers import TopicPartition
+from ottla.runtime.clock import SystemClock
+from ottla.wire.records.consumer_record import ConsumerRecord
 
+POLLED_RECORDS_MAX: Final = 2_000
+LOOK_SECONDS: Final = 0.2
+"""How long to wait for records before looking whether there are any left."""
+READING: Final = ConsumerSettings(
+    enable_auto_commit=False,
+    auto_offset_reset="none",
+    fetch_max_bytes=16 << 20,
+    max_partition_fetch_bytes=4 << 20,
+    allow_auto_create_topics=False,
+)
 DETAILS: Final = """Reads what is there and ends; --follow waits for more.
 
 Where to begin and to end (--from, --to):
@@ -56,6 +72,11 @@ class Reading:
     count_max: int | None
     render: Render
     is_committed_only: bool
+
+    def settings(self, group_id: str | None = None) -> ConsumerSettings:
+        """Return how a consumer is to be."""
+        level = "read_committed" if self.is_committed_only else "read_uncommitted"
+        return replace(READING, group_id=group_id, isolation_level=level)
 
 
 def consume(
@@ -101,73 +122,64 @@ def consume(
         renderer(form),
         read_committed,
     )
-    if group is None:
-        with_cluster(brokers, settings, lambda view: _read(view, reading))
-    else:
-        with_cluster(brokers, settings, lambda view: _read_as_member(view, reading, group))
+    read = _read if group is None else partial(_read_as_member, group_id=group)
+    with_cluster(brokers, settings, lambda view: read(view, reading), ConsumerError)
 
 
 async def _read(view: ClusterView, reading: Reading) -> None:
     names = await _partitions(view, reading)
-    begins, ends = await _bounds(Admin.over(view), names, reading)
+    begins, ends = await _bounds(AsyncAdmin.over(view), names, reading)
     pending = {name: at for name, at in begins.items() if name not in ends or at < ends[name]}
-    if not pending:
-        return
-    settings = FetcherSettings(is_committed_only=reading.is_committed_only)
-    fetcher = Fetcher(view, pending, settings)
     printer = Printer(reading.render, reading.count_max)
-    try:
-        while fetcher.offset_by_partition and not printer.is_done:
-            for fetched in await fetcher.poll():
-                printer.write(fetched, ends.get(fetched.partition))
-                drop_at_end(fetcher, fetched, ends)
-            sys.stdout.flush()
-    finally:
-        await fetcher.close()
+    async with AsyncConsumer.over(view, reading.settings(), SystemClock()) as consumer:
+        consumer.assign(pending)
+        for name, offset in pending.items():
+            consumer.seek(name, offset)
+        while consumer.assignment() and not printer.is_done:
+            printer.write(await _poll(consumer, printer.wanted_max, ends))
+            if ends:
+                consumer.assign(unread(consumer, ends))
 
 
 async def _read_as_member(view: ClusterView, reading: Reading, group_id: str) -> None:
-    admin = Admin.over(view)
+    admin = AsyncAdmin.over(view)
     names = await _partitions(view, reading)
     _, ends = await _bounds(admin, names, reading)
-    reader = GroupReader.of_group(
-        view,
-        group_id,
-        reading.topics,
-        lambda unknown: resolve(admin, unknown, reading.begin),
-        FetcherSettings(is_committed_only=reading.is_committed_only),
-    )
     printer = Printer(reading.render, reading.count_max)
-    try:
+    async with AsyncConsumer.over(view, reading.settings(group_id), SystemClock()) as consumer:
+        member = ReadingMember(consumer, lambda unknown: resolve(admin, unknown, reading.begin))
+        await member.subscribe(reading.topics)
         while not printer.is_done:
-            marks = {}
-            for fetched in await reader.poll():
-                end_offset = ends.get(fetched.partition)
-                marks[fetched.partition] = printer.write(fetched, end_offset)
-                drop_at_end(reader, fetched, ends)
-            sys.stdout.flush()
-            for name, next_offset in marks.items():
-                reader.mark(name, next_offset)
-            if _is_at_end(reader, ends):
+            printer.write(await _poll(consumer, printer.wanted_max, ends))
+            await member.mark()
+            if ends and member.has_partitions and not unread(consumer, ends):
                 return
-    finally:
-        await reader.close()
 
 
-def _is_at_end(reader: GroupReader, ends: Mapping[TopicPartition, int]) -> bool:
-    """Whether all that was to be read, of what this member has now, has been read."""
-    left = reader.offset_by_partition.items()
-    is_read = all(name in ends and offset >= ends[name] for name, offset in left)
-    return bool(ends) and is_read and not reader.is_waiting_for_partitions
+async def _poll(
+    consumer: AsyncConsumer, count_max: int, ends: Mapping[TopicPartition, int]
+) -> list[ConsumerRecord]:
+    """Return the next records before the ends; where one is reached, no more is read."""
+    records = await consumer.poll(count_max, timeout=LOOK_SECONDS)
+    places = consumer.core.state.consumed() if ends else {}
+    at_end = [name for name, place in places.items() if place.offset >= ends.get(name, math.inf)]
+    consumer.pause(*at_end)
+    past = [name for name in at_end if places[name].offset > ends[name]]
+    if not past:
+        return records
+    for name in past:
+        consumer.seek(name, ends[name])
+    return [one for one in records if one.offset < ends.get(TopicPartition(*one[:2]), math.inf)]
 
 
-def drop_at_end(
-    reader: Fetcher | GroupReader, fetched: Fetched, ends: Mapping[TopicPartition, int]
-) -> None:
-    """Read a partition no further once its end is reached."""
-    end_offset = ends.get(fetched.partition)
-    if end_offset is not None and fetched.end_offset >= end_offset:
-        reader.drop(fetched.partition)
+def unread(consumer: AsyncConsumer, ends: Mapping[TopicPartition, int]) -> list[TopicPartition]:
+    """Return the partitions of this consumer that it has not read to these ends."""
+    places = consumer.core.state.consumed()
+    return [
+        name
+        for name in consumer.core.state.assigned
+        if name not in places or name not in ends or places[name].offset < ends[name]
+    ]
 
 
 async def _partitions(view: ClusterView, reading: Reading) -> list[TopicPartition]:
@@ -181,13 +193,14 @@ async def _partitions(view: ClusterView, reading: Reading) -> list[TopicPartitio
 
 
 async def _bounds(
-    admin: Admin, names: list[TopicPartition], reading: Reading
+    admin: AsyncAdmin, names: list[TopicPartition], reading: Reading
 ) -> tuple[dict[TopicPartition, int], Mapping[TopicPartition, int]]:
     begins = await resolve(admin, names, reading.begin)
     if reading.end is None:
         return begins, {}
     if reading.end == END and reading.is_committed_only:
-        stable = await admin.offsets.find(dict.fromkeys(names, LATEST), is_committed_only=True)
+        ends = dict.fromkeys(names, OffsetSpec.LATEST)
+        stable = await admin.offsets.find(ends, is_committed_only=True)
         return begins, {name: found.offset for name, found in stable.items()}
     return begins, await resolve(admin, names, reading.end)
 
@@ -205,12 +218,16 @@ class Printer:
         """Whether no more records are wanted."""
         return self._count_max is not None and self._number >= self._count_max
 
-    def write(self, fetched: Fetched, end_offset: int | None) -> int:
-        """Write the records before an offset, as far as wanted; return where it stopped."""
-        out = sys.stdout.buffer
-        for epoch, record in fetched.records_with_epoch():
-            if self.is_done or (end_offset is not None and record.offset >= end_offset):
-                return record.offset
-            self._number += 1
-            out.write(self._render(Seen(fetched.partition, epoch, record, self._number)))
-        return fetched.end_offset
+    @property
+    def wanted_max(self) -> int:
+        """How many records are wanted at once."""
+        if self._count_max is None:
+            return POLLED_RECORDS_MAX
+        return min(self._count_max - self._number, POLLED_RECORDS_MAX)
+
+    def write(self, records: Sequence[ConsumerRecord]) -> None:
+        """Write records, and see that they are out."""
+        numbers = range(self._number + 1, self._number + len(records) + 1)
+        self._number += len(records)
+        sys.stdout.buffer.write(b"".join(map(self._render, records, numbers)))
+        sys.stdout.flush()

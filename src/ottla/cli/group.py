@@ -7,12 +7,15 @@ import typer
 
 from ottla.cli.exits import FAILURE, CommandError, WrongCallError, say, sentence_of
 from ottla.cli.options import DEFAULT_BROKERS, Brokers, Format, Settings, with_cluster
+from ottla.cli.outcomes import outcomes_of
 from ottla.cli.output import OutputFormat, Row, show, show_one
 from ottla.cli.partition_words import parse_partitions
 from ottla.cli.resetting import Reset, chosen_reset, new_offsets
-from ottla.clients.admin import Admin
-from ottla.clients.admin_groups import CommittedOffset, GroupDescription, GroupMember
+from ottla.clients.admin_groups import CommittedOffset
+from ottla.clients.async_admin import AsyncAdmin
 from ottla.clients.cluster_view import ClusterView
+from ottla.clients.group_descriptions import GroupDescription, GroupMember
+from ottla.model.api_error import ApiError
 from ottla.model.identifiers import TopicPartition
 
 OFFSET_COLUMNS = (
@@ -70,7 +73,7 @@ def list_groups(
     form: Format = OutputFormat.TABLE,
 ) -> None:
     """List groups (also: ls)."""
-    found = with_cluster(brokers, settings, lambda view: Admin.over(view).groups.list_all())
+    found = with_cluster(brokers, settings, lambda view: AsyncAdmin.over(view).groups.list())
     rows = [
         {
             "GROUP": row.group_id,
@@ -100,8 +103,8 @@ def describe(
     """Show what a group has read, and how far behind it is (also: info)."""
 
     async def work(view: ClusterView) -> None:
-        admin = Admin.over(view)
-        described = await admin.groups.describe(group)
+        admin = AsyncAdmin.over(view)
+        described = (await admin.groups.describe(group))[group]
         if state:
             _show_state(described, form)
         elif members:
@@ -168,7 +171,11 @@ def delete(
     form: Format = OutputFormat.TABLE,
 ) -> None:
     """Delete groups that have no members, with their offsets."""
-    outcomes = with_cluster(brokers, settings, lambda view: Admin.over(view).groups.delete(names))
+
+    async def work(view: ClusterView) -> dict[str, ApiError | None]:
+        return await outcomes_of(names, AsyncAdmin.over(view).groups.delete(names))
+
+    outcomes = with_cluster(brokers, settings, work)
     rows = [
         {"GROUP": name, "STATUS": "deleted" if error is None else error.code.name}
         for name, error in outcomes.items()
@@ -184,9 +191,9 @@ def delete(
 async def _reset(
     view: ClusterView, group: str, topics: Sequence[str], reset: Reset, *, execute: bool
 ) -> dict[TopicPartition, int]:
-    admin = Admin.over(view)
-    is_known = any(row.group_id == group for row in await admin.groups.list_all())
-    if is_known and (await admin.groups.describe(group)).state not in INACTIVE:
+    admin = AsyncAdmin.over(view)
+    is_known = any(row.group_id == group for row in await admin.groups.list())
+    if is_known and (await admin.groups.describe(group))[group].state not in INACTIVE:
         raise CommandError(f"group {group!r} has members: stop them first")
     committed = await admin.groups.committed(group) if is_known else {}
     names = await _partitions(view, topics) if topics else sorted(committed)
@@ -209,7 +216,7 @@ async def _partitions(view: ClusterView, words: Sequence[str]) -> list[TopicPart
     return names
 
 
-async def _offset_rows(admin: Admin, group: GroupDescription) -> list[Row]:
+async def _offset_rows(admin: AsyncAdmin, group: GroupDescription) -> list[Row]:
     committed = await admin.groups.committed(group.group_id)
     member_by_partition = {name: row for row in group.members for name in row.partitions}
     names = sorted({*committed, *member_by_partition})

@@ -21,12 +21,14 @@ from ottla.cli.reassigning import (
     take_back,
     take_picture,
 )
-from ottla.clients.admin import Admin
-from ottla.clients.admin_configs import ResourceType
+from ottla.clients.admin_configs import ConfigResource
 from ottla.clients.admin_partitions import ElectionType, PartitionDescription
+from ottla.clients.async_admin import AsyncAdmin
 from ottla.clients.cluster_view import ClusterView, pause
+from ottla.clients.outcomes import ItemsFailedError
 from ottla.clients.plan_file import InvalidPlanError, read_plan
 from ottla.clients.reassignment_plan import ImpossiblePlanError, Plan, loads, spread
+from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
 
@@ -85,7 +87,7 @@ def list_partitions(
     """List partitions, all or those of one or more of these kinds (also: ls)."""
 
     async def work(view: ClusterView) -> list[PartitionDescription]:
-        admin = Admin.over(view)
+        admin = AsyncAdmin.over(view)
         found = await (named_partitions(admin, words) if words else admin.partitions.describe())
         if not (under_replicated or offline or under_min_isr or not_preferred):
             return found
@@ -126,7 +128,7 @@ def reassign(
     how = How(dry_run, wait or throttle is not None, throttle, form)
 
     async def work(view: ClusterView) -> None:
-        admin = Admin.over(view)
+        admin = AsyncAdmin.over(view)
         if status:
             await show_moves(admin, form, waits=wait)
         elif cancel:
@@ -163,9 +165,9 @@ def elect(
     kind = ElectionType.UNCLEAN if unclean else ElectionType.PREFERRED
 
     async def work(view: ClusterView) -> None:
-        admin = Admin.over(view)
+        admin = AsyncAdmin.over(view)
         named = [row.name for row in await named_partitions(admin, words)] if words else None
-        outcomes = await admin.partitions.elect(kind, named)
+        outcomes = await _elected(admin, kind, named)
         rows = [
             {
                 "TOPIC": name.topic,
@@ -202,9 +204,9 @@ def move(
     name = TopicPartition(topic, numbers[0])
 
     async def work(view: ClusterView) -> None:
-        admin = Admin.over(view)
+        admin = AsyncAdmin.over(view)
         await named_partitions(admin, [word])
-        await admin.partitions.move_to_folder(broker, name, log_dir)
+        await admin.partitions.move_to_folders(broker, {name: log_dir})
         if wait:
             await _wait_for_folder(admin, broker, name, log_dir)
         cells = (name.topic, name.partition, broker, log_dir, "done" if wait else "begun")
@@ -247,7 +249,7 @@ def _checked(picture: Picture, plan: Plan) -> Plan:
 
 
 async def _spread(
-    admin: Admin, picture: Picture, words: Sequence[str], targets: Sequence[int]
+    admin: AsyncAdmin, picture: Picture, words: Sequence[str], targets: Sequence[int]
 ) -> Plan:
     chosen = [row.name for row in await named_partitions(admin, words)]
     sites = picture.sites_of(targets)
@@ -256,7 +258,7 @@ async def _spread(
 
 
 async def _moving(
-    admin: Admin, words: Sequence[str] | None, from_file: Plan
+    admin: AsyncAdmin, words: Sequence[str] | None, from_file: Plan
 ) -> list[TopicPartition]:
     """Return the partitions whose moves are to be taken back: those named, or all that move."""
     moves = await admin.partitions.reassignments()
@@ -265,12 +267,24 @@ async def _moving(
     return [name for name in moves if not from_file or name in from_file]
 
 
-async def _min_isr_by_topic(admin: Admin, found: Sequence[PartitionDescription]) -> dict[str, int]:
-    min_isr = {}
-    for topic in {row.name.topic for row in found}:
-        (entry,) = await admin.configs.describe(ResourceType.TOPIC, topic, keys=[MIN_ISR])
-        min_isr[topic] = int(entry.value or 1)
-    return min_isr
+async def _min_isr_by_topic(
+    admin: AsyncAdmin, found: Sequence[PartitionDescription]
+) -> dict[str, int]:
+    resources = {ConfigResource.topic(row.name.topic) for row in found}
+    described = await admin.configs.describe(resources, keys=[MIN_ISR])
+    return {
+        resource.name: int(entries[MIN_ISR].value or 1) for resource, entries in described.items()
+    }
+
+
+async def _elected(
+    admin: AsyncAdmin, kind: ElectionType, names: Sequence[TopicPartition] | None
+) -> dict[TopicPartition, ApiError | None]:
+    """Hold elections; say of each partition what was wrong, if anything."""
+    try:
+        return dict.fromkeys(await admin.partitions.elect(kind, names))
+    except ItemsFailedError as error:
+        return {**dict.fromkeys(error.done), **error.failed}
 
 
 def _is_under(row: PartitionDescription, min_isr: int) -> bool:
@@ -278,10 +292,10 @@ def _is_under(row: PartitionDescription, min_isr: int) -> bool:
     return len(row.in_sync_replicas) < min(min_isr, len(row.replicas))
 
 
-async def _wait_for_folder(admin: Admin, broker: int, name: TopicPartition, path: str) -> None:
+async def _wait_for_folder(admin: AsyncAdmin, broker: int, name: TopicPartition, path: str) -> None:
     progress = Progress()
     while True:
-        folders = await admin.cluster.log_dirs(broker)
+        folders = (await admin.cluster.log_dirs(broker))[broker]
         future = next((row for row in folders if name in row.lag_by_future), None)
         if future is None:
             break

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from ottla.cli.exits import CommandError, WrongCallError
-from ottla.clients.admin import Admin
 from ottla.clients.admin_partitions import PartitionDescription
+from ottla.clients.async_admin import AsyncAdmin
 
 
 def parse_partitions(word: str) -> tuple[str, tuple[int, ...] | None]:
@@ -24,7 +24,7 @@ def parse_brokers(text: str, option: str) -> list[int]:
     return list(dict.fromkeys(map(int, words)))
 
 
-async def named_partitions(admin: Admin, words: Sequence[str]) -> list[PartitionDescription]:
+async def named_partitions(admin: AsyncAdmin, words: Sequence[str]) -> list[PartitionDescription]:
     """Describe the partitions that are named; one that is not there ends the command."""
     parsed = [parse_partitions(word) for word in words]
     described = await admin.partitions.describe({topic for topic, _ in parsed})

@@ -15,8 +15,8 @@ from enum import Enum
 from typing import Final, NamedTuple
 
 from ottla.cli.exits import WrongCallError
-from ottla.clients.admin import Admin
 from ottla.clients.admin_offsets import NO_OFFSET
+from ottla.clients.async_admin import AsyncAdmin
 from ottla.model.identifiers import TopicPartition
 from ottla.runtime.clock import SystemClock
 
@@ -98,7 +98,7 @@ def parse_duration_ms(text: str) -> int:
 
 
 async def resolve(
-    admin: Admin, partitions: Sequence[TopicPartition], position: Position
+    admin: AsyncAdmin, partitions: Sequence[TopicPartition], position: Position
 ) -> dict[TopicPartition, int]:
     """Return the offset of a position in each partition, never outside of its log.
 

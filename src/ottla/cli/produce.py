@@ -1,22 +1,35 @@
 """`ottla produce`: records from stdin to a topic."""
 
 import sys
-from dataclasses import dataclass
-from typing import Annotated, Final
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, Final
 
 import typer
 
+from ottla.cli.deliveries import REFUSALS, Deliveries, producer_over
 from ottla.cli.exits import WrongCallError, say
-from ottla.cli.input_format import InputReader, InputRecord, UnreadableInputError, parse_header
+from ottla.cli.input_format import (
+    RECORD_BYTES_MAX,
+    InputReader,
+    InputRecord,
+    UnreadableInputError,
+    parse_header,
+)
 from ottla.cli.options import DEFAULT_BROKERS, Brokers, Settings, with_cluster
 from ottla.cli.standard_input import chunks
 from ottla.clients.cluster_view import ClusterView
-from ottla.clients.producer import Delivered, Producer, ProducerSettings
-from ottla.runtime.clock import SystemClock
-from ottla.runtime.randomness import SystemRandomness
+from ottla.clients.producer.bulk_delivery import BulkDelivery
+from ottla.clients.producer.settings import ALL_REPLICAS, ProducerSettings
+from ottla.model.identifiers import TopicPartition
 from ottla.wire.records.compression import Compression
 
-ACKS_BY_WORD: Final = {"all": -1, "-1": -1, "0": 0, "1": 1}
+ACKS_BY_WORD: Final = {"all": ALL_REPLICAS, "-1": ALL_REPLICAS, "0": 0, "1": 1}
+REQUEST_BYTES_MAX: Final = RECORD_BYTES_MAX + (1 << 20)
+"""How large a request may be: what a record may have at most is for the topic to say."""
+SENDING: Final = ProducerSettings(
+    max_request_size=REQUEST_BYTES_MAX, buffer_memory=REQUEST_BYTES_MAX
+)
 DETAILS: Final = """By default every line is a value. --format says otherwise:
 
 \b
@@ -86,16 +99,17 @@ def produce(
         raise WrongCallError("no topic is named: give TOPIC, or a format with %t")
     fixed = _Fixed(topic, None if key is None else key.encode(), _headers(headers), partition)
     reader = InputReader(form)
-    how = ProducerSettings(acks=parse_acks(acks), compression=parse_compression(compression))
+    how = replace(SENDING, acks=parse_acks(acks), compression_type=parse_compression(compression))
 
     async def work(view: ClusterView) -> None:
-        on_delivery = _tell if verbose else None
-        producer = Producer(view, SystemClock(), SystemRandomness(), how, on_delivery)
-        await _send_all(producer, reader, fixed, is_empty_null=tombstone)
+        async with producer_over(view, how) as producer:
+            on_delivered = _tell if verbose else _say_nothing
+            gathering = _Gathering(view, fixed, is_empty_null=tombstone)
+            await _send_all(Deliveries(producer), gathering, reader, on_delivered)
 
     if sys.stdin.isatty():
         say("every line is a record; Ctrl-D ends")
-    with_cluster(brokers, settings, work, UnreadableInputError)
+    with_cluster(brokers, settings, work, UnreadableInputError, *REFUSALS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,35 +130,74 @@ def _headers(words: list[str] | None) -> tuple[tuple[str, bytes | None], ...]:
 
 
 async def _send_all(
-    producer: Producer, reader: InputReader, fixed: _Fixed, *, is_empty_null: bool
+    deliveries: Deliveries,
+    gathering: "_Gathering",
+    reader: InputReader,
+    on_delivered: Callable[[BulkDelivery], None],
 ) -> None:
-    """Send what stdin gives, as soon as no more of it is there at the moment."""
+    """Send what stdin gives, and wait for it as soon as no more is there at the moment."""
 
-    async def send(record: InputRecord) -> None:
+    async def send(records: Iterable[InputRecord]) -> None:
+        try:
+            for record in records:
+                gathering.add(record)
+        finally:  # what comes before a record that cannot be read is sent
+            for topic, rows in await gathering.take():
+                await deliveries.send(topic, rows, on_delivered)
+
+    async for chunk in chunks():
+        await send(reader.feed(chunk.data))
+        if not chunk.has_more:
+            await deliveries.flush()
+    await send(reader.finish())
+    await deliveries.flush()
+
+
+class _Gathering:
+    """Records that are sent together."""
+
+    def __init__(self, view: ClusterView, fixed: _Fixed, *, is_empty_null: bool) -> None:
+        self._view = view
+        self._fixed = fixed
+        self._is_empty_null = is_empty_null
+        self._rows_by_topic: dict[str, list[Any]] = {}
+        self._is_known_by_partition: dict[TopicPartition, bool] = {}
+
+    def add(self, record: InputRecord) -> None:
+        """Add a record; UnreadableInputError if nobody names a topic."""
+        fixed = self._fixed
         topic = fixed.topic or record.topic
         if topic is None:
             raise UnreadableInputError("a record names no topic: give TOPIC")
-        await producer.send(
-            topic,
-            None if is_empty_null and not record.value else record.value,
-            record.key if fixed.key is None else fixed.key,
-            (*record.headers, *fixed.headers),
-            record.partition if fixed.partition is None else fixed.partition,
-            record.timestamp_ms,
-        )
+        value = None if self._is_empty_null and not record.value else record.value
+        key = record.key if fixed.key is None else fixed.key
+        headers = (*record.headers, *fixed.headers)
+        partition = record.partition if fixed.partition is None else fixed.partition
+        row: Any = (key, value)
+        if headers or partition is not None or record.timestamp_ms is not None:
+            row = {"value": value, "key": key, "headers": headers}
+            row |= {"timestamp": record.timestamp_ms, "partition": partition}
+        if partition is not None:
+            self._is_known_by_partition.setdefault(TopicPartition(topic, partition), False)
+        self._rows_by_topic.setdefault(topic, []).append(row)
 
-    try:
-        async for chunk in chunks():
-            for record in reader.feed(chunk.data):
-                await send(record)
-            if not chunk.has_more:
-                await producer.flush()
-        for record in reader.finish():
-            await send(record)
-    finally:
-        await producer.flush()
+    async def take(self) -> list[tuple[str, list[Any]]]:
+        """Return what was added; raises at once if broker, topic or partition is not there."""
+        taken, self._rows_by_topic = list(self._rows_by_topic.items()), {}
+        for topic, _ in taken:
+            await self._view.topic(topic, allow_auto_creation=True)
+        for name, is_known in self._is_known_by_partition.items():
+            if not is_known:
+                await self._view.partition(name)
+        self._is_known_by_partition = dict.fromkeys(self._is_known_by_partition, True)
+        return taken
 
 
-def _tell(delivered: Delivered) -> None:
-    name, offset, count, _ = delivered
-    say(f"{count} records to {name} from offset {offset} on")
+def _tell(delivery: BulkDelivery) -> None:
+    for partition, landed in delivery.result().offsets.items():
+        name = TopicPartition(delivery.topic, partition)
+        say(f"{landed.record_count} records to {name} from offset {landed.first_offset} on")
+
+
+def _say_nothing(_: BulkDelivery) -> None:
+    """Nobody wants to know."""

@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from ottla.cli.exits import FAILURE, CommandError, say, sentence_of
+from ottla.cli.outcomes import outcomes_of
 from ottla.cli.output import OutputFormat, Row, show, show_one
-from ottla.clients.admin import Admin
 from ottla.clients.admin_cluster import BrokerDescription
-from ottla.clients.admin_partitions import Outcomes, Reassignment
+from ottla.clients.admin_partitions import Reassignment
+from ottla.clients.async_admin import AsyncAdmin
 from ottla.clients.cluster_view import pause
 from ottla.clients.plan_file import write_plan
 from ottla.clients.reassignment_plan import Plan, Site
@@ -65,17 +66,17 @@ class How:
     form: OutputFormat
 
 
-async def take_picture(admin: Admin) -> Picture:
+async def take_picture(admin: AsyncAdmin) -> Picture:
     """Look at every partition and every broker."""
     described = await admin.partitions.describe()
     moves = await admin.partitions.reassignments()
     current = {
         row.name: moves[row.name].target if row.name in moves else row.replicas for row in described
     }
-    return Picture(current, (await admin.cluster.describe_all()).brokers)
+    return Picture(current, (await admin.cluster.describe(include_fenced=True)).brokers)
 
 
-async def carry_out(admin: Admin, picture: Picture, plan: Plan, how: How) -> None:
+async def carry_out(admin: AsyncAdmin, picture: Picture, plan: Plan, how: How) -> None:
     """Show a plan, or begin it and watch it to its end; a refusal ends the command."""
     if how.is_dry_run:
         _show_plan(picture, plan, dict.fromkeys(plan, "planned"), how.form, is_only_planned=True)
@@ -85,7 +86,7 @@ async def carry_out(admin: Admin, picture: Picture, plan: Plan, how: How) -> Non
     try:
         if how.throttle:
             await set_throttle(admin.configs, how.throttle, limited, lists)
-        outcomes = await admin.partitions.reassign(plan) if plan else {}
+        outcomes = await outcomes_of(plan, admin.partitions.reassign(plan))
     except ApiError:
         await remove_throttle(admin.configs, limited, lists)
         raise
@@ -101,9 +102,9 @@ async def carry_out(admin: Admin, picture: Picture, plan: Plan, how: How) -> Non
         raise CommandError("somebody has moved partitions elsewhere meanwhile")
 
 
-async def take_back(admin: Admin, names: Sequence[TopicPartition], form: OutputFormat) -> None:
+async def take_back(admin: AsyncAdmin, names: Sequence[TopicPartition], form: OutputFormat) -> None:
     """End moves that are under way, and their throttle; each stays where it was."""
-    outcomes = await admin.partitions.reassign(dict.fromkeys(names)) if names else {}
+    outcomes = await outcomes_of(names, admin.partitions.reassign(dict.fromkeys(names)))
     rows = [
         {
             "TOPIC": name.topic,
@@ -118,7 +119,7 @@ async def take_back(admin: Admin, names: Sequence[TopicPartition], form: OutputF
     end_with_failures(outcomes)
 
 
-async def show_moves(admin: Admin, form: OutputFormat, *, waits: bool) -> None:
+async def show_moves(admin: AsyncAdmin, form: OutputFormat, *, waits: bool) -> None:
     """Show what moves; waiting also takes off the throttle of moves that nobody watched."""
     moves = await admin.partitions.reassignments()
     if waits:
@@ -142,7 +143,7 @@ async def show_moves(admin: Admin, form: OutputFormat, *, waits: bool) -> None:
     show(rows, MOVE_COLUMNS, form)
 
 
-def end_with_failures(outcomes: Outcomes) -> None:
+def end_with_failures(outcomes: Mapping[TopicPartition, ApiError | None]) -> None:
     """Say what was refused, each once, and end the command if anything was."""
     failures = [error for error in outcomes.values() if error is not None]
     for sentence in dict.fromkeys(map(sentence_of, failures)):
@@ -177,7 +178,10 @@ class Progress:
 
 
 async def _wait_for(
-    admin: Admin, targets: Mapping[TopicPartition, Sequence[int]], *, is_throttled: bool = False
+    admin: AsyncAdmin,
+    targets: Mapping[TopicPartition, Sequence[int]],
+    *,
+    is_throttled: bool = False,
 ) -> None:
     progress = Progress()
     try:
@@ -201,7 +205,7 @@ async def _wait_for(
 
 
 async def _arrivals(
-    admin: Admin, targets: Mapping[TopicPartition, Sequence[int]]
+    admin: AsyncAdmin, targets: Mapping[TopicPartition, Sequence[int]]
 ) -> dict[TopicPartition, str]:
     """Return which partitions are where they were to be; brokers may hear of it a little later."""
     deadline = asyncio.get_running_loop().time() + ARRIVAL_SECONDS_MAX
@@ -213,7 +217,9 @@ async def _arrivals(
         await pause(LOOK_EVERY_MS)
 
 
-async def _bytes_behind(admin: Admin, moves: Iterable[Reassignment]) -> dict[TopicPartition, int]:
+async def _bytes_behind(
+    admin: AsyncAdmin, moves: Iterable[Reassignment]
+) -> dict[TopicPartition, int]:
     """Return how much the new replicas of each partition lack, by the sizes of their logs."""
     moves = list(moves)
     sizes = await sizes_by_broker(admin, {one for move in moves for one in move.replicas})
@@ -228,21 +234,21 @@ async def _bytes_behind(admin: Admin, moves: Iterable[Reassignment]) -> dict[Top
 
 
 async def sizes_by_broker(
-    admin: Admin, broker_ids: Iterable[int]
+    admin: AsyncAdmin, broker_ids: Iterable[int]
 ) -> dict[int, Counter[TopicPartition]]:
     """Return how many bytes each broker has of each partition; one that is away is left out."""
     reachable = {row.broker_id for row in (await admin.cluster.describe()).brokers}
     sizes: dict[int, Counter[TopicPartition]] = {}
     for broker_id in sorted(reachable.intersection(broker_ids)):
         with suppress(ApiError, OSError):
-            folders = await admin.cluster.log_dirs(broker_id)
+            folders = (await admin.cluster.log_dirs(broker_id))[broker_id]
             sizes[broker_id] = Counter()
             for folder in folders:
                 sizes[broker_id].update(folder.size_by_partition)
     return sizes
 
 
-async def _remove_every_throttle(admin: Admin, topics: Iterable[str]) -> None:
+async def _remove_every_throttle(admin: AsyncAdmin, topics: Iterable[str]) -> None:
     brokers = (await admin.cluster.describe()).brokers
     await remove_throttle(admin.configs, [row.broker_id for row in brokers], sorted(topics))
 

@@ -10,26 +10,18 @@ import json
 import re
 from base64 import b64encode
 from collections.abc import Callable
-from typing import Final, NamedTuple
+from typing import Final
 
 from ottla.cli.exits import WrongCallError
-from ottla.model.identifiers import TopicPartition
-from ottla.wire.records.record import Record, RecordHeader
+from ottla.wire.records.consumer_record import ConsumerRecord
+from ottla.wire.records.record import RecordHeader
 
 _TOKEN: Final = re.compile(r"%(.?)|\\(x[0-9a-fA-F]{2}|.?)", re.DOTALL)
 _ESCAPES: Final = {"n": b"\n", "t": b"\t", "r": b"\r", "0": b"\0", "\\": b"\\"}
 
 
-class Seen(NamedTuple):
-    """A record, and where it was read."""
-
-    partition: TopicPartition
-    leader_epoch: int
-    record: Record
-    number: int
-
-
-Render = Callable[[Seen], bytes]
+Render = Callable[[ConsumerRecord, int], bytes]
+"""Writes a record, and the number that it has among those that are written."""
 
 
 def _size(value: bytes | None) -> bytes:
@@ -41,22 +33,22 @@ def _headers(headers: tuple[RecordHeader, ...]) -> bytes:
 
 
 _RENDER_BY_LETTER: Final[dict[str, Render]] = {
-    "t": lambda seen: seen.partition.topic.encode(),
-    "p": lambda seen: b"%d" % seen.partition.partition,
-    "o": lambda seen: b"%d" % seen.record.offset,
-    "k": lambda seen: seen.record.key or b"",
-    "v": lambda seen: seen.record.value or b"",
-    "s": lambda seen: seen.record.value or b"",
-    "K": lambda seen: _size(seen.record.key),
-    "V": lambda seen: _size(seen.record.value),
-    "S": lambda seen: _size(seen.record.value),
-    "T": lambda seen: b"%d" % seen.record.timestamp_ms,
-    "d": lambda seen: b"%d" % seen.record.timestamp_ms,
-    "h": lambda seen: _headers(seen.record.headers),
-    "H": lambda seen: b"%d" % len(seen.record.headers),
-    "e": lambda seen: b"%d" % seen.leader_epoch,
-    "i": lambda seen: b"%d" % seen.number,
-    "%": lambda _: b"%",
+    "t": lambda record, _: record.topic.encode(),
+    "p": lambda record, _: b"%d" % record.partition,
+    "o": lambda record, _: b"%d" % record.offset,
+    "k": lambda record, _: record.key or b"",
+    "v": lambda record, _: record.value or b"",
+    "s": lambda record, _: record.value or b"",
+    "K": lambda record, _: _size(record.key),
+    "V": lambda record, _: _size(record.value),
+    "S": lambda record, _: _size(record.value),
+    "T": lambda record, _: b"%d" % record.timestamp,
+    "d": lambda record, _: b"%d" % record.timestamp,
+    "h": lambda record, _: _headers(record.headers),
+    "H": lambda record, _: b"%d" % len(record.headers),
+    "e": lambda record, _: b"%d" % record.leader_epoch,
+    "i": lambda _, number: b"%d" % number,
+    "%": lambda _record, _number: b"%",
 }
 
 
@@ -76,7 +68,7 @@ def renderer(text: str) -> Render:
         at = match.end()
     if at < len(text):
         parts.append(_literal(text[at:].encode()))
-    return lambda seen: b"".join([part(seen) for part in parts])
+    return lambda record, number: b"".join([part(record, number) for part in parts])
 
 
 def escaped(letters: str) -> bytes:
@@ -88,16 +80,15 @@ def escaped(letters: str) -> bytes:
     return _ESCAPES[letters]
 
 
-def as_json(seen: Seen) -> bytes:
+def as_json(record: ConsumerRecord, _: int) -> bytes:
     """Write a record as one line of JSON. What is not UTF-8 is given as base64, and says so."""
-    record = seen.record
-    fields: dict[str, object] = {"topic": seen.partition.topic}
+    fields: dict[str, object] = {"topic": record.topic}
     _put(fields, "key", record.key)
     _put(fields, "value", record.value)
     if record.headers:
         fields["headers"] = [_header(header) for header in record.headers]
-    fields["timestamp"] = record.timestamp_ms
-    fields["partition"] = seen.partition.partition
+    fields["timestamp"] = record.timestamp
+    fields["partition"] = record.partition
     fields["offset"] = record.offset
     return json.dumps(fields, ensure_ascii=False).encode() + b"\n"
 
@@ -123,4 +114,4 @@ def _field(letter: str) -> Render:
 
 
 def _literal(content: bytes) -> Render:
-    return lambda _: content
+    return lambda _record, _number: content

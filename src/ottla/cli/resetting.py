@@ -13,8 +13,8 @@ from ottla.cli.positions import (
     parse_time_ms,
     resolve,
 )
-from ottla.clients.admin import Admin
 from ottla.clients.admin_groups import CommittedOffset
+from ottla.clients.async_admin import AsyncAdmin
 from ottla.model.identifiers import TopicPartition
 from ottla.runtime.clock import SystemClock
 
@@ -64,7 +64,7 @@ def _position(
 
 
 async def new_offsets(
-    admin: Admin,
+    admin: AsyncAdmin,
     partitions: Sequence[TopicPartition],
     committed: Mapping[TopicPartition, CommittedOffset],
     reset: Reset,

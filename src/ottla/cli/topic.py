@@ -15,11 +15,12 @@ from ottla.cli.options import (
     key_values,
     with_cluster,
 )
+from ottla.cli.outcomes import outcomes_of
 from ottla.cli.output import OutputFormat, show, show_one
 from ottla.cli.positions import parse_position, resolve
-from ottla.clients.admin import Admin
-from ottla.clients.admin_configs import ConfigEntry, ConfigOperation, ConfigSource, ResourceType
+from ottla.clients.admin_configs import ConfigChange, ConfigEntry, ConfigResource, ConfigSource
 from ottla.clients.admin_topics import BROKER_DEFAULT, TopicDescription
+from ottla.clients.async_admin import AsyncAdmin
 from ottla.clients.cluster_view import ClusterView
 from ottla.model.api_error import ApiError
 from ottla.model.identifiers import TopicPartition, uuid_to_text
@@ -74,13 +75,14 @@ def create(
     values = key_values(configs, "--config")
 
     async def work(view: ClusterView) -> dict[str, ApiError | None]:
-        return await Admin.over(view).topics.create(
+        call = AsyncAdmin.over(view).topics.create(
             names,
             partitions=partitions,
             replication_factor=replicas,
             configs=values,
             validate_only=dry_run,
         )
+        return await outcomes_of(names, call)
 
     outcomes = with_cluster(brokers, settings, work)
     if if_not_exists:
@@ -109,7 +111,7 @@ def list_topics(
         wanted = re.compile(pattern or ".*")
     except re.error as error:
         raise WrongCallError(f"--regex {pattern!r} is not a regular expression: {error}") from None
-    found = with_cluster(brokers, settings, lambda view: Admin.over(view).topics.list_all())
+    found = with_cluster(brokers, settings, lambda view: AsyncAdmin.over(view).topics.list())
     rows = [
         {
             "TOPIC": topic.name,
@@ -133,8 +135,8 @@ def describe(
     """Describe a topic, its partitions and the settings it has of its own (also: info)."""
 
     async def work(view: ClusterView) -> None:
-        admin = Admin.over(view)
-        (topic,) = await admin.topics.describe([name])
+        admin = AsyncAdmin.over(view)
+        topic = (await admin.topics.describe(name))[name]
         led = [row for row in topic.partitions if row.leader >= 0]
         ends = await admin.offsets.ends([TopicPartition(name, row.partition) for row in led])
         configs = [
@@ -162,22 +164,21 @@ def alter(
     settings: Settings = None,
 ) -> None:
     """Give a topic more partitions, or other settings."""
-    values = key_values(configs, "--config")
-    changes: dict[str, tuple[ConfigOperation, str | None]] = {
-        key: (ConfigOperation.SET, value) for key, value in values.items()
+    changes: dict[str, ConfigChange] = {
+        **key_values(configs, "--config"),
+        **dict.fromkeys(deleted or ()),
     }
-    changes.update((key, (ConfigOperation.DELETE, None)) for key in deleted or ())
     if partitions is None and not changes:
         raise WrongCallError(
             "nothing is to be altered: give --partitions, --config or --delete-config"
         )
 
     async def work(view: ClusterView) -> None:
-        admin = Admin.over(view)
+        admin = AsyncAdmin.over(view)
         if changes:
-            await admin.configs.alter(ResourceType.TOPIC, name, changes)
+            await admin.configs.alter({ConfigResource.topic(name): changes})
         if partitions is not None:
-            await admin.topics.grow(name, partitions)
+            await admin.topics.create_partitions({name: partitions})
 
     with_cluster(brokers, settings, work)
 
@@ -202,7 +203,7 @@ def trim(
     position = parse_position(before)
 
     async def work(view: ClusterView) -> None:
-        admin = Admin.over(view)
+        admin = AsyncAdmin.over(view)
         numbers = partitions or range(len((await view.topic(name)).partitions))
         cuts = await resolve(admin, [TopicPartition(name, number) for number in numbers], position)
         starts = await admin.offsets.delete_before(cuts)
@@ -224,14 +225,19 @@ def delete(
     form: Format = OutputFormat.TABLE,
 ) -> None:
     """Delete topics, and all that is in them."""
-    outcomes = with_cluster(brokers, settings, lambda view: Admin.over(view).topics.delete(names))
+
+    async def work(view: ClusterView) -> dict[str, ApiError | None]:
+        return await outcomes_of(names, AsyncAdmin.over(view).topics.delete(names))
+
+    outcomes = with_cluster(brokers, settings, work)
     _show_outcomes(outcomes, "deleted", form)
 
 
-async def _configs(admin: Admin, name: str) -> list[ConfigEntry]:
+async def _configs(admin: AsyncAdmin, name: str) -> list[ConfigEntry]:
     """Return a topic's settings, or none if the broker cannot describe them."""
     try:
-        return await admin.configs.describe(ResourceType.TOPIC, name)
+        resource = ConfigResource.topic(name)
+        return [*(await admin.configs.describe(resource))[resource].values()]
     except ApiError as error:
         if error.code.name != "UNSUPPORTED_VERSION":
             raise

@@ -1,6 +1,6 @@
 """`ottla transaction`: transactions shown, and ended where nobody else does."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Final
 
 import typer
@@ -10,13 +10,13 @@ from ottla.cli.options import DEFAULT_BROKERS, Brokers, Format, Settings, with_c
 from ottla.cli.output import OutputFormat, Row, show, show_one
 from ottla.cli.partition_words import named_partitions
 from ottla.cli.positions import parse_duration_ms
-from ottla.clients.admin import Admin
 from ottla.clients.admin_producers import ActiveProducer
 from ottla.clients.admin_transactions import (
     TransactionDescription,
     TransactionFilter,
     TransactionStatus,
 )
+from ottla.clients.async_admin import AsyncAdmin
 from ottla.clients.cluster_view import ClusterView
 from ottla.model.identifiers import TopicPartition
 from ottla.runtime.clock import SystemClock
@@ -99,7 +99,7 @@ def list_transactions(
         id_pattern,
     )
     found = with_cluster(
-        brokers, settings, lambda view: Admin.over(view).transactions.list_all(wanted)
+        brokers, settings, lambda view: AsyncAdmin.over(view).transactions.list(wanted)
     )
     show([dict(zip(LIST_COLUMNS, row, strict=True)) for row in found], LIST_COLUMNS, form)
 
@@ -114,9 +114,11 @@ def describe(
 ) -> None:
     """Show one transactional id, and the partitions that wait for its end (also: info)."""
     found = with_cluster(
-        brokers, settings, lambda view: Admin.over(view).transactions.describe(transactional_id)
+        brokers,
+        settings,
+        lambda view: AsyncAdmin.over(view).transactions.describe(transactional_id),
     )
-    show_one(_description_row(found, SystemClock().now_ms()), form)
+    show_one(_description_row(found[transactional_id], SystemClock().now_ms()), form)
 
 
 @transactions.command("producers")
@@ -129,9 +131,9 @@ def producers(
     """Show the producers that partitions remember, and where their transactions began."""
 
     async def work(view: ClusterView) -> list[ActiveProducer]:
-        admin = Admin.over(view)
+        admin = AsyncAdmin.over(view)
         names = [row.name for row in await named_partitions(admin, words)]
-        return await admin.producers.describe(names)
+        return _flat(await admin.producers.describe(names))
 
     found = with_cluster(brokers, settings, work)
     show([_producer_row(row) for row in found], PRODUCER_COLUMNS, form)
@@ -162,14 +164,14 @@ def find_hanging(
     """Find open transactions that no coordinator will ever end: readers wait for them forever."""
     clock = SystemClock()
 
-    async def work(view: ClusterView) -> list[ActiveProducer]:
-        admin = Admin.over(view)
+    async def work(view: ClusterView) -> Sequence[ActiveProducer]:
+        admin = AsyncAdmin.over(view)
         names = await _partitions(admin, words, broker)
         oldest_ms = clock.now_ms() - timeout_minutes * _MINUTE_MS
         return await admin.transactions.hanging(
             [
                 row
-                for row in await admin.producers.describe(names, broker_id=broker)
+                for row in _flat(await admin.producers.describe(names, broker_id=broker))
                 if row.start_offset is not None and row.last_timestamp_ms < oldest_ms
             ]
         )
@@ -202,7 +204,7 @@ def abort(
     name = TopicPartition(topic, partition)
 
     async def work(view: ClusterView) -> int:
-        admin = Admin.over(view)
+        admin = AsyncAdmin.over(view)
         numbers = await _hanging_since(admin, name, which) if isinstance(which, int) else which
         await admin.producers.abort(name, *numbers)
         return numbers[0]
@@ -220,15 +222,17 @@ def terminate(
     form: Format = OutputFormat.TABLE,
 ) -> None:
     """Abort the transaction of a transactional id everywhere, and shut its producer out."""
-
-    async def work(view: ClusterView) -> None:
-        admin = Admin.over(view)
-        await admin.transactions.describe(transactional_id)  # one that is not there is not made
-        await admin.transactions.fence(transactional_id)
-
-    with_cluster(brokers, settings, work)
+    with_cluster(
+        brokers,
+        settings,
+        lambda view: AsyncAdmin.over(view).transactions.terminate(transactional_id),
+    )
     row = {"TRANSACTIONAL-ID": transactional_id, "STATUS": "terminated"}
     show([row], ("TRANSACTIONAL-ID", "STATUS"), form)
+
+
+def _flat(found: Mapping[TopicPartition, Sequence[ActiveProducer]]) -> list[ActiveProducer]:
+    return [row for rows in found.values() for row in rows]
 
 
 def _which(start_offset: int | None, *numbers: int | None) -> int | Numbers:
@@ -246,13 +250,13 @@ def _which(start_offset: int | None, *numbers: int | None) -> int | Numbers:
 
 
 async def _partitions(
-    admin: Admin, words: Sequence[str] | None, broker: int | None
+    admin: AsyncAdmin, words: Sequence[str] | None, broker: int | None
 ) -> list[TopicPartition]:
     found = await (named_partitions(admin, words) if words else admin.partitions.describe())
     return [row.name for row in found if broker is None or broker in row.replicas]
 
 
-async def _hanging_since(admin: Admin, name: TopicPartition, start_offset: int) -> Numbers:
+async def _hanging_since(admin: AsyncAdmin, name: TopicPartition, start_offset: int) -> Numbers:
     found = await admin.producers.open_since(name, start_offset)
     if not await admin.transactions.hanging([found]):
         raise CommandError(

@@ -1,27 +1,30 @@
 """Groups: who is in them, what they have committed, and both taken away again."""
 
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
-from typing import Final, NamedTuple
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from typing import Final, NamedTuple, TypeVar
 
 from ottla.clients.admin_offsets import by_topic
 from ottla.clients.cluster_view import ClusterView
-from ottla.clients.errors import check, only
+from ottla.clients.errors import NoAnswerError, UnreachableError, check, only
+from ottla.clients.group_descriptions import (
+    GroupDescription,
+    GroupMember,
+    described_classic,
+    described_consumer,
+)
+from ottla.clients.outcomes import as_api_error, for_each, in_time, one_or_several, outcome_of
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
 from ottla.wire.api_key import ApiKey
-from ottla.wire.consumer_protocol import ConsumerProtocolAssignment
 from ottla.wire.messages.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,
 )
 from ottla.wire.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
-from ottla.wire.messages.describe_groups import (
-    DescribedGroupMember,
-    DescribeGroupsRequest,
-    DescribeGroupsResponse,
-)
+from ottla.wire.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
+from ottla.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
 from ottla.wire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from ottla.wire.messages.offset_commit import (
     OffsetCommitRequest,
@@ -29,19 +32,25 @@ from ottla.wire.messages.offset_commit import (
     OffsetCommitRequestTopic,
     OffsetCommitResponse,
 )
+from ottla.wire.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+    OffsetDeleteResponse,
+)
 from ottla.wire.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchResponse,
 )
-from ottla.wire.protocol_error import ProtocolError
-from ottla.wire.reading import read
 
 BY_NAME_VERSION_MAX: Final = 9
 """Later versions of OffsetCommit and OffsetFetch know topics by their ids alone."""
 _GROUPS_IN_A_LIST_SINCE: Final = 8
-_CONSUMER: Final = "consumer"
+_STATES_SINCE: Final = 4
+_TYPES_SINCE: Final = 5
 _DEAD: Final = "Dead"
+V = TypeVar("V")
 
 
 class ListedGroup(NamedTuple):
@@ -51,36 +60,16 @@ class ListedGroup(NamedTuple):
     protocol_type: str
     state: str
     coordinator_id: int
-
-
-@dataclass(frozen=True, slots=True)
-class GroupMember:
-    """One member, and the partitions that it has."""
-
-    member_id: str
-    instance_id: str | None
-    client_id: str
-    host: str
-    partitions: tuple[TopicPartition, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class GroupDescription:
-    """A group's state and members."""
-
-    group_id: str
-    state: str
-    protocol_type: str
-    assignor: str
-    members: tuple[GroupMember, ...]
+    group_type: str = ""
+    """`classic`, or `consumer` for Kafka 4's protocol; empty where a broker is too old to say."""
 
 
 class CommittedOffset(NamedTuple):
     """What a group has committed for one partition."""
 
     offset: int
-    leader_epoch: int
-    metadata: str | None
+    leader_epoch: int = -1
+    metadata: str | None = ""
 
 
 class GroupAdmin:
@@ -89,66 +78,158 @@ class GroupAdmin:
     def __init__(self, view: ClusterView) -> None:
         self._view = view
 
-    async def list_all(self) -> list[ListedGroup]:
-        """List the groups of every broker, by name."""
+    async def list(
+        self, *, states: Collection[str] = (), types: Collection[str] = ()
+    ) -> tuple[ListedGroup, ...]:
+        """List the groups of every broker, by name: all, or those in these states, of these types.
 
-        async def ask() -> list[ListedGroup]:
+        UNSUPPORTED_VERSION if a broker is too old to tell them apart.
+        """
+
+        async def ask() -> tuple[ListedGroup, ...]:
             await self._view.refresh([])
-            groups = []
-            for broker_id in self._view.broker_ids:
-                answer = await self._view.ask_broker(
-                    broker_id, ListGroupsRequest(), ListGroupsResponse
+            found = await asyncio.gather(
+                *(self._list_at(one, states, types) for one in self._view.broker_ids)
+            )
+            return tuple(sorted(row for rows in found for row in rows))
+
+        return await in_time(self._view, ask)
+
+    async def describe(self, group_ids: str | Iterable[str]) -> dict[str, GroupDescription]:
+        """Describe groups of either protocol; GROUP_ID_NOT_FOUND for one that is not there."""
+        return await self._each(group_ids, self._describe)
+
+    async def delete(self, group_ids: str | Iterable[str]) -> None:
+        """Delete groups and their offsets; NON_EMPTY_GROUP for one that has members."""
+
+        async def ask(group_id: str) -> None:
+            answer = await self._view.ask_coordinator(
+                group_id, DeleteGroupsRequest(groups_names=[group_id]), DeleteGroupsResponse
+            )
+            self._check(group_id, only(answer.results, "a group").error_code)
+
+        await self._each(group_ids, ask)
+
+    async def remove_members(
+        self, group_id: str, instance_ids: Collection[str] | None = None, *, reason: str = ""
+    ) -> tuple[str, ...]:
+        """Remove static members by their instance ids, or all members; return their ids.
+
+        UNKNOWN_MEMBER_ID for an instance id that the group does not have.
+        """
+        if instance_ids is None:
+            members = (await self.describe(group_id))[group_id].members
+            identities = {row.member_id: _identity(row, reason) for row in members}
+        else:
+            identities = {
+                one: MemberIdentity(group_instance_id=one, reason=reason or None)
+                for one in instance_ids
+            }
+
+        async def ask(waiting: Sequence[str]) -> dict[str, str | ApiError]:
+            request = LeaveGroupRequest(
+                group_id=group_id, members=[identities[one] for one in waiting]
+            )
+            answer = await self._view.ask_coordinator(group_id, request, LeaveGroupResponse)
+            self._check(group_id, answer.error_code)
+            found: dict[str, str | ApiError] = {}
+            for row in answer.members:
+                asked = row.group_instance_id if instance_ids is not None else row.member_id
+                detail = f"group {group_id!r} has no member {asked!r}"
+                found[asked or ""] = outcome_of(row.error_code, detail, row.member_id)
+            return found
+
+        return tuple((await for_each(self._view, identities, ask)).values())
+
+    async def committed(self, group_id: str) -> dict[TopicPartition, CommittedOffset]:
+        """Return everything that a group has committed."""
+        return await in_time(self._view, lambda: self._committed(group_id))
+
+    async def commit(
+        self, group_id: str, offsets: Mapping[TopicPartition, int | CommittedOffset]
+    ) -> None:
+        """Commit in the name of a group that has no members now.
+
+        UNKNOWN_MEMBER_ID if it has some.
+        """
+        await commit_offsets(self._view, OffsetCommitRequest(group_id=group_id), offsets)
+
+    async def delete_offsets(self, group_id: str, partitions: Iterable[TopicPartition]) -> None:
+        """Forget what a group has committed for partitions.
+
+        GROUP_SUBSCRIBED_TO_TOPIC for those of a topic that its members read.
+        """
+
+        async def ask(waiting: Sequence[TopicPartition]) -> dict[TopicPartition, ApiError | None]:
+            request = OffsetDeleteRequest(
+                group_id=group_id,
+                topics=[
+                    OffsetDeleteRequestTopic(
+                        name=topic,
+                        partitions=[
+                            OffsetDeleteRequestPartition(partition_index=name.partition)
+                            for name in names
+                        ],
+                    )
+                    for topic, names in by_topic(waiting).items()
+                ],
+            )
+            answer = await self._view.ask_coordinator(group_id, request, OffsetDeleteResponse)
+            self._check(group_id, answer.error_code)
+            return {
+                (name := TopicPartition(topic.name, row.partition_index)): outcome_of(
+                    row.error_code, f"the offset of {name}", None
                 )
-                check(answer.error_code, f"the groups of broker {broker_id}")
-                groups += [
-                    ListedGroup(row.group_id, row.protocol_type, row.group_state, broker_id)
-                    for row in answer.groups
-                ]
-            return sorted(groups)
+                for topic in answer.topics
+                for row in topic.partitions
+            }
 
-        return await self._view.retried(ask)
+        final = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,)
+        await for_each(self._view, partitions, ask, final=final)
 
-    async def describe(self, group_id: str) -> GroupDescription:
-        """Describe a group of either protocol; GROUP_ID_NOT_FOUND if there is none."""
+    async def _each(
+        self, group_ids: str | Iterable[str], ask: Callable[[str], Awaitable[V]]
+    ) -> dict[str, V]:
+        """Ask about groups at once, each at its coordinator."""
+
+        async def asked(group_id: str) -> V | ApiError:
+            try:
+                return await ask(group_id)
+            except (ApiError, UnreachableError, NoAnswerError) as error:
+                return as_api_error(error)
+
+        async def ask_all(waiting: Sequence[str]) -> dict[str, V | ApiError]:
+            found = await asyncio.gather(*map(asked, waiting))
+            return dict(zip(waiting, found, strict=True))
+
+        return await for_each(self._view, one_or_several(group_ids), ask_all)
+
+    async def _list_at(
+        self, broker_id: int, states: Collection[str], types: Collection[str]
+    ) -> tuple[ListedGroup, ...]:
+        connection = await self._view.connection_to(broker_id)
+        version = connection.version_for(ListGroupsRequest)
+        if (states and version < _STATES_SINCE) or (types and version < _TYPES_SINCE):
+            detail = f"broker {broker_id} cannot look for such groups"
+            raise ApiError(ErrorCode.UNSUPPORTED_VERSION, detail)
+        request = ListGroupsRequest(states_filter=sorted(states), types_filter=sorted(types))
+        answer = await self._view.ask_broker(broker_id, request, ListGroupsResponse)
+        check(answer.error_code, f"the groups of broker {broker_id}")
+        return tuple(
+            ListedGroup(row.group_id, row.protocol_type, row.group_state, broker_id, row.group_type)
+            for row in answer.groups
+        )
+
+    async def _describe(self, group_id: str) -> GroupDescription:
         try:
-            return await self._view.retried(lambda: self._describe_classic(group_id))
+            return await self._describe_classic(group_id)
         except ApiError as error:
             if error.code is not ErrorCode.GROUP_ID_NOT_FOUND:
                 raise
         connection = await self._view.coordinator_connection(group_id)
         if ApiKey.CONSUMER_GROUP_DESCRIBE not in connection.versions_by_api:
             raise _missing(group_id)
-        return await self._view.retried(lambda: self._describe_consumer(group_id))
-
-    async def committed(self, group_id: str) -> dict[TopicPartition, CommittedOffset]:
-        """Return everything that a group has committed."""
-        return await self._view.retried(lambda: self._committed(group_id))
-
-    async def commit(
-        self, group_id: str, offset_by_partition: Mapping[TopicPartition, int]
-    ) -> None:
-        """Commit in the name of a group that has no members now."""
-        await commit_offsets(
-            self._view, OffsetCommitRequest(group_id=group_id), offset_by_partition
-        )
-
-    async def delete(self, group_ids: Collection[str]) -> dict[str, ApiError | None]:
-        """Delete groups; say of each what was wrong, if anything."""
-        return {group_id: await self._delete(group_id) for group_id in group_ids}
-
-    async def _delete(self, group_id: str) -> ApiError | None:
-        async def ask() -> None:
-            answer = await self._view.ask_coordinator(
-                group_id, DeleteGroupsRequest(groups_names=[group_id]), DeleteGroupsResponse
-            )
-            for row in answer.results:
-                self._check(group_id, row.error_code)
-
-        try:
-            await self._view.retried(ask)
-        except ApiError as error:
-            return error
-        return None
+        return await self._describe_consumer(group_id)
 
     async def _describe_classic(self, group_id: str) -> GroupDescription:
         answer = await self._view.ask_coordinator(
@@ -158,13 +239,9 @@ class GroupAdmin:
         self._check(group_id, row.error_code)
         if row.group_state == _DEAD:
             raise _missing(group_id)
-        members = tuple(_member(member, row.protocol_type) for member in row.members)
-        return GroupDescription(
-            group_id, row.group_state, row.protocol_type, row.protocol_data, members
-        )
+        return described_classic(row)
 
     async def _describe_consumer(self, group_id: str) -> GroupDescription:
-        """Describe a group of Kafka 4's protocol, in which brokers share out partitions."""
         answer = await self._view.ask_coordinator(
             group_id,
             ConsumerGroupDescribeRequest(group_ids=[group_id]),
@@ -172,21 +249,7 @@ class GroupAdmin:
         )
         row = only(answer.groups, "a group")
         self._check(group_id, row.error_code)
-        members = tuple(
-            GroupMember(
-                member.member_id,
-                member.instance_id,
-                member.client_id,
-                member.client_host,
-                tuple(
-                    TopicPartition(topic.topic_name, partition)
-                    for topic in member.assignment.topic_partitions
-                    for partition in topic.partitions
-                ),
-            )
-            for member in row.members
-        )
-        return GroupDescription(group_id, row.group_state, _CONSUMER, row.assignor_name, members)
+        return described_consumer(row)
 
     async def _committed(self, group_id: str) -> dict[TopicPartition, CommittedOffset]:
         connection = await self._view.coordinator_connection(group_id)
@@ -230,71 +293,51 @@ class GroupAdmin:
 async def commit_offsets(
     view: ClusterView,
     request: OffsetCommitRequest,
-    offset_by_partition: Mapping[TopicPartition, int],
+    offsets: Mapping[TopicPartition, int | CommittedOffset],
 ) -> None:
     """Commit offsets in the name that the request gives: of a group, or of a member of it."""
     group_id = request.group_id
-    request.topics = [
-        OffsetCommitRequestTopic(
-            name=topic,
-            partitions=[
-                OffsetCommitRequestPartition(
-                    partition_index=name.partition,
-                    committed_offset=offset_by_partition[name],
-                    committed_metadata="",
-                )
-                for name in names
-            ],
-        )
-        for topic, names in by_topic(offset_by_partition).items()
-    ]
 
-    async def ask() -> None:
+    async def ask(waiting: Sequence[TopicPartition]) -> dict[TopicPartition, ApiError | None]:
+        request.topics = [
+            OffsetCommitRequestTopic(
+                name=topic, partitions=[_to_commit(name, offsets[name]) for name in names]
+            )
+            for topic, names in by_topic(waiting).items()
+        ]
         answer = await view.ask_coordinator(
             group_id, request, OffsetCommitResponse, version_max=BY_NAME_VERSION_MAX
         )
-        for topic in answer.topics:
-            for row in topic.partitions:
-                try:
-                    check(row.error_code, f"the offset of {topic.name}-{row.partition_index}")
-                except ApiError:
-                    view.forget_coordinator(group_id)
-                    raise
+        found = {
+            (name := TopicPartition(topic.name, row.partition_index)): outcome_of(
+                row.error_code, f"the offset of {name}", None
+            )
+            for topic in answer.topics
+            for row in topic.partitions
+        }
+        if any(found.values()):
+            view.forget_coordinator(group_id)
+        return found
 
-    await view.retried(ask, final=(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,))
+    await for_each(view, offsets, ask)
+
+
+def _to_commit(name: TopicPartition, offset: int | CommittedOffset) -> OffsetCommitRequestPartition:
+    wanted = CommittedOffset(offset) if isinstance(offset, int) else offset
+    return OffsetCommitRequestPartition(
+        partition_index=name.partition,
+        committed_offset=wanted.offset,
+        committed_leader_epoch=wanted.leader_epoch,
+        committed_metadata=wanted.metadata,
+    )
+
+
+def _identity(member: GroupMember, reason: str) -> MemberIdentity:
+    """Name a member as brokers want it: by its instance id, if it has one, else by its own."""
+    return MemberIdentity(
+        member_id=member.member_id, group_instance_id=member.instance_id, reason=reason or None
+    )
 
 
 def _missing(group_id: str) -> ApiError:
     return ApiError(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no group {group_id!r}")
-
-
-def _member(member: DescribedGroupMember, protocol_type: str) -> GroupMember:
-    partitions: tuple[TopicPartition, ...] = ()
-    if protocol_type == _CONSUMER:
-        partitions = assigned_partitions(member.member_assignment)
-    return GroupMember(
-        member.member_id,
-        member.group_instance_id,
-        member.client_id,
-        member.client_host,
-        partitions,
-    )
-
-
-def assigned_partitions(assignment: bytes) -> tuple[TopicPartition, ...]:
-    """Read what a leader has given to a consumer; nothing, where it is no such assignment."""
-    version = int.from_bytes(assignment[:2], "big", signed=True)
-    first, last = ConsumerProtocolAssignment.versions
-    if len(assignment) < 2 or version < first:
-        return ()
-    try:
-        read_assignment, _ = read(
-            ConsumerProtocolAssignment, min(version, last), memoryview(assignment), 2
-        )
-    except ProtocolError:
-        return ()
-    return tuple(
-        TopicPartition(row.topic, partition)
-        for row in read_assignment.assigned_partitions
-        for partition in row.partitions
-    )

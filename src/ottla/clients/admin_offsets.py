@@ -2,10 +2,12 @@
 
 import asyncio
 from collections.abc import Iterable, Mapping
+from enum import IntEnum
 from typing import Final, NamedTuple
 
 from ottla.clients.cluster_view import ClusterView
-from ottla.clients.errors import check
+from ottla.clients.outcomes import ask_leaders, for_each, outcome_of
+from ottla.model.api_error import ApiError
 from ottla.model.identifiers import TopicPartition
 from ottla.wire.messages.delete_records import (
     DeleteRecordsPartition,
@@ -19,13 +21,28 @@ from ottla.wire.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopic,
 )
-from ottla.wire.protocol_error import ProtocolError
 
-LATEST: Final = -1
-EARLIEST: Final = -2
 NO_OFFSET: Final = -1
 CONSUMER: Final = -1
 READ_COMMITTED: Final = 1
+HIGH_WATERMARK: Final = -1
+"""What delete_before takes for the end."""
+
+
+class OffsetSpec(IntEnum):
+    """What can be looked for instead of a time."""
+
+    LATEST = -1
+    """Where the next record goes; for committed records only, the last stable offset."""
+    EARLIEST = -2
+    MAX_TIMESTAMP = -3
+    """The record with the greatest timestamp, which need not be the last."""
+    EARLIEST_LOCAL = -4
+    """The first that is on a broker's own disk."""
+    LATEST_TIERED = -5
+    """The last that is in the object store."""
+    EARLIEST_PENDING_UPLOAD = -6
+    """The first that is on its way to the object store."""
 
 
 class FoundOffset(NamedTuple):
@@ -33,6 +50,10 @@ class FoundOffset(NamedTuple):
 
     offset: int
     timestamp_ms: int
+    leader_epoch: int = -1
+
+
+_Found = dict[TopicPartition, FoundOffset | ApiError]
 
 
 class OffsetAdmin:
@@ -44,30 +65,19 @@ class OffsetAdmin:
     async def find(
         self, time_by_partition: Mapping[TopicPartition, int], *, is_committed_only: bool = False
     ) -> dict[TopicPartition, FoundOffset]:
-        """Find the first offset at or after a time, in milliseconds; LATEST and EARLIEST are times.
+        """Find the first offset at or after a time, in milliseconds, or what an OffsetSpec says.
 
         The end is the high watermark, or the last stable offset for committed records only.
         """
-        found: dict[TopicPartition, FoundOffset] = {}
+        isolation_level = READ_COMMITTED if is_committed_only else 0
 
-        async def ask() -> None:
-            missing = [name for name in time_by_partition if name not in found]
-            by_leader = await self._view.by_leader(missing)
-            await asyncio.gather(
-                *(
-                    self._find_at(
-                        leader,
-                        {name: time_by_partition[name] for name in names},
-                        found,
-                        READ_COMMITTED if is_committed_only else 0,
-                    )
-                    for leader, names in by_leader.items()
-                )
-            )
+        async def ask(leader: int, names: list[TopicPartition]) -> _Found:
+            wanted = {name: time_by_partition[name] for name in names}
+            return await self._find_at(leader, wanted, isolation_level)
 
-        await self._view.retried(ask)
-        _check_complete(time_by_partition, found)
-        return found
+        return await for_each(
+            self._view, time_by_partition, lambda names: ask_leaders(self._view, names, ask)
+        )
 
     async def ends(
         self, partitions: Iterable[TopicPartition]
@@ -75,33 +85,33 @@ class OffsetAdmin:
         """Return the start offset and the end offset of each partition."""
         names = list(partitions)
         earliest, latest = await asyncio.gather(
-            self.find(dict.fromkeys(names, EARLIEST)), self.find(dict.fromkeys(names, LATEST))
+            self.find(dict.fromkeys(names, OffsetSpec.EARLIEST)),
+            self.find(dict.fromkeys(names, OffsetSpec.LATEST)),
         )
         return {name: (earliest[name].offset, latest[name].offset) for name in names}
 
     async def delete_before(
         self, offset_by_partition: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, int]:
-        """Delete the records before these offsets; return where each log begins now."""
-        start_by_partition: dict[TopicPartition, int] = {}
+        """Delete the records before these offsets; return where each log begins now.
 
-        async def ask() -> None:
-            missing = [name for name in offset_by_partition if name not in start_by_partition]
-            for leader, names in (await self._view.by_leader(missing)).items():
-                cuts = {name: offset_by_partition[name] for name in names}
-                start_by_partition.update(await self._delete_at(leader, cuts))
+        HIGH_WATERMARK stands for the end: every record is deleted.
+        """
 
-        await self._view.retried(ask)
-        _check_complete(offset_by_partition, start_by_partition)
-        return start_by_partition
+        async def ask(
+            leader: int, names: list[TopicPartition]
+        ) -> dict[TopicPartition, int | ApiError]:
+            return await self._delete_at(
+                leader, {name: offset_by_partition[name] for name in names}
+            )
+
+        return await for_each(
+            self._view, offset_by_partition, lambda names: ask_leaders(self._view, names, ask)
+        )
 
     async def _find_at(
-        self,
-        leader: int,
-        time_by_partition: Mapping[TopicPartition, int],
-        found: dict[TopicPartition, FoundOffset],
-        isolation_level: int,
-    ) -> None:
+        self, leader: int, time_by_partition: Mapping[TopicPartition, int], isolation_level: int
+    ) -> _Found:
         request = ListOffsetsRequest(
             replica_id=CONSUMER,
             isolation_level=isolation_level,
@@ -120,15 +130,19 @@ class OffsetAdmin:
             timeout_ms=self._view.settings.request_timeout_ms,
         )
         answer = await self._view.ask_broker(leader, request, ListOffsetsResponse)
-        for topic in answer.topics:
-            for row in topic.partitions:
-                name = TopicPartition(topic.name, row.partition_index)
-                check(row.error_code, f"partition {name}")
-                found[name] = FoundOffset(row.offset, row.timestamp)
+        return {
+            (name := TopicPartition(topic.name, row.partition_index)): outcome_of(
+                row.error_code,
+                f"partition {name}",
+                FoundOffset(row.offset, row.timestamp, row.leader_epoch),
+            )
+            for topic in answer.topics
+            for row in topic.partitions
+        }
 
     async def _delete_at(
         self, leader: int, offset_by_partition: Mapping[TopicPartition, int]
-    ) -> dict[TopicPartition, int]:
+    ) -> dict[TopicPartition, int | ApiError]:
         request = DeleteRecordsRequest(
             topics=[
                 DeleteRecordsTopic(
@@ -145,21 +159,13 @@ class OffsetAdmin:
             timeout_ms=self._view.settings.request_timeout_ms,
         )
         answer = await self._view.ask_broker(leader, request, DeleteRecordsResponse)
-        start_by_partition = {}
-        for topic in answer.topics:
-            for row in topic.partitions:
-                name = TopicPartition(topic.name, row.partition_index)
-                check(row.error_code, f"partition {name}")
-                start_by_partition[name] = row.low_watermark
-        return start_by_partition
-
-
-def _check_complete(
-    asked: Iterable[TopicPartition], answered: Mapping[TopicPartition, object]
-) -> None:
-    missing = [str(name) for name in asked if name not in answered]
-    if missing:
-        raise ProtocolError(f"the broker answered nothing about {', '.join(missing)}")
+        return {
+            (name := TopicPartition(topic.name, row.partition_index)): outcome_of(
+                row.error_code, f"partition {name}", row.low_watermark
+            )
+            for topic in answer.topics
+            for row in topic.partitions
+        }
 
 
 def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[TopicPartition]]:

@@ -8,6 +8,7 @@ from typing import Final
 from ottla.clients.admin_offsets import by_topic
 from ottla.clients.cluster_view import ClusterView
 from ottla.clients.errors import check, only
+from ottla.clients.outcomes import ask_each, ask_leaders, for_each, in_time, outcome_of
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
@@ -44,6 +45,9 @@ class ActiveProducer:
     """Where its transaction began, if one is open in the partition."""
 
 
+_Found = dict[TopicPartition, tuple[ActiveProducer, ...] | ApiError]
+
+
 class ProducerAdmin:
     """Calls about producers. Each goes to the leaders, and is tried again where they have moved."""
 
@@ -52,29 +56,26 @@ class ProducerAdmin:
 
     async def describe(
         self, partitions: Iterable[TopicPartition], *, broker_id: int | None = None
-    ) -> list[ActiveProducer]:
+    ) -> dict[TopicPartition, tuple[ActiveProducer, ...]]:
         """Describe the producers of partitions, as their leaders, or this broker, remember them."""
-        names = sorted(set(partitions))
 
-        async def ask() -> list[ActiveProducer]:
-            by_broker = (
-                await self._view.by_leader(names) if broker_id is None else {broker_id: names}
-            )
-            found = await asyncio.gather(
-                *(
-                    self._describe_at(asked_id, led[start : start + PARTITIONS_MAX])
-                    for asked_id, led in by_broker.items()
-                    for start in range(0, len(led), PARTITIONS_MAX)
-                )
-            )
-            rows = [row for some in found for row in some]
-            return sorted(rows, key=lambda row: (row.partition, row.producer_id))
+        async def ask_some(asked_id: int, names: Sequence[TopicPartition]) -> _Found:
+            some = [
+                self._describe_at(asked_id, names[start : start + PARTITIONS_MAX])
+                for start in range(0, len(names), PARTITIONS_MAX)
+            ]
+            return {name: row for rows in await asyncio.gather(*some) for name, row in rows.items()}
 
-        return await self._view.retried(ask)
+        async def ask(names: list[TopicPartition]) -> _Found:
+            if broker_id is not None:
+                return await ask_each({broker_id: names}, ask_some)
+            return await ask_leaders(self._view, names, ask_some)
+
+        return await for_each(self._view, sorted(set(partitions)), ask)
 
     async def open_since(self, name: TopicPartition, start_offset: int) -> ActiveProducer:
         """Find the open transaction that begins there; INVALID_TXN_STATE if none does."""
-        for row in await self.describe([name]):
+        for row in (await self.describe([name]))[name]:
             if row.start_offset == start_offset:
                 return row
         raise ApiError(
@@ -107,11 +108,9 @@ class ProducerAdmin:
             row = only(topic.partitions, "a partition")
             check(row.error_code, f"{name}: nothing of producer {producer_id} was aborted")
 
-        await self._view.retried(ask)
+        await in_time(self._view, ask)
 
-    async def _describe_at(
-        self, broker_id: int, names: Sequence[TopicPartition]
-    ) -> list[ActiveProducer]:
+    async def _describe_at(self, broker_id: int, names: Sequence[TopicPartition]) -> _Found:
         request = DescribeProducersRequest(
             topics=[
                 TopicRequest(name=topic, partition_indexes=[name.partition for name in of_topic])
@@ -119,12 +118,16 @@ class ProducerAdmin:
             ]
         )
         answer = await self._view.ask_broker(broker_id, request, DescribeProducersResponse)
-        found = []
+        found: _Found = {}
         for topic in answer.topics:
             for row in topic.partitions:
                 name = TopicPartition(topic.name, row.partition_index)
-                check(row.error_code, row.error_message or f"the producers of {name}")
-                found += [_producer(name, one) for one in row.active_producers]
+                producers = sorted(row.active_producers, key=lambda one: one.producer_id)
+                found[name] = outcome_of(
+                    row.error_code,
+                    row.error_message or f"the producers of {name}",
+                    tuple(_producer(name, one) for one in producers),
+                )
         return found
 
 

@@ -6,14 +6,15 @@ Readers of committed records wait for it until somebody writes the missing marke
 """
 
 import asyncio
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 from ottla.clients.admin_producers import ActiveProducer
 from ottla.clients.cluster_view import ClusterView
 from ottla.clients.errors import check
+from ottla.clients.outcomes import ask_each, for_each, in_time, one_or_several, outcome_of
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
@@ -34,6 +35,7 @@ _DURATION_SINCE: Final = 1
 _PATTERN_SINCE: Final = 2
 _NO_DURATION: Final = -1
 _NO_TIME_MS: Final = -1
+V = TypeVar("V")
 
 
 class TransactionStatus(StrEnum):
@@ -88,63 +90,83 @@ class TransactionDescription:
     """Those that still wait for a marker."""
 
 
+class FencedProducer(NamedTuple):
+    """The producer that a transactional id has from now on."""
+
+    producer_id: int
+    epoch: int
+
+
+_Ids = list[str]
+_Described = dict[str, TransactionDescription | ApiError]
+
+
 class TransactionAdmin:
     """Calls about transactions. Each goes to their coordinators."""
 
     def __init__(self, view: ClusterView) -> None:
         self._view = view
 
-    async def list_all(self, wanted: TransactionFilter = EVERYTHING) -> list[ListedTransaction]:
+    async def list(self, wanted: TransactionFilter = EVERYTHING) -> tuple[ListedTransaction, ...]:
         """List the transactional ids of every broker, by name.
 
         UNSUPPORTED_VERSION if a broker is too old for a filter, INVALID_REGULAR_EXPRESSION if the
         pattern is none.
         """
-        return await self._view.retried(lambda: self._list(wanted))
+        return await in_time(self._view, lambda: self._list(wanted))
 
-    async def describe(self, transactional_id: str) -> TransactionDescription:
-        """Describe a transactional id; TRANSACTIONAL_ID_NOT_FOUND if nobody knows it."""
+    async def describe(
+        self, transactional_ids: str | Iterable[str]
+    ) -> dict[str, TransactionDescription]:
+        """Describe transactional ids; TRANSACTIONAL_ID_NOT_FOUND for one that nobody knows."""
 
-        async def ask() -> TransactionDescription:
-            coordinator_id = await self._find_coordinator(transactional_id)
-            for found in await self._describe_at(coordinator_id, [transactional_id]):
-                return found
-            raise ApiError(
-                ErrorCode.TRANSACTIONAL_ID_NOT_FOUND,
-                f"there is no transactional id {transactional_id!r}",
-            )
+        async def ask(coordinator_id: int, ids: _Ids) -> _Described:
+            found = await self._describe_at(coordinator_id, ids)
+            return {**dict(map(_missing, ids)), **{row.transactional_id: row for row in found}}
 
-        return await self._view.retried(ask)
-
-    async def fence(self, transactional_id: str) -> None:
-        """Shut out whoever has this id, and abort the transaction; make the id if nobody has it."""
-        request = InitProducerIdRequest(
-            transactional_id=transactional_id,
-            transaction_timeout_ms=self._view.settings.request_timeout_ms,
+        return await for_each(
+            self._view,
+            one_or_several(transactional_ids),
+            lambda ids: self._ask_coordinators(ids, ask),
         )
 
-        async def ask() -> None:
-            coordinator_id = await self._find_coordinator(transactional_id)
-            answer = await self._view.ask_broker(coordinator_id, request, InitProducerIdResponse)
-            check(answer.error_code, f"transactional id {transactional_id!r}")
+    async def fence(self, transactional_ids: str | Iterable[str]) -> dict[str, FencedProducer]:
+        """Shut out whoever has these ids, and abort their transactions; make ids that nobody has.
 
-        await self._view.retried(ask)
+        Return the producer id of each, and the epoch that nobody has been given.
+        """
 
-    async def hanging(self, open_ones: Sequence[ActiveProducer]) -> list[ActiveProducer]:
+        async def ask(coordinator_id: int, ids: _Ids) -> dict[str, FencedProducer | ApiError]:
+            found = await asyncio.gather(*(self._fence_at(coordinator_id, one) for one in ids))
+            return dict(zip(ids, found, strict=True))
+
+        return await for_each(
+            self._view,
+            one_or_several(transactional_ids),
+            lambda ids: self._ask_coordinators(ids, ask),
+        )
+
+    async def terminate(self, transactional_id: str) -> None:
+        """Abort the transaction of an id that is there, and shut its producer out."""
+        await self.describe(transactional_id)  # one that is not there is not made
+        await self.fence(transactional_id)
+
+    async def hanging(self, open_ones: Iterable[ActiveProducer]) -> tuple[ActiveProducer, ...]:
         """Return those of some open transactions that no coordinator is going to end.
 
         Partitions and coordinators do not tell of the same moment: one that has just begun, or is
         just ending, can look as if it hung.
         """
-        if not open_ones:
-            return []
-        wanted = TransactionFilter(producer_ids={row.producer_id for row in open_ones})
+        rows = tuple(open_ones)
+        if not rows:
+            return ()
+        wanted = TransactionFilter(producer_ids={row.producer_id for row in rows})
 
         async def ask() -> set[tuple[int, TopicPartition]]:
             return await self._awaiting_markers(await self._list(wanted))
 
-        awaiting = await self._view.retried(ask)
-        return [row for row in open_ones if (row.producer_id, row.partition) not in awaiting]
+        awaiting = await in_time(self._view, ask)
+        return tuple(row for row in rows if (row.producer_id, row.partition) not in awaiting)
 
     async def _awaiting_markers(
         self, listed: Iterable[ListedTransaction]
@@ -164,14 +186,16 @@ class TransactionAdmin:
             (row.producer_id, name) for rows in found for row in rows for name in row.partitions
         }
 
-    async def _list(self, wanted: TransactionFilter) -> list[ListedTransaction]:
+    async def _list(self, wanted: TransactionFilter) -> tuple[ListedTransaction, ...]:
         await self._view.refresh([])
         found = await asyncio.gather(
             *(self._list_at(broker_id, wanted) for broker_id in self._view.broker_ids)
         )
-        return sorted(row for rows in found for row in rows)
+        return tuple(sorted(row for rows in found for row in rows))
 
-    async def _list_at(self, broker_id: int, wanted: TransactionFilter) -> list[ListedTransaction]:
+    async def _list_at(
+        self, broker_id: int, wanted: TransactionFilter
+    ) -> tuple[ListedTransaction, ...]:
         connection = await self._view.connection_to(broker_id)
         _check_filter(wanted, connection.version_for(ListTransactionsRequest), broker_id)
         longer_than_ms = wanted.longer_than_ms
@@ -188,18 +212,52 @@ class TransactionAdmin:
             fine=(ErrorCode.INVALID_REGULAR_EXPRESSION,),
         )
         check(code, f"{wanted.id_pattern!r} is no regular expression that brokers take")
-        return [
+        return tuple(
             ListedTransaction(
                 row.transactional_id, broker_id, row.producer_id, row.transaction_state
             )
             for row in answer.transaction_states
-        ]
+        )
+
+    async def _ask_coordinators(
+        self,
+        transactional_ids: Sequence[str],
+        ask: Callable[[int, _Ids], Awaitable[Mapping[str, V | ApiError]]],
+    ) -> dict[str, V | ApiError]:
+        """Ask the coordinator of each id; an id for which there is none fails alone."""
+        found = await asyncio.gather(
+            *map(self._find_coordinator, transactional_ids), return_exceptions=True
+        )
+        ids_by_coordinator: dict[int, _Ids] = {}
+        lost: dict[str, V | ApiError] = {}
+        for one, coordinator_id in zip(transactional_ids, found, strict=True):
+            if isinstance(coordinator_id, int):
+                ids_by_coordinator.setdefault(coordinator_id, []).append(one)
+            elif isinstance(coordinator_id, ApiError):
+                lost[one] = coordinator_id
+            else:
+                raise coordinator_id
+        return lost | await ask_each(ids_by_coordinator, ask)
+
+    async def _fence_at(
+        self, coordinator_id: int, transactional_id: str
+    ) -> FencedProducer | ApiError:
+        request = InitProducerIdRequest(
+            transactional_id=transactional_id,
+            transaction_timeout_ms=self._view.settings.request_timeout_ms,
+        )
+        answer = await self._view.ask_broker(coordinator_id, request, InitProducerIdResponse)
+        return outcome_of(
+            answer.error_code,
+            f"transactional id {transactional_id!r}",
+            FencedProducer(answer.producer_id, answer.producer_epoch),
+        )
 
     async def _describe_at(
-        self, coordinator_id: int, transactional_ids: list[str]
-    ) -> list[TransactionDescription]:
+        self, coordinator_id: int, transactional_ids: Sequence[str]
+    ) -> Sequence[TransactionDescription]:
         """Describe those of some transactional ids that their coordinator knows."""
-        request = DescribeTransactionsRequest(transactional_ids=transactional_ids)
+        request = DescribeTransactionsRequest(transactional_ids=[*transactional_ids])
         answer = await self._view.ask_broker(coordinator_id, request, DescribeTransactionsResponse)
         missing = ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
         return [
@@ -216,6 +274,11 @@ class TransactionAdmin:
         )
         check(answer.error_code, answer.error_message or f"the coordinator of {transactional_id!r}")
         return answer.node_id
+
+
+def _missing(transactional_id: str) -> tuple[str, ApiError]:
+    detail = f"there is no transactional id {transactional_id!r}"
+    return transactional_id, ApiError(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, detail)
 
 
 def _check_filter(wanted: TransactionFilter, version: int, broker_id: int) -> None:

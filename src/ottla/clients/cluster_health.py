@@ -43,7 +43,7 @@ class ClusterHealth:
 async def look_at(view: ClusterView) -> tuple[ClusterDescription, ClusterHealth]:
     """Ask who is there, and how the partitions are."""
     described = await ClusterAdmin(view).describe()
-    return described, health_of(await TopicAdmin(view).list_all())
+    return described, health_of(await TopicAdmin(view).list())
 
 
 def health_of(topics: Iterable[TopicDescription]) -> ClusterHealth:

@@ -5,16 +5,20 @@ the highest version that both sides know. Requests overlap: answers are told apa
 """
 
 import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, TypeVar, cast
 
 from ottla.clients.errors import NoAnswerError, UnreachableError, check
+from ottla.clients.metrics import NetworkCounts
+from ottla.clients.pausing import pause
 from ottla.clients.sockets import Connect
 from ottla.clients.stream import FrameStream
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.wire.api_key import ApiKey
-from ottla.wire.apis import API_BY_KEY
+from ottla.wire.apis import api_of, key_of
 from ottla.wire.codec import decode_response, encode_request
 from ottla.wire.headers import RequestHeader, read_response_header
 from ottla.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -23,9 +27,12 @@ from ottla.wire.schema import EVERY_VERSION, Message
 
 SOFTWARE_NAME: Final = "ottla"
 SOFTWARE_VERSION: Final = "0.1.0"
-_KEY_BY_REQUEST: Final = {api.request: key for key, api in API_BY_KEY.items()}
 _CORRELATION_ID_MAX: Final = 2**31 - 1
+_SIZE_BYTES: Final = 4
+"""Before each frame stands its size."""
 R = TypeVar("R", bound=Message)
+TakeAnswer = Callable[[Message | None, Exception | None], None]
+"""Called once, with an answer or with what ended the connection; it must not raise."""
 
 
 class Address(NamedTuple):
@@ -44,33 +51,75 @@ class _Pending:
 
     api_key: int
     version: int
-    answer: asyncio.Future[Message]
+    answer: "asyncio.Future[Message] | _Told"
+    sent_at: float | None = None
+    """By the loop's time; None if nobody wants to know how long the answer takes."""
+
+
+class _Told:
+    """In place of a future: who asked is told at once, without another turn of the loop."""
+
+    __slots__ = ("_take",)
+
+    def __init__(self, take: TakeAnswer) -> None:
+        self._take: TakeAnswer | None = take
+
+    def done(self) -> bool:
+        return self._take is None
+
+    def set_result(self, answer: Message) -> None:
+        self._tell(answer, None)
+
+    def set_exception(self, error: Exception) -> None:
+        self._tell(None, error)
+
+    def exception(self) -> None:
+        """Do nothing: it was told."""
+
+    def _tell(self, answer: Message | None, error: Exception | None) -> None:
+        take, self._take = self._take, None
+        if take is not None:
+            take(answer, error)
 
 
 class Connection:
     """An open connection. Whatever ends it fails the requests that wait, with one reason."""
 
-    def __init__(self, address: Address, client_id: str) -> None:
+    def __init__(self, address: Address, client_id: str, counts: NetworkCounts) -> None:
         self.address = address
+        self.counts = counts
         self._client_id = client_id
         self._stream: FrameStream | None = None
         self._pending: dict[int, _Pending] = {}
         self._correlation_id = 0
         self._versions: dict[int, tuple[int, int]] = {}
+        self._feature_levels: dict[str, int] = {}
         self._end: UnreachableError | None = None
+        self._loop = asyncio.get_running_loop()
+        self._used_at = self._heard_at = self._loop.time()
+        self._muted_until = 0.0
+        self._turn = asyncio.Lock()
+        self._queue_count = 0
 
     @classmethod
     async def open(
-        cls, address: Address, connect: Connect, *, client_id: str, timeout_ms: int
+        cls,
+        address: Address,
+        connect: Connect,
+        *,
+        client_id: str,
+        timeout_ms: int,
+        counts: NetworkCounts | None = None,
     ) -> "Connection":
         """Connect and agree on versions; UnreachableError says why that could not be."""
-        connection = cls(address, client_id)
+        connection = cls(address, client_id, counts or NetworkCounts())
         try:
             async with asyncio.timeout(timeout_ms / 1000):
                 connected = await connect(address.host, address.port)
                 connection._stream = FrameStream(
                     connected, connection._take_frame, connection._fail
                 )
+                connection.counts.opened += 1
                 await connection._agree_on_versions(timeout_ms)
         except TimeoutError:
             raise UnreachableError(
@@ -93,9 +142,23 @@ class Connection:
         return self._end is None
 
     @property
+    def idle_ms(self) -> float:
+        """How long it is that somebody has asked something, or waited for it."""
+        return 0.0 if self._pending else (self._loop.time() - self._used_at) * 1000
+
+    @property
+    def muted_ms(self) -> float:
+        """For how long the broker still wants to be left alone, because of a quota (KIP-219)."""
+        return max(self._muted_until - self._loop.time(), 0.0) * 1000
+
+    @property
     def versions_by_api(self) -> dict[int, tuple[int, int]]:
         """What the broker speaks: the first and the last version by the number of the API."""
         return self._versions
+
+    def feature_level(self, name: str) -> int:
+        """Return the level of a feature that the cluster ran at when we connected; 0 if none."""
+        return self._feature_levels.get(name, 0)
 
     def version_for(self, request: type[Message], version_max: int = EVERY_VERSION) -> int:
         """Return the highest version that both sides know, at most version_max.
@@ -103,7 +166,7 @@ class Connection:
         ApiError with UNSUPPORTED_VERSION if there is none.
         """
         name = request.__name__.removesuffix("Request")
-        if (offered := self._versions.get(_KEY_BY_REQUEST[request])) is None:
+        if (offered := self._versions.get(key_of(request))) is None:
             raise ApiError(ErrorCode.UNSUPPORTED_VERSION, f"{self.address} does not offer {name}")
         first, last = request.versions
         version = min(last, offered[1], version_max)
@@ -123,20 +186,64 @@ class Connection:
         timeout_ms: int,
         version_max: int = EVERY_VERSION,
     ) -> R:
-        """Send a request and return its answer, which must be of the type that belongs to it."""
+        """Send a request and return its answer, which must be of the type that belongs to it.
+
+        A broker that has asked to be left alone is, before that. NoAnswerError if the answer takes
+        too long; if nothing has come from the broker since, the connection is given up as well.
+        """
         version = self.version_for(type(request), version_max)
-        assert API_BY_KEY[_KEY_BY_REQUEST[type(request)]].response is answer, answer
+        assert api_of(key_of(type(request))).response is answer, answer
         return cast("R", await self._exchange(request, version, timeout_ms))
+
+    def ask_now(
+        self, request: Message, take: TakeAnswer, *, version_max: int = EVERY_VERSION
+    ) -> bool:
+        """Send a request at once and have `take` called with its answer, without a task.
+
+        False, and nothing was sent, where one has to wait: the broker wants to be left alone,
+        somebody else waits already, or too much is unsent. There is no time limit: whoever asks
+        closes the connection when it has taken too long.
+        """
+        stream = self._stream
+        if self._end is not None or stream is None or not stream.has_room:
+            return False
+        if self._queue_count or self.muted_ms > 0:
+            return False
+        version = self.version_for(type(request), version_max)
+        correlation_id = self._next_correlation_id()
+        self._used_at = self._loop.time()
+
+        def told(answer: Message | None, error: Exception | None) -> None:
+            self._pending.pop(correlation_id, None)
+            self._used_at = self._loop.time()
+            take(answer, error)
+
+        api_key = key_of(type(request))
+        self._pending[correlation_id] = _Pending(api_key, version, _Told(told), self._used_at)
+        header = RequestHeader(api_key, version, correlation_id, self._client_id)
+        pieces = encode_request(header, request)
+        self.counts.bytes_out += sum(map(len, pieces))
+        stream.send_now(pieces)
+        return True
 
     async def tell(self, request: Message, *, version_max: int = EVERY_VERSION) -> None:
         """Send a request that is not answered: Produce with acks 0."""
         version = self.version_for(type(request), version_max)
-        await self._send(request, version, self._next_correlation_id())
+        async with self._welcomed():
+            self._used_at = self._loop.time()
+            await self._send(request, version, self._next_correlation_id())
 
     def close(self) -> None:
         """End the connection; requests that wait fail."""
         if self._stream is not None:
             self._stream.close(UnreachableError("the connection was closed here"))
+
+    def abandon(self) -> None:
+        """Close it in its own loop, soon; or here, if that loop has ended."""
+        if self._loop.is_closed():
+            self.close()
+        else:
+            self._loop.call_soon_threadsafe(self.close)
 
     async def _agree_on_versions(self, timeout_ms: int) -> None:
         request = ApiVersionsRequest(
@@ -154,50 +261,88 @@ class Connection:
         self._versions = {
             row.api_key: (row.min_version, row.max_version) for row in answer.api_keys
         }
+        self._feature_levels = {
+            row.name: row.max_version_level for row in answer.finalized_features
+        }
 
     async def _exchange(self, request: Message, version: int, timeout_ms: int) -> Message:
-        correlation_id = self._next_correlation_id()
-        pending = _Pending(
-            _KEY_BY_REQUEST[type(request)], version, asyncio.get_running_loop().create_future()
-        )
-        self._pending[correlation_id] = pending
+        answer: asyncio.Future[Message] = self._loop.create_future()
+        pending = _Pending(key_of(type(request)), version, answer)
+        correlation_id = -1
+        sent_at = self._loop.time()
         try:
-            async with asyncio.timeout(timeout_ms / 1000):
-                await self._send(request, version, correlation_id)
-                return await pending.answer
+            async with asyncio.timeout(None) as limit:
+                async with self._welcomed():
+                    sent_at = self._loop.time()
+                    limit.reschedule(sent_at + timeout_ms / 1000)
+                    correlation_id = self._next_correlation_id()
+                    pending.sent_at = sent_at
+                    self._pending[correlation_id] = pending
+                    await self._send(request, version, correlation_id)
+                return await answer
         except TimeoutError:
             name = type(request).__name__.removesuffix("Request")
-            raise NoAnswerError(
-                f"{self.address} did not answer {name} within {timeout_ms / 1000:g} s"
-            ) from None
+            reason = f"{self.address} did not answer {name} within {timeout_ms / 1000:g} s"
+            if self._heard_at < sent_at and self._stream is not None:
+                self._stream.close(UnreachableError(reason))
+            raise NoAnswerError(reason) from None
         finally:
+            self._used_at = self._loop.time()
             self._pending.pop(correlation_id, None)
+
+    @asynccontextmanager
+    async def _welcomed(self) -> AsyncIterator[None]:
+        """Wait as long as the broker wants it; whoever asks meanwhile waits behind, in order.
+
+        They are counted: a lock that has just been left looks free, though somebody is next.
+        """
+        self._queue_count += 1
+        try:
+            async with self._turn:
+                while (muted_ms := self.muted_ms) > 0 and self._end is None:
+                    await pause(muted_ms)
+                yield
+        finally:
+            self._queue_count -= 1
 
     async def _send(self, request: Message, version: int, correlation_id: int) -> None:
         if self._end is not None or self._stream is None:
             raise self._end or UnreachableError(f"{self.address}: not connected")
-        header = RequestHeader(
-            _KEY_BY_REQUEST[type(request)], version, correlation_id, self._client_id
-        )
-        await self._stream.send(encode_request(header, request))
+        header = RequestHeader(key_of(type(request)), version, correlation_id, self._client_id)
+        pieces = encode_request(header, request)
+        self.counts.bytes_out += sum(map(len, pieces))
+        await self._stream.send(pieces)
 
     def _next_correlation_id(self) -> int:
+        self.counts.requests += 1
         self._correlation_id = (self._correlation_id + 1) & _CORRELATION_ID_MAX
         return self._correlation_id
 
     def _take_frame(self, frame: memoryview) -> None:
         """Give a frame to who waits for it; ProtocolError if it cannot be read."""
+        self._heard_at = self._loop.time()
+        self.counts.answers += 1
+        self.counts.bytes_in += len(frame) + _SIZE_BYTES
         header, _ = read_response_header(0, frame)
         pending = self._pending.get(header.correlation_id)
         if pending is None or pending.answer.done():
             return  # nobody waits any more
-        pending.answer.set_result(_decoded(pending, frame))
+        if pending.sent_at is not None:
+            self.counts.answered(pending.api_key, (self._heard_at - pending.sent_at) * 1000)
+        answer = _decoded(pending, frame)
+        throttle_ms = getattr(answer, "throttle_time_ms", 0)
+        if throttle_ms > 0:
+            self.counts.throttled_ms += throttle_ms
+            self._muted_until = max(self._muted_until, self._heard_at + throttle_ms / 1000)
+        pending.answer.set_result(answer)
 
     def _fail(self, reason: UnreachableError) -> None:
         self._end = UnreachableError(f"{self.address}: {reason}")
-        for pending in self._pending.values():
+        self.counts.closed += 1
+        for pending in list(self._pending.values()):
             if not pending.answer.done():
                 pending.answer.set_exception(self._end)
+                pending.answer.exception()  # who has timed out meanwhile will not look at it
 
 
 def _decoded(pending: _Pending, frame: memoryview) -> Message:

@@ -18,6 +18,14 @@ class NoAnswerError(TimeoutError):
     """Time ran out; what was asked for may have been done all the same."""
 
 
+class ClientClosedError(RuntimeError):
+    """The client is closed, or was while a call waited; what was asked for may have been done."""
+
+
+class ForkedClientError(RuntimeError):
+    """The client belongs to the process that this one was forked off from."""
+
+
 RETRIABLE: Final = frozenset(
     {
         ErrorCode.CORRUPT_MESSAGE,

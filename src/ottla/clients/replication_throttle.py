@@ -7,15 +7,15 @@ replicas as those who send and its new ones as those who receive.
 from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
-from ottla.clients.admin_configs import ConfigAdmin, ConfigOperation, ResourceType
+from ottla.clients.admin_configs import ConfigAdmin, ConfigChange, ConfigResource
+from ottla.clients.outcomes import ItemsFailedError
 from ottla.clients.reassignment_plan import Assignment, Plan
-from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 
 RATES: Final = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
 SENDERS: Final = "leader.replication.throttled.replicas"
 RECEIVERS: Final = "follower.replication.throttled.replicas"
-Changes = dict[str, tuple[ConfigOperation, str | None]]
+Changes = dict[ConfigResource, Mapping[str, ConfigChange]]
 
 
 def throttled_replicas(current: Assignment, plan: Plan) -> dict[str, dict[str, str]]:
@@ -39,27 +39,22 @@ async def set_throttle(
     replicas_by_topic: Mapping[str, Mapping[str, str]],
 ) -> None:
     """Let moves of these replicas take so much of each broker, in and out."""
-    rates: Changes = {key: (ConfigOperation.SET, str(bytes_per_second)) for key in RATES}
-    for topic, lists in replicas_by_topic.items():
-        changes: Changes = {key: (ConfigOperation.SET, words) for key, words in lists.items()}
-        await configs.alter(ResourceType.TOPIC, topic, changes)
-    for broker_id in brokers:
-        await configs.alter(ResourceType.BROKER, str(broker_id), rates)
+    rates = dict.fromkeys(RATES, str(bytes_per_second))
+    changes: Changes = {
+        ConfigResource.topic(topic): dict(lists) for topic, lists in replicas_by_topic.items()
+    }
+    await configs.alter(changes | {ConfigResource.broker(one): rates for one in brokers})
 
 
 async def remove_throttle(
     configs: ConfigAdmin, brokers: Collection[int], topics: Collection[str]
 ) -> None:
     """Take the limit off these brokers and topics; nothing happens where there is none."""
-    for broker_id in brokers:
-        await configs.alter(ResourceType.BROKER, str(broker_id), _deleted(*RATES))
-    for topic in topics:
-        try:
-            await configs.alter(ResourceType.TOPIC, topic, _deleted(SENDERS, RECEIVERS))
-        except ApiError as error:
-            if error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                raise  # one that was deleted meanwhile needs no limit
-
-
-def _deleted(*keys: str) -> Changes:
-    return dict.fromkeys(keys, (ConfigOperation.DELETE, None))
+    changes: Changes = {ConfigResource.broker(one): dict.fromkeys(RATES) for one in brokers}
+    lists = dict.fromkeys((SENDERS, RECEIVERS))
+    try:
+        await configs.alter(changes | {ConfigResource.topic(topic): lists for topic in topics})
+    except ItemsFailedError as error:
+        gone = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION  # one that was deleted needs no limit
+        if any(failure.code is not gone for failure in error.failed.values()):
+            raise

@@ -10,8 +10,6 @@ from ottla.environment.network import StreamSocket
 from ottla.wire.frames import FrameBuffer
 from ottla.wire.protocol_error import ProtocolError
 
-RECEIVED_BYTES_MAX: Final = 1 << 18
-"""How much is taken from the socket at once."""
 FRAME_BYTES_MAX: Final = 128 << 20
 """A longer answer is none: the first bytes of HTTP, SSH or TLS would be a longer one."""
 UNSENT_BYTES_MAX: Final = 64 << 20
@@ -35,7 +33,6 @@ class FrameStream:
         self._on_end = on_end
         self._loop = asyncio.get_running_loop()
         self._frames = FrameBuffer(FRAME_BYTES_MAX)
-        self._received = bytearray(RECEIVED_BYTES_MAX)
         self._unsent: deque[memoryview] = deque()
         self._unsent_bytes = 0
         self._has_room = asyncio.Event()
@@ -47,6 +44,15 @@ class FrameStream:
         """Queue a frame; returns at once unless a lot is queued already."""
         while not self._has_room.is_set():
             await self._has_room.wait()
+        self.send_now(pieces)
+
+    @property
+    def has_room(self) -> bool:
+        """Whether `send` would return at once."""
+        return self._has_room.is_set()
+
+    def send_now(self, pieces: list[Any]) -> None:
+        """Queue a frame, however much is queued already."""
         if self.is_closed:
             return
         was_idle = not self._unsent
@@ -72,7 +78,7 @@ class FrameStream:
 
     def _read(self) -> None:
         try:
-            size = self._socket.recv_into(self._received)
+            size = self._socket.recv_into(self._frames.room())
         except BlockingIOError:
             return
         except OSError as error:
@@ -81,7 +87,7 @@ class FrameStream:
         if size == 0:
             self.close(UnreachableError("the broker closed the connection"))
             return
-        self._frames.feed(memoryview(self._received)[:size])
+        self._frames.received(size)
         try:
             for frame in self._frames.take_frames():
                 self._on_frame(frame)

@@ -27,6 +27,8 @@ from ottla.environment.network import StreamSocket
 
 BACKLOG: Final = 1024
 """Connections that the kernel keeps until they are accepted."""
+ADDRESS_SECONDS_MAX: Final = 2.0
+"""How long an address of a host may say nothing, as long as there is another one to try."""
 _MISSING_HERE: Final = frozenset({errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT})
 _INT_BYTES: Final = calcsize("i")
 
@@ -72,16 +74,17 @@ class KernelNetwork:
         return listening
 
     async def connect(self, host: str, port: int) -> StreamSocket:
-        """Connect to the first address of the host that answers."""
+        """Connect to the first address of the host that answers; the last has time without end."""
         loop = asyncio.get_running_loop()
         refused: OSError = ConnectionRefusedError(errno.ECONNREFUSED, f"{host} has no address")
-        for family, kind, protocol, _, address in await loop.getaddrinfo(
-            host, port, type=SOCK_STREAM
-        ):
+        found = await loop.getaddrinfo(host, port, type=SOCK_STREAM)
+        for row in found:
+            family, kind, protocol, _, address = row
             connected = socket(family, kind, protocol)
             try:
                 _prepare(connected)
-                await loop.sock_connect(connected, address)
+                async with asyncio.timeout(None if row is found[-1] else ADDRESS_SECONDS_MAX):
+                    await loop.sock_connect(connected, address)
             except OSError as error:
                 connected.close()
                 refused = error

@@ -153,7 +153,7 @@ class ClusterStory:
             self.transaction_rules.decisions,
             self.world.loop.time,
         )
-        self.group = GroupWorkload(self.workload)
+        self.group = GroupWorkload(self.workload, dice(seed, "group"), self.world.loop.time)
         self.operator = OperatorWorkload(self.workload, seed, setting.brokers)
         self.programs = {name: self._program(number) for number, name in enumerate(self.names)}
         self.clients = self._clients()
@@ -260,6 +260,8 @@ class ClusterStory:
             *check_history(self.history),
             *lost_commits(self.history.commits, {**committed, **ledgers}),
             *check_history(self.transactions.uncommitted, is_read_to_the_end=False),
+            *self.group.violations(),
+            *[Violation("R13 lost", one) for one in self.workload.surprises],
             *(self.transactions.copies.uncopied() if self.setting.transactional_ids else []),
             *self.operator.missing(self.truth.topics),
         ]

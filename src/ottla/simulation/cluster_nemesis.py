@@ -85,6 +85,7 @@ class ClusterNemesis:
         self._fault_seconds = fault_seconds
         self._busy: set[str] = set()
         self._is_tail_at_risk = False
+        self._delay_by_way: dict[tuple[str, str], float] = {}
         self._acts: dict[Trouble, Callable[[Machine], Awaitable[None]]] = {
             Trouble.EXPIRY: self._expire,
             Trouble.ZOOKEEPER_CUT: self._cut_zookeeper,
@@ -165,12 +166,14 @@ class ClusterNemesis:
 
     async def _slow_down(self, machine: Machine, ways: Sequence[tuple[str, str]]) -> None:
         chosen = [way for way in ways if self._stream.random() < 0.7]
-        before = [machine.network.link(*way).delay_seconds for way in chosen]
         for way in chosen:
-            machine.network.link(*way).delay_seconds = self._stream.random() * DELAY_SECONDS_MAX
+            link = machine.network.link(*way)
+            # Another hand may have slowed it down already: what it has now need not be its own.
+            self._delay_by_way.setdefault(way, link.delay_seconds)
+            link.delay_seconds = self._stream.random() * DELAY_SECONDS_MAX
         await self._elapse(self._fault_seconds)
-        for way, delay_seconds in zip(chosen, before, strict=True):
-            machine.network.link(*way).delay_seconds = delay_seconds
+        for way in chosen:
+            machine.network.link(*way).delay_seconds = self._delay_by_way[way]
 
     async def _hold_connections(self, machine: Machine) -> None:
         """Let what was sent arrive after it was sent again, by another connection."""

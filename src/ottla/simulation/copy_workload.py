@@ -10,18 +10,27 @@ from functools import partial
 from random import Random  # noqa: TID251 - only the type: the stream is given
 from typing import Final
 
-from ottla.clients.admin import Admin
+from ottla.clients.async_admin import AsyncAdmin
 from ottla.clients.cluster_view import ClusterView, pause
+from ottla.clients.consumer.async_consumer import AsyncConsumer
+from ottla.clients.consumer.subscription import Position
 from ottla.clients.errors import NoAnswerError
-from ottla.clients.fetcher import Fetched, Fetcher
 from ottla.model.api_error import ApiError
 from ottla.model.identifiers import TopicPartition
 from ottla.simulation.checkers import Violation
 from ottla.simulation.history import History
 from ottla.simulation.machine import Machine
-from ottla.simulation.noted_transactions import NotedTransaction
-from ottla.simulation.transactional_client import TransactionalClient
-from ottla.simulation.workload import Workload, all_of, take
+from ottla.simulation.noted_reader import (
+    POLL_SECONDS,
+    all_of,
+    consumer_at,
+    places_of,
+    take,
+    value_of,
+)
+from ottla.simulation.noted_transactions import Client, NotedTransaction
+from ottla.simulation.workload import Workload
+from ottla.wire.records.consumer_record import ConsumerRecord
 
 COPIES: Final = "copies"
 COPIERS: Final = "copiers"
@@ -39,7 +48,7 @@ class CopyWorkload:
     def __init__(
         self,
         workload: Workload,
-        new_client: Callable[[str, Machine, Random], TransactionalClient],
+        new_client: Callable[[str, Machine, Random], Client],
     ) -> None:
         self._workload = workload
         self._new_client = new_client
@@ -57,14 +66,15 @@ class CopyWorkload:
         """Copy the rest, and read all copies."""
         stream = self._workload.stream(machine)
         async with self._workload.view(machine) as view:
-            ends = await Admin.over(view).offsets.ends(self._workload.partitions)
+            ends = await AsyncAdmin.over(view).offsets.ends(self._workload.partitions)
             left = {name: end for name, (_, end) in ends.items()}
             while not _is_at(left, await self._copied_to(view)):
                 with suppress(ApiError, OSError):
                     await self._copy_on(machine, stream, partial(_is_at, left))
             operation = self._workload.history.begin(self._workload.next_life(machine))
-            fetched = await all_of(view, self._copies, self._workload.fetching)
-            take(self._workload.history, operation, fetched)
+            reading = self._workload.reading
+            records = await all_of(view, machine.clock, self._copies, reading)
+            take(self._workload.history, operation, records)
 
     def uncopied(self) -> list[Violation]:
         """Return where copies are not what was to be copied, in its order (T9)."""
@@ -85,51 +95,56 @@ class CopyWorkload:
         try:
             await client.init()
             async with self._workload.view(machine) as view:
-                fetcher = Fetcher(view, await self._copied_to(view), self._workload.fetching)
-                await self._copy_from(fetcher, client, life, stream, is_over)
+                copied_to = await self._copied_to(view)
+            async with self._consumer(machine, copied_to) as consumer:
+                while not is_over(copied_to):
+                    copied_to = await self._copy_some(client, life, consumer, copied_to, stream)
         finally:
             client.close()
 
-    async def _copy_from(
-        self,
-        fetcher: Fetcher,
-        client: TransactionalClient,
-        life: str,
-        stream: Random,
-        is_over: IsOver,
-    ) -> None:
-        try:
-            while not is_over(fetcher.offset_by_partition):
-                await self._copy_some(client, life, await fetcher.poll(), stream)
-        except (ApiError, OSError):
-            await fetcher.close()
-            raise
-        await fetcher.close()
+    def _consumer(self, machine: Machine, offsets: Mapping[TopicPartition, int]) -> AsyncConsumer:
+        view, settings = self._workload.view(machine), self._workload.reading
+        places = {name: Position(offset) for name, offset in offsets.items()}
+        return consumer_at(view, machine.clock, settings, places)
 
     async def _copied_to(self, view: ClusterView) -> dict[TopicPartition, int]:
-        committed = await Admin.over(view).groups.committed(COPIERS)
+        committed = await AsyncAdmin.over(view).groups.committed(COPIERS)
         return {
             name: committed[name].offset if name in committed else 0
             for name in self._workload.partitions
         }
 
     async def _copy_some(
-        self, client: TransactionalClient, life: str, fetched: Sequence[Fetched], stream: Random
-    ) -> None:
-        """Copy what has come, and how far that is, or nothing of both."""
+        self,
+        client: Client,
+        life: str,
+        consumer: AsyncConsumer,
+        before: Mapping[TopicPartition, int],
+        stream: Random,
+    ) -> dict[TopicPartition, int]:
+        """Copy what comes, and how far that is, or nothing of both; return how far that is."""
         if client.needs_init:
             raise NoAnswerError("what was asked for may still come")
-        if not fetched:
-            return
+        records = await consumer.poll(timeout=POLL_SECONDS)
+        now = {name: place.offset for name, place in places_of(consumer).items()}
+        if now == before:
+            return now
         transaction = NotedTransaction(client, self._workload.history, life, stream)
-        for one in fetched:
-            read = [(record.value or b"").split(b" ")[0].decode() for record in one.records()]
-            if read:
-                # Each try to copy something is told from the others.
-                values = [f"{value}{COPIED_BY}{life}" for value in read]
-                await transaction.send(TopicPartition(COPIES, one.partition.partition), values)
-        await client.send_offsets(COPIERS, {one.partition: one.end_offset for one in fetched})
+        for name, values in _by_partition(records).items():
+            # Each try to copy something is told from the others.
+            copies = [f"{value}{COPIED_BY}{life}" for value in values]
+            await transaction.send(TopicPartition(COPIES, name.partition), copies)
+        await client.send_offsets(COPIERS, now)
         await transaction.commit()
+        return now
+
+
+def _by_partition(records: Sequence[ConsumerRecord]) -> dict[TopicPartition, list[str]]:
+    values: dict[TopicPartition, list[str]] = {}
+    for record in records:
+        name = TopicPartition(record.topic, record.partition)
+        values.setdefault(name, []).append(value_of(record))
+    return values
 
 
 def _is_at(ends: Mapping[TopicPartition, int], now: Mapping[TopicPartition, int]) -> bool:

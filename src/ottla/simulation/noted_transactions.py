@@ -5,16 +5,15 @@ that dies before leaves one that failed. From the first request on, nobody knows
 answered.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from random import Random  # noqa: TID251 - only the type: the stream is given
-from typing import Final
+from typing import Final, Protocol
 
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
 from ottla.simulation.history import Commit, History, Operation, Outcome, Sent
-from ottla.simulation.transactional_client import TransactionalClient
-from ottla.simulation.workload import filled
+from ottla.simulation.noted_writer import filled
 
 REFUSED: Final = frozenset(
     {
@@ -27,12 +26,45 @@ REFUSED: Final = frozenset(
 """What says that a transaction is not committed, to who has asked for that once."""
 
 
+class Client(Protocol):
+    """Who makes transactions: a `TransactionalClient`, or a `ProducingClient`."""
+
+    transactional_id: str
+    commits_asked: int
+    """How often the commit of the transaction was asked for, or will be."""
+
+    @property
+    def needs_init(self) -> bool:
+        """Whether `init` has to be called before it can go on."""
+        ...
+
+    async def init(self) -> None:
+        """Become the one who holds the transactional id; whoever else has it is fenced."""
+
+    def begin(self) -> None:
+        """Begin a transaction."""
+
+    async def send(self, partition: TopicPartition, values: Sequence[bytes]) -> int:
+        """Write some values; return the first offset, -1 if nobody said."""
+        ...
+
+    async def send_unheard(self, partition: TopicPartition, values: Sequence[bytes]) -> None:
+        """Write without waiting for what becomes of it."""
+
+    async def send_offsets(self, group_id: str, offsets: Mapping[TopicPartition, int]) -> None:
+        """Let a group be there if the transaction commits."""
+
+    async def end(self, *, is_commit: bool) -> None:
+        """Commit or abort; return when that is decided."""
+
+    def close(self) -> None:
+        """Close every connection, now or soon."""
+
+
 class NotedTransaction:
     """What one life of a client does in one transaction."""
 
-    def __init__(
-        self, client: TransactionalClient, history: History, life: str, stream: Random
-    ) -> None:
+    def __init__(self, client: Client, history: History, life: str, stream: Random) -> None:
         client.begin()
         self._client = client
         self._history = history

@@ -4,8 +4,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from random import Random  # noqa: TID251 - only the type: the stream is given
 from typing import Final
 
-from ottla.clients.admin import Admin
-from ottla.clients.admin_configs import ConfigOperation, ResourceType
+from ottla.clients.admin_configs import ConfigResource
+from ottla.clients.async_admin import AsyncAdmin
 from ottla.clients.cluster_view import ClusterView, pause
 from ottla.metadata.image import TopicImage
 from ottla.model.api_error import ApiError
@@ -65,26 +65,26 @@ class OperatorWorkload:
         if len(self._created) < TOPICS_MAX:
             self._count += 1
             name = f"topic-{self._count}"
-            created = await Admin.over(view).topics.create([name], partitions=2)
-            if created[name] is None:
-                self._created[name] = None
+            await AsyncAdmin.over(view).topics.create(name, partitions=2)
+            self._created[name] = None
 
     async def _delete(self, view: ClusterView) -> None:
         if self._created:
             name = self._stream.choice([*self._created])
             del self._created[name]
-            await Admin.over(view).topics.delete([name])
+            await AsyncAdmin.over(view).topics.delete(name)
 
     async def _grow(self, view: ClusterView) -> None:
         if self._created:
             name = self._stream.choice([*self._created])
-            (topic,) = await Admin.over(view).topics.describe([name])
-            await Admin.over(view).topics.grow(name, len(topic.partitions) + 1)
+            topics = AsyncAdmin.over(view).topics
+            topic = (await topics.describe(name))[name]
+            await topics.create_partitions({name: len(topic.partitions) + 1})
 
     async def _configure(self, view: ClusterView) -> None:
         value = str(1_000_000 + self._stream.randrange(1_000))
-        change = {"max.message.bytes": (ConfigOperation.SET, value)}
-        await Admin.over(view).configs.alter(ResourceType.TOPIC, TOPIC, change)
+        change = {"max.message.bytes": value}
+        await AsyncAdmin.over(view).configs.alter({ConfigResource.topic(TOPIC): change})
 
     async def _reassign(self, view: ClusterView) -> None:
         """Let other brokers keep a partition, or the same in another order; or stop doing so."""

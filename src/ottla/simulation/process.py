@@ -1,8 +1,9 @@
 """Processes in a simulation: whatever one of them has begun stops with it, and at no other moment.
 
-Everything that a process starts inherits its context: tasks, callbacks, timers. Before a handle
-runs, the loop asks whose it is. A dead process's handles are dropped where they are, as by
-`kill -9`: no `finally` runs. A paused one's are kept until it goes on.
+Everything that a process starts inherits its context: tasks, callbacks, timers. A task that is
+given another context is its maker's all the same. Before a handle runs, the loop asks whose it is.
+A dead process's handles are dropped where they are, as by `kill -9`: no `finally` runs. A paused
+one's are kept until it goes on.
 """
 
 import asyncio
@@ -54,6 +55,13 @@ class Process:
 def process_of(context: Context) -> Process | None:
     """Return the process that a context belongs to."""
     return context.get(_PROCESS)
+
+
+def adopt(context: Context) -> None:
+    """Let a context belong to the process whose code is running, if it belongs to none."""
+    process = _PROCESS.get()
+    if process is not None and process_of(context) is None:
+        context.run(_PROCESS.set, process)
 
 
 def running_process() -> Process | None:

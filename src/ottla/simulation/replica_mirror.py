@@ -23,6 +23,16 @@ class Batch(NamedTuple):
     is_transactional: bool
     marker: EndTxnMarker | None
     """How a transaction ended, in a batch that says so."""
+    content: bytes
+    """All of it, the header included."""
+
+    def __repr__(self) -> str:
+        return (
+            f"<Batch {self.base_offset}..{self.end_offset - 1} of epoch {self.epoch}, "
+            f"crc {self.crc}, of producer {self.producer_id} in {self.producer_epoch}, "
+            f"sequences {self.base_sequence}..{self.last_sequence}, "
+            f"transactional {self.is_transactional}, marker {self.marker}>"
+        )
 
     @classmethod
     def of(cls, one: RecordBatch) -> "Batch":
@@ -38,6 +48,7 @@ class Batch(NamedTuple):
             one.last_sequence,
             one.is_transactional,
             end_txn_marker_of(one) if one.is_control else None,
+            bytes(one.raw),
         )
 
 
@@ -47,6 +58,8 @@ class Mirror:
     def __init__(self, log: PartitionLog) -> None:
         self.log = log
         self.batches: list[Batch] = []
+        self.compared_count = 0
+        """How many of the batches were compared with what is committed: always the first ones."""
         self._cut_count = log.cut_count
         self._end_offset = log.log_start_offset
 
@@ -58,13 +71,15 @@ class Mirror:
             return self.batches[known:], []
         before = self.batches
         self.batches, self._cut_count = [], self.log.cut_count
+        self.compared_count = 0
         self._end_offset = self.log.log_start_offset
         self._read_on()
-        return self.batches, [one for one in before if one not in self.batches]
+        there = set(self.batches)
+        return self.batches, [one for one in before if one not in there]
 
     def _read_on(self) -> None:
         while self._end_offset < self.log.end_offset:
             part = self.log.read(self._end_offset, self.log.end_offset, READ_BYTES)
-            for one in batches(memoryview(bytearray(part.read()))):
+            for one in batches(memoryview(part.read())):
                 self.batches.append(Batch.of(one))
             self._end_offset = self.batches[-1].end_offset

@@ -21,6 +21,7 @@ seen in the histories of clients (J1, J4).
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
+from operator import attrgetter
 from typing import Final, NamedTuple, NoReturn
 
 from ottla.broker.assembly import Broker
@@ -63,6 +64,20 @@ class Led(NamedTuple):
     high_watermark: int
 
 
+# Asked for after every step of a broker, and so not by properties: they are made of these.
+_PARTS: Final = (
+    "log",
+    "log.end_offset",
+    "log.cut_count",
+    "_high_watermark",
+    "is_alone",
+    "in_sync",
+    "leader_epoch",
+)
+_STATE: Final = attrgetter(*_PARTS)
+_LEADER_STATE: Final = attrgetter(*_PARTS, "in_sync.isr", "in_sync.proposed")
+
+
 class ReplicaRules:
     """Raises InvariantError at the first step after which something is wrong."""
 
@@ -100,37 +115,44 @@ class ReplicaRules:
 
     def _look(self, process: Process | None) -> None:
         """Look at all that a step can have changed: its own broker, and the truth."""
-        is_changed = self._truth.revision != self._revision
+        is_all_new = self._truth.revision != self._revision
         broker = None if process is None else self._brokers.get(process)
         if process is not None and broker is not None and process.is_alive:
             seen = _state_of(broker)
-            if seen != self._seen.get(process):
+            before = self._seen.get(process)
+            if seen != before:
                 self._seen[process] = seen
-                self._look_at_broker(process.name, broker)
-                is_changed = True
-        if is_changed:
+                changed = self._look_at_broker(process.name, broker, seen)
+                is_all_new = is_all_new or before is None or before[0] != seen[0]
+                for partition in () if is_all_new else changed:
+                    self._look_at_members_of(partition)
+        if is_all_new:
             self._revision = self._truth.revision
             for topic in self._truth.topics.values():
                 for number, state in enumerate(topic.partitions):
                     self._look_at_members(topic, number, state)
 
-    def _look_at_broker(self, name: str, broker: Broker) -> None:
-        for partition in broker.partitions:
+    def _look_at_broker(self, name: str, broker: Broker, state: list[object]) -> list[Partition]:
+        """Return those of its partitions that are not as they were."""
+        changed = []
+        for partition, seen in zip(broker.partitions, state[1:], strict=True):
             if not partition.log.is_offline:
-                seen = _state_of_replica(partition)
                 if seen != self._looked_at.get(partition):
                     self._looked_at[partition] = seen
                     self._look_at(name, partition)
+                    changed.append(partition)
             elif partition.in_sync is not None:
                 # Its log cannot be read, but what others have of it may still become committed.
                 ghost = self._ghosts.setdefault(_key(partition), Ghost())
                 self._look_at_leader(name, partition, ghost)
+                changed.append(partition)
             if partition.in_sync is not None and broker.metadata.broker_epoch == NOT_REGISTERED:
                 self._fail("R9", f"{partition.name}: {name} leads without a registration")
             source = broker._replication.source_of(partition)  # noqa: SLF001 - nobody else asks
             wanted = NO_LEADER if partition.in_sync is not None else partition.leader_id
             if source not in {None, wanted}:
                 self._fail("R15", f"{partition.name} on {name} fetches from {source}")
+        return changed
 
     # -- one replica ----------------------------------------------------------------------------
 
@@ -180,14 +202,14 @@ class ReplicaRules:
     ) -> None:
         if partition.high_watermark > partition.log.end_offset:
             self._fail("R2", f"{where}: what readers may see is not there")
-        for one in reversed(mirror.batches):
-            if one.end_offset > partition.high_watermark:
-                continue
+        committed = partition.high_watermark
+        for one in mirror.batches[mirror.compared_count :]:
+            if one.end_offset > committed:
+                break
+            mirror.compared_count += 1
             known = ghost.committed.setdefault(one.base_offset, one)
             if known != one:
                 self._fail("R2", f"{where}: {one} is committed, and so is {known}")
-            if known is not one:
-                break
 
     def _look_at_leader(self, name: str, partition: Partition, ghost: Ghost) -> None:
         epoch, committed = partition.leader_epoch, partition.high_watermark
@@ -223,6 +245,14 @@ class ReplicaRules:
                 self._fail("R7", f"{partition.name}: {name} counts {broker_id}, of an old epoch")
 
     # -- what is decided ------------------------------------------------------------------------
+
+    def _look_at_members_of(self, partition: Partition) -> None:
+        name = partition.name
+        topic = self._truth.topics.get(name.topic)
+        if topic is not None and topic.topic_id == partition.topic_id:
+            state = topic.partition(name.partition)
+            if state is not None:
+                self._look_at_members(topic, name.partition, state)
 
     def _look_at_members(self, topic: TopicImage, number: int, state: PartitionImage) -> None:
         name = TopicPartition(topic.name, number)
@@ -282,17 +312,11 @@ class ReplicaRules:
 
 
 def _state_of(broker: Broker) -> list[object]:
-    """Return all of a broker that the rules speak of, to see whether it has changed."""
-    seen: list[object] = [broker.metadata.broker_epoch]
-    seen += map(_state_of_replica, broker.partitions)
-    return seen
-
-
-def _state_of_replica(partition: Partition) -> object:
-    log, in_sync = partition.log, partition.in_sync
-    maximal = None if in_sync is None else in_sync.maximal
-    written = (log, log.end_offset, log.cut_count, partition.high_watermark)
-    return (*written, in_sync, partition.leader_epoch, maximal)
+    """Return all of a broker that the rules speak of: its epoch, and each replica's state."""
+    seen: list[object] = [
+        _STATE(one) if one.in_sync is None else _LEADER_STATE(one) for one in broker.partitions
+    ]
+    return [broker.metadata.broker_epoch, *seen]
 
 
 def _key(partition: Partition) -> Key:

@@ -3,16 +3,17 @@
 Nothing here is taken from what brokers remember: it is what they have to agree with.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import takewhile
 from typing import Final, NamedTuple
 
 from ottla.machines.transactions.records import transaction_of
 from ottla.machines.transactions.transaction import PREPARED, Transaction
 from ottla.model.identifiers import TopicPartition
-from ottla.simulation.replica_mirror import READ_BYTES, Batch
-from ottla.storage.log import PartitionLog
+from ottla.simulation.replica_mirror import Batch
 from ottla.wire.coordinator_records.codec import TRANSACTION_STATE, RecordCodec
 from ottla.wire.coordinator_records.transaction_state import TransactionLogKey, TransactionLogValue
 from ottla.wire.records.batch import NO_SEQUENCE, batches
@@ -21,6 +22,7 @@ from ottla.wire.records.record import records_of
 
 NOT_OPEN: Final = -1
 NO_EPOCH: Final = -1
+CONTENTS_MAX: Final = 1000
 _SEQUENCES: Final = 1 << 31
 _CODEC: Final = RecordCodec(TRANSACTION_STATE)
 
@@ -50,6 +52,8 @@ class ProducerReplay:
 
     told: dict[int, Told] = field(default_factory=dict)
     ended: list[Ended] = field(default_factory=list)
+    ends: Counter[tuple[int, int, bool]] = field(default_factory=Counter)
+    """How many have ended, by producer id, epoch of the marker, and how."""
     wrong: list[str] = field(default_factory=list)
 
     def take(self, one: Batch) -> None:
@@ -87,6 +91,7 @@ class ProducerReplay:
         )
         told.first_offset = NOT_OPEN
         self.ended.append(ended)
+        self.ends[ended[:3]] += 1
 
     def stable_offsets(self, high_watermark: int) -> tuple[int, int]:
         """Return between which offsets the last stable one is.
@@ -129,18 +134,24 @@ def decision_of(found: Transaction, coordinator_epoch: int) -> Decision | None:
     )
 
 
-def transactions_in(
-    log: PartitionLog, new: Sequence[Batch]
-) -> Iterator[tuple[Batch, str, Transaction | None]]:
+def transactions_in(new: Sequence[Batch]) -> Iterator[tuple[Batch, str, Transaction | None]]:
     """Read what some batches of a coordinator's log say, record by record."""
     for one in new:
-        part = log.read(one.base_offset, one.end_offset, READ_BYTES)
-        (batch,) = batches(memoryview(bytearray(part.read())))
-        for record in records_of(batch):
-            assert record.key is not None
-            key, value = _CODEC.decode(record.key, record.value)
-            assert isinstance(key, TransactionLogKey)
-            found = None
-            if isinstance(value, TransactionLogValue):
-                found = transaction_of(key.transactional_id, value)
-            yield one, key.transactional_id, found
+        for transactional_id, found in _transactions_of(one.content):
+            yield one, transactional_id, found
+
+
+@lru_cache(maxsize=CONTENTS_MAX)
+def _transactions_of(content: bytes) -> list[tuple[str, Transaction | None]]:
+    """Read a batch: once, however many replicas have it, and whenever it is committed."""
+    (batch,) = batches(content)
+    read = []
+    for record in records_of(batch):
+        assert record.key is not None
+        key, value = _CODEC.decode(record.key, record.value)
+        assert isinstance(key, TransactionLogKey)
+        found = None
+        if isinstance(value, TransactionLogValue):
+            found = transaction_of(key.transactional_id, value)
+        read.append((key.transactional_id, found))
+    return read

@@ -131,8 +131,7 @@ class TransactionRules:
     def _look_at_end(self, where: str, name: TopicPartition, replica: Replica, one: Batch) -> None:
         """T6: as many transactions end as were decided to."""
         key = _key(name, one)
-        ended = sum(other[:3] == key[:3] for other in replica.producers.ended)
-        if ended > self._decided[key]:
+        if replica.producers.ends[key[:3]] > self._decided[key]:
             self._fail(f"T6 {where}: {one} ends another transaction than its own")
 
     def _look_at_beginning(self, where: str, name: TopicPartition, one: Batch) -> None:
@@ -186,7 +185,7 @@ class TransactionRules:
     ) -> None:
         self._learn(partition, mirror)
         touched: dict[str, None] = {}
-        for _, transactional_id, found in transactions_in(partition.log, new):
+        for _, transactional_id, found in transactions_in(new):
             replica.transactions[transactional_id] = found
             touched[transactional_id] = None
         broker = self._running(machine)
@@ -206,7 +205,7 @@ class TransactionRules:
         seen = self._committed[partition.name]
         unseen = takewhile(lambda one: seen <= one.base_offset, reversed(mirror.batches))
         new = [one for one in unseen if one.end_offset <= partition.high_watermark][::-1]
-        for one, transactional_id, found in transactions_in(partition.log, new):
+        for one, transactional_id, found in transactions_in(new):
             before = self.transactions.pop(transactional_id, None)
             if found is None:
                 continue

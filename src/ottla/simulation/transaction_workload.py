@@ -13,19 +13,20 @@ from functools import partial
 from random import Random  # noqa: TID251 - only the type: the stream is given
 from typing import Final
 
-from ottla.clients.admin import Admin
+from ottla.clients.async_admin import AsyncAdmin
 from ottla.clients.cluster_view import ClusterView, pause
-from ottla.clients.fetcher import Fetcher, FetcherSettings
 from ottla.machines.transactions.transaction import EPOCH_BUMP_VERSION
 from ottla.model.api_error import ApiError
 from ottla.model.identifiers import TopicPartition
 from ottla.simulation.copy_workload import COPIERS, CopyWorkload
 from ottla.simulation.history import History
 from ottla.simulation.machine import Machine, Program
-from ottla.simulation.noted_transactions import NotedTransaction
+from ottla.simulation.noted_reader import ALL, all_of, take
+from ottla.simulation.noted_transactions import Client, NotedTransaction
+from ottla.simulation.producing_client import ProducingClient
 from ottla.simulation.transaction_replay import Decision
 from ottla.simulation.transactional_client import TransactionalClient
-from ottla.simulation.workload import TRY_AGAIN_MS, Workload, all_of, take
+from ottla.simulation.workload import Workload
 from ottla.wire.messages.write_txn_markers import (
     WritableTxnMarker,
     WritableTxnMarkerTopic,
@@ -37,8 +38,11 @@ SENDS_MAX: Final = 3
 VALUES_MAX: Final = 3
 TIMEOUT_MS: Final = 4_000
 """After which a transaction is aborted."""
+OF_PRODUCTION: Final = 0.4
+"""How many clients are producers as applications have them."""
 SECOND_VERSION: Final = 0.7
-"""How many clients are of our time."""
+"""How many of the others are of our time."""
+BLOCK_MS: Final = 6_000
 COMMITTED: Final = 0.7
 WITH_OFFSETS: Final = 0.4
 SLOW: Final = 0.05
@@ -52,7 +56,6 @@ AWAY_MS_MAX: Final = 500
 MARKERS_LATE_MS_MAX: Final = 200
 RECENT: Final = 3
 """How many decisions a late coordinator remembers."""
-_ALL: Final = FetcherSettings(wait_ms=200)
 
 
 class TransactionWorkload:
@@ -102,16 +105,7 @@ class TransactionWorkload:
 
     async def read_all(self, machine: Machine) -> None:
         """Read until it is over, also what is not committed."""
-        life = self._workload.next_life(machine)
-        offsets = dict.fromkeys(self._workload.partitions, 0)
-        while not self._workload.is_over:
-            async with self._workload.view(machine) as view:
-                fetcher = Fetcher(view, offsets, _ALL)
-                with suppress(ApiError, OSError):
-                    await self._read_on(life, fetcher)
-                await fetcher.close()
-                offsets = dict(fetcher.offset_by_partition)
-            await pause(TRY_AGAIN_MS)
+        await self._workload.read_into(self.uncommitted, ALL, machine)
 
     async def repeat_markers(self, machine: Machine) -> None:
         """Write markers of some time ago again, as a coordinator that has heard no answer."""
@@ -137,8 +131,9 @@ class TransactionWorkload:
         await self.copies.finish(machine)
         async with self._workload.view(machine) as view:
             operation = self.uncommitted.begin(self._workload.next_life(machine))
-            take(self.uncommitted, operation, await all_of(view, self._workload.partitions, _ALL))
-            groups = Admin.over(view).groups
+            names = self._workload.partitions
+            take(self.uncommitted, operation, await all_of(view, machine.clock, names, ALL))
+            groups = AsyncAdmin.over(view).groups
             committed = {one: await groups.committed(one) for one in self.ids}
         return {
             (one, name): found.offset
@@ -148,7 +143,7 @@ class TransactionWorkload:
 
     # -- what they do until something fails -----------------------------------------------------
 
-    async def _write_on(self, client: TransactionalClient, life: str, stream: Random) -> None:
+    async def _write_on(self, client: Client, life: str, stream: Random) -> None:
         while not self._workload.is_over:
             if client.needs_init:
                 await client.init()
@@ -161,11 +156,6 @@ class TransactionWorkload:
                     raise
                 await transaction.abort()
             await self._workload.rest(stream)
-
-    async def _read_on(self, life: str, fetcher: Fetcher) -> None:
-        while not self._workload.is_over:
-            operation = self.uncommitted.begin(life)
-            take(self.uncommitted, operation, await fetcher.poll())
 
     async def _fill(
         self, transaction: NotedTransaction, group_id: str, life: str, stream: Random
@@ -193,12 +183,17 @@ class TransactionWorkload:
 
     # -- what they have in common ---------------------------------------------------------------
 
-    def _client(
-        self, transactional_id: str, machine: Machine, stream: Random
-    ) -> TransactionalClient:
+    def _client(self, transactional_id: str, machine: Machine, stream: Random) -> Client:
+        def open_view() -> ClusterView:
+            return self._workload.view(machine)
+
+        if stream.random() < OF_PRODUCTION:
+            return ProducingClient(
+                transactional_id, open_view, machine, timeout_ms=TIMEOUT_MS, block_ms=BLOCK_MS
+            )
         return TransactionalClient(
             transactional_id,
-            lambda: self._workload.view(machine),
+            open_view,
             machine.clock,
             stream,
             is_second=stream.random() < SECOND_VERSION,

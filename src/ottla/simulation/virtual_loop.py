@@ -24,12 +24,14 @@ from contextvars import Context
 from random import Random  # noqa: TID251 - only the type: the stream is given
 from typing import Any, Final, Protocol, TypeVar
 
-from ottla.simulation.process import Process, process_of
+from ottla.simulation.process import Process, adopt, process_of
 from ottla.simulation.trace import Trace
 
 STEPS_AT_ONE_MOMENT_MAX: Final = 1_000_000
 STEPS_BETWEEN_COLLECTIONS: Final = 50_000
 WORK_SECONDS_MEAN: Final = 0.0004
+NOBODY: Final = "None"
+"""Whose a step is that belongs to no process, in the trace."""
 T = TypeVar("T")
 
 
@@ -81,7 +83,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self._stream = stream
         self._now = 0.0
         self._number = 0
-        self._steps_at_now = 0
+        self._steps_before_now = 0
         self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []
         # Kept until they end: a task of a dead process must not be collected, which would run its
         # `finally` blocks.
@@ -132,18 +134,30 @@ class VirtualLoop(asyncio.BaseEventLoop):
         """Run until `stop`."""
         was_enabled = gc.isenabled()
         gc.disable()
+        gc.freeze()  # what was there before is not looked through again and again
         try:
             super().run_forever()
         finally:
+            gc.unfreeze()
             if was_enabled:
                 gc.enable()
 
+    def call_soon(  # type: ignore[override]
+        self, callback: Callable[..., object], *args: Any, context: Context | None = None
+    ) -> asyncio.Handle:
+        """Call something after all that is ready; without asyncio's questions for debugging."""
+        handle = events.Handle(callback, args, self, context)
+        self._ready.append(handle)
+        return handle
+
     def _run_once(self) -> None:
-        self._poll()
+        if self._touched:
+            self._poll()
         self._jump()
-        for _ in range(len(self._ready)):
-            handle = self._ready.popleft()
-            if not handle.cancelled():
+        ready = self._ready
+        for _ in range(len(ready)):
+            handle = ready.popleft()
+            if not handle._cancelled:
                 self._step(handle)
 
     def _jump(self) -> None:
@@ -156,7 +170,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
                 raise DeadlockError(f"at {self._now:.3f} s nothing is left to happen")
             if timers[0][0] > self._now:
                 self._now = timers[0][0]
-                self._steps_at_now = 0
+                self._steps_before_now = self.steps
         while timers and timers[0][0] <= self._now:
             handle = heapq.heappop(timers)[2]
             if not handle.cancelled():
@@ -167,12 +181,12 @@ class VirtualLoop(asyncio.BaseEventLoop):
         if process is not None and not process.takes(handle):
             return
         self.steps += 1
-        self._steps_at_now += 1
-        if self._steps_at_now > STEPS_AT_ONE_MOMENT_MAX:
+        if self.steps - self._steps_before_now > STEPS_AT_ONE_MOMENT_MAX:
             raise LivelockError(f"time stands still at {self._now:.3f} s: {handle!r}")
         if self.steps % STEPS_BETWEEN_COLLECTIONS == 0:
             gc.collect()
-        self.trace.add(self._now, process, _name_of(handle))
+        who = NOBODY if process is None else process.name
+        self.trace.add_step(self._now, who, _name_of(handle))
         handle._run()
         if self.after_step is not None:
             self.after_step(process)
@@ -278,11 +292,17 @@ class VirtualLoop(asyncio.BaseEventLoop):
 
 
 def _numbered(
-    loop: VirtualLoop, work: Coroutine[Any, Any, Any], **options: Any
+    loop: VirtualLoop,
+    work: Coroutine[Any, Any, Any],
+    *,
+    context: Context | None = None,
+    **options: Any,
 ) -> asyncio.Task[Any]:
     number = loop.next_number()
+    if context is not None:
+        adopt(context)
     options.setdefault("name", f"task-{number}")
-    task = NumberedTask(work, number, loop=loop, **options)
+    task = NumberedTask(work, number, loop=loop, context=context, **options)
     loop.keep(task)
     return task
 

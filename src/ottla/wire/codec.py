@@ -4,7 +4,7 @@ from functools import cache
 from typing import Any, Final
 
 from ottla.model.error_code import ErrorCode
-from ottla.wire.apis import API_BY_KEY
+from ottla.wire.apis import api_of
 from ottla.wire.frames import frame_prefix
 from ottla.wire.headers import (
     RequestHeader,
@@ -31,7 +31,7 @@ def decode_request(header: RequestHeader, frame: memoryview, position: int) -> M
     Bytes behind it are left alone, as Kafka leaves them: librdkafka 2.16 sends three of them with
     Metadata v13.
     """
-    cls = API_BY_KEY[header.api_key].request
+    cls = api_of(header.api_key).request
     first, last = cls.versions
     if not first <= header.api_version <= last:
         raise ProtocolError(
@@ -53,7 +53,7 @@ def decode_response(
     """Read the answer to a request of this API and version."""
     version = response_header_version(api_key, api_version)
     header, position = read_response_header(version, frame)
-    return header, decode(API_BY_KEY[api_key].response, api_version, frame, position)
+    return header, decode(api_of(api_key).response, api_version, frame, position)
 
 
 def encode_response(

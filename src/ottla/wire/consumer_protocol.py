@@ -35,3 +35,10 @@ class ConsumerProtocolAssignment(Message, versions=(0, 3)):
 
     assigned_partitions: list[AssignedPartitions] = array(AssignedPartitions)
     user_data: bytes | None = octets(default=None, nullable_since=0)
+
+
+class StickyAssignment(Message, versions=(0, 1)):
+    """What the sticky assignor adds to a subscription. It is not led by its version."""
+
+    previous_assignment: list[AssignedPartitions] = array(AssignedPartitions)
+    generation_id: int = int32(default=-1, since=1, ignorable=True)

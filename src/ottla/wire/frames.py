@@ -7,6 +7,8 @@ from ottla.wire.protocol_error import ProtocolError
 
 _LENGTH: Final = Layout(">i")
 LENGTH_BYTES: Final = _LENGTH.size
+SCRATCH_BYTES: Final = 1 << 16
+"""What a connection receives at once, unless the rest of a longer frame is awaited."""
 
 
 def frame_bytes_at(buffer: bytes | bytearray | memoryview, position: int, bytes_max: int) -> int:
@@ -26,33 +28,53 @@ def frame_prefix(size_bytes: int) -> bytes:
 
 
 class FrameBuffer:
-    """Holds received bytes until they make a whole frame. Performs no I/O.
+    """Says where received bytes go until they make a whole frame. Performs no I/O.
 
-    Each frame is handed out as a writable view of memory that is never used again, so record
-    batches can be stamped in place and kept for as long as the view is.
+    A turn: `room`, `received`, `take_frames`. Small frames are copied out of memory that is used
+    again; the rest of a larger one is received where it stays. Each frame is handed out as a
+    writable view of memory of its own, so record batches can be stamped in place and kept for as
+    long as the view is.
     """
 
     def __init__(self, frame_bytes_max: int) -> None:
         self._frame_bytes_max = frame_bytes_max
-        self._received = bytearray()
+        self._scratch = memoryview(bytearray(SCRATCH_BYTES))
+        self._body: memoryview | None = None  # a frame of which a part is here
+        self._filled_bytes = 0  # of the body, or else of the scratch
 
-    def feed(self, data: bytes | bytearray | memoryview) -> None:
-        """Add bytes as they came from the peer, cut anywhere."""
-        self._received += data
+    def room(self) -> memoryview:
+        """Return where to receive next, at least one byte."""
+        into = self._scratch if self._body is None else self._body
+        return into[self._filled_bytes :]
+
+    def received(self, size_bytes: int) -> None:
+        """Say how much has been received into the room."""
+        self._filled_bytes += size_bytes
 
     def take_frames(self) -> list[memoryview]:
-        """Return every whole frame that has arrived; keep the rest."""
-        received = self._received
+        """Return every whole frame that has arrived; keep the rest.
+
+        A length out of bounds is a ProtocolError.
+        """
+        if self._body is None:
+            return self._cut_scratch()
+        if self._filled_bytes < len(self._body):
+            return []
+        frames = [self._body]
+        self._body, self._filled_bytes = None, 0
+        return frames
+
+    def _cut_scratch(self) -> list[memoryview]:
+        scratch, position, filled = self._scratch, 0, self._filled_bytes
         frames = []
-        view = memoryview(received)
-        position = 0
-        while position + LENGTH_BYTES <= len(received):
-            begin = position + LENGTH_BYTES
-            end = begin + frame_bytes_at(received, position, self._frame_bytes_max)
-            if end > len(received):
+        while (begin := position + LENGTH_BYTES) <= filled:
+            size_bytes = frame_bytes_at(scratch, position, self._frame_bytes_max)
+            if begin + size_bytes > filled:
+                self._body = memoryview(bytearray(size_bytes))
+                scratch, position = self._body, begin
                 break
-            frames.append(view[begin:end])
-            position = end
-        if frames:
-            self._received = bytearray(view[position:])
+            position = begin + size_bytes
+            frames.append(memoryview(bytearray(scratch[begin:position])))
+        self._filled_bytes = filled - position
+        scratch[: self._filled_bytes] = self._scratch[position:filled]
         return frames

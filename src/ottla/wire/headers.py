@@ -10,7 +10,7 @@ import struct
 from typing import Final, NamedTuple
 
 from ottla.wire.api_key import ApiKey
-from ottla.wire.apis import API_BY_KEY
+from ottla.wire.apis import api_of
 from ottla.wire.primitives import read_tags, read_uvarint, write_tags
 from ottla.wire.protocol_error import ProtocolError
 
@@ -44,14 +44,14 @@ def request_header_version(api_key: int, api_version: int) -> int:
 
     Version 0, without the client's name, belongs to an API that is gone; it can still be read.
     """
-    return 2 if api_version >= API_BY_KEY[api_key].request.flexible_since else 1
+    return 2 if api_version >= api_of(api_key).request.flexible_since else 1
 
 
 def response_header_version(api_key: int, api_version: int) -> int:
     """Return which header an answer has: 0, or 1 if the answer is flexible."""
     if api_key == ApiKey.API_VERSIONS:
         return 0
-    return 1 if api_version >= API_BY_KEY[api_key].response.flexible_since else 0
+    return 1 if api_version >= api_of(api_key).response.flexible_since else 0
 
 
 def read_request_header(frame: memoryview) -> tuple[RequestHeader, int]:
@@ -62,9 +62,11 @@ def read_request_header(frame: memoryview) -> tuple[RequestHeader, int]:
     if len(frame) < _FIRST.size:
         raise ProtocolError(f"a request of {len(frame)} bytes")
     api_key, api_version, _ = _FIRST.unpack_from(frame)
-    if api_key not in API_BY_KEY:
-        raise ProtocolError(f"unknown API {api_key}, version {api_version}")
-    return read_request_header_of_version(request_header_version(api_key, api_version), frame)
+    try:
+        version = request_header_version(api_key, api_version)
+    except KeyError:
+        raise ProtocolError(f"unknown API {api_key}, version {api_version}") from None
+    return read_request_header_of_version(version, frame)
 
 
 def read_request_header_of_version(version: int, frame: memoryview) -> tuple[RequestHeader, int]:

@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 from ottla.cli import input_format
 from ottla.cli.exits import WrongCallError
 from ottla.cli.input_format import InputReader, InputRecord, UnreadableInputError
-from ottla.cli.record_format import Seen, renderer
-from ottla.model.identifiers import TopicPartition
-from ottla.wire.records.record import Record, RecordHeader
+from ottla.cli.record_format import renderer
+from ottla.wire.records.consumer_record import ConsumerRecord
+from ottla.wire.records.record import RecordHeader
 
 
 def read_all(form: str, *chunks: bytes) -> list[InputRecord]:
@@ -54,8 +54,9 @@ def test_what_consume_writes_as_json_is_read_back(
     headers: list[tuple[str, bytes | None]],
     timestamp_ms: int,
 ) -> None:
-    record = Record(7, timestamp_ms, key, value, tuple(RecordHeader(*row) for row in headers))
-    line = renderer("json")(Seen(TopicPartition("letters", 2), 0, record, 1))
+    named = tuple(RecordHeader(*row) for row in headers)
+    record = ConsumerRecord("letters", 2, 7, timestamp_ms, 0, key, value, named, 0)
+    line = renderer("json")(record, 1)
     assert read_all("json", line) == [
         InputRecord(value, key, tuple(headers), "letters", 2, timestamp_ms)
     ]

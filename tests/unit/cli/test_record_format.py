@@ -5,13 +5,13 @@ import json
 import pytest
 
 from ottla.cli.exits import WrongCallError
-from ottla.cli.record_format import Seen, renderer
-from ottla.model.identifiers import TopicPartition
-from ottla.wire.records.record import Record, RecordHeader
+from ottla.cli.record_format import renderer
+from ottla.wire.records.consumer_record import ConsumerRecord
+from ottla.wire.records.record import RecordHeader
 
 HEADERS = (RecordHeader("a", b"1"), RecordHeader("b", None))
-SEEN = Seen(TopicPartition("letters", 3), 5, Record(47, 1_000, b"key", b"value", HEADERS), 9)
-NULLS = Seen(TopicPartition("letters", 0), 0, Record(0, 0, None, None), 1)
+RECORD = ConsumerRecord("letters", 3, 47, 1_000, 0, b"key", b"value", HEADERS, 5)
+NULLS = ConsumerRecord("letters", 0, 0, 0, 0, None, None, (), 0)
 
 
 @pytest.mark.parametrize(
@@ -26,15 +26,15 @@ NULLS = Seen(TopicPartition("letters", 0), 0, Record(0, 0, None, None), 1)
     ],
 )
 def test_a_format_is_filled_in(form: str, shown: bytes) -> None:
-    assert renderer(form)(SEEN) == shown
+    assert renderer(form)(RECORD, 9) == shown
 
 
 def test_null_is_empty_and_has_no_size() -> None:
-    assert renderer("[%k|%v|%K|%V|%h]")(NULLS) == b"[||-1|-1|]"
+    assert renderer("[%k|%v|%K|%V|%h]")(NULLS, 1) == b"[||-1|-1|]"
 
 
 def test_json_is_one_line_with_everything() -> None:
-    line = renderer("json")(SEEN)
+    line = renderer("json")(RECORD, 9)
     assert line.endswith(b"\n")
     assert json.loads(line) == {
         "topic": "letters",
@@ -48,7 +48,7 @@ def test_json_is_one_line_with_everything() -> None:
 
 
 def test_json_says_where_bytes_are_no_text() -> None:
-    shown = json.loads(renderer("json")(NULLS._replace(record=Record(0, 0, None, b"\xff"))))
+    shown = json.loads(renderer("json")(NULLS._replace(value=b"\xff"), 1))
     assert shown["value_base64"] == "/w=="
     assert "value" not in shown
     assert shown["key"] is None

@@ -9,6 +9,7 @@ import pytest
 
 from ottla.clients.connection import Address, Connection
 from ottla.clients.errors import NoAnswerError, UnreachableError
+from ottla.clients.pausing import pause
 from ottla.clients.sockets import connect
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
@@ -201,25 +202,77 @@ def test_a_peer_that_says_nothing_is_a_sentence() -> None:
     assert "did not answer within 0.05 s" in why_unreachable(serve, timeout_ms=50)
 
 
-def test_a_request_that_is_not_answered_fails_alone() -> None:
+def ask_groups(connection: Connection, timeout_ms: int) -> Awaitable[ListGroupsResponse]:
+    return connection.ask(ListGroupsRequest(), ListGroupsResponse, timeout_ms=timeout_ms)
+
+
+def test_a_request_that_is_not_answered_fails_alone_if_others_are() -> None:
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await be_asked_for_versions(reader, writer)
         await request_of(reader)
-        _, version, correlation_id = await request_of(reader)
-        writer.write(groups_answer(correlation_id, version, "second"))
+        with suppress(asyncio.IncompleteReadError):
+            while True:
+                _, version, correlation_id = await request_of(reader)
+                writer.write(groups_answer(correlation_id, version, "heard"))
+
+    async def work(address: Address) -> None:
+        connection = await opened(address)
+        unanswered = asyncio.ensure_future(ask_groups(connection, 300))
+        await asyncio.sleep(0)  # it is sent first
+        while not unanswered.done():
+            assert (await ask_groups(connection, TIMEOUT_MS)).groups[0].group_id == "heard"
+        with pytest.raises(NoAnswerError, match="did not answer ListGroups within"):
+            await unanswered
+        assert (await ask_groups(connection, TIMEOUT_MS)).groups[0].group_id == "heard"
+        connection.close()
+
+    run(serve, work)
+
+
+def test_a_broker_that_is_silent_for_too_long_is_taken_for_gone() -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await be_asked_for_versions(reader, writer)
         await reader.read()
 
     async def work(address: Address) -> None:
         connection = await opened(address)
+        waiting = asyncio.ensure_future(ask_groups(connection, TIMEOUT_MS))
         with pytest.raises(NoAnswerError, match="did not answer ListGroups within"):
-            await connection.ask(ListGroupsRequest(), ListGroupsResponse, timeout_ms=20)
-        answer = await connection.ask(
-            ListGroupsRequest(), ListGroupsResponse, timeout_ms=TIMEOUT_MS
-        )
-        assert answer.groups[0].group_id == "second"
+            await ask_groups(connection, 20)
+        assert not connection.is_open
+        with pytest.raises(UnreachableError, match="did not answer ListGroups"):
+            await waiting
+
+    run(serve, work)
+
+
+def test_a_broker_that_wants_to_be_left_alone_is_and_the_order_is_kept() -> None:
+    seen: list[tuple[float, str]] = []
+    throttle_ms = 150
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await be_asked_for_versions(reader, writer)
+        for number in range(4):
+            _, version, correlation_id = await request_of(reader)
+            answer = ListGroupsResponse(throttle_time_ms=0 if number else throttle_ms)
+            pieces = encode_response(ApiKey.LIST_GROUPS, version, correlation_id, answer)
+            seen.append((asyncio.get_running_loop().time(), str(correlation_id)))
+            writer.write(b"".join(pieces))
+        await reader.read()
+
+    async def work(address: Address) -> None:
+        connection = await opened(address)
+        await ask_groups(connection, TIMEOUT_MS)
+        assert connection.muted_ms > 0
+        # The time that a request may take does not run while it is held back here.
+        await asyncio.gather(*(ask_groups(connection, TIMEOUT_MS) for _ in range(3)))
+        assert connection.muted_ms == 0
         connection.close()
 
     run(serve, work)
+    times = [time for time, _ in seen]
+    assert times[1] - times[0] >= 0.9 * throttle_ms / 1000
+    assert [number for _, number in seen] == ["2", "3", "4", "5"]
 
 
 def test_a_connection_that_ends_fails_everything_that_waits() -> None:
@@ -241,3 +294,38 @@ def test_a_connection_that_ends_fails_everything_that_waits() -> None:
             await connection.ask(ListGroupsRequest(), ListGroupsResponse, timeout_ms=TIMEOUT_MS)
 
     run(serve, work)
+
+
+def test_who_waits_is_not_overtaken_by_who_would_not() -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await be_asked_for_versions(reader, writer)
+        throttle_ms = 100
+        while True:
+            _, version, number = await request_of(reader)
+            answer = ListGroupsResponse(throttle_time_ms=throttle_ms)
+            writer.write(b"".join(encode_response(ApiKey.LIST_GROUPS, version, number, answer)))
+            throttle_ms = 0
+
+    async def work(address: Address) -> None:
+        connection = await opened(address)
+        await connection.ask(ListGroupsRequest(), ListGroupsResponse, timeout_ms=TIMEOUT_MS)
+        before = connection.counts.requests
+        waiting = [
+            asyncio.create_task(
+                connection.ask(ListGroupsRequest(), ListGroupsResponse, timeout_ms=TIMEOUT_MS)
+            )
+            for _ in range(3)
+        ]
+        await asyncio.sleep(0)
+        while not connection.ask_now(ListGroupsRequest(), lambda _answer, _error: None):
+            await pause(0)
+        sent = connection.counts.requests
+        await asyncio.gather(*waiting)
+        connection.close()
+        assert sent == before + len(waiting) + 1
+
+    async def serve_quietly(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(asyncio.IncompleteReadError, ConnectionError):
+            await serve(reader, writer)
+
+    run(serve_quietly, work)

@@ -1,10 +1,23 @@
 """What the kernel's sockets are told, which no other network knows of."""
 
 import asyncio
-from socket import IPPROTO_TCP, SO_KEEPALIVE, SO_SNDBUF, SOL_SOCKET, TCP_NODELAY, socket
+from contextlib import ExitStack
+from socket import (
+    AF_INET,
+    IPPROTO_TCP,
+    SO_KEEPALIVE,
+    SO_SNDBUF,
+    SOCK_STREAM,
+    SOL_SOCKET,
+    TCP_NODELAY,
+    create_server,
+    socket,
+)
+from typing import Any
 
 import pytest
 
+from ottla.runtime import network
 from ottla.runtime.network import KernelNetwork
 
 HOST = "127.0.0.1"
@@ -64,3 +77,31 @@ def test_a_host_without_an_address_is_told_as_the_resolver_tells_it() -> None:
 
     with pytest.raises(OSError, match=r"Name|name|service"):
         asyncio.run(story())
+
+
+def test_an_address_that_swallows_everything_does_not_stand_before_the_next(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(network, "ADDRESS_SECONDS_MAX", 0.1)
+
+    async def story(port: int) -> None:
+        async def both(  # noqa: RUF029 - in the place of a coroutine
+            host: str, port: int, **_: Any
+        ) -> list[Any]:
+            return [(AF_INET, SOCK_STREAM, 6, "", (ip, port)) for ip in ("127.0.0.2", HOST)]
+
+        monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", both)
+        connected = await KernelNetwork().connect("two-faced", port)
+        assert isinstance(connected, socket)
+        assert connected.getpeername() == (HOST, port)
+        connected.close()
+
+    with ExitStack() as stack:
+        silent = stack.enter_context(create_server(("127.0.0.2", 0), backlog=0))
+        port = silent.getsockname()[1]
+        stack.enter_context(create_server((HOST, port)))
+        for _ in range(4):  # nobody accepts them: the kernel answers no more then
+            full = stack.enter_context(socket())
+            full.setblocking(False)
+            full.connect_ex(("127.0.0.2", port))
+        asyncio.run(story(port))

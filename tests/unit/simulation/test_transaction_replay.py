@@ -24,7 +24,9 @@ def batch(
 ) -> Batch:
     """One record, or one marker, of a transaction."""
     sequence = sequence if marker is None else -1
-    return Batch(offset, offset + 1, 0, 0, producer_id, epoch, sequence, sequence, True, marker)
+    return Batch(
+        offset, offset + 1, 0, 0, producer_id, epoch, sequence, sequence, True, marker, b""
+    )
 
 
 def replayed(*batches: Batch) -> ProducerReplay:

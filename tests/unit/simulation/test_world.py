@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Coroutine
 from contextlib import suppress
+from contextvars import Context
 from pathlib import Path
 from typing import Any
 
@@ -207,6 +208,28 @@ def test_a_killed_process_runs_no_finally_and_its_peers_see_the_end() -> None:
         return heard
 
     assert world.run(story()) == b""
+
+
+def test_a_task_in_a_context_of_its_own_dies_with_the_process_that_made_it() -> None:
+    world = World(6)
+    ticks: list[float] = []
+
+    async def tick() -> None:
+        while True:
+            ticks.append(world.loop.time())
+            await world.elapse(1)
+
+    async def program(machine: Machine) -> None:
+        await machine.loop.create_task(tick(), context=Context())
+
+    async def story() -> None:
+        world.machine("server").start(program)
+        await world.elapse(2.5)
+        world.machine("server").kill()
+        await world.elapse(2.5)
+
+    world.run(story())
+    assert ticks == [0, 1, 2]
 
 
 def test_a_program_that_comes_to_its_end_gives_back_what_it_had() -> None:

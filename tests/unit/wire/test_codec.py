@@ -30,8 +30,10 @@ class SliceOfAFile:
 
 
 def only_frame(pieces: list[bytes]) -> memoryview:
+    data = b"".join(pieces)
     buffer = FrameBuffer(frame_bytes_max=1 << 20)
-    buffer.feed(b"".join(pieces))
+    buffer.room()[: len(data)] = data
+    buffer.received(len(data))
     (frame,) = buffer.take_frames()
     return frame
 

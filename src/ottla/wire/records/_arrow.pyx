@@ -25,8 +25,8 @@ from ottla.wire.records.crc32c import crc32c
 from ottla.wire.records.record import Record, RecordHeader
 
 cdef enum:
-    # Below this a batch is read sooner than another thread could make use of the interpreter.
-    GIL_FREE_BYTES_MIN = 256 * 1024
+    # Below this batches are read sooner than another thread could make use of the interpreter.
+    GIL_FREE_BYTES_MIN = 64 * 1024
 
 cdef int64_t TIMESTAMP_MS_MAX = INT64_MAX // 1000
 
@@ -216,22 +216,18 @@ cdef class Columns:
         """Add the plain batches from here on; return where the first other one begins."""
         cdef const uint8_t[::1] view = data
         cdef Py_ssize_t end = self.reserve_run(view, position, payload_bytes_max)
-        cdef Py_ssize_t batch_end
-        cdef Header header
-        whole = memoryview(data)
-        while position < end and is_plain_batch(&view[position], end - position, &header):
-            batch_end = position + HEADER_BYTES + header.payload_bytes
-            if self.is_wanted(&header):
-                if check_crcs and crc32c(whole[position + CHECKED_FROM:batch_end]) != header.crc:
-                    break
-                if not self.decode(&header, &view[position + HEADER_BYTES]):
-                    break
-            position = batch_end
+        if check_crcs:
+            end = self.check_run(memoryview(data), position, end)
+        if end - position < GIL_FREE_BYTES_MIN:
+            return self.decode_run(view, position, end)
+        with nogil:
+            position = self.decode_run(view, position, end)
         return position
 
     def add_batch(self, batch, payload):
         """Add the records of one batch, whose payload is not, or no longer, compressed."""
         cdef const uint8_t[::1] view = payload
+        cdef bint is_right
         cdef Header header
         header.base_offset = batch.base_offset
         header.last_offset_delta = batch.last_offset_delta
@@ -241,7 +237,12 @@ cdef class Columns:
         header.attributes = batch.attributes
         header.payload_bytes = view.shape[0]
         self.reserve(min(batch.record_count, view.shape[0] // RECORD_BYTES_MIN), view.shape[0])
-        if not self.decode(&header, &view[0]):
+        if view.shape[0] < GIL_FREE_BYTES_MIN:
+            is_right = self.decode(&header, &view[0])
+        else:
+            with nogil:
+                is_right = self.decode(&header, &view[0])
+        if not is_right:
             read_records(batch, payload, Record, RecordHeader)
             raise AssertionError("the plain reader takes what the compiled one does not")
 
@@ -261,6 +262,31 @@ cdef class Columns:
             end += HEADER_BYTES + header.payload_bytes
         self.reserve(rows, size)
         return end
+
+    cdef Py_ssize_t check_run(self, whole, Py_ssize_t position, Py_ssize_t end) except -1:
+        """Return where the first batch with a wrong checksum begins, or else the end."""
+        cdef const uint8_t[::1] view = whole
+        cdef Py_ssize_t batch_end
+        cdef Header header
+        while position < end and is_plain_batch(&view[position], end - position, &header):
+            batch_end = position + HEADER_BYTES + header.payload_bytes
+            if self.is_wanted(&header):
+                if crc32c(whole[position + CHECKED_FROM:batch_end]) != header.crc:
+                    break
+            position = batch_end
+        return position
+
+    cdef Py_ssize_t decode_run(
+        self, const uint8_t[::1] view, Py_ssize_t position, Py_ssize_t end
+    ) noexcept nogil:
+        """Return where the first batch that cannot be read begins, or else the end."""
+        cdef Header header
+        while position < end and is_plain_batch(&view[position], end - position, &header):
+            if self.is_wanted(&header):
+                if not self.decode(&header, &view[position + HEADER_BYTES]):
+                    break
+            position += HEADER_BYTES + header.payload_bytes
+        return position
 
     cdef inline bint is_wanted(self, Header* header) noexcept nogil:
         return (
@@ -292,18 +318,13 @@ cdef class Columns:
         self.payload_bytes_left = size
         return 0
 
-    cdef bint decode(self, Header* header, Place payload) noexcept:
-        cdef bint is_right
+    cdef bint decode(self, Header* header, Place payload) noexcept nogil:
         # More than there is room for: the bytes are no longer those that room was made for.
         if header.record_count > self.rows_left or header.payload_bytes > self.payload_bytes_left:
             return False
         self.rows_left -= header.record_count
         self.payload_bytes_left -= header.payload_bytes
-        if header.payload_bytes < GIL_FREE_BYTES_MIN:
-            return self.decode_records(header, payload)
-        with nogil:
-            is_right = self.decode_records(header, payload)
-        return is_right
+        return self.decode_records(header, payload)
 
     cdef bint decode_records(self, Header* header, Place here) noexcept nogil:
         cdef Place end = here + header.payload_bytes

@@ -58,6 +58,16 @@ cdef inline bint is_too_far(int64_t timestamp_ms, int64_t base_ms) noexcept nogi
     return timestamp_ms < INT64_MIN + base_ms
 
 
+cdef struct Choice:
+    const int32_t* order  # NULL for all rows as they come
+    Py_ssize_t start
+    Py_ssize_t count
+
+
+cdef inline Py_ssize_t row_at(const Choice* choice, Py_ssize_t index) noexcept nogil:
+    return index if choice.order == NULL else choice.order[index]
+
+
 @cython.final
 cdef class Numbers:
     """Integers of four or eight bytes in a row, wherever in memory they begin."""
@@ -216,23 +226,34 @@ cdef class Rows:
         self.timestamps = None if timestamps is None else Timestamps(timestamps, count)
         self.timestamp_ms = timestamp_ms
 
-    def encode(self, Py_ssize_t start, Py_ssize_t size_bytes_max):
+    def encode(
+        self, Py_ssize_t start, Py_ssize_t size_bytes_max, const int32_t[::1] order=None
+    ):
         """See the twin."""
-        assert 0 <= start < self.count
+        cdef Choice choice = Choice(NULL, start, self.count)
+        if order is not None:
+            choice.count = order.shape[0]
+        assert 0 <= start < choice.count
         assert size_bytes_max <= INT32_MAX
-        cdef int64_t base_ms = self.timestamp(start)
+        if order is not None:
+            choice.order = &order[0]
+        assert 0 <= row_at(&choice, start) < self.count, "there is no such row"
+        cdef int64_t base_ms = self.timestamp(row_at(&choice, start))
         cdef int64_t max_ms = base_ms
-        cdef Py_ssize_t row, size = HEADER_ROOM_BYTES
-        cdef Py_ssize_t stop = self.measure(start, size_bytes_max, &size, &max_ms)
+        cdef Py_ssize_t index, stop, size = HEADER_ROOM_BYTES
+        with nogil:
+            stop = self.measure(&choice, size_bytes_max, &size, &max_ms)
+        assert stop > start, "there is no such row"
         if size > INT32_MAX:
-            raise ValueError(ROW_TOO_LARGE.format(start))
+            raise ValueError(ROW_TOO_LARGE.format(row_at(&choice, start)))
         buffer = PyByteArray_FromStringAndSize(NULL, size)
         cdef uint8_t* at = <uint8_t*>PyByteArray_AS_STRING(buffer)
         cdef uint8_t* end = at + size
-        memset(at, 0, HEADER_ROOM_BYTES)
-        at += HEADER_ROOM_BYTES
-        for row in range(start, stop):
-            at = self.put_record(at, row, row - start, base_ms)
+        with nogil:
+            memset(at, 0, HEADER_ROOM_BYTES)
+            at += HEADER_ROOM_BYTES
+            for index in range(start, stop):
+                at = self.put_record(at, row_at(&choice, index), index - start, base_ms)
         assert at == end
         return EncodedRows(buffer, stop - start, base_ms, max_ms)
 
@@ -242,23 +263,29 @@ cdef class Rows:
         return self.timestamps.at(row)
 
     cdef Py_ssize_t measure(
-        self, Py_ssize_t start, Py_ssize_t size_bytes_max, Py_ssize_t* size, int64_t* max_ms
+        self, const Choice* choice, Py_ssize_t size_bytes_max, Py_ssize_t* size, int64_t* max_ms
     ) noexcept nogil:
-        """Return where the batch ends that begins with `start`; add up its size, raise max_ms."""
-        cdef Py_ssize_t row
+        """Return where the batch ends that begins at the start, -1 if a row is not there.
+
+        Adds up its size, and raises max_ms.
+        """
+        cdef Py_ssize_t index, row
         cdef int64_t body, record, timestamp_ms
         cdef int64_t base_ms = max_ms[0]
-        for row in range(start, self.count):
+        for index in range(choice.start, choice.count):
+            row = row_at(choice, index)
+            if not 0 <= row < self.count:
+                return -1
             timestamp_ms = self.timestamp(row)
             if is_too_far(timestamp_ms, base_ms):
-                return row
-            body = self.body_bytes(row, row - start, timestamp_ms - base_ms)
+                return index
+            body = self.body_bytes(row, index - choice.start, timestamp_ms - base_ms)
             record = varint_bytes(body) + body
-            if size[0] + record > size_bytes_max and row > start:
-                return row
+            if size[0] + record > size_bytes_max and index > choice.start:
+                return index
             size[0] += record
             max_ms[0] = max(max_ms[0], timestamp_ms)
-        return self.count
+        return choice.count
 
     cdef inline int64_t body_bytes(
         self, Py_ssize_t row, int64_t offset_delta, int64_t delta_ms

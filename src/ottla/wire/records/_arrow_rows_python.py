@@ -112,8 +112,8 @@ class Rows:
         timestamp_ms: int,
     ) -> None:
         self._count = count
-        self._values = _strings(values, count)
-        self._keys = [None] * count if keys is None else _strings(keys, count)
+        self._values = strings(values, count)
+        self._keys = [None] * count if keys is None else strings(keys, count)
         self._headers = [()] * count if headers is None else _headers(headers, count)
         self._timestamps_ms = (
             [timestamp_ms] * count
@@ -121,31 +121,38 @@ class Rows:
             else _timestamps(timestamps, count, timestamp_ms)
         )
 
-    def encode(self, start: int, size_bytes_max: int) -> EncodedRows:
+    def encode(
+        self, start: int, size_bytes_max: int, order: memoryview | None = None
+    ) -> EncodedRows:
         """Encode the rows from `start` on that fit into a batch of this size, but at least one.
 
+        With an order, of 32-bit numbers of rows, these are its rows, counted from `start` in it.
         A row whose timestamp is too far from the first one's, for a distance of 64 bits, does
         not fit either. ValueError if a row is too large to be a record at all.
         """
-        assert 0 <= start < self._count
+        rows = range(self._count) if order is None else order.tolist()
+        assert 0 <= start < len(rows)
         assert size_bytes_max <= INT32_MAX
+        assert all(0 <= row < self._count for row in rows), "there is no such row"
         batch = RecordAccumulator()
-        for row in range(start, self._count):
+        for index in range(start, len(rows)):
+            row = rows[index]
             timestamp_ms = self._timestamps_ms[row]
-            delta_ms = timestamp_ms - self._timestamps_ms[start]
+            delta_ms = timestamp_ms - self._timestamps_ms[rows[start]]
             key, value, headers = self._keys[row], self._values[row], self._headers[row]
-            size = batch.size_bytes + _record_bytes(delta_ms, row - start, key, value, headers)
-            if row > start and (size > size_bytes_max or not -(2**63) <= delta_ms < 2**63):
+            size = batch.size_bytes + _record_bytes(delta_ms, index - start, key, value, headers)
+            if index > start and (size > size_bytes_max or not -(2**63) <= delta_ms < 2**63):
                 break
             if size > INT32_MAX:
-                raise ValueError(ROW_TOO_LARGE.format(start))
+                raise ValueError(ROW_TOO_LARGE.format(row))
             batch.append(timestamp_ms, key, value, headers)
         return EncodedRows(
             batch.take(), batch.record_count, batch.base_timestamp_ms, batch.max_timestamp_ms
         )
 
 
-def _strings(column: StringBuffers, count: int) -> list[Cell]:
+def strings(column: StringBuffers, count: int) -> list[Cell]:
+    """Return the cells of a column; ValueError if its buffers cannot be right."""
     ends = _numbers(column.ends, "q" if column.is_large else "i", column.first, count + 1)
     _check_ends(ends, len(column.content))
     return [
@@ -155,8 +162,8 @@ def _strings(column: StringBuffers, count: int) -> list[Cell]:
 
 
 def _headers(column: HeaderBuffers, count: int) -> list[list[tuple[str, Cell]]]:
-    keys = _strings(column.keys, column.header_count)
-    values = _strings(column.values, column.header_count)
+    keys = strings(column.keys, column.header_count)
+    values = strings(column.values, column.header_count)
     entries = [(str(key or b"", "utf-8"), value) for key, value in zip(keys, values, strict=True)]
     ends = _numbers(column.ends, "i", column.first, count + 1)
     _check_ends(ends, len(entries))

@@ -317,3 +317,116 @@ def scan_records(section not None, Py_ssize_t record_count):
         return scan_of(&buffer, record_count)
     finally:
         PyBuffer_Release(&buffer)
+
+
+cdef inline object made_of(Place span, int64_t size, reader, topic, headers):
+    if size == -1:
+        return None
+    data = PyBytes_FromStringAndSize(<const char *>span, size)
+    return data if reader is None else reader(topic, data, headers)
+
+
+cdef class ConsumedRecords:
+    """See the twin. `held` is where the next call goes on: the cursor after the last record."""
+
+    cdef Py_buffer buffer
+    cdef bint has_buffer, is_fixed
+    cdef Cursor held
+    cdef int64_t base_offset, base_ms, fixed_ms, last_offset_delta, start_offset, delta, tried
+    cdef Py_ssize_t left
+    cdef object topic, partition, leader_epoch, timestamp_type, read_key, read_value
+    cdef type record_type, header_type
+    cdef readonly bint is_over
+
+    def __cinit__(
+        self, batch, section not None, int64_t start_offset, place, readers,
+        type record_type not None, type header_type not None,
+    ):
+        if not (issubclass(record_type, tuple) and issubclass(header_type, tuple)):
+            raise AssertionError("records and headers are NamedTuples")
+        self.topic, self.partition = place
+        self.read_key, self.read_value = readers
+        self.record_type, self.header_type = record_type, header_type
+        self.is_fixed = batch.is_log_append_time
+        self.timestamp_type = 1 if self.is_fixed else 0
+        self.leader_epoch = batch.partition_leader_epoch
+        self.base_offset, self.base_ms = batch.base_offset, batch.base_timestamp_ms
+        self.fixed_ms, self.last_offset_delta = batch.max_timestamp_ms, batch.last_offset_delta
+        self.start_offset, self.left = start_offset, batch.record_count
+        self.delta = self.tried = -1
+        PyObject_GetBuffer(section, &self.buffer, PyBUF_SIMPLE)
+        self.has_buffer = True
+        self.held = cursor_over(&self.buffer)
+
+    def __dealloc__(self):
+        if self.has_buffer:
+            PyBuffer_Release(&self.buffer)
+
+    @property
+    def next_offset(self):
+        """See the twin."""
+        return max(self.base_offset + self.delta + 1, self.start_offset)
+
+    @property
+    def tried_offset(self):
+        """See the twin."""
+        return max(self.base_offset + self.tried, self.next_offset)
+
+    def read(self, Py_ssize_t count):
+        """See the twin."""
+        cdef list records = []
+        try:
+            self.fill(records, count)
+        except Exception:
+            if not records:
+                raise
+        return records
+
+    cdef int fill(self, list records, Py_ssize_t count) except -1:
+        cdef Cursor cursor = self.held
+        cdef Place key = NULL, value = NULL
+        cdef int64_t key_size, value_size, header_count
+        cdef int64_t timestamp_ms = self.fixed_ms, known_ms = timestamp_ms, delta = self.delta
+        cdef object known = timestamp_ms    # as above: neighbours often share it
+        while self.left > 0 and count > 0:
+            enter_record(&cursor)
+            read_timestamp(&cursor, self.base_ms, self.is_fixed, &timestamp_ms)
+            read_offset_delta(&cursor, self.last_offset_delta, &delta)
+            self.tried = delta
+            read_span(&cursor, True, &key, &key_size)
+            read_span(&cursor, True, &value, &value_size)
+            if self.base_offset + delta < self.start_offset:
+                read_header_count(&cursor, &header_count)
+                while header_count > 0:
+                    skip_header(&cursor)
+                    header_count -= 1
+                leave_record(&cursor)
+            else:
+                headers = read_headers(&cursor, self.header_type)
+                leave_record(&cursor)
+                if timestamp_ms != known_ms:
+                    known = known_ms = timestamp_ms
+                found_key = made_of(key, key_size, self.read_key, self.topic, headers)
+                found_value = made_of(value, value_size, self.read_value, self.topic, headers)
+                records.append(self.record(delta, known, found_key, found_value, headers))
+                count -= 1
+            self.held, self.delta = cursor, delta
+            self.left -= 1
+        if self.left == 0 and not self.is_over:
+            finish(&cursor)
+            self.is_over = True
+        return 0
+
+    cdef inline object record(self, int64_t delta, timestamp, key, value, headers):
+        offset = self.base_offset + delta
+        made = ottla_empty(self.record_type, 9)
+        put(made, 0, self.topic)
+        put(made, 1, self.partition)
+        put(made, 2, offset)
+        put(made, 3, timestamp)
+        put(made, 4, self.timestamp_type)
+        put(made, 5, key)
+        put(made, 6, value)
+        put(made, 7, headers)
+        put(made, 8, self.leader_epoch)
+        return made

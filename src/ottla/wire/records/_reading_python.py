@@ -10,7 +10,7 @@ follows it. All positions are counted from the first byte of the records.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ottla.model.error_code import ErrorCode
 from ottla.wire.protocol_error import ProtocolError
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from ottla.wire.records.batch import Buffer, RecordBatch
+
+    Reader = Callable[[str, bytes, tuple[Any, ...]], Any]
 
 R = TypeVar("R")
 H = TypeVar("H")
@@ -109,6 +111,100 @@ def scan_records(section: Buffer, record_count: int) -> tuple[int, int, int, boo
     if record_count == 0:
         least = greatest = 0
     return null_key_count, least, greatest, previous + 1 == record_count
+
+
+class ConsumedRecords:
+    """The records of a batch from an offset on, for a consumer that takes some at a time.
+
+    `place` is the topic and the partition that records carry, `readers` what makes keys and
+    values of the topic, their bytes and the headers; None leaves bytes, and nulls stay None.
+    Errors are those of read_records, and what a reader raises. They come when nothing can be
+    given out before them, and come again at every call: the records end there.
+    """
+
+    def __init__(
+        self,
+        batch: RecordBatch,
+        section: Buffer,
+        start_offset: int,
+        place: tuple[str, int],
+        readers: tuple[Reader | None, Reader | None],
+        record_type: Callable[..., R],
+        header_type: Callable[[str, bytes | None], H],
+    ) -> None:
+        self._batch = batch
+        self._cursor = _Cursor(section)
+        self._start_offset = start_offset
+        self._place = place
+        self._readers = readers
+        self._record_type = record_type
+        self._header_type = header_type
+        self._fixed_ms = batch.max_timestamp_ms if batch.is_log_append_time else None
+        self._previous = self._tried = -1
+        self._left = batch.record_count
+        self.is_over = False
+        """Whether all records have been given out, and nothing follows them."""
+
+    @property
+    def next_offset(self) -> int:
+        """The least offset that the next record can have."""
+        return max(self._batch.base_offset + self._previous + 1, self._start_offset)
+
+    @property
+    def tried_offset(self) -> int:
+        """After an error: the offset of the record that could not be read."""
+        return max(self._batch.base_offset + self._tried, self.next_offset)
+
+    def read(self, count: int) -> list[Any]:
+        """Return the next records, at most this many; fewer at the end, or before an error."""
+        records: list[Any] = []
+        while True:
+            held = self._cursor.position, self._cursor.index
+            try:
+                if not self._read_one(records, count):
+                    return records
+            except Exception:
+                self._cursor.position, self._cursor.index = held
+                if not records:
+                    raise
+                return records
+
+    def _read_one(self, records: list[Any], count: int) -> bool:
+        cursor, batch = self._cursor, self._batch
+        if self._left == 0 and not self.is_over:
+            cursor.finish()
+            self.is_over = True
+        if self._left == 0 or len(records) >= count:
+            return False
+        cursor.enter_record()
+        timestamp_ms = _timestamp(cursor, batch.base_timestamp_ms, self._fixed_ms)
+        delta = cursor.read_offset_delta(self._previous, batch.last_offset_delta)
+        self._tried = delta
+        key, value = cursor.read_bytes(), cursor.read_bytes()
+        headers = tuple(
+            self._header_type(cursor.read_header_key(), cursor.read_bytes())
+            for _ in range(cursor.read_header_count())
+        )
+        cursor.leave_record()
+        if batch.base_offset + delta >= self._start_offset:
+            records.append(
+                self._record_type(
+                    *self._place,
+                    batch.base_offset + delta,
+                    timestamp_ms,
+                    int(batch.is_log_append_time),
+                    self._made(key, self._readers[0], headers),
+                    self._made(value, self._readers[1], headers),
+                    headers,
+                    batch.partition_leader_epoch,
+                )
+            )
+        self._previous = delta
+        self._left -= 1
+        return True
+
+    def _made(self, data: bytes | None, reader: Reader | None, headers: tuple[Any, ...]) -> Any:
+        return data if data is None or reader is None else reader(self._place[0], data, headers)
 
 
 def _timestamp(cursor: _Cursor, base_ms: int, fixed_ms: int | None) -> int:

@@ -90,15 +90,6 @@ cdef str TOO_LARGE = "a batch has at most 2**31 - 1 bytes, and as many offsets"
 cdef class RecordAccumulator:
     """See the twin."""
 
-    cdef bytearray _buffer
-    cdef unsigned char *_start
-    cdef Py_ssize_t _size
-    cdef Py_ssize_t _capacity
-    cdef readonly int64_t base_timestamp_ms
-    cdef readonly int64_t max_timestamp_ms
-    cdef readonly int64_t next_offset_delta
-    cdef readonly int32_t record_count
-
     def __cinit__(self):
         self._buffer = PyByteArray_FromStringAndSize(NULL, FIRST_BYTES)
         self._start = <unsigned char *>PyByteArray_AS_STRING(self._buffer)
@@ -106,6 +97,21 @@ cdef class RecordAccumulator:
         self._size = HEADER_ROOM_BYTES
         self._capacity = FIRST_BYTES
         self.base_timestamp_ms = self.max_timestamp_ms = -1
+
+    @classmethod
+    def of_encoded(
+        cls, bytearray records not None, int32_t record_count, int64_t base_timestamp_ms,
+        int64_t max_timestamp_ms,
+    ):
+        """See the twin."""
+        cdef RecordAccumulator made = cls()
+        made._buffer = records
+        made._start = <unsigned char *>PyByteArray_AS_STRING(records)
+        made._size = made._capacity = len(records)
+        made.record_count = made.next_offset_delta = record_count
+        made.base_timestamp_ms = base_timestamp_ms
+        made.max_timestamp_ms = max_timestamp_ms
+        return made
 
     @property
     def size_bytes(self):
@@ -118,32 +124,39 @@ cdef class RecordAccumulator:
         if not self._put(timestamp_ms, as_bytes(key), as_bytes(value), encoded, INT32_MAX):
             raise AssertionError(TOO_LARGE)
 
-    def extend(self, timestamp_ms, values, keys=None, *, Py_ssize_t start=0,
+    def extend(self, timestamp_ms, values, keys=None, headers=None, *, Py_ssize_t start=0,
                Py_ssize_t size_bytes_max=INT32_MAX):
         """See the twin; lists are read in place, other sequences are copied into one."""
         cdef list value_list = as_list(values)
         cdef list key_list = None if keys is None else as_list(keys)
+        cdef list header_list = None if headers is None else as_list(headers)
         cdef list time_list = None if isinstance(timestamp_ms, int) else as_list(timestamp_ms)
         cdef int64_t at_ms = timestamp_ms if time_list is None else 0
         assert start >= 0
         assert key_list is None or len(key_list) == len(value_list)
+        assert header_list is None or len(header_list) == len(value_list)
         assert time_list is None or len(time_list) == len(value_list)
-        return self._extend(at_ms, time_list, value_list, key_list, start, size_bytes_max)
+        return self._extend(
+            at_ms, time_list, value_list, key_list, header_list, start, size_bytes_max
+        )
 
     @cython.boundscheck(True)
     cdef Py_ssize_t _extend(
-        self, int64_t at_ms, list times, list values, list keys, Py_ssize_t start,
-        Py_ssize_t size_bytes_max,
+        self, int64_t at_ms, list times, list values, list keys, list headers,
+        Py_ssize_t start, Py_ssize_t size_bytes_max,
     ) except -1:
         # Bounds are checked: turning a buffer into bytes may run code that shortens a list.
         cdef Py_ssize_t index
         cdef bytes key = None
+        cdef bytes own = NO_HEADERS
         for index in range(start, len(values)):
             if times is not None:
                 at_ms = times[index]
             if keys is not None:
                 key = as_bytes(keys[index])
-            if not self._put(at_ms, key, as_bytes(values[index]), NO_HEADERS, size_bytes_max):
+            if headers is not None:
+                own = encoded_headers(headers[index]) if headers[index] else NO_HEADERS
+            if not self._put(at_ms, key, as_bytes(values[index]), own, size_bytes_max):
                 return index
         return len(values)
 
@@ -163,7 +176,7 @@ cdef class RecordAccumulator:
         self._size = self._capacity = 0
         return taken
 
-    cdef inline int _put(
+    cdef int _put(
         self, int64_t timestamp_ms, bytes key, bytes value, bytes headers, Py_ssize_t size_max
     ) except -1:
         """Write one record and return 1, or return 0 if that would make the batch too large."""

@@ -1,6 +1,7 @@
 """Writing records in plain Python: the twin of _writing.pyx. The format is in _reading_python."""
 
 from collections.abc import Sequence
+from typing import Self
 
 from ottla.wire.records.batch import HEADER_BYTES, Buffer
 
@@ -30,6 +31,18 @@ class RecordAccumulator:
         self.next_offset_delta = 0
         self.record_count = 0
 
+    @classmethod
+    def of_encoded(
+        cls, records: bytearray, record_count: int, base_timestamp_ms: int, max_timestamp_ms: int
+    ) -> Self:
+        """Take over records without gaps that are encoded already, behind room for the header."""
+        made = cls()
+        made._buffer = records
+        made.record_count = made.next_offset_delta = record_count
+        made.base_timestamp_ms = base_timestamp_ms
+        made.max_timestamp_ms = max_timestamp_ms
+        return made
+
     @property
     def size_bytes(self) -> int:
         """The room and the records so far; 0 once they are taken."""
@@ -50,22 +63,25 @@ class RecordAccumulator:
         timestamp_ms: int | Sequence[int],
         values: Sequence[Buffer | None],
         keys: Sequence[Buffer | None] | None = None,
+        headers: Sequence[Sequence[tuple[str, Buffer | None]]] | None = None,
         *,
         start: int = 0,
         size_bytes_max: int = INT32_MAX,
     ) -> int:
-        """Add values[start:] with their keys, and return the index of the first one left out.
+        """Add values[start:] with their keys and headers; return the index of the first left out.
 
         They share one timestamp, or each has its own. A record that would take size_bytes above
         the limit stays out, and those after it; but one is always taken into an empty batch.
         """
         assert start >= 0
         assert keys is None or len(keys) == len(values)
+        assert headers is None or len(headers) == len(values)
         assert isinstance(timestamp_ms, int) or len(timestamp_ms) == len(values)
         for index in range(start, len(values)):
             at_ms = timestamp_ms if isinstance(timestamp_ms, int) else timestamp_ms[index]
             key = None if keys is None else keys[index]
-            encoded = self._encoded(at_ms, key, values[index], ())
+            own = () if headers is None else headers[index]
+            encoded = self._encoded(at_ms, key, values[index], own)
             if self.record_count and self.size_bytes + len(encoded) > size_bytes_max:
                 return index
             self._add(encoded, at_ms)

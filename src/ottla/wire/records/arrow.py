@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -78,6 +78,7 @@ _SCHEMA = pa.schema(
         ("headers", _HEADERS),
     ]
 )
+_SCHEMA_WITHOUT_HEADERS = _SCHEMA.remove(_SCHEMA.get_field_index("headers"))
 _WRITTEN = ("value", "key", "timestamp", "headers")
 _Buffers = tuple[StringBuffers, StringBuffers | None, HeaderBuffers | None, TimestampBuffers | None]
 _allocate = partial(pa.allocate_buffer, resizable=True)
@@ -85,7 +86,7 @@ _allocate = partial(pa.allocate_buffer, resizable=True)
 
 def schema(*, include_headers: bool = False) -> pa.Schema:
     """All columns, as Spark's Kafka source has them without and with its option includeHeaders."""
-    return _SCHEMA if include_headers else _SCHEMA.remove(_SCHEMA.get_field_index("headers"))
+    return _SCHEMA if include_headers else _SCHEMA_WITHOUT_HEADERS
 
 
 def to_arrow(
@@ -145,6 +146,11 @@ def arrow_batches(  # noqa: PLR0913 - where from, which rows, which columns
     reading = _reading(start_offset, end_offset, columns, check_crcs, skip)
     for chunk in reading.chunks(memoryview(data).cast("B"), arrow_batch_bytes_max):
         yield _arrow_batch(chunk, reading.schema, topic.encode(), partition)
+
+
+def table_of(rows: list[pa.RecordBatch], columns: Collection[str] | None = None) -> pa.Table:
+    """Put what arrow_batches gave, perhaps for several partitions, into one table, uncopied."""
+    return pa.Table.from_batches(rows, schema() if columns is None else _pruned(columns))
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,20 +306,33 @@ def from_arrow(  # noqa: PLR0913 - a header has this many fields
     return written
 
 
+def stream(source: Any) -> Iterator[pa.RecordBatch]:
+    """Give out a table, or whatever else has Arrow's stream interface, one batch after another."""
+    if not hasattr(source, "__arrow_c_stream__"):
+        raise TypeError(f"{type(source).__name__} is no table: it has no __arrow_c_stream__")
+    return iter(pa.RecordBatchReader.from_stream(source))
+
+
+def rows_of(rows: pa.RecordBatch, timestamp_ms: int) -> Rows:
+    """Return rows, of which there must be one, to be encoded; see from_arrow for the columns."""
+    return Rows(rows.num_rows, *_buffers(rows), timestamp_ms)
+
+
 def _buffers(rows: pa.RecordBatch) -> _Buffers:
     names = rows.schema.names
     if "value" not in names or len(set(names)) < len(names) or not set(names) <= set(_WRITTEN):
         raise ValueError(f"columns {names}: expected value and at most one each of {_WRITTEN[1:]}")
     column = dict(zip(names, rows.columns, strict=True))
     return (
-        _strings("value", column["value"]),
-        _strings("key", column["key"]) if "key" in column else None,
+        strings("value", column["value"]),
+        strings("key", column["key"]) if "key" in column else None,
         _headers(column["headers"]) if "headers" in column else None,
         _timestamps(column["timestamp"]) if "timestamp" in column else None,
     )
 
 
-def _strings(name: str, column: pa.Array) -> StringBuffers:
+def strings(name: str, column: pa.Array) -> StringBuffers:
+    """Return what a column of binary or string is made of; ValueError for any other."""
     if pa.types.is_null(column.type):
         column = column.cast(pa.binary())
     is_large = pa.types.is_large_binary(column.type) or pa.types.is_large_string(column.type)
@@ -358,8 +377,8 @@ def _headers(column: pa.Array) -> HeaderBuffers:
         _view(headers.buffers()[1]),
         headers.offset,
         len(keys),
-        _strings("headers", keys),
-        _strings("headers", values),
+        strings("headers", keys),
+        strings("headers", values),
     )
 
 

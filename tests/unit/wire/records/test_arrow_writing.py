@@ -1,4 +1,5 @@
 import mmap
+from array import array
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -308,3 +309,28 @@ def test_a_row_too_large_for_a_record_is_refused(core: type) -> None:
         with pytest.raises(ValueError, match="row 1 is too large"):
             rows.encode(1, 2**31 - 1)
         del rows
+
+
+@pytest.mark.parametrize("core", BOTH, ids=IDS)
+@UNHURRIED
+@given(records=gapless_records, data=st.data())
+def test_rows_can_be_chosen_and_put_in_order(
+    core: type, records: list[Record], data: st.DataObject
+) -> None:
+    chosen = data.draw(st.lists(st.integers(0, len(records) - 1), min_size=1, max_size=20))
+    with writing_with(core):
+        rows = arrow.rows_of(table_of(records), NOW_MS)
+        order = memoryview(array("i", chosen))
+        start = data.draw(st.integers(0, len(chosen) - 1))
+        encoded = rows.encode(start, 2**31 - 1, order)
+        picked = arrow.rows_of(table_of([records[row] for row in chosen]), NOW_MS)
+    assert encoded == picked.encode(start, 2**31 - 1)
+
+
+@pytest.mark.parametrize("core", BOTH, ids=IDS)
+@pytest.mark.parametrize("wrong", [[-1], [2], [0, 2], [0, -1]])
+def test_rows_that_are_not_there_are_not_read(core: type, wrong: list[int]) -> None:
+    with writing_with(core):
+        rows = arrow.rows_of(pa.record_batch({"value": [b"0", b"1"]}), NOW_MS)
+    with pytest.raises(AssertionError, match="there is no such row"):
+        rows.encode(0, 2**31 - 1, memoryview(array("i", wrong)))

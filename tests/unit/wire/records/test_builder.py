@@ -325,3 +325,27 @@ def test_the_bound_on_a_records_size_holds_and_is_close(
     actual = builder.size_bytes - before
     bound = record_bytes_max(key, value, record_headers)
     assert actual <= bound <= actual + 29 + 8 * len(record_headers)
+
+
+@pytest.mark.parametrize("kind", BOTH)
+@given(records=record_lists(with_gaps=False))
+def test_many_at_once_with_headers_are_the_same_as_one_by_one(
+    kind: Accumulator, records: list[Record]
+) -> None:
+    one_by_one, at_once = kind(), kind()
+    for record in records:
+        one_by_one.append(record.timestamp_ms, record.key, record.value, plain(record))
+    taken = at_once.extend(
+        [record.timestamp_ms for record in records],
+        [record.value for record in records],
+        [record.key for record in records],
+        [plain(record) for record in records],
+    )
+    assert taken == len(records)
+    assert state(at_once) == state(one_by_one)
+    encoded = at_once.take()
+    taken_over = kind.of_encoded(
+        encoded, len(records), one_by_one.base_timestamp_ms, one_by_one.max_timestamp_ms
+    )
+    assert state(taken_over) == state(one_by_one)
+    assert taken_over.take() == one_by_one.take()

@@ -1,0 +1,27 @@
+"""The clients for asyncio; what their calls take, return and raise is in `ottla`.
+
+Each name is imported when it is first used.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from ottla.clients.async_admin import AsyncAdmin as Admin
+    from ottla.clients.consumer.async_consumer import AsyncConsumer as Consumer
+    from ottla.clients.producer.async_producer import AsyncProducer as Producer
+
+__all__ = ["Admin", "Consumer", "Producer"]
+
+_PLACE_BY_NAME: Final = {
+    "Admin": ("ottla.clients.async_admin", "AsyncAdmin"),
+    "Consumer": ("ottla.clients.consumer.async_consumer", "AsyncConsumer"),
+    "Producer": ("ottla.clients.producer.async_producer", "AsyncProducer"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _PLACE_BY_NAME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module, attribute = _PLACE_BY_NAME[name]
+    return getattr(import_module(module), attribute)

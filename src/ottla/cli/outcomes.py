@@ -1,0 +1,19 @@
+"""What became of each item of a command that names several."""
+
+from collections.abc import Awaitable, Iterable
+from typing import TypeVar
+
+from ottla.clients.outcomes import ItemsFailedError
+from ottla.model.api_error import ApiError
+
+K = TypeVar("K")
+
+
+async def outcomes_of(items: Iterable[K], call: Awaitable[object]) -> dict[K, ApiError | None]:
+    """Wait for a call about items; return what was wrong with each, if anything."""
+    failed: dict[K, ApiError] = {}
+    try:
+        await call
+    except ItemsFailedError as error:
+        failed = error.failed
+    return {item: failed.get(item) for item in items}

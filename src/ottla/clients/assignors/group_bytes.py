@@ -1,0 +1,130 @@
+"""What members of a group tell each other, to and from bytes.
+
+What cannot be read is as if it had not been said, since a leader has to serve every member.
+"""
+
+from collections.abc import Iterable
+from itertools import groupby
+from operator import attrgetter
+from typing import Final
+
+from ottla.clients.assignors.assignor import MemberSubscription, PreviousAssignment
+from ottla.model.identifiers import TopicPartition
+from ottla.wire.consumer_protocol import (
+    AssignedPartitions,
+    ConsumerProtocolAssignment,
+    ConsumerProtocolSubscription,
+    OwnedPartitions,
+    StickyAssignment,
+)
+from ottla.wire.protocol_error import ProtocolError
+from ottla.wire.reading import read
+from ottla.wire.writing import encode
+
+_VERSION_BYTES: Final = 2
+_NO_GENERATION: Final = -1
+
+
+def encode_subscription(subscription: MemberSubscription) -> bytes:
+    """Write a subscription in the latest version; the instance id travels elsewhere."""
+    message = ConsumerProtocolSubscription(
+        topics=sorted(subscription.topics),
+        user_data=subscription.user_data,
+        owned_partitions=[
+            OwnedPartitions(topic=topic, partitions=numbers)
+            for topic, numbers in _by_topic(subscription.owned_partitions)
+        ],
+        generation_id=subscription.generation_id,
+        rack_id=subscription.rack_id,
+    )
+    version = message.versions[1]
+    return version.to_bytes(_VERSION_BYTES, "big") + encode(message, version)
+
+
+def decode_subscription(metadata: bytes, instance_id: str | None) -> MemberSubscription:
+    """Read a subscription of any version; ProtocolError if it is none."""
+    version = int.from_bytes(metadata[:_VERSION_BYTES], "big", signed=True)
+    first, last = ConsumerProtocolSubscription.versions
+    if len(metadata) < _VERSION_BYTES or version < first:
+        raise ProtocolError("a member's subscription has no version")
+    message, _ = read(
+        ConsumerProtocolSubscription, min(version, last), memoryview(metadata), _VERSION_BYTES
+    )
+    return MemberSubscription(
+        topics=tuple(message.topics),
+        user_data=message.user_data,
+        owned_partitions=tuple(
+            TopicPartition(row.topic, number)
+            for row in message.owned_partitions
+            for number in row.partitions
+        ),
+        generation_id=message.generation_id,
+        rack_id=message.rack_id or None,
+        instance_id=instance_id,
+    )
+
+
+def encode_assignment(partitions: Iterable[TopicPartition]) -> bytes:
+    """Write what the leader gives to a member."""
+    message = ConsumerProtocolAssignment(
+        assigned_partitions=[
+            AssignedPartitions(topic=topic, partitions=numbers)
+            for topic, numbers in _by_topic(partitions)
+        ]
+    )
+    version = message.versions[1]
+    return version.to_bytes(_VERSION_BYTES, "big") + encode(message, version)
+
+
+def encode_sticky(previous: PreviousAssignment) -> bytes:
+    """Write what the sticky assignor tells its leader."""
+    message = StickyAssignment(
+        previous_assignment=[
+            AssignedPartitions(topic=topic, partitions=numbers)
+            for topic, numbers in _by_topic(previous.partitions)
+        ],
+        generation_id=previous.generation_id,
+    )
+    return encode(message, message.versions[1])
+
+
+def decode_sticky(user_data: bytes | None) -> PreviousAssignment:
+    """Read it, with a generation or, from old clients, without.
+
+    Before all that, kafka-python writes the version, which others would read as a huge count.
+    """
+    given = user_data or b""
+    attempts = [(1, given), (0, given)]
+    if given[:_VERSION_BYTES] == b"\0\1":
+        attempts.append((1, given[_VERSION_BYTES:]))
+    for version, octets in attempts:
+        try:
+            message, _ = read(StickyAssignment, version, memoryview(octets), 0)
+        except ProtocolError:
+            continue
+        partitions = tuple(
+            TopicPartition(row.topic, number)
+            for row in message.previous_assignment
+            for number in row.partitions
+        )
+        return PreviousAssignment(partitions, message.generation_id)
+    return PreviousAssignment()
+
+
+def encode_generation(generation_id: int) -> bytes:
+    """Write what the cooperative assignor tells its leader."""
+    return generation_id.to_bytes(4, "big", signed=True)
+
+
+def decode_generation(user_data: bytes | None) -> int:
+    """Read it; -1 where there is none."""
+    if user_data is None or len(user_data) < 4:
+        return _NO_GENERATION
+    return int.from_bytes(user_data[:4], "big", signed=True)
+
+
+def _by_topic(partitions: Iterable[TopicPartition]) -> list[tuple[str, list[int]]]:
+    return [
+        (topic, [name.partition for name in names])
+        for topic, names in groupby(sorted(partitions), attrgetter("topic"))
+    ]

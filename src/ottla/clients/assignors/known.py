@@ -1,0 +1,43 @@
+"""The assignors that come with the client, by the names that settings give."""
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+from typing import Final
+
+from ottla.clients.assignors.assignor import Assignor
+from ottla.clients.assignors.range_assignor import RangeAssignor
+from ottla.clients.assignors.round_robin_assignor import RoundRobinAssignor
+from ottla.clients.assignors.sticky_assignor import CooperativeStickyAssignor, StickyAssignor
+from ottla.clients.settings import InvalidClientSettingError
+
+_JAVA_PACKAGE: Final = "org.apache.kafka.clients.consumer."
+_KNOWN: Final[tuple[Assignor, ...]] = (
+    RangeAssignor(),
+    RoundRobinAssignor(),
+    StickyAssignor(),
+    CooperativeStickyAssignor(),
+)
+_BY_NAME: Final = {assignor.name: assignor for assignor in _KNOWN}
+_BY_JAVA_NAME: Final = {_JAVA_PACKAGE + type(assignor).__name__: assignor for assignor in _KNOWN}
+
+
+def assignors(strategies: Iterable[str | Assignor]) -> tuple[Assignor, ...]:
+    """Look up assignors by name, Kafka's class names among them; own ones stay as they are."""
+    found = tuple(_assignor(strategy) for strategy in strategies)
+    if not found:
+        raise InvalidClientSettingError("partition.assignment.strategy names no assignor")
+    names = [assignor.name for assignor in found]
+    if len(set(names)) < len(names):
+        raise InvalidClientSettingError(f"an assignor is named twice: {', '.join(names)}")
+    return found
+
+
+def _assignor(strategy: str | Assignor) -> Assignor:
+    if not isinstance(strategy, str):
+        return strategy
+    known = _BY_NAME | _BY_JAVA_NAME
+    if strategy in known:
+        return known[strategy]
+    nearest = get_close_matches(strategy, known, 1)
+    hint = f"did you mean {nearest[0]}?" if nearest else f"known are {', '.join(_BY_NAME)}"
+    raise InvalidClientSettingError(f"there is no assignor {strategy!r}: {hint}")

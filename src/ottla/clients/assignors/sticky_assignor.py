@@ -1,0 +1,93 @@
+"""Kafka's sticky assignors: even shares, with as few partitions as possible changing hands.
+
+The eager one learns what members had from its own user data, since everything is revoked before
+joining. The cooperative one looks at what they still own, and holds back what must be revoked
+first: that is given out in the rebalance that follows (KIP-429).
+"""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from ottla.clients.assignors.assignor import (
+    Assignment,
+    MemberSubscription,
+    PreviousAssignment,
+    RacksByTopic,
+)
+from ottla.clients.assignors.group_bytes import (
+    decode_generation,
+    decode_sticky,
+    encode_generation,
+    encode_sticky,
+)
+from ottla.clients.assignors.sticky_sharing import share_sticky
+
+if TYPE_CHECKING:
+    from ottla.model.identifiers import TopicPartition
+
+
+class StickyAssignor:
+    """The eager one."""
+
+    name = "sticky"
+    is_cooperative = False
+
+    def user_data(self, previous: PreviousAssignment) -> bytes | None:
+        """Tell the leader what this member had; nothing where it never had anything."""
+        return None if previous.generation_id < 0 else encode_sticky(previous)
+
+    def assign(
+        self, racks_by_topic: RacksByTopic, subscriptions: Mapping[str, MemberSubscription]
+    ) -> Assignment:
+        """Give every partition of every subscribed topic to one of the topic's subscribers."""
+        previous = {name: decode_sticky(row.user_data) for name, row in subscriptions.items()}
+        return share_sticky(racks_by_topic, subscriptions, previous)
+
+
+class CooperativeStickyAssignor:
+    """The cooperative one."""
+
+    name = "cooperative-sticky"
+    is_cooperative = True
+
+    def user_data(self, previous: PreviousAssignment) -> bytes | None:
+        """Tell the generation to leaders that do not look for it in the subscription."""
+        return encode_generation(previous.generation_id)
+
+    def assign(
+        self, racks_by_topic: RacksByTopic, subscriptions: Mapping[str, MemberSubscription]
+    ) -> Assignment:
+        """Give out every partition that no other member owns."""
+        previous = {
+            name: PreviousAssignment(row.owned_partitions, _generation(row))
+            for name, row in subscriptions.items()
+        }
+        assignment = share_sticky(racks_by_topic, subscriptions, previous)
+        owners: dict[TopicPartition, set[str]] = {}
+        for name, row in subscriptions.items():
+            for partition in row.owned_partitions:
+                owners.setdefault(partition, set()).add(name)
+        return {
+            name: [
+                partition
+                for partition in partitions
+                if partition not in owners or _is_owner(name, owners[partition], previous)
+            ]
+            for name, partitions in assignment.items()
+        }
+
+
+def _generation(row: MemberSubscription) -> int:
+    return row.generation_id if row.generation_id >= 0 else decode_generation(row.user_data)
+
+
+def _is_owner(
+    name: str,
+    owners: set[str],
+    previous: Mapping[str, PreviousAssignment],
+) -> bool:
+    """Return whether a member may keep a partition, though others may claim it from before."""
+    return name in owners and all(
+        other == name or previous[other].generation_id < previous[name].generation_id
+        for other in owners
+    )

@@ -1,0 +1,68 @@
+"""Partitions that come and go, and the listeners that hear of it."""
+
+from collections.abc import Awaitable, Callable, Collection
+
+from ottla.clients.consumer.subscription import SubscriptionState
+from ottla.clients.loop_thread import call_in_caller
+from ottla.model.identifiers import TopicPartition
+
+Listener = Callable[[list[TopicPartition]], object]
+
+
+class AssignmentChanges:
+    """Changes the assignment. What a listener raises is kept until the change is complete.
+
+    Listeners are called while the partitions in question are assigned: they may commit them, ask
+    for positions and seek.
+    """
+
+    def __init__(self, state: SubscriptionState) -> None:
+        self._state = state
+        self._error: Exception | None = None
+
+    async def revoke(
+        self,
+        names: Collection[TopicPartition],
+        commit: Callable[[Collection[TopicPartition]], Awaitable[None]],
+    ) -> None:
+        """Give partitions back, after a last commit and the listener."""
+        if not names:
+            return
+        self._state.mark_revoking(names)
+        await commit(names)
+        await self._call(self._state.listener.on_revoked, names)
+        self._drop(names)
+
+    async def lose_all(self) -> None:
+        """Give up everything: it belongs to others already, and must not be committed any more."""
+        names = list(self._state.assigned)
+        if not names:
+            return
+        self._state.mark_revoking(names)
+        listener = self._state.listener
+        await self._call(listener.on_lost or listener.on_revoked, names)
+        self._drop(names)
+
+    async def assign(self, names: Collection[TopicPartition]) -> None:
+        """Have exactly these partitions, and tell which are new, even if none is."""
+        new = [name for name in names if name not in self._state.assigned]
+        self._state.set_assignment(names)
+        await self._call(self._state.listener.on_assigned, new)
+
+    def raise_kept(self) -> None:
+        """Raise what a listener raised, once."""
+        if (error := self._error) is not None:
+            self._error = None
+            raise error
+
+    def _drop(self, names: Collection[TopicPartition]) -> None:
+        gone = set(names)
+        self._state.set_assignment([name for name in self._state.assigned if name not in gone])
+
+    async def _call(self, listener: Listener | None, names: Collection[TopicPartition]) -> None:
+        if listener is None:
+            return
+        try:
+            await call_in_caller(listener, sorted(names))
+        except Exception as error:  # noqa: BLE001 - raised by raise_kept
+            self._error = self._error or error

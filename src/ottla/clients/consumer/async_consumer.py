@@ -1,0 +1,277 @@
+"""The consumer for asyncio: `async for record in consumer`, `await consumer.poll()`."""
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Self, Unpack
+
+from ottla.clients.admin_offsets import FoundOffset, OffsetAdmin
+from ottla.clients.cluster_view import ClusterView
+from ottla.clients.consumer.calls import (
+    POLL_SECONDS,
+    ConsumerCalls,
+    Listener,
+    OffsetAndTimestamp,
+    PartitionReplicas,
+    partition_replicas,
+)
+from ottla.clients.consumer.core import ConsumerCore, named
+from ottla.clients.consumer.group_side import OffsetAndMetadata
+from ottla.clients.consumer.membership import GroupMembership
+from ottla.clients.consumer.reset_policy import EARLIEST, LATEST
+from ottla.clients.consumer.settings import ConsumerSettings, read_consumer_settings
+from ottla.clients.consumer.subscription import RebalanceListener
+from ottla.clients.consumer.work.settings import Handler, WorkOptions, WorkSettings
+from ottla.clients.outcomes import in_time
+from ottla.clients.unclosed import watch
+from ottla.environment.clock import Clock
+from ottla.environment.randomness import Randomness
+from ottla.model.error_code import ErrorCode
+from ottla.model.identifiers import TopicPartition
+from ottla.runtime.clock import SystemClock
+from ottla.wire.records.consumer_record import ConsumerRecord
+
+if TYPE_CHECKING:
+    from ottla.clients.consumer.ordered_workers import OrderedWorkers
+
+
+class AsyncConsumer(ConsumerCalls):
+    """Reads records, alone or together with a group. Use it in `async with`, in one event loop.
+
+    Settings have Kafka's names, in a dict or as keywords with underscores. Records are fetched
+    ahead in the background, up to fetch.max.bytes from each broker. Failures that may pass are
+    tried again inside; what may not is raised by poll, and names the partition. A time-out is in
+    seconds; without one, a call other than poll ends by default.api.timeout.ms.
+    """
+
+    def __init__(self, settings: Mapping[str, Any] | None = None, /, **keywords: Any) -> None:
+        client_settings, consumer_settings = read_consumer_settings(settings, keywords)
+        view = ClusterView(client_settings, randomness=self._randomness)
+        self._stand_on(ConsumerCore(view, consumer_settings, SystemClock(), GroupMembership))
+        watch(self, "aio.Consumer", view, view.abandon)
+
+    @classmethod
+    def over(
+        cls,
+        view: ClusterView,
+        settings: ConsumerSettings,
+        clock: Clock,
+        randomness: Randomness | None = None,
+    ) -> Self:
+        """Make one that asks through this view, which it closes with itself."""
+        consumer = cls.__new__(cls)
+        consumer._randomness = randomness or cls._randomness  # noqa: SLF001 - its own
+        consumer._stand_on(  # noqa: SLF001 - its own
+            ConsumerCore(view, settings, clock, GroupMembership)
+        )
+        return consumer
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self, timeout: float | None = None) -> None:
+        """Leave the group, having committed if that is automatic, and close every connection."""
+        await self._core.close(timeout)
+
+    # -- what is read ---------------------------------------------------------------------------
+
+    async def subscribe(
+        self,
+        topics: Collection[str] = (),
+        *,
+        pattern: str | re.Pattern[str] | None = None,
+        on_assigned: Listener | None = None,
+        on_revoked: Listener | None = None,
+        on_lost: Listener | None = None,
+    ) -> None:
+        """Share these topics, or all whose whole name matches the pattern, with the group.
+
+        The listeners are called inside poll, and may be coroutine functions.
+        """
+        self._core.start()
+        self._subscribe(topics, pattern, RebalanceListener(on_assigned, on_revoked, on_lost))
+
+    async def unsubscribe(self) -> None:
+        """Leave the group, and read nothing any more."""
+        self._core.start()
+        if self._is_in_group:
+            await self._core.needed_group().unsubscribe()
+        self._core.state.unsubscribe()
+
+    # -- records --------------------------------------------------------------------------------
+
+    async def poll(
+        self, max_records: int | None = None, *, timeout: float | None = POLL_SECONDS
+    ) -> list[ConsumerRecord]:
+        """Return the next records, at most max.poll.records; none if none come in time.
+
+        None as time-out waits until there are some.
+        """
+        count = self._check_polling(max_records)
+        return await self._taken(lambda: self._core.take(count), timeout) or []
+
+    async def poll_arrow(
+        self, columns: Collection[str] | None = None, *, timeout: float | None = POLL_SECONDS
+    ) -> Any:
+        """Return all that is there as a pyarrow Table, one fetch after the other, or an empty one.
+
+        Columns are those of Spark's Kafka source; None names all but headers. Deserializers are
+        not asked: keys and values are bytes.
+        """
+        from ottla.wire.records.arrow import table_of  # noqa: PLC0415 - pyarrow is heavy
+
+        found = await self._taken(lambda: self._core.take_arrow(columns), timeout)
+        return table_of(found or [], columns)
+
+    async def _taken(self, take: Callable[[], Any], timeout: float | None) -> Any:
+        loop = asyncio.get_running_loop()
+        deadline = None if timeout is None else loop.time() + timeout
+        while True:
+            await self._core.prepare(deadline)
+            found = take()
+            if found or (deadline is not None and loop.time() >= deadline):
+                return found
+
+    def __aiter__(self) -> AsyncIterator[ConsumerRecord]:
+        return self.records()
+
+    async def records(self, *, timeout: float | None = None) -> AsyncIterator[ConsumerRecord]:
+        """Give out one record after the other; end once none has come for so many seconds.
+
+        What is committed meanwhile counts the records that were given out here, and no others.
+        """
+        unyielded = self._core.state.unyielded
+        while True:
+            while unyielded:
+                yield unyielded.popleft()
+            records = await self.poll(timeout=timeout)
+            if not records:
+                return
+            unyielded.extend(records)
+
+    async def run(self, handler: Handler, **options: Unpack[WorkOptions]) -> None:
+        """Call a coroutine function with every record, in several tasks, until `stop`.
+
+        `WorkSettings` says what the options are. Records are committed when they are done, never
+        past one that is not. When it ends, what runs is waited for, also after a cancellation;
+        the next run, or poll, goes on with the first record that is not done. HandlerError,
+        StuckHandlerError, and what poll raises.
+        """
+        from ottla.clients.consumer.work.making import (  # noqa: PLC0415 - not everybody needs it
+            awaiting_listener,
+            task_workers,
+        )
+
+        workers = task_workers(self._core, handler, WorkSettings(**options), self._randomness)
+        listener = awaiting_listener(self._core.state.listener, workers.revoke, workers.lose)
+        with self._running(workers):
+            await workers.begin(listener)
+            try:
+                await _step_until_over(workers)
+            finally:
+                await workers.end()
+
+    # -- positions ------------------------------------------------------------------------------
+
+    async def position(self, partition: tuple[str, int], *, timeout: float | None = None) -> int:
+        """Return the offset that the application gets next, waiting until it has been found."""
+        name = TopicPartition(*partition)
+        self._core.state.of(name)
+
+        def find() -> int | None:
+            found = self._core.state.consumed().get(name)
+            return None if found is None else found.offset
+
+        return await self._core.until(find, timeout, f"the position in {name}")
+
+    async def commit(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata | int] | None = None
+    ) -> None:
+        """Commit where the application is, or these offsets: the next ones to read."""
+        await self._core.commit(self._core.offsets_to_commit(offsets))
+
+    async def commit_async(
+        self,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata | int] | None = None,
+        *,
+        on_commit: Callable[[Any, Exception | None], object] | None = None,
+    ) -> None:
+        """Begin to commit; `on_commit(offsets, error)` is called inside a later poll or close."""
+        self._core.commit_async(self._core.offsets_to_commit(offsets), on_commit)
+
+    async def committed(
+        self, partitions: Iterable[tuple[str, int]]
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
+        """Return what the group has committed, without the partitions for which it has not."""
+        self._core.start()
+        return await self._core.needed_group().committed(named(partitions))
+
+    async def beginning_offsets(
+        self, partitions: Iterable[tuple[str, int]]
+    ) -> dict[TopicPartition, int]:
+        """Return the first offset of each partition."""
+        return await self._ends(partitions, EARLIEST)
+
+    async def end_offsets(self, partitions: Iterable[tuple[str, int]]) -> dict[TopicPartition, int]:
+        """Return the offset after the last record that this consumer may read."""
+        return await self._ends(partitions, LATEST)
+
+    async def offsets_for_times(
+        self, time_by_partition: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
+        """Return the first record at or after each time (in ms), None where there is none."""
+        times = {TopicPartition(*name): time_ms for name, time_ms in time_by_partition.items()}
+        if any(time_ms < 0 for time_ms in times.values()):
+            raise ValueError("a time is a number of milliseconds since 1970, not less than 0")
+        found = await self._find(times)
+        return {
+            name: OffsetAndTimestamp(row.offset, row.timestamp_ms) if row.offset >= 0 else None
+            for name, row in found.items()
+        }
+
+    async def _ends(
+        self, partitions: Iterable[tuple[str, int]], time_ms: int
+    ) -> dict[TopicPartition, int]:
+        found = await self._find(dict.fromkeys(named(partitions), time_ms))
+        return {name: row.offset for name, row in found.items()}
+
+    async def _find(
+        self, times: Mapping[TopicPartition, int]
+    ) -> Mapping[TopicPartition, FoundOffset]:
+        self._core.start()
+        admin = OffsetAdmin(self._core.view)
+        return await admin.find(times, is_committed_only=self._core.is_committed_only)
+
+    # -- the cluster ----------------------------------------------------------------------------
+
+    async def partitions_for(self, topic: str) -> list[PartitionReplicas]:
+        """Return the partitions of a topic; ApiError if there is no such topic."""
+        self._core.start()
+        view = self._core.view
+        found = await in_time(view, lambda: view.topic(topic), final=_NO_TOPIC)
+        return partition_replicas(found)
+
+    async def topics(self) -> dict[str, list[PartitionReplicas]]:
+        """Return all topics, with their partitions."""
+        self._core.start()
+        view = self._core.view
+        found = await in_time(view, lambda: view.refresh(None))
+        return {topic.name: partition_replicas(topic) for topic in found if topic.name is not None}
+
+
+async def _step_until_over(workers: "OrderedWorkers") -> None:
+    """Step on; after the first cancellation what runs is waited for, the second ends that, too."""
+    try:
+        while await workers.step():
+            pass
+    except asyncio.CancelledError:
+        workers.stop()
+        while await workers.step():
+            pass
+        raise
+
+
+_NO_TOPIC = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,)

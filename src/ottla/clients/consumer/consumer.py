@@ -1,0 +1,248 @@
+"""The consumer for plain, synchronous code: `for record in consumer`, `consumer.poll()`."""
+
+import re
+from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, Unpack
+
+from ottla.clients.cluster_view import ClusterView
+from ottla.clients.consumer.async_consumer import AsyncConsumer
+from ottla.clients.consumer.calls import (
+    POLL_SECONDS,
+    ConsumerCalls,
+    Listener,
+    OffsetAndTimestamp,
+    PartitionReplicas,
+)
+from ottla.clients.consumer.group_side import OffsetAndMetadata
+from ottla.clients.consumer.one_thread import OneThread
+from ottla.clients.consumer.settings import read_consumer_settings
+from ottla.clients.consumer.work.settings import Handler, WorkOptions, WorkSettings
+from ottla.clients.loop_thread import LoopThread
+from ottla.clients.unclosed import watch
+from ottla.model.identifiers import TopicPartition
+from ottla.runtime.clock import SystemClock
+from ottla.wire.records.consumer_record import ConsumerRecord
+
+if TYPE_CHECKING:
+    from ottla.clients.consumer.ordered_workers import OrderedWorkers
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class Consumer(ConsumerCalls):
+    """Reads records, alone or together with a group. Use it in `with`, in one thread.
+
+    Settings have Kafka's names, in a dict or as keywords with underscores. Records are fetched
+    ahead by a thread of the client's own, up to fetch.max.bytes from each broker, and decoded
+    where poll is called. Listeners are called there, too, inside poll and close, and may use the
+    consumer. Two threads that use it at the same time get ConcurrentUseError; `wakeup` may come
+    from any. A time-out is in seconds; without one, a call other than poll ends by
+    default.api.timeout.ms.
+    """
+
+    def __init__(self, settings: Mapping[str, Any] | None = None, /, **keywords: Any) -> None:
+        client_settings, consumer_settings = read_consumer_settings(settings, keywords)
+        view = ClusterView(client_settings, randomness=self._randomness)
+        self._behind = AsyncConsumer.over(view, consumer_settings, SystemClock())
+        self._core = self._behind.core
+        self._alone = OneThread()
+        self._thread = LoopThread(f"consumer {client_settings.client_id}")
+        look = watch(self, "Consumer", view, self._thread.abandon)
+        self._thread.call_at_end(look, view.close)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self, timeout: float | None = None) -> None:
+        """Leave the group, having committed if that is automatic, and close every connection."""
+        if self._core.is_closed:
+            return
+        try:
+            self._wait(self._behind.close, timeout)
+        finally:
+            self._thread.close()
+
+    def _wait(
+        self, call: Callable[P, Coroutine[Any, Any, T]], *args: P.args, **keywords: P.kwargs
+    ) -> T:
+        with self._alone:
+            return self._thread.run(call(*args, **keywords))
+
+    # -- what is read ---------------------------------------------------------------------------
+
+    def subscribe(
+        self,
+        topics: Collection[str] = (),
+        *,
+        pattern: str | re.Pattern[str] | None = None,
+        on_assigned: Listener | None = None,
+        on_revoked: Listener | None = None,
+        on_lost: Listener | None = None,
+    ) -> None:
+        """Share these topics, or all whose whole name matches the pattern, with the group.
+
+        The listeners are called with a list of partitions, inside poll, unsubscribe and close.
+        """
+        self._wait(
+            self._behind.subscribe,
+            topics,
+            pattern=pattern,
+            on_assigned=on_assigned,
+            on_revoked=on_revoked,
+            on_lost=on_lost,
+        )
+
+    def unsubscribe(self) -> None:
+        """Leave the group, and read nothing any more."""
+        self._wait(self._behind.unsubscribe)
+
+    # -- records --------------------------------------------------------------------------------
+
+    def poll(
+        self, max_records: int | None = None, *, timeout: float | None = POLL_SECONDS
+    ) -> list[ConsumerRecord]:
+        """Return the next records, at most max.poll.records; none if none come in time.
+
+        None as time-out waits until there are some.
+        """
+        count = self._check_polling(max_records)
+        return self._taken(lambda: self._core.take(count), timeout) or []
+
+    def poll_arrow(
+        self, columns: Collection[str] | None = None, *, timeout: float | None = POLL_SECONDS
+    ) -> Any:
+        """Return all that is there as a pyarrow Table, one fetch after the other, or an empty one.
+
+        Columns are those of Spark's Kafka source; None names all but headers. Deserializers are
+        not asked: keys and values are bytes.
+        """
+        from ottla.wire.records.arrow import table_of  # noqa: PLC0415 - pyarrow is heavy
+
+        found = self._taken(lambda: self._core.take_arrow(columns), timeout)
+        return table_of(found or [], columns)
+
+    def _taken(self, take: Callable[[], Any], timeout: float | None) -> Any:
+        """Take what is there in this thread; only if none comes soon, ask the other one."""
+        with self._alone:
+            loop = self._thread.loop
+            deadline = None if timeout is None else loop.time() + timeout
+            if self._core.is_quick():
+                if found := take():
+                    return found
+                self._core.listen(timeout)
+                if self._core.is_quick() and (found := take()):
+                    return found
+            while True:
+                self._thread.run(self._core.prepare(deadline))
+                found = take()
+                if found or (deadline is not None and loop.time() >= deadline):
+                    return found
+
+    def __iter__(self) -> Iterator[ConsumerRecord]:
+        return self.records()
+
+    def records(self, *, timeout: float | None = None) -> Iterator[ConsumerRecord]:
+        """Give out one record after the other; end once none has come for so many seconds.
+
+        What is committed meanwhile counts the records that were given out here, and no others.
+        """
+        unyielded = self._core.state.unyielded
+        while True:
+            while unyielded:
+                yield unyielded.popleft()
+            records = self.poll(timeout=timeout)
+            if not records:
+                return
+            unyielded.extend(records)
+
+    def run(self, handler: Handler, **options: Unpack[WorkOptions]) -> None:
+        """Call a function with every record, in several threads, until `stop` or Ctrl-C.
+
+        `WorkSettings` says what the options are. Records are committed when they are done, never
+        past one that is not. When it ends, what runs is waited for; the next run, or poll, goes on
+        with the first record that is not done. HandlerError, StuckHandlerError, and what poll
+        raises.
+        """
+        from ottla.clients.consumer.work.making import (  # noqa: PLC0415 - not everybody needs it
+            blocking_listener,
+            thread_workers,
+        )
+
+        workers = thread_workers(self._core, handler, WorkSettings(**options), self._randomness)
+        listener = blocking_listener(
+            self._core.state.listener,
+            lambda names: self._thread.run(workers.revoke(names)),
+            lambda names: self._thread.run(workers.lose(names)),
+        )
+        with self._alone, self._running(workers):
+            self._thread.run(workers.begin(listener))
+            try:
+                self._step_until_over(workers)
+            finally:
+                self._thread.run(workers.end())
+
+    def _step_until_over(self, workers: "OrderedWorkers") -> None:
+        """Step on; the first Ctrl-C is a wish to stop, the second one is raised."""
+        is_going_on = True
+        while is_going_on:
+            try:
+                is_going_on = self._thread.run(workers.step())
+            except KeyboardInterrupt:
+                if workers.is_stopping:
+                    raise
+                workers.stop()
+
+    # -- positions ------------------------------------------------------------------------------
+
+    def position(self, partition: tuple[str, int], *, timeout: float | None = None) -> int:
+        """Return the offset that the application gets next, waiting until it has been found."""
+        return self._wait(self._behind.position, partition, timeout=timeout)
+
+    def commit(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata | int] | None = None
+    ) -> None:
+        """Commit where the application is, or these offsets: the next ones to read."""
+        self._wait(self._behind.commit, offsets)
+
+    def commit_async(
+        self,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata | int] | None = None,
+        *,
+        on_commit: Callable[[Any, Exception | None], object] | None = None,
+    ) -> None:
+        """Begin to commit; `on_commit(offsets, error)` is called inside a later poll or close."""
+        self._wait(self._behind.commit_async, offsets, on_commit=on_commit)
+
+    def committed(
+        self, partitions: Iterable[tuple[str, int]]
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
+        """Return what the group has committed, without the partitions for which it has not."""
+        return self._wait(self._behind.committed, partitions)
+
+    def beginning_offsets(self, partitions: Iterable[tuple[str, int]]) -> dict[TopicPartition, int]:
+        """Return the first offset of each partition."""
+        return self._wait(self._behind.beginning_offsets, partitions)
+
+    def end_offsets(self, partitions: Iterable[tuple[str, int]]) -> dict[TopicPartition, int]:
+        """Return the offset after the last record that this consumer may read."""
+        return self._wait(self._behind.end_offsets, partitions)
+
+    def offsets_for_times(
+        self, time_by_partition: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
+        """Return the first record at or after each time (in ms), None where there is none."""
+        return self._wait(self._behind.offsets_for_times, time_by_partition)
+
+    # -- the cluster ----------------------------------------------------------------------------
+
+    def partitions_for(self, topic: str) -> list[PartitionReplicas]:
+        """Return the partitions of a topic; ApiError if there is no such topic."""
+        return self._wait(self._behind.partitions_for, topic)
+
+    def topics(self) -> dict[str, list[PartitionReplicas]]:
+        """Return all topics, with their partitions."""
+        return self._wait(self._behind.topics)

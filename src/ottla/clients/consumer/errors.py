@@ -1,0 +1,83 @@
+"""What a consumer raises: each error names the partition, and says how to go on."""
+
+from collections.abc import Iterable, Mapping
+
+from ottla.model.api_error import ApiError
+from ottla.model.error_code import ErrorCode
+from ottla.model.identifiers import TopicPartition
+
+
+class ConsumerError(Exception):
+    """What only a consumer raises; ApiError and the network's errors come besides."""
+
+
+class NotAssignedError(ConsumerError):
+    """A partition that this consumer does not read."""
+
+
+class WakeupError(ConsumerError):
+    """Somebody called `wakeup()` while, or before, this call waited."""
+
+
+class ConcurrentUseError(ConsumerError):
+    """Two threads use one consumer at the same time. Only `wakeup()` may come from another."""
+
+
+class NoOffsetForPartitionError(ConsumerError):
+    """There is no position to start from, and auto.offset.reset is none: seek to one."""
+
+    def __init__(self, partitions: Iterable[TopicPartition]) -> None:
+        self.partitions = tuple(partitions)
+        names = ", ".join(map(str, self.partitions))
+        super().__init__(f"no offset to start from in {names}, and auto.offset.reset is none: seek")
+
+
+class OffsetOutOfRangeError(ApiError):
+    """The log has no such offset, and auto.offset.reset is none: seek to another."""
+
+    def __init__(self, offset_by_partition: Mapping[TopicPartition, int]) -> None:
+        self.offset_by_partition = dict(offset_by_partition)
+        named = ", ".join(f"{offset} in {name}" for name, offset in offset_by_partition.items())
+        super().__init__(
+            ErrorCode.OFFSET_OUT_OF_RANGE, f"{named}, and auto.offset.reset is none: seek"
+        )
+
+
+class LogTruncationError(OffsetOutOfRangeError):
+    """The log was cut below the position: records that were read have been replaced by others.
+
+    `diverged_at` is the first offset that may differ, None if the leader does not know.
+    """
+
+    def __init__(self, partition: TopicPartition, offset: int, diverged_at: int | None) -> None:
+        super().__init__({partition: offset})
+        self.partition = partition
+        self.offset = offset
+        self.diverged_at = diverged_at
+        where = "at an offset that is not known" if diverged_at is None else f"at {diverged_at}"
+        self.args = (
+            f"{partition}: read up to {offset}, but the log was truncated {where}; seek to go on",
+        )
+
+
+class RecordError(ConsumerError):
+    """A record that cannot be given out. The position stays at it: `seek` past it to go on."""
+
+    def __init__(
+        self, partition: TopicPartition, offset: int, reason: str, next_offset: int
+    ) -> None:
+        self.partition = partition
+        self.offset = offset
+        self.next_offset = next_offset
+        super().__init__(
+            f"{partition} offset {offset}: {reason}; to leave it out, "
+            f"seek(TopicPartition({partition.topic!r}, {partition.partition}), {next_offset})"
+        )
+
+
+class CorruptRecordError(RecordError):
+    """The bytes are not those that were written, or are no record."""
+
+
+class DeserializationError(RecordError):
+    """The key or value is not what the deserializer expects."""

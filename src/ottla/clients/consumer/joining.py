@@ -1,0 +1,88 @@
+"""One attempt to be a member of the next generation: JoinGroup, then SyncGroup."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from ottla.clients.assignors.assignor import (
+    Assignor,
+    MemberSubscription,
+    PreviousAssignment,
+    RacksByTopic,
+)
+from ottla.clients.assignors.group_bytes import encode_subscription
+from ottla.clients.consumer.group_leader import share_out
+from ottla.clients.consumer.group_requests import Generation, GroupRequests
+from ottla.clients.group_descriptions import assigned_partitions
+from ottla.model.api_error import ApiError
+from ottla.model.error_code import ErrorCode
+from ottla.model.identifiers import TopicPartition
+from ottla.wire.messages.join_group import JoinGroupResponse
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """What a member has been given."""
+
+    generation: Generation
+    partitions: tuple[TopicPartition, ...]
+    shared_out: RacksByTopic | None
+    """What the leader saw of the topics; None in other members."""
+
+
+@dataclass(frozen=True, slots=True)
+class Joining:
+    """Joins. `on_generation` hears who we are as soon as the coordinator has said so."""
+
+    requests: GroupRequests
+    assignors: Sequence[Assignor]
+    on_generation: Callable[[Generation], None]
+
+    async def attempt(
+        self,
+        member_id: str,
+        subscription: MemberSubscription,
+        previous: PreviousAssignment,
+        reason: str,
+    ) -> Joined:
+        """Join once; ApiError if the group has moved on meanwhile, or will not have us."""
+        metadata_by_assignor = {
+            assignor.name: encode_subscription(
+                replace(subscription, user_data=assignor.user_data(previous))
+            )
+            for assignor in self.assignors
+        }
+        answer = await self.requests.join(member_id, metadata_by_assignor, reason)
+        if answer.error_code == ErrorCode.MEMBER_ID_REQUIRED:
+            self.on_generation(Generation(member_id=answer.member_id))
+            answer = await self.requests.join(answer.member_id, metadata_by_assignor, reason)
+            self.requests.check(answer.error_code)
+        self.on_generation(Generation(answer.generation_id, answer.member_id))
+        return await self._sync(answer)
+
+    async def _sync(self, answer: JoinGroupResponse) -> Joined:
+        generation = Generation(answer.generation_id, answer.member_id)
+        assignor = self._chosen(answer.protocol_name)
+        shared = None
+        if answer.leader == answer.member_id:
+            shared = await self.requests.view.retried(
+                lambda: share_out(
+                    self.requests.view,
+                    assignor,
+                    answer.members,
+                    is_skipped=answer.skip_assignment,
+                )
+            )
+        assignment = await self.requests.sync(
+            generation, answer.protocol_name, shared.assignments if shared else ()
+        )
+        racks_by_topic = shared.racks_by_topic if shared else None
+        return Joined(generation, assigned_partitions(assignment), racks_by_topic)
+
+    def _chosen(self, name: str | None) -> Assignor:
+        for assignor in self.assignors:
+            if assignor.name == name:
+                return assignor
+        raise ApiError(
+            ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
+            f"the coordinator chose assignor {name!r}, which this consumer does not have",
+        )

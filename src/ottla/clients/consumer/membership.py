@@ -1,0 +1,338 @@
+"""A consumer's place in a classic group: joined, kept up, lost and left.
+
+Everything that listeners hear of happens in `before_poll`, `unsubscribe` and `close`. Joining and
+heartbeats go on in tasks of their own, so that neither depends on how often the application polls:
+
+    before_poll:  revoke what must go ─► wait for the join ─► revoke, assign ─► (again, or poll)
+    tasks:        JoinGroup, SyncGroup ─► heartbeats ─► "rebalance": wakes the poll
+                                                    └─► "lost": on_lost with the next poll
+"""
+
+import asyncio
+from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
+from logging import getLogger
+from typing import Final
+
+from ottla.clients.assignors.assignor import MemberSubscription, PreviousAssignment
+from ottla.clients.assignors.known import assignors
+from ottla.clients.cluster_view import ClusterView, pause
+from ottla.clients.consumer.assignment_changes import AssignmentChanges
+from ottla.clients.consumer.auto_commits import (
+    COMMIT_FAILURES,
+    AutoCommits,
+    BackgroundCommits,
+    OnCommit,
+)
+from ottla.clients.consumer.group_metadata import ConsumerGroupMetadata
+from ottla.clients.consumer.group_requests import NO_GENERATION, GroupRequests
+from ottla.clients.consumer.group_side import OffsetAndMetadata
+from ottla.clients.consumer.joining import Joined, Joining
+from ottla.clients.consumer.keeping_up import KeepingUp
+from ottla.clients.consumer.member_commits import MemberCommits
+from ottla.clients.consumer.offset_commits import OffsetCommits
+from ottla.clients.consumer.settings import ConsumerSettings
+from ottla.clients.consumer.standing import LOST, Standing
+from ottla.clients.consumer.subscription import Choice, SubscriptionState
+from ottla.clients.consumer.topic_watch import TopicWatch
+from ottla.clients.errors import RETRIABLE, NoAnswerError, UnreachableError
+from ottla.clients.loop_thread import create_background_task
+from ottla.model.api_error import ApiError
+from ottla.model.error_code import ErrorCode
+from ottla.model.identifiers import TopicPartition
+
+LEAVE_MS_MAX: Final = 5_000
+"""How long a last commit and the leaving may take where no deadline is given."""
+_PASSING: Final = (ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.MEMBER_ID_REQUIRED)
+_log = getLogger(__name__)
+
+
+class GroupMembership:
+    """One member. `wake` is called when `before_poll` has become due while a poll waits.
+
+    `on_committed` is called after every commit that succeeds, whoever asked for it.
+    """
+
+    def __init__(
+        self,
+        view: ClusterView,
+        settings: ConsumerSettings,
+        state: SubscriptionState,
+        wake: Callable[[], None],
+        on_committed: Callable[[Mapping[TopicPartition, OffsetAndMetadata]], None],
+    ) -> None:
+        assert settings.group_id is not None
+        self._settings = settings
+        self._state = state
+        self._wake = wake
+        self._assignors = assignors(settings.partition_assignment_strategy)
+        self._is_cooperative = all(assignor.is_cooperative for assignor in self._assignors)
+        self._requests = GroupRequests(view.sibling(), settings.group_id, settings)
+        self._standing = Standing(settings.group_id, state, wake)
+        self._offsets = OffsetCommits(self._requests, view)
+        self._commits = MemberCommits(self._offsets, self._standing, on_committed)
+        self._background = BackgroundCommits(self._commits.commit)
+        self._auto = AutoCommits(state, settings)
+        self._changes = AssignmentChanges(state)
+        self._watch = TopicWatch(self._requests, state, settings)
+        self._joiner = Joining(self._requests, self._assignors, self._standing.become)
+        self._keeping_up = KeepingUp(
+            self._requests, settings, self._standing, self._watch, lambda: self._polled_at, wake
+        )
+        self._joined_for: tuple[object, frozenset[str]] | None = None
+        self._joining: asyncio.Task[Joined | None] | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._polled_at = 0.0
+        self.rebalance_count = 0
+
+    # -- polling --------------------------------------------------------------------------------
+
+    def is_due(self) -> bool:
+        """Return whether `before_poll` has something to do; it also counts as a sign of life."""
+        if self._loop is None:
+            return True
+        self._polled_at = now = self._loop.time()
+        return (
+            self._standing.failure is not None
+            or self._background.has_news
+            or self._must_join()
+            or self._must_commit(now)
+        )
+
+    async def before_poll(self, deadline: float) -> None:
+        """Do whatever is due, until the deadline; then a join goes on by itself."""
+        self._has_polled()
+        try:
+            await self._background.tell()
+            if self._standing.failure is not None:
+                raise self._standing.failure
+            if self._must_commit(self._polled_at):
+                self._background.start(self._auto.take(self._polled_at), self._auto.on_commit)
+            while self._must_join():
+                if not await self._take_part(deadline):
+                    return
+        finally:
+            self._has_polled()
+
+    def _has_polled(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._polled_at = self._loop.time()
+
+    def _must_commit(self, now: float) -> bool:
+        """Return whether an automatic commit has to begin; none does while a rebalance goes on."""
+        return self._joining is None and self._auto.is_due(now)
+
+    def _must_join(self) -> bool:
+        """Return whether a rebalance has to begin or to be completed; meanwhile reading goes on."""
+        if not self._standing.is_subscribed:
+            return False
+        if self._joining is not None:
+            return self._joining.done()
+        return (
+            self._standing.rejoin_reason is not None
+            or self._standing.is_lost
+            or self._joined_for != (self._state.pattern, self._state.topics)
+        )
+
+    # -- committing -----------------------------------------------------------------------------
+
+    async def committed(
+        self, partitions: Collection[TopicPartition]
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
+        """Return what the group has committed, without those for which it has not."""
+        return await self._offsets.committed(partitions)
+
+    async def commit(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata], timeout_ms: int | None = None
+    ) -> None:
+        """Commit, trying again within the time for a call; commits stay in order."""
+        await self._commits.commit(offsets, timeout_ms)
+
+    def commit_async(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata], on_commit: OnCommit | None = None
+    ) -> None:
+        """Commit in the background; the callback is called in a later poll, or in `close`."""
+        self._background.start(offsets, on_commit)
+
+    def set_auto_commit(self, *, is_wanted: bool) -> bool:
+        """Commit automatically from now on, or no longer; return how it was before."""
+        was_wanted, self._auto.is_wanted = self._auto.is_wanted, is_wanted
+        return was_wanted
+
+    def group_metadata(self) -> ConsumerGroupMetadata:
+        """Return who this member is now."""
+        generation = self._standing.generation
+        return ConsumerGroupMetadata(
+            self._requests.group_id,
+            generation.generation_id,
+            generation.member_id,
+            self._requests.instance_id,
+        )
+
+    async def _commit_consumed(self, names: Collection[TopicPartition] | None = None) -> None:
+        """Commit automatically before partitions go, or on closing. Never fails."""
+        offsets = self._auto.take(asyncio.get_running_loop().time(), names)
+        try:
+            await self._commits.commit(offsets)
+        except COMMIT_FAILURES as error:
+            self._auto.on_commit(offsets, error)
+
+    # -- rebalancing ----------------------------------------------------------------------------
+
+    async def _take_part(self, deadline: float) -> bool:
+        """Go through a rebalance; False if it goes on: who has something to read does not wait."""
+        if self._standing.is_lost:
+            await self._give_up()
+        if self._joining is None:
+            await self._prepare()
+            self._start_joining()
+        assert self._joining is not None
+        is_reading = bool(self._state.assigned)
+        patience = 0.0 if is_reading else deadline - asyncio.get_running_loop().time()
+        await asyncio.wait([self._joining], timeout=max(0.0, patience))
+        if not self._joining.done():
+            return False
+        try:
+            joined = self._joining.result()
+            if joined is not None and joined.generation == self._standing.generation:
+                await self._complete(joined)
+        except BaseException:
+            self._standing.request_rejoin("joining has failed, or was broken off")
+            raise
+        finally:
+            self._joining, self._standing.is_joining = None, False
+        self._changes.raise_kept()
+        return True
+
+    async def _prepare(self) -> None:
+        """Give back what cannot be kept: all, or in a cooperative group, what is not wanted."""
+        assigned = list(self._state.assigned)
+        if self._is_cooperative:
+            is_pattern = self._state.choice is Choice.PATTERN  # what it matches is not known yet
+            wanted = self._state.topics
+            assigned = [name for name in assigned if not is_pattern and name.topic not in wanted]
+        await self._revoke(assigned)
+        self._changes.raise_kept()
+
+    def _start_joining(self) -> None:
+        reason = self._standing.rejoin_reason or "the subscription has changed"
+        self._standing.rejoin_reason = None
+        self._standing.is_joining = True
+        self._joining = create_background_task(self._join(reason))
+        self._joining.add_done_callback(lambda _: self._wake())
+
+    async def _complete(self, joined: Joined) -> None:
+        generation_id = joined.generation.generation_id
+        self._standing.previous = PreviousAssignment(joined.partitions, generation_id)
+        given = [name for name in joined.partitions if name.topic in self._state.topics]
+        kept = set(given)
+        gone = [name for name in self._state.assigned if name not in kept]
+        await self._revoke(gone)
+        if gone:
+            self._standing.request_rejoin("partitions were revoked, and can be given to others")
+        await self._changes.assign(given)
+        self.rebalance_count += 1
+        names = ", ".join(map(str, given)) or "nothing"
+        _log.info("group %r: generation %d reads %s", self._requests.group_id, generation_id, names)
+
+    async def _revoke(self, names: Collection[TopicPartition]) -> None:
+        await self._changes.revoke(names, self._commit_consumed)
+        self._auto.forget(names)
+
+    async def _give_up(self) -> None:
+        self._auto.forget(list(self._state.assigned))
+        await self._changes.lose_all()
+        self._standing.is_lost = False
+        self._changes.raise_kept()
+
+    async def _join(self, reason: str) -> Joined | None:
+        """Join; None if the group has moved on, or no longer knows us, and all begins anew."""
+        await self._keeping_up.stop()
+        view = self._requests.view
+        backoff_ms = view.settings.retry_backoff_ms
+        while True:
+            try:
+                joined = await self._attempt_to_join(reason)
+            except (UnreachableError, NoAnswerError) as error:
+                view.forget_coordinator(self._requests.group_id)
+                _log.info("group %r: %s", self._requests.group_id, error)
+            except ApiError as error:
+                if error.code in LOST:
+                    self._standing.lose(error.code, f"joining was answered with {error.code.name}")
+                elif error.code in _PASSING:
+                    self._standing.request_rejoin("the group has begun another rebalance")
+                elif error.code not in RETRIABLE:
+                    raise
+                if error.code not in RETRIABLE:
+                    await pause(backoff_ms)
+                    return None
+            else:
+                self._keeping_up.start(joined)
+                return joined
+            await pause(backoff_ms)
+            backoff_ms = min(2 * backoff_ms, view.settings.retry_backoff_max_ms)
+
+    async def _attempt_to_join(self, reason: str) -> Joined:
+        pattern, topics = self._state.pattern, await self._watch.find_topics()
+        with self._state.lock:
+            if pattern is not None and self._state.pattern is pattern:
+                self._state.topics = topics
+        self._joined_for = (pattern, topics)
+        owned = tuple(self._state.assigned) if self._is_cooperative else ()
+        previous = self._standing.previous
+        subscription = MemberSubscription(
+            topics=tuple(sorted(topics)),
+            owned_partitions=owned,
+            generation_id=previous.generation_id if owned else NO_GENERATION,
+            rack_id=self._settings.client_rack or None,
+        )
+        member_id = self._standing.generation.member_id
+        return await self._joiner.attempt(member_id, subscription, previous, reason)
+
+    # -- leaving --------------------------------------------------------------------------------
+
+    async def unsubscribe(self) -> None:
+        """Commit if that is automatic, call listeners, and leave."""
+        deadline = asyncio.get_running_loop().time() + LEAVE_MS_MAX / 1000
+        await self._leave_group(deadline, "the consumer has unsubscribed")
+        self._joined_for = None
+        self._changes.raise_kept()
+
+    async def close(self, deadline: float) -> None:
+        """Commit if that is automatic, call listeners, leave the group unless it is static."""
+        try:
+            await self._leave_group(deadline, "the consumer is being closed")
+        finally:
+            self._background.cancel()
+            self._requests.view.close()
+        self._changes.raise_kept()
+
+    async def _leave_group(self, deadline: float, reason: str) -> None:
+        await self._abandon_join()
+        with suppress(TimeoutError):
+            async with asyncio.timeout_at(deadline):
+                await self._background.drain()
+                if not self._standing.is_lost:
+                    await self._commit_consumed()
+        await self._background.tell()
+        if self._standing.is_lost:
+            await self._changes.lose_all()
+        elif self._standing.is_subscribed:
+            await self._changes.revoke(list(self._state.assigned), _nothing_to_commit)
+        with suppress(TimeoutError):
+            async with asyncio.timeout_at(deadline):
+                await self._keeping_up.stop()
+                await self._keeping_up.leave(self._standing.generation, reason)
+        self._standing.reset()
+
+    async def _abandon_join(self) -> None:
+        """Wait no longer for a generation: its answer would hold up what comes after it."""
+        if self._joining is not None and not self._joining.done():
+            self._joining.cancel()
+            await asyncio.wait([self._joining])
+            self._requests.reconnect()
+        self._joining, self._standing.is_joining = None, False
+
+
+async def _nothing_to_commit(_names: Collection[TopicPartition]) -> None:
+    """All that is to be committed has been."""

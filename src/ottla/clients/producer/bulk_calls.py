@@ -1,0 +1,164 @@
+"""The bulk calls of a producer: for asyncio, and for threads.
+
+In a thread of the application's the records are sorted and encoded there, while the producer's own
+thread sends what is encoded already. In asyncio other tasks get their turn after every batch.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from ottla.clients.cluster_view import pause
+from ottla.clients.loop_thread import LoopThread
+from ottla.clients.partitioner import DEFAULT_PARTITIONER, Partitioner
+from ottla.clients.producer.accumulator import Batch
+from ottla.clients.producer.bulk import Piece, Target, pieces_of_arrow, pieces_of_records
+from ottla.clients.producer.bulk_delivery import BulkDelivery
+from ottla.clients.producer.core import ProducerCore
+from ottla.clients.serializers import bind_serializer
+
+
+class Bulk:
+    """One bulk call: what is to be sent, and what was."""
+
+    def __init__(self, core: ProducerCore, topic: str) -> None:
+        self._core = core
+        self._topic = topic
+        self._turn = 0
+        self.delivery = BulkDelivery(topic, core.accumulator.loop)
+
+    async def target(self) -> Target:
+        """Find out about the topic."""
+        settings = self._core.settings
+        count = await self._core.partition_count(self._topic)
+        self._turn = self._core.accumulator.choose_partition(self._topic) or 0
+        limits = settings.batch_size, settings.max_request_size, settings.buffer_memory
+        is_kafkas = (
+            settings.partitioner == DEFAULT_PARTITIONER and not settings.partitioner_ignore_keys
+        )
+        return Target(
+            count,
+            max(min(limits), 1),
+            self._core.now_ms,
+            None if is_kafkas else self._choose(self._core.partitioner, count),
+        )
+
+    def records(self, records: Iterable[Any], target: Target) -> Iterator[Piece]:
+        """Encode records; what a serializer makes of them is told it by topic and headers."""
+        settings = self._core.settings
+        return pieces_of_records(
+            records,
+            target,
+            self._serializer(settings.key_serializer, "key"),
+            self._serializer(settings.value_serializer, "value"),
+        )
+
+    def arrow(self, source: Any, target: Target) -> Iterator[Piece]:
+        """Encode a table; there is nothing to serialize."""
+        return pieces_of_arrow(source, target)
+
+    def try_add(self, piece: Piece) -> bool:
+        """Queue a batch, or return False if there is no room for it."""
+        partition = self._partition(piece)
+        batch = self._core.accumulator.add_batch(self._topic, partition, piece.records)
+        return self._added(batch, piece)
+
+    async def add(self, piece: Piece) -> None:
+        """Queue a batch when there is room for it, which may take max.block.ms."""
+        partition = self._partition(piece)
+        batch = await self._core.add_batch(self._topic, partition, piece.records)
+        self._added(batch, piece)
+
+    def _added(self, batch: Batch | None, piece: Piece) -> bool:
+        if self.delivery.failure is not None:
+            raise self.delivery.failure
+        if batch is None:
+            return False
+        self._turn += piece.partition is None
+        self.delivery.add(batch, piece)
+        return True
+
+    def _partition(self, piece: Piece) -> int:
+        """Return where a batch goes: one partition after the other, where that is all the same."""
+        if piece.partition is not None:
+            return piece.partition
+        count = self._core.accumulator.partition_count(self._topic)
+        led = self._core.sender.leaders.led_partitions(self._topic) or range(max(count, 1))
+        return led[self._turn % len(led)]
+
+    def _serializer(self, serializer: Any, part: str) -> Any:
+        if serializer is None:
+            return None
+        serialize = bind_serializer(serializer, part)
+        return lambda cell, headers: serialize(self._topic, cell, headers)
+
+    def _choose(self, partitioner: Partitioner, count: int) -> Any:
+        return lambda key: partitioner(self._topic, key, count)
+
+
+class AsyncBulkCalls:
+    """The bulk half of an asyncio producer."""
+
+    @property
+    def _core(self) -> ProducerCore:
+        raise NotImplementedError
+
+    async def send_many(self, topic: str, records: Iterable[Any]) -> BulkDelivery:
+        """Send values, (key, value) tuples, or mappings of a record's fields by their names.
+
+        Returns when all of them are queued: it waits while buffer.memory is full, for max.block.ms
+        at a time. The delivery tells where they landed. A row that cannot be sent raises, as does
+        a batch that was refused; the rows before it may have been sent.
+        """
+        bulk = Bulk(self._core, topic)
+        return await _send(bulk, bulk.records(records, await bulk.target()))
+
+    async def send_arrow(self, topic: str, source: Any) -> BulkDelivery:
+        """Send a table, a record batch, or whatever has Arrow's stream interface, as send_many.
+
+        Columns: value, binary or string, and if present key, headers (a list of structs of key and
+        value), timestamp, partition. Serializers are not asked. Needs pyarrow.
+        """
+        bulk = Bulk(self._core, topic)
+        return await _send(bulk, bulk.arrow(source, await bulk.target()))
+
+
+class BulkCalls:
+    """The bulk half of a synchronous producer."""
+
+    _thread: LoopThread
+    _core: ProducerCore
+
+    def send_many(self, topic: str, records: Iterable[Any]) -> BulkDelivery:
+        """Send values, (key, value) tuples, or mappings of a record's fields by their names.
+
+        Returns when all of them are queued: it waits while buffer.memory is full, for max.block.ms
+        at a time. The delivery tells where they landed. A row that cannot be sent raises, as does
+        a batch that was refused; the rows before it may have been sent.
+        """
+        bulk = Bulk(self._core, topic)
+        return self._send(bulk, bulk.records(records, self._thread.run(bulk.target())))
+
+    def send_arrow(self, topic: str, source: Any) -> BulkDelivery:
+        """Send a table, a record batch, or whatever has Arrow's stream interface, as send_many.
+
+        Columns: value, binary or string, and if present key, headers (a list of structs of key and
+        value), timestamp, partition. Serializers are not asked. Needs pyarrow.
+        """
+        bulk = Bulk(self._core, topic)
+        return self._send(bulk, bulk.arrow(source, self._thread.run(bulk.target())))
+
+    def _send(self, bulk: Bulk, pieces: Iterator[Piece]) -> BulkDelivery:
+        for piece in pieces:
+            if not bulk.try_add(piece):
+                self._thread.run(bulk.add(piece))
+        bulk.delivery.close()
+        return bulk.delivery
+
+
+async def _send(bulk: Bulk, pieces: Iterator[Piece]) -> BulkDelivery:
+    for piece in pieces:
+        if not bulk.try_add(piece):
+            await bulk.add(piece)
+        await pause(0)
+    bulk.delivery.close()
+    return bulk.delivery

@@ -1,0 +1,118 @@
+"""Looking for the leaders of partitions while records for them wait, and for new partitions."""
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from ottla.clients.cluster_view import ClusterView, pause
+from ottla.clients.errors import error_code
+from ottla.clients.loop_thread import create_background_task
+from ottla.clients.metadata_age import keep_fresh
+from ottla.clients.producer.accumulator import Accumulator
+from ottla.clients.producer.settings import ProducerSettings
+from ottla.model.api_error import ApiError
+from ottla.model.error_code import ErrorCode
+from ottla.model.identifiers import TopicPartition
+from ottla.wire.messages.metadata import MetadataResponseTopic
+
+NO_LEADER: Final = -1
+
+
+class Leaders:
+    """Answers from what is known; what is not is looked for, until it is found.
+
+    Topics in use are looked at again before what is known of them is too old: there may be more
+    partitions. One that was not used for metadata.max.idle.ms is, when it is used again.
+    """
+
+    def __init__(
+        self,
+        view: ClusterView,
+        accumulator: Accumulator,
+        settings: ProducerSettings,
+        on_news: Callable[[], None],
+    ) -> None:
+        self._view = view
+        self._accumulator = accumulator
+        self._settings = settings
+        self._on_news = on_news
+        self._loop = asyncio.get_running_loop()
+        self._used_at: dict[str, float] = {}
+        self._wanted: set[str] = set()
+        self._asking: asyncio.Task[None] | None = None
+        self.last_failure: Exception | None = None
+        self._refreshing = create_background_task(keep_fresh(view, self._in_use, self._learn))
+
+    def leader_of(self, name: TopicPartition) -> int:
+        """Return a broker's id, or -1 if it is not known; then it is looked for."""
+        self._used_at[name.topic] = self._loop.time()
+        leader_id = self._view.known_leader(name)
+        if leader_id is not None:
+            return leader_id
+        self._wanted.add(name.topic)
+        if self._asking is None or self._asking.done():
+            self._asking = create_background_task(self._ask())
+        return NO_LEADER
+
+    def epoch_of(self, name: TopicPartition) -> int:
+        """Return how often the leader has changed, as far as is known; -1 if nothing is."""
+        row = self._view.known_partition(name)
+        return -1 if row is None else row.leader_epoch
+
+    def led_partitions(self, topic: str) -> list[int]:
+        """Return the partitions that have a leader."""
+        known = self._view.known_topic(topic)
+        rows = [] if known is None else known.partitions
+        return [row.partition_index for row in rows if row.leader_id >= 0]
+
+    def close(self) -> None:
+        """Stop looking."""
+        self._refreshing.cancel()
+        if self._asking is not None:
+            self._asking.cancel()
+
+    async def _ask(self) -> None:
+        backoff_ms = self._view.settings.retry_backoff_ms
+        while self._wanted:
+            found = await self._found(self._wanted)
+            self._wanted -= found
+            if found:
+                self._on_news()
+            if self._wanted:
+                await pause(backoff_ms)
+                backoff_ms = min(2 * backoff_ms, self._view.settings.retry_backoff_max_ms)
+
+    async def _found(self, topics: set[str]) -> set[str]:
+        """Ask once, and return the topics whose leaders are all known now."""
+        try:
+            rows = await self._view.refresh(
+                sorted(topics), allow_auto_creation=self._settings.allow_auto_create_topics
+            )
+        except (OSError, ApiError) as error:
+            self.last_failure = error
+            return set()
+        self._learn(rows)
+        for row in rows:
+            if row.error_code != ErrorCode.NONE:
+                self.last_failure = ApiError(error_code(row.error_code), f"topic {row.name!r}")
+        return {row.name for row in rows if row.name is not None and _is_led(row)}
+
+    def _learn(self, rows: Iterable[MetadataResponseTopic]) -> None:
+        """Use partitions that are new."""
+        for row in rows:
+            if row.name is not None and row.error_code == ErrorCode.NONE:
+                self._accumulator.set_partition_count(row.name, len(row.partitions))
+
+    def _in_use(self) -> list[str]:
+        """Return the topics that records were sent to lately, and forget the others."""
+        since = self._loop.time() - self._settings.metadata_max_idle_ms / 1000
+        idle = [topic for topic, used_at in self._used_at.items() if used_at < since]
+        for topic in idle:
+            del self._used_at[topic]
+        self._view.forget(idle)
+        return list(self._used_at)
+
+
+def _is_led(topic: MetadataResponseTopic) -> bool:
+    is_there = topic.error_code == ErrorCode.NONE and bool(topic.partitions)
+    return is_there and all(row.leader_id >= 0 for row in topic.partitions)

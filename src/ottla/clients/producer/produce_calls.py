@@ -1,0 +1,119 @@
+"""One Produce request: written for many partitions of one broker, and its answer read."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+from ottla.clients.cluster_view import ClusterView
+from ottla.clients.connection import Address, Connection
+from ottla.clients.errors import NoAnswerError
+from ottla.clients.producer.idempotence import Identity
+from ottla.clients.producer.shipment import Shipment
+from ottla.model.identifiers import ZERO_UUID, TopicPartition
+from ottla.wire.messages.produce import (
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
+from ottla.wire.schema import EVERY_VERSION, Message
+
+NO_ANSWER: Final = 0
+"""The value of acks with which brokers do not answer."""
+BY_NAME_VERSION_MAX: Final = 12
+"""Later versions know topics by their ids alone."""
+Outcomes = dict[TopicPartition, PartitionProduceResponse]
+
+
+class ProduceCalls:
+    """Asks brokers to take batches."""
+
+    def __init__(self, view: ClusterView, acks: int) -> None:
+        self._view = view
+        self.acks = acks
+
+    def ask_now(
+        self,
+        connection: Connection,
+        identity: Identity,
+        shipments: Sequence[Shipment],
+        take: Callable[[Outcomes | None, Exception | None], None],
+    ) -> bool:
+        """Send at once, and have `take` told what became of each partition's batch.
+
+        False where one has to wait before sending; there is no time limit.
+        """
+        request, version_max = self._request(identity, shipments)
+
+        def told(answer: Message | None, error: Exception | None) -> None:
+            if isinstance(answer, ProduceResponse):
+                take(self._outcomes(request, answer), None)
+            else:
+                take(None, error)
+
+        return connection.ask_now(request, told, version_max=version_max)
+
+    async def ask(
+        self, connection: Connection, identity: Identity, shipments: Sequence[Shipment]
+    ) -> Outcomes:
+        """Return what became of each partition's batch.
+
+        When there was no answer the connection is closed: a late one would be misleading.
+        """
+        request, version_max = self._request(identity, shipments)
+        if self.acks == NO_ANSWER:
+            await connection.tell(request, version_max=version_max)
+            taken = PartitionProduceResponse(base_offset=-1)
+            return {shipment.outbox.name: taken for shipment in shipments}
+        timeout_ms = self._view.settings.request_timeout_ms
+        try:
+            answer = await connection.ask(
+                request, ProduceResponse, timeout_ms=timeout_ms, version_max=version_max
+            )
+        except NoAnswerError:
+            connection.close()
+            raise
+        return self._outcomes(request, answer)
+
+    def _request(
+        self, identity: Identity, shipments: Sequence[Shipment]
+    ) -> tuple[ProduceRequest, int]:
+        """Return the request for these batches, and the highest version that it can be sent in."""
+        version_max = identity.produce_version_max or EVERY_VERSION
+        topics: dict[str, TopicProduceData] = {}
+        for shipment in shipments:
+            batch = shipment.batch
+            topic = topics.get(batch.topic)
+            if topic is None:
+                known = self._view.known_topic(batch.topic)
+                topic_id = ZERO_UUID if known is None else known.topic_id
+                if topic_id == ZERO_UUID:
+                    version_max = min(version_max, BY_NAME_VERSION_MAX)
+                topic = TopicProduceData(name=batch.topic, topic_id=topic_id, partition_data=[])
+                topics[batch.topic] = topic
+            topic.partition_data.append(
+                PartitionProduceData(index=batch.partition, records=shipment.payload)
+            )
+        request = ProduceRequest(
+            transactional_id=identity.transactional_id,
+            acks=self.acks,
+            timeout_ms=self._view.settings.request_timeout_ms,
+            topic_data=list(topics.values()),
+        )
+        return request, version_max
+
+    def _outcomes(self, request: ProduceRequest, answer: ProduceResponse) -> Outcomes:
+        """Read an answer by partition, and learn who leads where it says so."""
+        name_by_id: Mapping[bytes, str] = {row.topic_id: row.name for row in request.topic_data}
+        address_by_broker = {
+            node.node_id: Address(node.host, node.port) for node in answer.node_endpoints
+        }
+        outcomes: Outcomes = {}
+        for topic in answer.responses:
+            for row in topic.partition_responses:
+                name = TopicPartition(topic.name or name_by_id.get(topic.topic_id, ""), row.index)
+                outcomes[name] = row
+                if (leader := row.current_leader) is not None:
+                    address = address_by_broker.get(leader.leader_id)
+                    self._view.learn_leader(name, leader.leader_id, leader.leader_epoch, address)
+        return outcomes

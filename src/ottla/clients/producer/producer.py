@@ -1,0 +1,102 @@
+"""The synchronous producer: `ottla.Producer`."""
+
+from collections.abc import Mapping
+from contextlib import suppress
+from functools import partial
+from typing import Any, Self
+
+from ottla.clients.cluster_view import ClusterView
+from ottla.clients.errors import ClientClosedError
+from ottla.clients.loop_thread import LoopThread
+from ottla.clients.producer.accumulator import Delivery, OnDelivery
+from ottla.clients.producer.bulk_calls import BulkCalls
+from ottla.clients.producer.core import ProducerCore
+from ottla.clients.producer.preparation import Headers, Preparation, ProducerRecord
+from ottla.clients.producer.settings import ProducerSettings, read_producer_settings
+from ottla.clients.producer.transaction_calls import TransactionCalls
+from ottla.clients.settings import ClientSettings
+from ottla.clients.unclosed import watch
+from ottla.runtime.clock import SystemClock
+from ottla.runtime.randomness import SystemRandomness
+
+
+class Producer(TransactionCalls, BulkCalls):
+    """Sends records to a cluster, from any number of threads. Use it in `with`.
+
+    `send` puts a record into a batch in the caller's thread, and returns; batches are sent by a
+    thread of the producer's own. It waits only where a topic is not known yet, or buffer.memory
+    is full. `on_delivery` callbacks run in the producer's thread: they should be short.
+    """
+
+    def __init__(self, settings: Mapping[str, Any] | None = None, **keywords: Any) -> None:
+        client, self.settings = read_producer_settings(settings, keywords)
+        self._preparation = Preparation(self.settings)
+        self._is_plain = not self._preparation.is_needed
+        self._thread = LoopThread(f"producer {client.client_id}")
+        self._core = self._thread.run(_make_core(client, self.settings, self._thread))
+        self._append = self._core.accumulator.append
+        view, end = self._core.view, partial(self._thread.abandon_after, self._core.close)
+        look = watch(self, "Producer", view, end, self._core.sender.record_count)
+        self._thread.call_at_end(look, view.close)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def send(
+        self,
+        topic: str,
+        value: Any = None,
+        key: Any = None,
+        *,
+        partition: int | None = None,
+        timestamp: int | None = None,
+        headers: Headers = (),
+        on_delivery: OnDelivery | None = None,
+    ) -> Delivery:
+        """Queue a record, and return its delivery.
+
+        RecordTooLargeError for a record that no request has room for; BufferFullError or
+        NoAnswerError where there was no room, or no such topic, within max.block.ms.
+        """
+        if self._is_plain:
+            delivery = self._append(topic, value, key, partition, timestamp, headers, on_delivery)
+            if delivery is not None:
+                return delivery
+            arguments = (topic, value, key, partition, timestamp, headers, on_delivery)
+        else:
+            record = ProducerRecord(topic, value, key, partition, timestamp, headers)
+            arguments = self._preparation.prepare(record, on_delivery)
+            delivery = self._append(*arguments)
+            if delivery is not None:
+                return delivery
+        return self._thread.run(self._core.append(*arguments))
+
+    def flush(self, timeout: float | None = None) -> None:
+        """Return when every record sent before is delivered or has failed; NoAnswerError if not."""
+        self._thread.run(self._core.flush(timeout))
+
+    def partitions_for(self, topic: str) -> list[int]:
+        """Return the numbers of a topic's partitions."""
+        return self._thread.run(self._core.partitions_for(topic))
+
+    def metrics(self) -> dict[str, float]:
+        """Return counts by Kafka's names."""
+        return self._core.metrics()
+
+    def close(self, timeout: float | None = None) -> None:
+        """Deliver what was sent, for so many seconds at most, and end; the rest fails."""
+        with suppress(ClientClosedError):  # closed before
+            self._thread.run(self._core.close(timeout))
+            self._preparation.close()
+        self._thread.close()
+
+
+async def _make_core(  # noqa: RUF029 - it is made in the thread of its loop
+    client: ClientSettings, settings: ProducerSettings, thread: LoopThread
+) -> ProducerCore:
+    randomness = SystemRandomness()
+    view = ClusterView(client, randomness=randomness)
+    return ProducerCore(view, SystemClock(), randomness, settings, thread.post)

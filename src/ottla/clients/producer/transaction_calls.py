@@ -1,0 +1,228 @@
+"""The transactional calls of a producer: for asyncio, and for threads.
+
+Each is written once, in Transactions; here are the names, and what a block does when it ends.
+"""
+
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any
+
+from ottla.clients.loop_thread import LoopThread
+from ottla.clients.producer.core import ProducerCore
+from ottla.clients.producer.transaction_errors import (
+    TransactionFailedError,
+    TransactionStateError,
+)
+from ottla.clients.producer.transaction_requests import GroupMetadata, OffsetToCommit
+from ottla.clients.producer.transaction_state import PreparedTxnState, State
+from ottla.clients.producer.transactions import Transactions
+from ottla.model.identifiers import TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """A group that is known by its name alone: nobody of it can be fenced."""
+
+    group_id: str
+    generation_id: int = -1
+    member_id: str = ""
+    group_instance_id: str | None = None
+
+
+class AsyncTransactionCalls:
+    """The transactional half of an asyncio producer. Each call waits for max.block.ms at most."""
+
+    @property
+    def _core(self) -> ProducerCore:
+        raise NotImplementedError
+
+    async def init_transactions(self, *, keep_prepared_txn: bool = False) -> None:
+        """Introduce this producer by its transactional.id, before the first transaction.
+
+        Whoever had the id is fenced, and its open transaction aborted; or kept, if it was prepared
+        and keep_prepared_txn says so: then complete_transaction is to be called first.
+        """
+        await self._core.transactional().init(keep_prepared_txn=keep_prepared_txn)
+
+    async def begin_transaction(self) -> None:
+        """Begin a transaction: what is sent from now on is in it."""
+        await self._core.transactional().begin()
+
+    async def send_offsets_to_transaction(
+        self, offsets: Mapping[Any, Any], group_metadata: GroupMetadata | str
+    ) -> None:
+        """Commit a group's offsets if the transaction is committed, and only then.
+
+        Offsets by TopicPartition: the number of the next record to read, or an object with
+        offset, metadata and leader_epoch. With `consumer.group_metadata()` a consumer that is no
+        more in the group is refused; a group's bare name cannot tell.
+        """
+        await self._core.transactional().send_offsets(*_commit_of(offsets, group_metadata))
+
+    async def commit_transaction(self) -> None:
+        """Send everything that waits, and commit.
+
+        TransactionAbortableError: nothing is committed, call abort_transaction. NoAnswerError: it
+        is not known yet, call this again. Any other error: close the producer.
+        """
+        await self._core.transactional().commit()
+
+    async def abort_transaction(self) -> None:
+        """Drop everything that waits, and abort; records that were sent are not read by anybody."""
+        await self._core.transactional().abort()
+
+    async def prepare_transaction(self) -> PreparedTxnState:
+        """Send everything that waits, and leave the end to complete_transaction (KIP-939).
+
+        To be written down, in one step with what else is to be committed; needs
+        transaction.two.phase.commit.enable.
+        """
+        return await self._core.transactional().prepare()
+
+    async def complete_transaction(self, prepared: PreparedTxnState | str) -> bool:
+        """Commit if this is the transaction that is prepared, abort if it is not; return which."""
+        return await self._core.transactional().complete(_named(prepared))
+
+    @property
+    def prepared_transaction_state(self) -> PreparedTxnState | None:
+        """The transaction that is prepared and waits for complete_transaction, if there is one."""
+        return self._core.transactional().prepared_transaction_state
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[None]:
+        """Begin, and commit when the block ends; abort if it raises, which goes on.
+
+        init_transactions is called if it was not yet. A commit that fails is aborted, too, where
+        that helps: the next transaction can begin.
+        """
+        transactions = self._core.transactional()
+        await open_block(transactions)
+        try:
+            yield
+        except BaseException:
+            await drop_block(transactions)
+            raise
+        await close_block(transactions)
+
+
+class TransactionCalls:
+    """The transactional half of a synchronous producer; what the calls do is told above."""
+
+    _thread: LoopThread
+    _core: ProducerCore
+
+    def init_transactions(self, *, keep_prepared_txn: bool = False) -> None:
+        """Introduce this producer by its transactional.id, before the first transaction.
+
+        Whoever had the id is fenced, and its open transaction aborted; or kept, if it was prepared
+        and keep_prepared_txn says so: then complete_transaction is to be called first.
+        """
+        self._thread.run(self._core.transactional().init(keep_prepared_txn=keep_prepared_txn))
+
+    def begin_transaction(self) -> None:
+        """Begin a transaction: what is sent from now on is in it."""
+        self._thread.run(self._core.transactional().begin())
+
+    def send_offsets_to_transaction(
+        self, offsets: Mapping[Any, Any], group_metadata: GroupMetadata | str
+    ) -> None:
+        """Commit a group's offsets if the transaction is committed, and only then.
+
+        Offsets by TopicPartition: the number of the next record to read, or an object with
+        offset, metadata and leader_epoch. With `consumer.group_metadata()` a consumer that is no
+        more in the group is refused; a group's bare name cannot tell.
+        """
+        commit = _commit_of(offsets, group_metadata)
+        self._thread.run(self._core.transactional().send_offsets(*commit))
+
+    def commit_transaction(self) -> None:
+        """Send everything that waits, and commit.
+
+        TransactionAbortableError: nothing is committed, call abort_transaction. NoAnswerError: it
+        is not known yet, call this again. Any other error: close the producer.
+        """
+        self._thread.run(self._core.transactional().commit())
+
+    def abort_transaction(self) -> None:
+        """Drop everything that waits, and abort; records that were sent are not read by anybody."""
+        self._thread.run(self._core.transactional().abort())
+
+    def prepare_transaction(self) -> PreparedTxnState:
+        """Send everything that waits, and leave the end to complete_transaction (KIP-939).
+
+        To be written down, in one step with what else is to be committed; needs
+        transaction.two.phase.commit.enable.
+        """
+        return self._thread.run(self._core.transactional().prepare())
+
+    def complete_transaction(self, prepared: PreparedTxnState | str) -> bool:
+        """Commit if this is the transaction that is prepared, abort if it is not; return which."""
+        return self._thread.run(self._core.transactional().complete(_named(prepared)))
+
+    @property
+    def prepared_transaction_state(self) -> PreparedTxnState | None:
+        """The transaction that is prepared and waits for complete_transaction, if there is one."""
+        return self._core.transactional().prepared_transaction_state
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """Begin, and commit when the block ends; abort if it raises, which goes on.
+
+        init_transactions is called if it was not yet. A commit that fails is aborted, too, where
+        that helps: the next transaction can begin.
+        """
+        transactions = self._core.transactional()
+        self._thread.run(open_block(transactions))
+        try:
+            yield
+        except BaseException:
+            self._thread.run(drop_block(transactions))
+            raise
+        self._thread.run(close_block(transactions))
+
+
+async def open_block(transactions: Transactions) -> None:
+    """Begin a transaction, the first one of a producer too."""
+    if transactions.state is State.UNINITIALIZED:
+        await transactions.init()
+    await transactions.begin()
+
+
+async def drop_block(transactions: Transactions) -> None:
+    """Abort, as far as that can be done: there is an error already."""
+    with suppress(TransactionFailedError, TransactionStateError, OSError):
+        await transactions.abort()
+
+
+async def close_block(transactions: Transactions) -> None:
+    """Commit, or abort if that fails and it helps."""
+    try:
+        await transactions.commit()
+    except TransactionFailedError:
+        if transactions.state is State.ABORTABLE_ERROR:
+            await drop_block(transactions)
+        raise
+
+
+def _commit_of(
+    offsets: Mapping[Any, Any], group_metadata: GroupMetadata | str
+) -> tuple[dict[TopicPartition, OffsetToCommit], GroupMetadata]:
+    group = _Group(group_metadata) if isinstance(group_metadata, str) else group_metadata
+    positions = {TopicPartition(*name): _position(offset) for name, offset in offsets.items()}
+    return positions, group
+
+
+def _named(prepared: PreparedTxnState | str) -> PreparedTxnState:
+    return PreparedTxnState.parse(prepared) if isinstance(prepared, str) else prepared
+
+
+def _position(offset: Any) -> OffsetToCommit:
+    if isinstance(offset, int):
+        return OffsetToCommit(offset)
+    leader_epoch = getattr(offset, "leader_epoch", None)
+    return OffsetToCommit(
+        offset.offset,
+        getattr(offset, "metadata", None) or "",
+        -1 if leader_epoch is None else leader_epoch,
+    )

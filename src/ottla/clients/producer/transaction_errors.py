@@ -1,0 +1,96 @@
+"""How a transaction can fail, and which code means which failure (KIP-1050).
+
+Codes after which asking again may help are `ottla.clients.errors.RETRIABLE`; that is done inside.
+"""
+
+from typing import Final
+
+from ottla.clients.errors import RETRIABLE
+from ottla.model.api_error import ApiError
+from ottla.model.error_code import ErrorCode
+
+FENCED: Final = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED})
+"""What a coordinator says to a producer that has a successor."""
+ABORTABLE: Final = frozenset(
+    {
+        ErrorCode.TRANSACTION_ABORTABLE,
+        ErrorCode.GROUP_AUTHORIZATION_FAILED,
+        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        ErrorCode.OPERATION_NOT_ATTEMPTED,
+        ErrorCode.FENCED_INSTANCE_ID,
+        ErrorCode.UNKNOWN_MEMBER_ID,
+        ErrorCode.ILLEGAL_GENERATION,
+        ErrorCode.UNKNOWN_PRODUCER_ID,
+    }
+)
+"""What a coordinator says where the next transaction can go well. All else is fatal."""
+FATAL_FOR_BATCHES: Final = frozenset(
+    {
+        ErrorCode.PRODUCER_FENCED,
+        ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+        ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+        ErrorCode.UNSUPPORTED_VERSION,
+        ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+    }
+)
+"""What the leader of a partition says that ends the producer; all else is abortable there."""
+UNAUTHORIZED: Final = frozenset(
+    {
+        ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+        ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    }
+)
+"""After these init_transactions may be called again, when somebody has given the permission."""
+
+
+class TransactionStateError(RuntimeError):
+    """A call that does not fit where the transaction stands; nothing was done."""
+
+
+class TransactionAbortedError(Exception):
+    """Why a record was not delivered: its transaction was aborted before it was sent."""
+
+
+class TransactionFailedError(ApiError):
+    """A transaction, or its producer, cannot go on; the kinds below say what to do."""
+
+    ADVICE = ""
+
+    def __init__(self, code: ErrorCode, detail: str = "") -> None:
+        super().__init__(code, f"{detail} ({self.ADVICE})" if detail else self.ADVICE)
+        self.reason = detail
+
+    def again(self) -> "TransactionFailedError":
+        """Return the same failure, to be raised for another call."""
+        return type(self)(self.code, self.reason)
+
+
+class TransactionAbortableError(TransactionFailedError):
+    """This transaction cannot be committed; after abort_transaction the next one can begin."""
+
+    ADVICE = "call abort_transaction, then begin it anew"
+
+
+class FatalTransactionError(TransactionFailedError):
+    """This producer cannot be used any more; its transaction is aborted by who comes next."""
+
+    ADVICE = "close this producer and make a new one"
+
+
+class ProducerFencedError(FatalTransactionError):
+    """Another producer has the transactional id now, or the transaction took too long."""
+
+    ADVICE = "another producer has this transactional id now, or time was up: close this one"
+
+
+def fatal(code: ErrorCode, detail: str) -> FatalTransactionError:
+    """Say that the producer is of no more use."""
+    kind = ProducerFencedError if code in FENCED else FatalTransactionError
+    return kind(code, detail)
+
+
+def abortable(code: ErrorCode, detail: str) -> TransactionAbortableError:
+    """Say that the transaction is lost, with a code that nobody takes for one that may pass."""
+    if code in RETRIABLE:
+        code = ErrorCode.TRANSACTION_ABORTABLE
+    return TransactionAbortableError(code, detail)

@@ -1,0 +1,81 @@
+"""Where a producer stands with its transactions, and what may come next, as in Kafka's clients.
+
+    UNINITIALIZED ⇄ INITIALIZING → READY → IN_TRANSACTION ─→ COMMITTING → READY
+                         │                  │     │  │          ↑ ↓ an error
+                         │                  │     │  └─→ ABORTABLE_ERROR
+                         │                  │     │             ↓
+                         │                  │     └──────→ ABORTING ──→ READY
+                         └──→ PREPARED ←────┘
+                                 └──→ COMMITTING or ABORTING
+
+From everywhere it can come to FATAL_ERROR, from which nothing leads away.
+"""
+
+from enum import Enum, auto
+from typing import Final, NamedTuple, Self
+
+
+class State(Enum):
+    """Kafka's names."""
+
+    UNINITIALIZED = auto()
+    INITIALIZING = auto()
+    READY = auto()
+    IN_TRANSACTION = auto()
+    PREPARED = auto()
+    COMMITTING = auto()
+    ABORTING = auto()
+    ABORTABLE_ERROR = auto()
+    FATAL_ERROR = auto()
+
+
+MOVES: Final = {
+    State.UNINITIALIZED: frozenset({State.INITIALIZING}),
+    State.INITIALIZING: frozenset({State.UNINITIALIZED, State.READY, State.PREPARED}),
+    State.READY: frozenset({State.IN_TRANSACTION}),
+    State.IN_TRANSACTION: frozenset(
+        {State.PREPARED, State.COMMITTING, State.ABORTING, State.ABORTABLE_ERROR}
+    ),
+    State.PREPARED: frozenset({State.COMMITTING, State.ABORTING}),
+    State.COMMITTING: frozenset({State.READY, State.ABORTABLE_ERROR}),
+    State.ABORTABLE_ERROR: frozenset({State.ABORTING}),
+    State.ABORTING: frozenset({State.READY}),
+    State.FATAL_ERROR: frozenset(),
+}
+"""The moves besides those to FATAL_ERROR."""
+
+WHY_NOT: Final = {
+    State.UNINITIALIZED: "call init_transactions first",
+    State.INITIALIZING: "init_transactions is not finished",
+    State.READY: "there is no transaction: call begin_transaction first",
+    State.IN_TRANSACTION: "a transaction is open: commit or abort it first",
+    State.PREPARED: "the transaction is prepared: it can only be committed, aborted or completed",
+    State.COMMITTING: "commit_transaction is not finished: call it again",
+    State.ABORTING: "abort_transaction is not finished: call it again",
+    State.ABORTABLE_ERROR: "the transaction has failed: call abort_transaction",
+    State.FATAL_ERROR: "the producer has failed: close it and make a new one",
+}
+"""Why a call is refused in a state."""
+
+
+def is_move(source: State, target: State) -> bool:
+    """Whether one may follow the other."""
+    return target is State.FATAL_ERROR or target in MOVES[source]
+
+
+class PreparedTxnState(NamedTuple):
+    """The name of a prepared transaction (KIP-939), to be kept where the decision is made."""
+
+    producer_id: int
+    epoch: int
+
+    def __str__(self) -> str:
+        return f"{self.producer_id}:{self.epoch}"
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read what str made of one; ValueError for anything else."""
+        producer_id, colon, epoch = text.partition(":")
+        if not (colon and producer_id.isdecimal() and epoch.isdecimal()):
+            raise ValueError(f"{text!r} does not name a transaction: expected producer-id:epoch")
+        return cls(int(producer_id), int(epoch))

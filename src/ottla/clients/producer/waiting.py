@@ -1,0 +1,103 @@
+"""Waiting for a batch: in a thread of the caller's, or in whichever event loop."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from threading import Lock
+from typing import Any, Final, Protocol
+
+_log: Final = logging.getLogger(__name__)
+
+
+class Awaited(Protocol):
+    """What a batch offers to those who wait for it."""
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the batch was taken or given up."""
+        ...
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop | None:
+        """The event loop that will say so."""
+        ...
+
+    def hurry(self) -> None:
+        """Have the batch sent at once: somebody waits."""
+        ...
+
+    def when_done(self, call: Callable[[], None]) -> None:
+        """Call this once the batch is done, at once if it is."""
+        ...
+
+
+def wait_in_thread(batch: Awaited, timeout: float | None) -> None:
+    """Return when the batch is done; TimeoutError after so many seconds."""
+    if batch.is_done:
+        return
+    if batch.loop is not None and _running_loop() is batch.loop:
+        raise RuntimeError(
+            "this would wait for ever: the records are sent by the thread that waits. "
+            "In a coroutine, await the delivery; in a callback, do not wait"
+        )
+    lock = Lock()
+    lock.acquire()
+    batch.when_done(lock.release)
+    batch.hurry()
+    if not lock.acquire(timeout=-1 if timeout is None else max(timeout, 0)):
+        raise TimeoutError(f"the record is not confirmed after {timeout:g} s")
+
+
+def wait_in_loop(batch: Awaited) -> asyncio.Future[None]:
+    """Return a future of the running loop that is done when the batch is."""
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[None] = loop.create_future()
+    if loop is batch.loop:
+        batch.when_done(lambda: _finish(future))
+    else:
+        batch.when_done(lambda: _finish_elsewhere(loop, future))
+    batch.hurry()
+    return future
+
+
+async def all_done(batches: Sequence[Awaited]) -> None:
+    """Return when all of these are done; they are sent at once."""
+    future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    remaining = len(batches)
+
+    def count() -> None:
+        nonlocal remaining
+        remaining -= 1
+        if remaining == 0:
+            _finish(future)
+
+    for batch in batches:
+        batch.when_done(count)
+        batch.hurry()
+    if batches:
+        await future
+
+
+def call_safely(function: Callable[..., Any], *arguments: Any) -> None:
+    """Call what a user gave; what it raises is logged and hurts nobody."""
+    try:
+        function(*arguments)
+    except Exception:  # noqa: BLE001 - of the application: the next one must be called, too
+        _log.exception("a delivery callback raised")
+
+
+def _finish(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
+
+
+def _finish_elsewhere(loop: asyncio.AbstractEventLoop, future: asyncio.Future[None]) -> None:
+    if not loop.is_closed():
+        loop.call_soon_threadsafe(_finish, future)
+
+
+def _running_loop() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None

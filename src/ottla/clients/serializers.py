@@ -1,0 +1,183 @@
+"""Values to bytes and back, as Kafka's own serializers do it.
+
+`key_serializer="string"`, or one of the constants here, or any function of one value, or an object
+with `serialize(topic, value, headers)`, which schema registries need. None, a tombstone, is never
+serialized. Without a serializer bytes stay as they are, and text is written in UTF-8.
+"""
+
+import json
+import struct
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Protocol, runtime_checkable
+
+Headers = Sequence[tuple[str, bytes | None]]
+Serialize = Callable[[str, Any, Headers], bytes | None]
+"""Topic, value, headers: what a serializer of any form is brought to."""
+Deserialize = Callable[[str, bytes, Headers], Any]
+
+
+class SerializationError(ValueError):
+    """A key or value cannot be serialized; the record was not queued."""
+
+
+@runtime_checkable
+class Serializer(Protocol):
+    """Makes bytes, perhaps by the topic. It must not keep the headers."""
+
+    def serialize(self, topic: str, value: Any, headers: Headers, /) -> bytes | None:
+        """Return the bytes; whatever it raises fails this record alone."""
+        ...
+
+
+@runtime_checkable
+class Deserializer(Protocol):
+    """Makes a value of bytes, perhaps by the topic."""
+
+    def deserialize(self, topic: str, value: bytes, headers: Headers, /) -> Any:
+        """Return the value; whatever it raises is told with the record's partition and offset."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Serde:
+    """Both directions of one format."""
+
+    name: str
+    to_bytes: Callable[[Any], bytes]
+    from_bytes: Callable[[bytes], Any]
+
+    def serialize(self, topic: str, value: Any, headers: Headers, /) -> bytes:  # noqa: ARG002
+        """Return the bytes."""
+        return self.to_bytes(value)
+
+    def deserialize(self, topic: str, value: bytes, headers: Headers, /) -> Any:  # noqa: ARG002
+        """Return the value."""
+        return self.from_bytes(value)
+
+
+def _number(name: str, layout: str) -> Serde:
+    packed = struct.Struct(layout)
+
+    def from_bytes(value: bytes) -> Any:
+        if len(value) != packed.size:
+            raise ValueError(f"{name} has {packed.size} bytes, not {len(value)}")
+        return packed.unpack(value)[0]
+
+    return Serde(name, packed.pack, from_bytes)
+
+
+def _text_to_bytes(value: Any) -> bytes:
+    if not isinstance(value, str):
+        raise TypeError(f"{type(value).__name__} is not str")
+    return value.encode()
+
+
+def _plain_to_bytes(value: Any) -> bytes:
+    if isinstance(value, bytes):
+        return value
+    if isinstance(value, str):
+        return value.encode()
+    if isinstance(value, bytearray | memoryview):
+        return bytes(value)
+    raise TypeError(f"{type(value).__name__} is neither bytes nor str")
+
+
+def _json_to_bytes(value: Any) -> bytes:
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
+
+
+BYTES: Final = Serde("bytes", _plain_to_bytes, bytes)
+STRING: Final = Serde("string", _text_to_bytes, bytes.decode)
+JSON: Final = Serde("json", _json_to_bytes, json.loads)
+SHORT: Final = _number("short", ">h")
+INTEGER: Final = _number("integer", ">i")
+LONG: Final = _number("long", ">q")
+FLOAT: Final = _number("float", ">f")
+DOUBLE: Final = _number("double", ">d")
+UUID: Final = Serde(
+    "uuid", lambda value: str(uuid.UUID(str(value))).encode(), lambda raw: uuid.UUID(raw.decode())
+)
+"""As text of 36 letters, which is how Kafka has it."""
+
+_SERDES: Final = (BYTES, STRING, JSON, SHORT, INTEGER, LONG, FLOAT, DOUBLE, UUID)
+_JAVA_PACKAGE: Final = "org.apache.kafka.common.serialization."
+_JAVA_NAMES: Final = {"bytes": "ByteArray", "uuid": "UUID"}
+
+
+def _serde_by_name() -> Mapping[str, Serde]:
+    found = {serde.name: serde for serde in _SERDES} | {"str": STRING}
+    for serde in _SERDES:
+        java = _JAVA_PACKAGE + _JAVA_NAMES.get(serde.name, serde.name.title())
+        found |= {f"{java}Serializer": serde, f"{java}Deserializer": serde}
+    return found
+
+
+SERDE_BY_NAME: Final = _serde_by_name()
+"""By our names, and by those of Kafka's classes."""
+NAMES: Final = ", ".join(serde.name for serde in _SERDES)
+
+
+def find_serializer(given: Any) -> Any:
+    """Return what serializes: a name is looked up; ValueError or TypeError if it is none."""
+    return _find(given, Serializer)
+
+
+def find_deserializer(given: Any) -> Any:
+    """Return what deserializes: a name is looked up; ValueError or TypeError if it is none."""
+    return _find(given, Deserializer)
+
+
+def _find(given: Any, protocol: type) -> Any:
+    if isinstance(given, str):
+        if given not in SERDE_BY_NAME:
+            raise ValueError(given)
+        return SERDE_BY_NAME[given]
+    if not isinstance(given, protocol) and not callable(given):
+        raise TypeError(given)
+    return given
+
+
+def bind_serializer(serializer: Any, part: str) -> Serialize:
+    """Return one function for any form of serializer; part is key or value, for sentences.
+
+    What goes wrong in it is a SerializationError that says where.
+    """
+    serialize = _serialize_of(serializer)
+
+    def bound(topic: str, value: Any, headers: Headers) -> bytes | None:
+        if value is None:
+            return None
+        try:
+            made = serialize(topic, value, headers)
+        except Exception as error:
+            name = getattr(serializer, "name", "") or "the serializer given"
+            raise SerializationError(
+                f"topic {topic!r}: the {part} cannot be serialized by {name}: {error}"
+            ) from error
+        if made is not None and not isinstance(made, bytes):
+            raise SerializationError(
+                f"topic {topic!r}: the serializer of the {part} made {type(made).__name__}, "
+                "not bytes"
+            )
+        return made
+
+    return bound
+
+
+def bind_deserializer(deserializer: Any) -> Deserialize | None:
+    """Return one function for any form of deserializer; None if bytes are to stay bytes."""
+    if deserializer is None or deserializer is BYTES:
+        return None
+    if isinstance(deserializer, Deserializer):
+        return deserializer.deserialize
+    return lambda _topic, value, _headers: deserializer(value)
+
+
+def _serialize_of(serializer: Any) -> Serialize:
+    if serializer is None:
+        return BYTES.serialize
+    if isinstance(serializer, Serializer):
+        return serializer.serialize
+    return lambda _topic, value, _headers: serializer(value)

@@ -1,0 +1,44 @@
+"""Apache Kafka dies again and again while clients of ours write, read and copy.
+
+Its machine goes on, so that a log has all that its broker wrote: nothing may be lost, or twice.
+"""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.cluster.our_copying import copied_by_ours, names_of
+from tests.cluster.our_ends import PARTITIONS
+from tests.cluster.our_stories import written_and_read
+from tests.interop.kafka_clients import create_topic
+from tests.interop.kafka_node import KafkaNode, kafka_node
+
+DEATHS = 2
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaNode]:
+    with kafka_node(tmp_path_factory.mktemp("kafka")) as node:
+        yield node.start()
+
+
+def test_what_is_acknowledged_is_there_once_and_in_order(node: KafkaNode) -> None:
+    create_topic(node.bootstrap_server, "deadly", PARTITIONS)
+    with written_and_read(node.bootstrap_server, "deadly", PARTITIONS) as (load, _):
+        for _ in range(DEATHS):
+            node.kill()
+            node.start()
+            load.goes_on()
+
+
+def test_two_copiers_copy_everything_once(node: KafkaNode) -> None:
+    for topic in names_of("copy"):
+        create_topic(node.bootstrap_server, topic, PARTITIONS)
+    with copied_by_ours(node.bootstrap_server, node.directory, "copy") as copying:
+        copying.let_transactions_end()
+        node.kill()
+        node.start()
+        copying.goes_on()
+        copying.kill_copier(0)
+        copying.pause_copier(1)
+        copying.goes_on()

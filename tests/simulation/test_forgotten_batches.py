@@ -1,0 +1,54 @@
+"""A broker that was started anew knows the last batch of a producer, and no copy of those before.
+
+So says Kafka's snapshot of producers, which has one batch for each. A producer that hears "out of
+order" for a batch that it sends again has to see whether a later one is known to be there.
+"""
+
+from ottla.clients.async_admin import AsyncAdmin
+from ottla.clients.cluster_view import ClusterView
+from ottla.clients.connection import Address
+from ottla.clients.settings import ClientSettings
+from ottla.model.identifiers import TopicPartition
+from ottla.simulation.broker_program import PORT, BrokerProgram
+from ottla.simulation.machine import Machine
+from ottla.simulation.noted_reader import ALL, all_of
+from ottla.simulation.one_broker import BROKER
+from ottla.simulation.workload import TOPIC
+from ottla.simulation.world import World
+from tests.simulation.client_making import producer_on, send_all
+
+CLIENT = ClientSettings((Address(BROKER, PORT),), request_timeout_ms=2_000, timeout_ms=60_000)
+VALUES = [b"%d" % number for number in range(6)]
+WRITER = "writer"
+
+
+def test_batches_whose_answers_were_lost_are_there_once_when_the_broker_comes_back() -> None:
+    world = World(1)
+    broker, program = world.machine(BROKER), BrokerProgram()
+
+    async def write(machine: Machine) -> None:
+        async with ClusterView(CLIENT, machine.network.connect) as view:
+            await AsyncAdmin.over(view).topics.create([TOPIC], partitions=1)
+            async with producer_on(machine, view.sibling(), batch_size=1, linger_ms=0) as producer:
+                await send_all(producer, TOPIC, VALUES[:1])
+                world.network.block(BROKER, WRITER)
+                await send_all(producer, TOPIC, VALUES[1:])
+
+    async def read(machine: Machine) -> list[bytes]:
+        async with ClusterView(CLIENT, machine.network.connect) as view:
+            found = await all_of(view, machine.clock, [TopicPartition(TOPIC, 0)], ALL)
+            return [record.value for record in found]
+
+    async def story() -> list[bytes]:
+        broker.start(program)
+        writing = world.machine(WRITER).start(write)
+        await world.elapse(CLIENT.request_timeout_ms / 1000 + 1)  # it waits for them no longer
+        program.stop()
+        await broker.ended()
+        world.network.unblock(BROKER, WRITER)
+        broker.start(program)
+        await writing
+        found: list[bytes] = await world.machine("reader").start(read)
+        return found
+
+    assert world.run(story()) == VALUES

@@ -1,0 +1,97 @@
+"""What listeners hear, in which order, and what they find when they are called."""
+
+import asyncio
+from collections.abc import Collection
+
+import pytest
+
+from ottla.clients.consumer.assignment_changes import AssignmentChanges
+from ottla.clients.consumer.subscription import RebalanceListener, SubscriptionState
+from ottla.model.identifiers import TopicPartition
+
+A, B, C = (TopicPartition("letters", number) for number in range(3))
+
+
+class Heard:
+    """A consumer with listeners that write everything down."""
+
+    def __init__(self, *, has_on_lost: bool = True) -> None:
+        self.state = SubscriptionState()
+        self.changes = AssignmentChanges(self.state)
+        self.events: list[tuple[str, list[TopicPartition], set[TopicPartition]]] = []
+        listener = RebalanceListener(
+            lambda names: self._hear("assigned", names),
+            lambda names: self._hear("revoked", names),
+            (lambda names: self._hear("lost", names)) if has_on_lost else None,
+        )
+        self.state.subscribe(["letters"], listener)
+
+    def _hear(self, what: str, names: list[TopicPartition]) -> None:
+        self.events.append((what, names, set(self.state.assigned)))
+
+    async def commit(self, names: Collection[TopicPartition]) -> None:
+        self._hear("committed", sorted(names))
+
+
+def test_listeners_are_called_while_the_partitions_are_assigned() -> None:
+    heard = Heard()
+
+    async def story() -> None:
+        await heard.changes.assign([A, B])
+        await heard.changes.assign([A, B, C])
+        await heard.changes.revoke([B], heard.commit)
+        await heard.changes.revoke([], heard.commit)
+
+    asyncio.run(story())
+    assert heard.events == [
+        ("assigned", [A, B], {A, B}),
+        ("assigned", [C], {A, B, C}),
+        ("committed", [B], {A, B, C}),
+        ("revoked", [B], {A, B, C}),
+    ]
+    assert set(heard.state.assigned) == {A, C}
+
+
+def test_nothing_is_handed_out_any_more_while_a_partition_goes() -> None:
+    heard = Heard()
+    marks = []
+
+    async def commit(_names: Collection[TopicPartition]) -> None:
+        await asyncio.sleep(0)
+        marks.append([heard.state.of(name).is_being_revoked for name in (A, B)])
+
+    async def story() -> None:
+        await heard.changes.assign([A, B])
+        await heard.changes.revoke([B], commit)
+
+    asyncio.run(story())
+    assert marks == [[False, True]]
+
+
+@pytest.mark.parametrize(("has_on_lost", "what"), [(True, "lost"), (False, "revoked")])
+def test_what_is_lost_is_not_committed(has_on_lost: bool, what: str) -> None:
+    heard = Heard(has_on_lost=has_on_lost)
+
+    async def story() -> None:
+        await heard.changes.assign([A])
+        await heard.changes.lose_all()
+        await heard.changes.lose_all()
+
+    asyncio.run(story())
+    assert heard.events[1:] == [(what, [A], {A})]
+    assert heard.state.assigned == {}
+
+
+def test_a_listener_that_fails_does_not_stop_the_change() -> None:
+    state = SubscriptionState()
+    changes = AssignmentChanges(state)
+
+    def fail(_names: list[TopicPartition]) -> None:
+        raise LookupError("no place to put them")
+
+    state.subscribe(["letters"], RebalanceListener(fail, fail, fail))
+    asyncio.run(changes.assign([A]))
+    assert set(state.assigned) == {A}
+    with pytest.raises(LookupError):
+        changes.raise_kept()
+    changes.raise_kept()

@@ -1,0 +1,64 @@
+"""docs/client-settings.md is held against the tables: every setting, default and limit."""
+
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ottla.clients.consumer.settings import CONSUMER_SETTINGS, ConsumerSettings
+from ottla.clients.producer.settings import PRODUCER_SETTINGS, ProducerSettings
+from ottla.clients.setting_table import ClientSetting
+from ottla.clients.settings import CLIENT_SETTINGS, ClientSettings
+from ottla.wire.records.compression import Compression
+
+PAGE = Path(__file__).parents[3] / "docs" / "client-settings.md"
+SECTIONS = {
+    "All clients": (CLIENT_SETTINGS, ClientSettings(())),
+    "Producers": (PRODUCER_SETTINGS, ProducerSettings()),
+    "Consumers": (CONSUMER_SETTINGS, ConsumerSettings()),
+}
+WITHOUT_FIELD = {
+    "security.protocol": "`PLAINTEXT`",
+    "group.protocol": "`classic`",
+    "compression.gzip.level": "none",
+    "compression.lz4.level": "none",
+    "compression.zstd.level": "none",
+}
+
+
+def shown(value: Any) -> str:
+    if isinstance(value, Compression):
+        return f"`{value.config_name}`"
+    if isinstance(value, bool):
+        return f"`{str(value).lower()}`"
+    if isinstance(value, tuple):
+        return f"`{','.join(value)}`" if value else "none"
+    return "none" if value in {None, ""} else f"`{value}`"
+
+
+def row(setting: ClientSetting, defaults: object) -> str:
+    if setting.name in WITHOUT_FIELD:
+        default = WITHOUT_FIELD[setting.name]
+    elif setting.name == "acks":
+        default = "`all`"
+    else:
+        default = shown(getattr(defaults, setting.field_name))
+    also = ", ".join(f"`{name}`" for name in setting.aliases)
+    documentation = setting.documentation + (f" Also {also}." if also else "")
+    return f"| `{setting.name}` | {default} | {setting.kind.allowed} | {documentation} |"
+
+
+@pytest.mark.parametrize("heading", SECTIONS)
+def test_the_page_tells_every_setting_as_it_is_declared(heading: str) -> None:
+    text = PAGE.read_text(encoding="utf-8").split(f"## {heading}\n", 1)[1].split("\n## ", 1)[0]
+    told = [line for line in text.splitlines() if line.startswith("| `")]
+    settings, defaults = SECTIONS[heading]
+    assert told == [row(setting, defaults) for setting in settings]
+
+
+@pytest.mark.parametrize("heading", SECTIONS)
+def test_every_field_has_a_setting(heading: str) -> None:
+    settings, defaults = SECTIONS[heading]
+    names = {field.name for field in fields(defaults)}  # type: ignore[arg-type]
+    assert names <= {setting.field_name for setting in settings}
