@@ -62,6 +62,8 @@ class Partition:
         """What a leader knows of the replicas; nobody else has it."""
         self.is_alone = False
         """Whether this is the leader, and the only replica: then all that is there is committed."""
+        self.is_in_line = False
+        """Whether the leader of this epoch has sent what follows the end of the log here."""
         self.stirred = 0
         """Rises with everything that a follower would be told."""
         self.traffic = Traffic()
@@ -131,6 +133,7 @@ class Partition:
     def follow(self, leader_id: int, leader_epoch: int) -> None:
         """Take no writes but this leader's; NO_LEADER if there is none."""
         self._high_watermark = self.high_watermark
+        self.is_in_line &= leader_epoch == self.leader_epoch
         self.leader_id = leader_id
         self.leader_epoch = leader_epoch
         self.in_sync = None
@@ -238,6 +241,7 @@ class Partition:
     def follow_offsets(self, high_watermark: int, log_start_offset: int) -> None:
         """Show to readers what the leader shows, as far as it is here, and begin where it does."""
         assert self.in_sync is None
+        self.is_in_line = True
         log = self.log
         if log_start_offset > log.log_start_offset:
             log.advance_log_start(min(log_start_offset, log.end_offset))
@@ -362,7 +366,7 @@ class Partition:
         """Raise ApiError if this is no replica, or of another epoch, or cannot know this offset."""
         if self.leader_epoch == NO_EPOCH or leader_epoch not in {self.leader_epoch, NO_EPOCH}:
             self._refuse_epoch(leader_epoch)
-        if offset > self.log.end_offset:  # which its leader may have
+        if not self.is_in_line or offset > self.log.end_offset:  # which its leader may have
             raise ApiError(ErrorCode.OFFSET_NOT_AVAILABLE, f"{self.name} is not there yet")
 
     def _diverged(self, diverging: EpochEnd) -> Fetched:
