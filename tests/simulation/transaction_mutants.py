@@ -82,13 +82,13 @@ def obeying_whoever_has_the_producer_id() -> AbstractContextManager[None]:
 def sending_markers_before_the_end_is_committed() -> AbstractContextManager[None]:
     """Markers go out at once: a successor may not know of the end, and decide otherwise."""
 
-    async def owe(  # noqa: RUF029
+    async def send(  # noqa: RUF029
         self: TransactionCoordinator, index: int, machine: Any, owed: Any
     ) -> None:
         for each in owed:
-            self._markers.owe(index, each, self._reporting(index, machine))
+            self._send(index, machine, each)
 
-    return patched(TransactionCoordinator, "_owe", owe)
+    return patched(TransactionCoordinator, "_send_when_settled", send)
 
 
 def forgetting_markers_at_a_fail_over() -> AbstractContextManager[None]:

@@ -24,6 +24,7 @@ from ottla.simulation.noted_reader import (
     POLL_SECONDS,
     all_of,
     consumer_at,
+    patient,
     places_of,
     take,
     value_of,
@@ -96,14 +97,17 @@ class CopyWorkload:
             await client.init()
             async with self._workload.view(machine) as view:
                 copied_to = await self._copied_to(view)
-            async with self._consumer(machine, copied_to) as consumer:
+            async with self._consumer(machine, copied_to, stream) as consumer:
                 while not is_over(copied_to):
                     copied_to = await self._copy_some(client, life, consumer, copied_to, stream)
+                    await self._workload.rest(stream)
         finally:
             client.close()
 
-    def _consumer(self, machine: Machine, offsets: Mapping[TopicPartition, int]) -> AsyncConsumer:
-        view, settings = self._workload.view(machine), self._workload.reading
+    def _consumer(
+        self, machine: Machine, offsets: Mapping[TopicPartition, int], stream: Random
+    ) -> AsyncConsumer:
+        view, settings = self._workload.view(machine), patient(self._workload.reading, stream)
         places = {name: Position(offset) for name, offset in offsets.items()}
         return consumer_at(view, machine.clock, settings, places)
 

@@ -221,5 +221,5 @@ class SimulatedNetwork:
                 self._sockets.pop(one, None)
 
 
-def _told(piece: bytes | Mark) -> object:
+def _told(piece: bytes | Mark) -> int | str:
     return len(piece) if isinstance(piece, bytes) else piece.value

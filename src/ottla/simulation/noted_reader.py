@@ -1,6 +1,7 @@
 """Consumers in a simulated cluster that read partitions on their own, and what they have read."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from random import Random  # noqa: TID251 - only the type: the stream is given
 from typing import Final
 
@@ -18,6 +19,8 @@ ALL: Final = ConsumerSettings(
     enable_auto_commit=False, auto_offset_reset="none", fetch_max_wait_ms=200
 )
 """How everything is read, committed or not; what cannot be found is an error."""
+FETCHED_MIN: Final = (1, 2_000, 20_000)
+"""For how many bytes a consumer may wait that long."""
 POLL_SECONDS: Final = 1.0
 POLLED_MAX: Final = 50
 BEGINS_ANEW: Final = 0.02
@@ -56,6 +59,11 @@ class NotedReader:
             name = stream.choice(list(self.places))
             consumer.seek(name, stream.randint(0, self.places[name].offset))
             self._moved.append(name)
+
+
+def patient(settings: ConsumerSettings, stream: Random) -> ConsumerSettings:
+    """Draw whether a consumer wants all that is new at once, or more of it at a time."""
+    return replace(settings, fetch_min_bytes=stream.choice(FETCHED_MIN))
 
 
 def consumer_at(

@@ -1,12 +1,14 @@
 """The batches of one replica, as somebody sees them who may look into every log."""
 
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 from ottla.storage.log import PartitionLog
-from ottla.wire.records.batch import RecordBatch, batches
+from ottla.wire.records.batch import batch_at, batches
 from ottla.wire.records.control import EndTxnMarker, end_txn_marker_of
 
 READ_BYTES: Final = 1 << 24
+CONTENTS_MAX: Final = 1000
 
 
 class Batch(NamedTuple):
@@ -34,22 +36,24 @@ class Batch(NamedTuple):
             f"transactional {self.is_transactional}, marker {self.marker}>"
         )
 
-    @classmethod
-    def of(cls, one: RecordBatch) -> "Batch":
-        """Read what is in the header, and what a marker says."""
-        return cls(
-            one.base_offset,
-            one.end_offset,
-            one.partition_leader_epoch,
-            one.crc,
-            one.producer_id,
-            one.producer_epoch,
-            one.base_sequence,
-            one.last_sequence,
-            one.is_transactional,
-            end_txn_marker_of(one) if one.is_control else None,
-            bytes(one.raw),
-        )
+
+@lru_cache(maxsize=CONTENTS_MAX)
+def batch_of(content: bytes) -> Batch:
+    """Read what is in the header, and what a marker says: once, however many replicas have it."""
+    one = batch_at(content)
+    return Batch(
+        one.base_offset,
+        one.end_offset,
+        one.partition_leader_epoch,
+        one.crc,
+        one.producer_id,
+        one.producer_epoch,
+        one.base_sequence,
+        one.last_sequence,
+        one.is_transactional,
+        end_txn_marker_of(one) if one.is_control else None,
+        content,
+    )
 
 
 class Mirror:
@@ -81,5 +85,5 @@ class Mirror:
         while self._end_offset < self.log.end_offset:
             part = self.log.read(self._end_offset, self.log.end_offset, READ_BYTES)
             for one in batches(memoryview(part.read())):
-                self.batches.append(Batch.of(one))
+                self.batches.append(batch_of(bytes(one.raw)))
             self._end_offset = self.batches[-1].end_offset

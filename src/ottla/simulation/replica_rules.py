@@ -21,7 +21,6 @@ seen in the histories of clients (J1, J4).
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
-from operator import attrgetter
 from typing import Final, NamedTuple, NoReturn
 
 from ottla.broker.assembly import Broker
@@ -62,20 +61,6 @@ class Led(NamedTuple):
 
     epoch: int
     high_watermark: int
-
-
-# Asked for after every step of a broker, and so not by properties: they are made of these.
-_PARTS: Final = (
-    "log",
-    "log.end_offset",
-    "log.cut_count",
-    "_high_watermark",
-    "is_alone",
-    "in_sync",
-    "leader_epoch",
-)
-_STATE: Final = attrgetter(*_PARTS)
-_LEADER_STATE: Final = attrgetter(*_PARTS, "in_sync.isr", "in_sync.proposed")
 
 
 class ReplicaRules:
@@ -313,10 +298,18 @@ class ReplicaRules:
 
 def _state_of(broker: Broker) -> list[object]:
     """Return all of a broker that the rules speak of: its epoch, and each replica's state."""
-    seen: list[object] = [
-        _STATE(one) if one.in_sync is None else _LEADER_STATE(one) for one in broker.partitions
-    ]
-    return [broker.metadata.broker_epoch, *seen]
+    return [broker.metadata.broker_epoch, *map(_state, broker.partitions)]
+
+
+def _state(one: Partition) -> tuple[object, ...]:
+    """Return what all properties of a replica are made of; asked for after every step."""
+    log, in_sync = one.log, one.in_sync
+    committed = one._high_watermark  # noqa: SLF001 - what is asked for here does no work
+    end_offset, epoch = log.end_offset, one.leader_epoch
+    if in_sync is None:
+        return log, end_offset, log.cut_count, committed, one.is_alone, epoch
+    members = in_sync.isr, in_sync.proposed
+    return log, end_offset, log.cut_count, committed, one.is_alone, epoch, in_sync, *members
 
 
 def _key(partition: Partition) -> Key:

@@ -1,10 +1,13 @@
 """What happened in a simulation, as one number: equal traces mean equal runs."""
 
+import marshal
 from hashlib import blake2b
 from typing import Final
 
-UNHASHED_MAX: Final = 1000
-"""So many events are hashed together."""
+UNHASHED_MAX: Final = 4000
+"""So many words are hashed together."""
+PLAIN: Final = 2
+"""The version in which marshal writes equal values as equal bytes, whoever else refers to them."""
 
 
 class Trace:
@@ -17,17 +20,18 @@ class Trace:
         self.news: list[str] = []
         """What was noted or told: a few lines where events are thousands."""
         self._hash = blake2b(digest_size=16)
-        self._unhashed: list[str] = []
+        self._unhashed: list[float | str] = []
 
-    def add(self, now: float, *words: object) -> None:
+    def add(self, now: float, *words: str | int) -> None:
         """Take an event at a moment. Words must not hold addresses, nor anything of the host."""
-        self._take(_line(now, words))
+        unhashed = self._unhashed
+        unhashed += (now, *words)
+        if len(unhashed) >= UNHASHED_MAX:
+            self._hash_all()
+        if self.keeps_lines:
+            self.lines.append(_line(now, words))
 
-    def add_step(self, now: float, who: str, what: object) -> None:
-        """Take an event of two words, which is what most are."""
-        self._take(f"{now:.6f} {who} {what}")
-
-    def note(self, now: float, *words: object) -> None:
+    def note(self, now: float, *words: str | int) -> None:
         """Take an event that people want to know of."""
         self.add(now, *words)
         self.tell(now, *words)
@@ -42,15 +46,8 @@ class Trace:
         self._hash_all()
         return self._hash.hexdigest()
 
-    def _take(self, line: str) -> None:
-        self._unhashed.append(line)
-        if len(self._unhashed) >= UNHASHED_MAX:
-            self._hash_all()
-        if self.keeps_lines:
-            self.lines.append(line)
-
     def _hash_all(self) -> None:
-        self._hash.update("".join(self._unhashed).encode())
+        self._hash.update(marshal.dumps(self._unhashed, PLAIN))
         self._unhashed.clear()
 
 

@@ -51,6 +51,8 @@ class ProducerReplay:
     """The producers of one log, batch by batch; what cannot be is told in `wrong`."""
 
     told: dict[int, Told] = field(default_factory=dict)
+    open: dict[int, int] = field(default_factory=dict)
+    """Where those have begun that have not ended, by producer id."""
     ended: list[Ended] = field(default_factory=list)
     ends: Counter[tuple[int, int, bool]] = field(default_factory=Counter)
     """How many have ended, by producer id, epoch of the marker, and how."""
@@ -76,7 +78,7 @@ class ProducerReplay:
                 self.wrong.append(f"T1 {one} comes where sequence {expected} is next")
         told.last_sequence = one.last_sequence
         if one.is_transactional and told.first_offset == NOT_OPEN:
-            told.first_offset = one.base_offset
+            told.first_offset = self.open[one.producer_id] = one.base_offset
 
     def _end(self, one: Batch, told: Told) -> None:
         assert one.marker is not None
@@ -90,6 +92,7 @@ class ProducerReplay:
             one.base_offset,
         )
         told.first_offset = NOT_OPEN
+        del self.open[one.producer_id]
         self.ended.append(ended)
         self.ends[ended[:3]] += 1
 
@@ -99,13 +102,11 @@ class ProducerReplay:
         It is before all that is open. A transaction whose marker is not replicated may hold it
         back, too; not if its marker was found at a start of the broker.
         """
-        is_open = [told.first_offset for told in self.told.values() if told.first_offset >= 0]
+        last = min([high_watermark, *self.open.values()])
         unreplicated = takewhile(
             lambda one: one.last_offset >= high_watermark, reversed(self.ended)
         )
-        late = [one.first_offset for one in unreplicated]
-        last = min([high_watermark, *is_open])
-        return min([last, *late]), last
+        return min([last, *(one.first_offset for one in unreplicated)]), last
 
 
 class Decision(NamedTuple):

@@ -147,12 +147,9 @@ class TransactionRules:
     def _look_at_producers(
         self, where: str, partition: Partition, replica: Replica, new: Sequence[Batch]
     ) -> None:
-        changed = {one.producer_id for one in new if one.producer_id >= 0}
-        if not changed:
-            return
-        known = {one.producer_id: one for one in partition.log.producers.producers()}
-        for producer_id in sorted(changed):
-            told, entry = replica.producers.told[producer_id], known.get(producer_id)
+        for producer_id in sorted({one.producer_id for one in new if one.producer_id >= 0}):
+            told = replica.producers.told[producer_id]
+            entry = partition.log.producers.producer(producer_id)
             found = entry and (
                 entry.producer_epoch,
                 entry.last_sequence,

@@ -15,6 +15,7 @@ from typing import Final
 
 from ottla.clients.async_admin import AsyncAdmin
 from ottla.clients.cluster_view import ClusterView, pause
+from ottla.clients.connection import Address
 from ottla.machines.transactions.transaction import EPOCH_BUMP_VERSION
 from ottla.model.api_error import ApiError
 from ottla.model.identifiers import TopicPartition
@@ -111,12 +112,9 @@ class TransactionWorkload:
         """Write markers of some time ago again, as a coordinator that has heard no answer."""
         stream = self._workload.stream(machine)
         while not self._workload.is_over:
-            await pause(stream.random() * MARKERS_LATE_MS_MAX)
-            # In the first version a marker does not say which transaction it is for.
-            known = [one for one in self._decisions[-RECENT:] if one.version >= EPOCH_BUMP_VERSION]
             with suppress(ApiError, OSError):
                 async with self._workload.view(machine) as view:
-                    await _mark(view, stream.sample(known, min(1, len(known))))
+                    await self._repeat_on(view, stream)
 
     async def fence_all(self, machine: Machine) -> None:
         """Take every transactional id, which ends all transactions."""
@@ -157,6 +155,13 @@ class TransactionWorkload:
                 await transaction.abort()
             await self._workload.rest(stream)
 
+    async def _repeat_on(self, view: ClusterView, stream: Random) -> None:
+        while not self._workload.is_over:
+            await pause(stream.random() * MARKERS_LATE_MS_MAX)
+            # In the first version a marker does not say which transaction it is for.
+            known = [one for one in self._decisions[-RECENT:] if one.version >= EPOCH_BUMP_VERSION]
+            await _mark(view, stream.sample(known, min(1, len(known))))
+
     async def _fill(
         self, transaction: NotedTransaction, group_id: str, life: str, stream: Random
     ) -> None:
@@ -184,8 +189,8 @@ class TransactionWorkload:
     # -- what they have in common ---------------------------------------------------------------
 
     def _client(self, transactional_id: str, machine: Machine, stream: Random) -> Client:
-        def open_view() -> ClusterView:
-            return self._workload.view(machine)
+        def open_view(servers: Sequence[Address] = ()) -> ClusterView:
+            return self._workload.view(machine, servers)
 
         if stream.random() < OF_PRODUCTION:
             return ProducingClient(

@@ -14,12 +14,13 @@ of a request takes a new epoch.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from random import Random  # noqa: TID251 - only the type: the stream is given
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 from ottla.clients.admin_offsets import by_topic
 from ottla.clients.cluster_view import ClusterView, pause
+from ottla.clients.connection import Address
 from ottla.clients.errors import NoAnswerError, UnreachableError, check, only
 from ottla.environment.clock import Clock
 from ottla.model.api_error import ApiError
@@ -63,6 +64,14 @@ T = TypeVar("T")
 R = TypeVar("R", bound=Message)
 
 
+class OpenView(Protocol):
+    """Makes a view of the cluster, which is asked of these servers, or of any."""
+
+    def __call__(self, servers: Sequence[Address] = (), /) -> ClusterView:
+        """Make one; who calls this closes it."""
+        ...
+
+
 class Versions(NamedTuple):
     """The versions of requests by which a client's transactions are of one version or the other."""
 
@@ -81,7 +90,7 @@ class TransactionalClient:
     def __init__(
         self,
         transactional_id: str,
-        open_view: Callable[[], ClusterView],
+        open_view: OpenView,
         clock: Clock,
         stream: Random,
         *,
@@ -102,6 +111,7 @@ class TransactionalClient:
         self._is_sure = True
         self._sequences: dict[TopicPartition, int] = {}
         self._added: set[TopicPartition | str] = set()
+        self._coordinators: dict[tuple[int, str], int] = {}
         self._late: dict[asyncio.Task[None], None] = {}
 
     # -- what a producer does --------------------------------------------------------------------
@@ -308,8 +318,10 @@ class TransactionalClient:
         async def attempt_once() -> T:
             try:
                 return await attempt()
-            except NoAnswerError:
-                self._views.append(self._open_view())
+            except (ApiError, OSError) as error:
+                self._coordinators.clear()
+                if isinstance(error, NoAnswerError):
+                    self._views.append(self._open_view())
                 raise
 
         with self._doubting():
@@ -335,13 +347,14 @@ class TransactionalClient:
         version_max: int = EVERY_VERSION,
         key: str | None = None,
     ) -> R:
-        find = FindCoordinatorRequest(
-            key="", key_type=kind, coordinator_keys=[key or self.transactional_id]
-        )
-        found = await self._view.ask_any(find, FindCoordinatorResponse)
-        coordinator = only(found.coordinators, "a coordinator")
-        check(coordinator.error_code, "a coordinator")
-        return await self._ask(coordinator.node_id, request, answer, version_max)
+        place = kind, key or self.transactional_id
+        if place not in self._coordinators:
+            find = FindCoordinatorRequest(key="", key_type=kind, coordinator_keys=[place[1]])
+            found = await self._view.ask_any(find, FindCoordinatorResponse)
+            coordinator = only(found.coordinators, "a coordinator")
+            check(coordinator.error_code, "a coordinator")
+            self._coordinators[place] = coordinator.node_id
+        return await self._ask(self._coordinators[place], request, answer, version_max)
 
     async def _ask(self, broker_id: int, request: Message, answer: type[R], version_max: int) -> R:
         never = NEVER_LATE if self.is_second else NEVER_LATE_AT_FIRST
@@ -365,9 +378,10 @@ class TransactionalClient:
         answer: type[Message],
         version_max: int,
     ) -> None:
+        known = self._view
         await pause(delay_ms)
-        async with self._open_view() as view:
-            try:
-                await view.ask_broker(broker_id, request, answer, version_max=version_max)
-            except (ApiError, UnreachableError, NoAnswerError):
-                return
+        address = known.address_of(broker_id)
+        if address is not None:  # else nobody was asked the first time either
+            async with self._open_view([address]) as view:
+                with suppress(ApiError, UnreachableError, NoAnswerError):
+                    await view.ask_any(request, answer, version_max=version_max)

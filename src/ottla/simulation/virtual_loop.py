@@ -163,7 +163,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
     def _jump(self) -> None:
         """Go to the moment at which the next thing happens, and make ready what is due."""
         timers = self._timers
-        while timers and timers[0][2].cancelled():
+        while timers and timers[0][2]._cancelled:
             heapq.heappop(timers)
         if not self._ready and not self._stopping:
             if not timers:
@@ -172,9 +172,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
                 self._now = timers[0][0]
                 self._steps_before_now = self.steps
         while timers and timers[0][0] <= self._now:
-            handle = heapq.heappop(timers)[2]
-            if not handle.cancelled():
-                self._ready.append(handle)
+            self._ready.append(heapq.heappop(timers)[2])
 
     def _step(self, handle: asyncio.Handle) -> None:
         process = process_of(handle._context)  # type: ignore[attr-defined]
@@ -186,7 +184,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         if self.steps % STEPS_BETWEEN_COLLECTIONS == 0:
             gc.collect()
         who = NOBODY if process is None else process.name
-        self.trace.add_step(self._now, who, _name_of(handle))
+        self.trace.add(self._now, who, _name_of(handle))
         handle._run()
         if self.after_step is not None:
             self.after_step(process)
@@ -320,10 +318,11 @@ def _remove(handles: dict[Watched, asyncio.Handle], watched: Watched) -> bool:
     return True
 
 
-def _name_of(handle: asyncio.Handle) -> object:
+def _name_of(handle: asyncio.Handle) -> str | int:
     """Return a name of what a handle runs that is the same in every run."""
     callback = handle._callback  # type: ignore[attr-defined]
     owner = getattr(callback, "__self__", None)
     if isinstance(owner, NumberedTask):
         return owner.number
-    return getattr(callback, "__qualname__", "?")
+    name: str = getattr(callback, "__qualname__", "?")
+    return name

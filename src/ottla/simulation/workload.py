@@ -30,6 +30,7 @@ from ottla.simulation.noted_reader import (
     NotedReader,
     all_of,
     consumer_at,
+    patient,
     take,
 )
 from ottla.simulation.noted_writer import NotedWriter, writing
@@ -135,8 +136,8 @@ class Workload:
         stream = self.stream(machine)
         reader = NotedReader(history, self.next_life(machine), self.partitions)
         while not self.is_over:
-            view = self.view(machine)
-            async with consumer_at(view, machine.clock, settings, reader.places) as consumer:
+            view, drawn = self.view(machine), patient(settings, stream)
+            async with consumer_at(view, machine.clock, drawn, reader.places) as consumer:
                 try:
                     await self._read_on(reader, consumer, stream)
                 except OffsetOutOfRangeError as error:
@@ -151,16 +152,7 @@ class Workload:
         client = self.next_life(machine)
         while not self.is_over:
             async with self.view(machine) as view:
-                self._next_commit += 1
-                partition = self.partitions[self._next_commit % len(self.partitions)]
-                commit = self.history.begin_commit(client, GROUP, partition, self._next_commit)
-                try:
-                    await AsyncAdmin.over(view).groups.commit(GROUP, {partition: commit.offset})
-                    commit.outcome = Outcome.OK
-                except (ApiError, OSError) as error:
-                    commit.outcome = outcome_of(error)
-                    await pause(TRY_AGAIN_MS)
-            await self.rest(stream)
+                await self._commit_on(client, view, stream)
 
     async def read_to_the_end(self, machine: Machine) -> dict[tuple[str, TopicPartition], int]:
         """Read everything once more, and return what the group has committed."""
@@ -188,12 +180,27 @@ class Workload:
             reader.be_restless(consumer, stream)
             await self.rest(stream)
 
+    async def _commit_on(self, client: str, view: ClusterView, stream: Random) -> None:
+        is_well = True
+        while is_well and not self.is_over and stream.random() >= BEGINS_ANEW:
+            self._next_commit += 1
+            partition = self.partitions[self._next_commit % len(self.partitions)]
+            commit = self.history.begin_commit(client, GROUP, partition, self._next_commit)
+            try:
+                await AsyncAdmin.over(view).groups.commit(GROUP, {partition: commit.offset})
+                commit.outcome = Outcome.OK
+            except (ApiError, OSError) as error:
+                is_well = False
+                commit.outcome = outcome_of(error)
+                await pause(TRY_AGAIN_MS)
+            await self.rest(stream)
+
     # -- what they have in common ---------------------------------------------------------------
 
-    def view(self, machine: Machine) -> ClusterView:
-        """Return what a client has of the cluster."""
+    def view(self, machine: Machine, servers: Sequence[Address] = ()) -> ClusterView:
+        """Return what a client has of the cluster, which it gets to know from these servers."""
         settings = ClientSettings(
-            self._servers,
+            tuple(servers) or self._servers,
             client_id=machine.name,
             connect_timeout_ms=self._pace.connect_timeout_ms,
             request_timeout_ms=self._pace.request_timeout_ms,

@@ -261,6 +261,11 @@ class ProducerStates:
         """Describe every producer, by ascending id."""
         return [producer.described(key) for key, producer in sorted(self._producers.items())]
 
+    def producer(self, producer_id: int) -> ProducerEntry | None:
+        """Describe one producer, if it is known."""
+        known = self._producers.get(producer_id)
+        return None if known is None else known.described(producer_id)
+
     # Snapshots
 
     def take_snapshot(self, offset: int, *, sync: bool = True) -> None:

@@ -43,6 +43,9 @@ class MemberCommits:
         try:
             await self._offsets.commit(generation, offsets, timeout_ms)
         except FencedInstanceIdError as error:
+            if generation != self._standing.generation:
+                # We have joined again since, and it is ourselves who have taken our place.
+                raise self._refusal(error.code) from error
             self._standing.fail(error)
             raise
         except ApiError as error:

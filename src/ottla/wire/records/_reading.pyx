@@ -327,10 +327,13 @@ cdef inline object made_of(Place span, int64_t size, reader, topic, headers):
 
 
 cdef class ConsumedRecords:
-    """See the twin. `held` is where the next call goes on: the cursor after the last record."""
+    """See the twin. `held` is where the next call goes on: the cursor after the last record.
 
-    cdef Py_buffer buffer
-    cdef bint has_buffer, is_fixed
+    The section is taken hold of for each call: one that is held cannot be collected in a circle.
+    """
+
+    cdef object section
+    cdef bint is_fixed
     cdef Cursor held
     cdef int64_t base_offset, base_ms, fixed_ms, last_offset_delta, start_offset, delta, tried
     cdef Py_ssize_t left
@@ -354,13 +357,10 @@ cdef class ConsumedRecords:
         self.fixed_ms, self.last_offset_delta = batch.max_timestamp_ms, batch.last_offset_delta
         self.start_offset, self.left = start_offset, batch.record_count
         self.delta = self.tried = -1
-        PyObject_GetBuffer(section, &self.buffer, PyBUF_SIMPLE)
-        self.has_buffer = True
-        self.held = cursor_over(&self.buffer)
-
-    def __dealloc__(self):
-        if self.has_buffer:
-            PyBuffer_Release(&self.buffer)
+        cdef Py_buffer buffer
+        PyObject_GetBuffer(section, &buffer, PyBUF_SIMPLE)
+        self.section, self.held = section, cursor_over(&buffer)
+        PyBuffer_Release(&buffer)
 
     @property
     def next_offset(self):
@@ -375,11 +375,17 @@ cdef class ConsumedRecords:
     def read(self, Py_ssize_t count):
         """See the twin."""
         cdef list records = []
+        cdef Py_buffer buffer
+        PyObject_GetBuffer(self.section, &buffer, PyBUF_SIMPLE)
         try:
+            if <Place>buffer.buf != self.held.start or buffer.len != self.held.limit - self.held.start:
+                raise AssertionError("the section was moved")
             self.fill(records, count)
         except Exception:
             if not records:
                 raise
+        finally:
+            PyBuffer_Release(&buffer)
         return records
 
     cdef int fill(self, list records, Py_ssize_t count) except -1:

@@ -1,5 +1,6 @@
 """Records taken a few at a time, by the compiled reader and its twin."""
 
+import gc
 from types import ModuleType
 from typing import Any
 
@@ -136,3 +137,15 @@ def test_compiled_and_plain_agree_on_damage(
     start = batch.base_offset + 1
     steps = [all_steps(opened(module, batch, start), count) for module in BOTH]
     assert steps[0] == steps[1]
+
+
+@pytest.mark.parametrize("module", BOTH)
+def test_what_is_collected_in_a_circle_lets_go_of_its_bytes(module: ModuleType) -> None:
+    content = bytearray(build_batch(RECORDS))
+    circle: dict[str, Any] = {}  # to the collector, younger than what is put into it
+    circle["consumed"] = opened(module, batch_at(content), readers=(circle, None))
+    with pytest.raises(BufferError):
+        content.append(0)
+    del circle
+    gc.collect()
+    content.append(0)

@@ -1,0 +1,67 @@
+"""A commit that comes after its member has joined again, under the same group.instance.id."""
+
+import asyncio
+
+import pytest
+
+from ottla.clients.cluster_view import ClusterView
+from ottla.clients.connection import Address
+from ottla.clients.consumer.async_consumer import AsyncConsumer
+from ottla.clients.consumer.group_errors import CommitFailedError
+from ottla.clients.consumer.membership import GroupMembership
+from ottla.clients.consumer.settings import ConsumerSettings
+from ottla.clients.settings import ClientSettings
+from ottla.model.error_code import ErrorCode
+from ottla.model.identifiers import TopicPartition
+from ottla.simulation.broker_program import PORT, BrokerProgram
+from ottla.simulation.machine import Machine
+from ottla.simulation.world import World
+from tests.simulation.client_making import producer_on, send_all
+
+BROKER, MEMBER = "broker", "member"
+SETTINGS = ConsumerSettings(
+    group_id="readers",
+    group_instance_id="first",
+    auto_offset_reset="earliest",
+    enable_auto_commit=False,
+    session_timeout_ms=6_000,
+    heartbeat_interval_ms=1_000,
+)
+
+
+def test_a_static_member_is_not_fenced_by_itself() -> None:
+    world = World(seed=1)
+
+    async def read(machine: Machine) -> None:
+        settings = ClientSettings((Address(BROKER, PORT),), timeout_ms=60_000)
+        view = ClusterView(settings, machine.network.connect)
+        async with producer_on(machine, view) as producer:
+            await send_all(producer, "letters", [b"one"])
+        view = ClusterView(settings, machine.network.connect)
+        async with AsyncConsumer.over(view, SETTINGS, machine.clock) as consumer:
+            await consumer.subscribe(["letters"])
+            assert len(await consumer.poll(timeout=None)) == 1
+            group = consumer.core.group
+            assert isinstance(group, GroupMembership)
+            async with group._offsets._turn:  # an earlier commit takes its time
+                late = asyncio.create_task(consumer.commit({TopicPartition("letters", 0): 1}))
+                await lose_membership(consumer)
+            with pytest.raises(CommitFailedError) as refused:
+                await late
+            assert refused.value.code is ErrorCode.FENCED_INSTANCE_ID
+            await consumer.commit({TopicPartition("letters", 0): 1})
+
+    async def lose_membership(consumer: AsyncConsumer) -> None:
+        """Be silent until the coordinator has given up the member, then join again."""
+        before = consumer.group_metadata()
+        world.network.block(MEMBER, BROKER)
+        await world.elapse(10)
+        world.network.unblock(MEMBER, BROKER)
+        while consumer.group_metadata().member_id in {"", before.member_id}:
+            await consumer.poll(timeout=0.1)
+
+    async def story() -> None:
+        world.machine(BROKER).start(BrokerProgram())
+        await world.machine(MEMBER).start(read)
+
+    world.run(story())
