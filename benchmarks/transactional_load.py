@@ -1,17 +1,19 @@
-"""What librdkafka does to a broker in transactions, and without them: write, and read it again.
+"""What producers do to a broker in transactions, and without them; and librdkafka reads it again.
 
-Settings are librdkafka's own, but for its queues: producers keep a few megabytes, so that none
-measures how fast memory can be had, and consumers ask again as in `librdkafka_load.py`.
+Settings are the producers' own, librdkafka's and ours, but for their queues: they keep a few
+megabytes, so that none measures how fast memory can be had. Consumers ask again as in
+`librdkafka_load.py`.
 """
 
 import multiprocessing
 from contextlib import closing
 from threading import BrokenBarrierError
 from time import perf_counter
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 
+import ottla
 from benchmarks.librdkafka_load import (
     ANSWER_SECONDS_MAX,
     BACKOFF_MS,
@@ -30,6 +32,8 @@ class Transactions(NamedTuple):
     transactions: int
     records: int
     producers: int = 1
+    is_ours: bool = False
+    """Whether the producers are Ottla's, not librdkafka's."""
 
     @property
     def size_bytes(self) -> int:
@@ -90,57 +94,85 @@ def _produce(
 ) -> None:
     """Be one producer: get ready, wait for the others, send, and say when that is done."""
     try:
-        make = _transactional if is_transactional else _idempotent
-        producer = make(port, f"{topic}-{number}")
-        one = Transactions(1, 1)  # until then librdkafka looks for its brokers, and for an id
-        _send_all(topic, is_transactional, one, producer, number)
+        make = _Ours if load.is_ours else _Librdkafka
+        producer = make(port, f"{topic}-{number}", is_transactional=is_transactional)
+        one = load._replace(transactions=1, records=1)  # until then brokers and ids are looked for
+        _send_all(producer, topic, number, one, is_transactional)
         gate.wait()
-        _send_all(topic, is_transactional, load, producer, number)
+        _send_all(producer, topic, number, load, is_transactional)
         gate.wait()
     except BaseException:
         gate.abort()
         raise
 
 
-def _transactional(port: int, name: str) -> Producer:
-    producer = Producer({**_writing(port), "transactional.id": name})
-    producer.init_transactions(ANSWER_SECONDS_MAX)
-    return producer
+class _Writer(Protocol):
+    """A producer, whoever has made it."""
 
+    def begin(self) -> None: ...
 
-def _idempotent(port: int, name: str) -> Producer:
-    producer = Producer({**_writing(port), "client.id": name, "enable.idempotence": True})
-    producer.list_topics(timeout=ANSWER_SECONDS_MAX)
-    return producer
+    def send(self, topic: str, partition: int, value: bytes) -> None: ...
+
+    def commit(self) -> None: ...
+
+    def flush(self) -> None: ...
 
 
 def _send_all(
-    topic: str, is_transactional: bool, load: Transactions, producer: Producer, partition: int
+    producer: _Writer, topic: str, partition: int, load: Transactions, is_transactional: bool
 ) -> None:
     value = bytes(RECORD_BYTES)
     for _ in range(load.transactions):
         if is_transactional:
-            producer.begin_transaction()
+            producer.begin()
         for _ in range(load.records):
-            _send(producer, topic, partition, value)
-        producer.poll(0)
+            producer.send(topic, partition, value)
         if is_transactional:
-            producer.commit_transaction(ANSWER_SECONDS_MAX)
-    assert producer.flush(ANSWER_SECONDS_MAX) == 0, "the broker does not answer"
+            producer.commit()
+    producer.flush()
 
 
-def _send(producer: Producer, topic: str, partition: int, value: bytes) -> None:
-    while True:
-        try:
-            producer.produce(topic, value, partition=partition)
-        except BufferError:
-            producer.poll(QUEUE_WAIT_SECONDS)
-        else:
-            return
+class _Librdkafka:
+    def __init__(self, port: int, name: str, *, is_transactional: bool) -> None:
+        own = {"transactional.id": name} if is_transactional else {"enable.idempotence": True}
+        queue = {"queue.buffering.max.kbytes": QUEUE_KILOBYTES}
+        self._producer = Producer({**_address(port), **queue, **own})
+        self._producer.list_topics(timeout=ANSWER_SECONDS_MAX)
+        if is_transactional:
+            self._producer.init_transactions(ANSWER_SECONDS_MAX)
+        self.begin = self._producer.begin_transaction
+
+    def send(self, topic: str, partition: int, value: bytes) -> None:
+        while True:
+            try:
+                self._producer.produce(topic, value, partition=partition)
+            except BufferError:
+                self._producer.poll(QUEUE_WAIT_SECONDS)
+            else:
+                return
+
+    def commit(self) -> None:
+        self._producer.commit_transaction(ANSWER_SECONDS_MAX)
+
+    def flush(self) -> None:
+        assert self._producer.flush(ANSWER_SECONDS_MAX) == 0, "the broker does not answer"
 
 
-def _writing(port: int) -> dict[str, Any]:
-    return {**_address(port), "queue.buffering.max.kbytes": QUEUE_KILOBYTES}
+class _Ours:
+    def __init__(self, port: int, name: str, *, is_transactional: bool) -> None:
+        self._producer = ottla.Producer(
+            bootstrap_servers=f"127.0.0.1:{port}",
+            buffer_memory=QUEUE_KILOBYTES * 1000,
+            transactional_id=name if is_transactional else None,
+        )
+        if is_transactional:
+            self._producer.init_transactions()
+        self.begin = self._producer.begin_transaction
+        self.commit = self._producer.commit_transaction
+        self.flush = self._producer.flush
+
+    def send(self, topic: str, partition: int, value: bytes) -> None:
+        self._producer.send(topic, value, partition=partition)
 
 
 def _address(port: int) -> dict[str, Any]:

@@ -5,13 +5,15 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from threading import Barrier
 from typing import Any
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from ottla.clients.errors import NoAnswerError
+from ottla.clients.errors import ClientClosedError, NoAnswerError
 from ottla.clients.producer.async_producer import AsyncProducer
 from ottla.clients.producer.producer import Producer
 from ottla.clients.producer.transaction_errors import (
@@ -328,6 +330,33 @@ def test_many_transactions_follow_each_other_without_a_rest(broker: Broker, topi
             with producer.transaction():
                 producer.send(topic, b"%d" % number)
     read_until(broker.bootstrap_servers, topic, [b"%d" % number for number in range(50)])
+
+
+def test_of_two_threads_that_begin_one_is_refused(broker: Broker, topic: str) -> None:
+    def begin(_: int) -> bool:
+        together.wait()
+        try:
+            producer.begin_transaction()
+        except TransactionStateError:
+            return False
+        return True
+
+    together = Barrier(2)
+    with make(broker, topic) as producer, ThreadPoolExecutor(2) as threads:
+        producer.init_transactions()
+        for _ in range(20):
+            assert sorted(threads.map(begin, range(2))) == [False, True]
+            producer.send(topic, b"kept")
+            producer.commit_transaction()
+    read_until(broker.bootstrap_servers, topic, [b"kept"] * 20)
+
+
+def test_a_closed_producer_begins_nothing(broker: Broker, topic: str) -> None:
+    producer = make(broker, topic)
+    producer.init_transactions()
+    producer.close()
+    with pytest.raises(ClientClosedError):
+        producer.begin_transaction()
 
 
 def write(producer: Producer, topic: str, value: bytes) -> None:

@@ -200,7 +200,7 @@ class Broker:
             self.partitions, creation, self._bells, clock, self._flushing, may_promise
         )
         self._coordinator = self._open_groups(world)
-        self._transactions = self._open_transactions(world)
+        self._transactions = self._open_transactions(world, self._coordinator)
         self._background = self._start_background(follower)
         self._replication.start(self._background)
         if self.config.log_cleaner_enable:
@@ -306,7 +306,7 @@ class Broker:
         coordinator.open_if_there()
         return coordinator
 
-    def _open_transactions(self, world: CoordinatorWorld) -> Transactions:
+    def _open_transactions(self, world: CoordinatorWorld, groups: GroupCoordinator) -> Transactions:
         return Transactions.open(
             self.config,
             world,
@@ -319,6 +319,7 @@ class Broker:
                 lambda: self._routes,
             ),
             self._threads,
+            {groups.topic: groups},
             is_alone=self.metadata.is_alone,
         )
 

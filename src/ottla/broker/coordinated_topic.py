@@ -14,7 +14,7 @@ import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Generic, Protocol, TypeVar
+from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
 
 from ottla.broker.flushing import Flushing
 from ottla.broker.partitions import Partitions
@@ -86,6 +86,12 @@ class CoordinatorWorld:
     """Tells whether this broker still leads what it led, for sure."""
 
 
+class _Timer(NamedTuple):
+    deadline_ms: int
+    """On the monotonic clock."""
+    handle: asyncio.TimerHandle
+
+
 class CoordinatedTopic(ABC, Generic[M, R]):
     """Finds the machine of a name, lets it decide, and writes down what it decided."""
 
@@ -102,7 +108,7 @@ class CoordinatedTopic(ABC, Generic[M, R]):
         self._epochs: dict[int, int] = {}
         """The leader epoch in which each partition is led here, loaded or about to be."""
         self._loading: dict[int, None] = {}
-        self._timers: dict[int, asyncio.TimerHandle] = {}
+        self._timers: dict[int, _Timer] = {}
         self._load_task: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -247,7 +253,14 @@ class CoordinatedTopic(ABC, Generic[M, R]):
         self._arm(index, machine)
         return decision.response
 
+    def _is_settled(self, index: int) -> bool:
+        """Tell whether nothing that was decided has to be waited for."""
+        partition = self._partition(index)
+        return partition.is_alone and not partition.log.needs_flush(self._clock.now_ms())
+
     async def _settle(self, index: int) -> None:
+        if self._is_settled(index):
+            return
         partition = self._partition(index)
         decided = Awaited(partition, partition.log.end_offset, partition.leader_epoch)
         if await self._world.flushing.flush_where_due([partition]):
@@ -325,7 +338,7 @@ class CoordinatedTopic(ABC, Generic[M, R]):
         self._loading.pop(index, None)
         timer = self._timers.pop(index, None)
         if timer is not None:
-            timer.cancel()
+            timer.handle.cancel()
         machine = self._machines.pop(index, None)
         if machine is not None:
             self._on_dropped(index, machine)
@@ -335,16 +348,16 @@ class CoordinatedTopic(ABC, Generic[M, R]):
     def _arm(self, index: int, machine: M) -> None:
         """Have the next deadline of a machine come true; a timer may be early, but never late."""
         deadline_ms = machine.next_deadline_ms()
-        if deadline_ms is None:
+        armed = self._timers.get(index)
+        if deadline_ms is None or (armed is not None and armed.deadline_ms <= deadline_ms):
             return
-        loop = asyncio.get_running_loop()
-        at = loop.time() + max(deadline_ms - self._clock.monotonic_ms(), 0) / 1000
-        timer = self._timers.get(index)
-        if timer is not None:
-            if timer.when() <= at:
-                return
-            timer.cancel()
-        self._timers[index] = loop.call_at(at, self._expire, index)
+        if armed is not None:
+            armed.handle.cancel()
+        self._arm_in(index, max(deadline_ms - self._clock.monotonic_ms(), 0))
+
+    def _arm_in(self, index: int, delay_ms: int) -> None:
+        handle = asyncio.get_running_loop().call_later(delay_ms / 1000, self._expire, index)
+        self._timers[index] = _Timer(self._clock.monotonic_ms() + delay_ms, handle)
 
     def _expire(self, index: int) -> None:
         del self._timers[index]
@@ -353,9 +366,7 @@ class CoordinatedTopic(ABC, Generic[M, R]):
             self._execute(index, lambda machine: machine.expire(now))
         except ApiError as error:
             _log.warning("%s-%d: %s", self.topic, index, error)
-            loop = asyncio.get_running_loop()
-            again = loop.call_later(_EXPIRE_AGAIN_MS / 1000, self._expire, index)
-            self._timers[index] = again
+            self._arm_in(index, _EXPIRE_AGAIN_MS)
 
 
 def _told(error: ApiError) -> ApiError:

@@ -7,11 +7,13 @@ try again.
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from itertools import groupby
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 from ottla.broker.peers import Peers
+from ottla.machines.transactions.enlisting import Enlistment
+from ottla.machines.transactions.producer_ids import Producer
 from ottla.metadata.image import ClusterImage
 from ottla.metadata.records import NO_LEADER
 from ottla.model.api_error import ApiError
@@ -34,6 +36,9 @@ WAITING_MAX: Final = 10_000
 ANSWER_MS_MAX: Final = 15_000
 
 
+Enlist: TypeAlias = Callable[[Enlistment], Awaitable[Mapping[TopicPartition, ErrorCode]]]
+
+
 class _Waiting(NamedTuple):
     transaction: AddPartitionsToTxnTransaction
     answer: "asyncio.Future[AddPartitionsToTxnResult | None]"
@@ -46,11 +51,16 @@ class TransactionChannel:
     def __init__(
         self,
         index_of: Callable[[str], int],
+        enlist: Enlist,
         peers: Peers,
         image: Callable[[], ClusterImage],
     ) -> None:
-        """`index_of` tells which partition keeps a transactional id; ApiError if there is none."""
+        """`index_of` tells which partition keeps a transactional id; ApiError if there is none.
+
+        `enlist` asks the coordinator on this broker.
+        """
         self._index_of = index_of
+        self._enlist = enlist
         self._peers = peers
         self._image = image
         self._waiting: dict[int, deque[_Waiting]] = {}
@@ -67,22 +77,15 @@ class TransactionChannel:
     ) -> Mapping[TopicPartition, ErrorCode]:
         """Ask whether an open transaction has these partitions, or have them added to it.
 
-        Return what is wrong, and with which. ApiError if nobody could be asked.
+        Return what is wrong, and with which; codes of others may be NONE. ApiError if nobody could
+        be asked.
         """
-        transaction = AddPartitionsToTxnTransaction(
-            transactional_id=transactional_id,
-            producer_id=producer_id,
-            producer_epoch=producer_epoch,
-            verify_only=not is_adding,
-            topics=[
-                AddPartitionsToTxnTopic(name=topic, partitions=[index for _, index in group])
-                for topic, group in groupby(sorted(partitions), lambda one: one.topic)
-            ],
-        )
+        producer = Producer(producer_id, producer_epoch)
+        wanted = Enlistment(transactional_id, producer, partitions, is_adding)
         broker_id = self._coordinator_of(transactional_id)
-        is_here = broker_id == self._peers.broker_id
-        asking = self._ask_here if is_here else self._ask_other
-        return _codes(await asking(broker_id, transaction))
+        if broker_id == self._peers.broker_id:
+            return await self._enlist(wanted)
+        return _codes(await self._ask(broker_id, _message(wanted)))
 
     def stop(self) -> None:
         """Ask nobody any more."""
@@ -98,23 +101,7 @@ class TransactionChannel:
             raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "nobody coordinates it now")
         return partition.leader
 
-    async def _ask_here(
-        self, broker_id: int, transaction: AddPartitionsToTxnTransaction
-    ) -> AddPartitionsToTxnResult | None:
-        try:
-            response = await self._peers.ask(
-                broker_id,
-                AddPartitionsToTxnRequest(transactions=[transaction]),
-                VERSION,
-                AddPartitionsToTxnResponse,
-                timeout_ms=ANSWER_MS_MAX,
-            )
-        except OSError:
-            return None
-        (result,) = response.results_by_transaction
-        return result
-
-    async def _ask_other(
+    async def _ask(
         self, broker_id: int, transaction: AddPartitionsToTxnTransaction
     ) -> AddPartitionsToTxnResult | None:
         waiting = self._waiting.setdefault(broker_id, deque())
@@ -152,6 +139,19 @@ class TransactionChannel:
             return
         if len(response.results_by_transaction) == len(asked):
             _answer_all(asked, response.results_by_transaction)
+
+
+def _message(wanted: Enlistment) -> AddPartitionsToTxnTransaction:
+    return AddPartitionsToTxnTransaction(
+        transactional_id=wanted.transactional_id,
+        producer_id=wanted.producer.producer_id,
+        producer_epoch=wanted.producer.epoch,
+        verify_only=not wanted.is_adding,
+        topics=[
+            AddPartitionsToTxnTopic(name=topic, partitions=[index for _, index in group])
+            for topic, group in groupby(sorted(wanted.partitions), lambda one: one.topic)
+        ],
+    )
 
 
 def _answer_all(

@@ -8,8 +8,9 @@ A broker that is not sure to be one of the cluster any more answers nothing: its
 ended what it believes to be open.
 """
 
+import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple, TypeVar
 
 from ottla.broker.coordinated_topic import CoordinatedTopic, CoordinatorWorld
@@ -17,8 +18,10 @@ from ottla.broker.coordinator_log import CoordinatorLog
 from ottla.broker.producer_ids import ProducerIds
 from ottla.broker.transaction_markers import TransactionMarkers
 from ottla.broker.transactions_topic import TransactionsTopic
+from ottla.broker.turns import Turns
 from ottla.machines.controller.machine import TRANSACTION_VERSION_FEATURE
 from ottla.machines.decision import Decision
+from ottla.machines.transactions.enlisting import Enlistment
 from ottla.machines.transactions.machine import TransactionMachine
 from ottla.machines.transactions.markers import OwedMarkers
 from ottla.machines.transactions.producer_ids import NeedsProducerId
@@ -28,6 +31,7 @@ from ottla.machines.transactions.transaction import PREPARED
 from ottla.metadata.image import ClusterImage
 from ottla.metadata.records import MetadataRecord
 from ottla.model.api_error import ApiError
+from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
 from ottla.replication.partition import Partition
 from ottla.wire.schema import Message
@@ -88,6 +92,18 @@ class TransactionCoordinator(CoordinatedTopic[TransactionMachine, TransactionRec
                 return response
             fresh_id = await self._producer_ids.next()
 
+    async def enlist(self, wanted: Enlistment) -> Mapping[TopicPartition, ErrorCode]:
+        """Let a leader on this broker add partitions to a transaction, or ask whether it has them.
+
+        Return a code for each. ApiError. The first ones wait for the transaction before.
+        """
+        if wanted.is_adding:
+            await self.ended(wanted.transactional_id)
+        now = self.moment()
+        return await self.answer(
+            wanted.transactional_id, lambda machine: machine.decide_enlist(wanted, now)
+        )
+
     async def ended(self, transactional_id: str) -> None:
         """Return when no markers of an id are owed any more; if that takes long, before that.
 
@@ -135,15 +151,12 @@ class TransactionCoordinator(CoordinatedTopic[TransactionMachine, TransactionRec
     def _on_decided(
         self, index: int, machine: TransactionMachine, records: tuple[TransactionRecord, ...]
     ) -> None:
-        owed = machine.take_markers() if records else ()
-        if owed:
-            self._begin(self._owe(index, machine, owed))
+        if records:
+            self._owe(index, machine)
 
     async def _on_loaded(self, index: int, machine: TransactionMachine) -> None:
         machine.use_level(_level(self._image))
-        owed = machine.take_markers()
-        if owed:
-            self._begin(self._owe(index, machine, owed))
+        self._owe(index, machine)
 
     def _on_dropped(self, index: int, _machine: TransactionMachine) -> None:
         self._markers.forget(index)
@@ -153,10 +166,18 @@ class TransactionCoordinator(CoordinatedTopic[TransactionMachine, TransactionRec
 
     # -- markers --------------------------------------------------------------------------------
 
-    async def _owe(
+    def _owe(self, index: int, machine: TransactionMachine) -> None:
+        """Have markers sent when the ends that they tell of are committed."""
+        owed = machine.take_markers()
+        if len(owed) == 1 and self._is_settled(index):
+            # Not before the answer: whoever gets that has something to do meanwhile.
+            asyncio.get_running_loop().call_soon(self._send, index, machine, *owed)
+        elif owed:
+            self._begin(self._send_when_settled(index, machine, owed))
+
+    async def _send_when_settled(
         self, index: int, machine: TransactionMachine, owed: Sequence[OwedMarkers]
     ) -> None:
-        """Have markers sent when the ends that they tell of are committed."""
         while self._runs(index, machine):
             try:
                 await self._settle(index)
@@ -164,10 +185,15 @@ class TransactionCoordinator(CoordinatedTopic[TransactionMachine, TransactionRec
                 _log.info("%s-%d: markers have to wait: %s", self.topic, index, error)
                 await self._pause()
                 continue
-            if self._runs(index, machine):
-                for each in owed:
-                    self._markers.owe(index, each, self._reporting(index, machine))
+            turns = Turns(self._clock)
+            for each in owed:
+                self._send(index, machine, each)
+                await turns.pause()
             return
+
+    def _send(self, index: int, machine: TransactionMachine, owed: OwedMarkers) -> None:
+        if self._runs(index, machine):
+            self._markers.owe(index, owed, self._reporting(index, machine))
 
     def _reporting(
         self, index: int, machine: TransactionMachine

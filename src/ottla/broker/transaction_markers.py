@@ -1,6 +1,7 @@
 """Has the ends of transactions written into their partitions, by whoever leads those.
 
-What is owed to the partitions of one broker goes there in one request at a time, together with all
+What is owed to a partition that has no other replica than the one here is written at once. What is
+owed to the partitions of one broker goes there in one request at a time, together with all
 that has come up meanwhile. A marker that is refused, or not answered, is owed again after a rest,
 to whoever leads by then; one for a partition that is gone counts as written. Nothing runs while
 nothing is owed. What is owed is what the machines remember, and no more than that.
@@ -12,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Final, NamedTuple, TypeAlias
 
+from ottla.broker.marker_writing import MarkerWriting
 from ottla.broker.peers import Peers
 from ottla.machines.transactions.markers import OwedMarkers
 from ottla.metadata.image import ClusterImage
@@ -62,9 +64,12 @@ class _Marker(NamedTuple):
 class TransactionMarkers:
     """All that is owed by the coordinators on this broker. Belongs to one event loop."""
 
-    def __init__(self, peers: Peers, image: Callable[[], ClusterImage]) -> None:
+    def __init__(
+        self, peers: Peers, image: Callable[[], ClusterImage], writing: MarkerWriting
+    ) -> None:
         self._peers = peers
         self._image = image
+        self._writing = writing
         # Dicts in place of sets, for their order.
         self._owed_by_broker: dict[int, dict[_Marker, None]] = {}
         self._resting: dict[_Marker, None] = {}
@@ -83,11 +88,17 @@ class TransactionMarkers:
         The end of the transaction must be committed. `report` is called as often as there is
         something to report, and perhaps before this returns.
         """
-        debt = _Debt(index, owed, report)
-        if owed.partitions:
-            self._place(_Marker(debt, partition) for partition in owed.partitions)
-        else:
-            report(owed, ())
+        written: list[TopicPartition] = []
+        unwritten: list[TopicPartition] = []
+        marker = owed.message(())
+        for name in owed.partitions:
+            is_written = self._writing.is_done_at_once(name, marker)
+            (written if is_written else unwritten).append(name)
+        if unwritten:
+            debt = _Debt(index, owed, report)
+            self._place(_Marker(debt, name) for name in unwritten)
+        if written or not unwritten:
+            report(owed, written)
 
     def forget(self, index: int) -> None:
         """Send nothing more for a partition of the coordinator's topic: another broker does."""

@@ -1,11 +1,13 @@
 """What a broker does for transactions: coordinates some, and asks who coordinates others."""
 
+from collections.abc import Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass
 
 from ottla.broker.config_parts import transaction_settings
 from ottla.broker.coordinated_topic import CoordinatorWorld
 from ottla.broker.coordinator_log import CoordinatorLog
+from ottla.broker.marker_writing import MarkerReader, MarkerWriting
 from ottla.broker.peers import Peers, PeersWorld
 from ottla.broker.producer_ids import ProducerIds
 from ottla.broker.transaction_channel import TransactionChannel
@@ -25,6 +27,7 @@ class Transactions:
     markers: TransactionMarkers
     channel: TransactionChannel
     producer_ids: ProducerIds
+    writing: MarkerWriting
 
     @classmethod
     def open(
@@ -33,6 +36,7 @@ class Transactions:
         world: CoordinatorWorld,
         peers: PeersWorld,
         threads: Executor,
+        readers: Mapping[str, MarkerReader],
         *,
         is_alone: bool,
     ) -> "Transactions":
@@ -40,7 +44,8 @@ class Transactions:
         store = world.creation.store
         producer_ids = ProducerIds(world.creation.controller.allocate_producer_ids)
         # Markers wait for replicas; what partitions ask must not wait for them.
-        markers = TransactionMarkers(Peers(peers, "markers"), peers.image)
+        writing = MarkerWriting(world.partitions, world.clock, world.may_promise, readers)
+        markers = TransactionMarkers(Peers(peers, "markers"), peers.image, writing)
         codec = RecordCodec(TRANSACTION_STATE)
         coordinator = TransactionCoordinator(
             world,
@@ -51,12 +56,12 @@ class Transactions:
             producer_ids,
         )
         channel = TransactionChannel(
-            coordinator.index_of, Peers(peers, "transactions"), peers.image
+            coordinator.index_of, coordinator.enlist, Peers(peers, "transactions"), peers.image
         )
         store.subscribe(coordinator.on_change)
         store.subscribe(markers.on_change)
         coordinator.open_if_there()
-        return cls(coordinator, markers, channel, producer_ids)
+        return cls(coordinator, markers, channel, producer_ids, writing)
 
     def stop(self) -> None:
         """Coordinate nothing any more."""

@@ -47,6 +47,7 @@ from ottla.wire.messages.offset_fetch import (
 BY_NAME_VERSION_MAX: Final = 9
 """Later versions of OffsetCommit and OffsetFetch know topics by their ids alone."""
 _GROUPS_IN_A_LIST_SINCE: Final = 8
+_STABLE_SINCE: Final = 7
 _STATES_SINCE: Final = 4
 _TYPES_SINCE: Final = 5
 _DEAD: Final = "Dead"
@@ -141,9 +142,14 @@ class GroupAdmin:
 
         return tuple((await for_each(self._view, identities, ask)).values())
 
-    async def committed(self, group_id: str) -> dict[TopicPartition, CommittedOffset]:
-        """Return everything that a group has committed."""
-        return await in_time(self._view, lambda: self._committed(group_id))
+    async def committed(
+        self, group_id: str, *, is_stable: bool = False
+    ) -> dict[TopicPartition, CommittedOffset]:
+        """Return everything that a group has committed.
+
+        Transactions that are about to change it are waited for, if it is to be stable.
+        """
+        return await in_time(self._view, lambda: self._committed(group_id, is_stable=is_stable))
 
     async def commit(
         self, group_id: str, offsets: Mapping[TopicPartition, int | CommittedOffset]
@@ -251,16 +257,17 @@ class GroupAdmin:
         self._check(group_id, row.error_code)
         return described_consumer(row)
 
-    async def _committed(self, group_id: str) -> dict[TopicPartition, CommittedOffset]:
+    async def _committed(
+        self, group_id: str, *, is_stable: bool
+    ) -> dict[TopicPartition, CommittedOffset]:
         connection = await self._view.coordinator_connection(group_id)
-        is_list = (
-            connection.version_for(OffsetFetchRequest, BY_NAME_VERSION_MAX)
-            >= _GROUPS_IN_A_LIST_SINCE
-        )
+        version = connection.version_for(OffsetFetchRequest, BY_NAME_VERSION_MAX)
+        is_list = version >= _GROUPS_IN_A_LIST_SINCE
         request = OffsetFetchRequest(
             group_id="" if is_list else group_id,
             topics=[] if is_list else None,
             groups=[OffsetFetchRequestGroup(group_id=group_id, topics=None)] if is_list else [],
+            require_stable=is_stable and version >= _STABLE_SINCE,
         )
         answer = await self._view.ask_coordinator(
             group_id, request, OffsetFetchResponse, version_max=BY_NAME_VERSION_MAX

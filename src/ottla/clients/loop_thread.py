@@ -288,6 +288,12 @@ class LoopThread:
             self._server.leave(caller)
         return result
 
+    def check(self) -> None:
+        """Raise what `run` raises where nothing can be run, for what is done without it."""
+        self._check_place()
+        if self._server.is_stopping:
+            raise ClientClosedError("the client is closed")
+
     def post(self, function: Callable[..., object], *arguments: Any) -> None:
         """Have a function called over there soon, and do not wait; it must not block or raise.
 

@@ -1,5 +1,7 @@
 """Which partition of an internal topic keeps what has this name."""
 
+from struct import unpack
+
 
 def partition_of_name(name: str, partition_count: int) -> int:
     """Return the number of the partition, as Kafka finds it for groups and transactions."""
@@ -10,8 +12,8 @@ def _java_hash(text: str) -> int:
     """Return what Java's String.hashCode says, as a number that has a positive twin."""
     code = 0
     units = text.encode("utf-16-be", "surrogatepass")
-    for at in range(0, len(units), 2):
-        code = (31 * code + int.from_bytes(units[at : at + 2], "big")) & 0xFFFFFFFF
+    for unit in unpack(f">{len(units) // 2}H", units):
+        code = (31 * code + unit) & 0xFFFFFFFF
     # Kafka's abs() maps the one number that has no positive twin to 0.
     signed = code - (1 << 32) if code >= 1 << 31 else code
     return 0 if signed == -(1 << 31) else signed

@@ -251,9 +251,9 @@ class PartitionLog(DiskBound):
 
     # -- durability -----------------------------------------------------------------------------
 
-    def needs_flush(self, now_ms: int) -> bool:
-        """Tell whether flush.messages or flush.ms asks for a flush now."""
-        unflushed = self.end_offset - self.recovery_point
+    def needs_flush(self, now_ms: int, *, more: int = 0) -> bool:
+        """Tell whether flush.messages or flush.ms asks for a flush now, or with more records."""
+        unflushed = self.end_offset - self.recovery_point + more
         is_late = now_ms - self._last_flush_ms >= self.config.flush_ms
         return unflushed > 0 and (is_late or unflushed >= self.config.flush_messages)
 

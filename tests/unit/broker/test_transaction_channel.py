@@ -1,13 +1,14 @@
 """Partitions ask the coordinator of a transaction, which is another broker."""
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
 import pytest
 
 from ottla.broker.peers import Peers, PeersWorld
 from ottla.broker.transaction_channel import TransactionChannel
+from ottla.machines.transactions.enlisting import Enlistment
 from ottla.metadata.image import ClusterImage
 from ottla.metadata.records import BrokerEndpoint, PartitionRecord, TopicRecord
 from ottla.model.api_error import ApiError
@@ -36,7 +37,7 @@ class Partitions:
         self.there = world.machine("there")
         peers_world = PeersWorld(HERE, "PLAINTEXT", machine.network, machine.clock, image, dict)
         self.peers = Peers(peers_world, "transactions")
-        self.channel = TransactionChannel(lambda _: 0, self.peers, image)
+        self.channel = TransactionChannel(lambda _: 0, nobody_is_here, self.peers, image)
 
     async def ask_there(self, request: Message, version: int, answer: type[Any]) -> Any:
         return await self.peers.ask(THERE, request, version, answer, timeout_ms=TIMEOUT_MS)
@@ -67,6 +68,10 @@ class Partitions:
             transactional_id, producer_id, 0, [FIRST], is_adding=is_adding
         )
         return dict(found)
+
+
+def nobody_is_here(wanted: Enlistment) -> asyncio.Future[Mapping[TopicPartition, ErrorCode]]:
+    raise AssertionError(wanted)
 
 
 def image() -> ClusterImage:

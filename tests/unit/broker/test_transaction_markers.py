@@ -5,6 +5,8 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 from ottla.broker import transaction_markers
+from ottla.broker.marker_writing import MarkerWriting
+from ottla.broker.partitions import Partitions
 from ottla.broker.peers import Peers, PeersWorld
 from ottla.broker.routes import Route
 from ottla.broker.transaction_markers import TransactionMarkers
@@ -52,7 +54,8 @@ class Coordinator:
             lambda: self.image,
             lambda: {ApiKey.WRITE_TXN_MARKERS: route},
         )
-        self.markers = TransactionMarkers(Peers(world, "markers"), lambda: self.image)
+        writing = MarkerWriting(Partitions(), machine.clock, lambda: True, {})
+        self.markers = TransactionMarkers(Peers(world, "markers"), lambda: self.image, writing)
 
     async def _answer(self, _: Any, request: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse:
         self.requests.append(

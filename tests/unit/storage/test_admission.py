@@ -197,6 +197,17 @@ def test_coordinators_write_markers_which_are_never_compressed(config: TopicConf
     assert refusal(marker, config) is ErrorCode.INVALID_RECORD
 
 
+def test_what_coordinators_write_is_compressed_and_stamped_as_the_topic_has_it() -> None:
+    ours = produced(b"a", keys=[b"k"])
+    kept = admitted(ours, replace(COMPACTED, compression_type="uncompressed"), Origin.COORDINATOR)
+    assert bytes(kept.raw) == bytes(ours)
+    packed = admitted(ours, compressed_as("gzip"), Origin.COORDINATOR)
+    assert packed.compression is Compression.GZIP
+    packed.check_crc()
+    assert [record.value for record in records_of(packed)] == [b"a"]
+    assert admitted(ours, LOG_APPEND_TIME, Origin.COORDINATOR).is_log_append_time
+
+
 # Timestamps
 
 

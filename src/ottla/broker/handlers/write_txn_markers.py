@@ -1,31 +1,22 @@
 """WriteTxnMarkers v1-v2: write into partitions how transactions ended.
 
 A coordinator asks the leaders of all partitions that took part, until each of them has said that
-every replica in sync has the marker. A marker is refused if a later coordinator has written one
-before (TRANSACTION_COORDINATOR_FENCED), or if the producer is in a later epoch by now
-(INVALID_PRODUCER_EPOCH). Since version 2 the transaction version tells whether its own epoch is
-late, too (KIP-1228). To write a marker twice does no harm: it ends nothing the second time.
-
-Who keeps state of what is in a partition, as the groups do of `__consumer_offsets`, is told of the
-marker as soon as it is appended (`MarkerReader`). What is asked here is not for clients.
+every replica in sync has the marker. What becomes of a marker is told in `marker_writing.py`; since
+version 2 it comes with the version of its transaction. What is asked here is not for clients.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 from ottla.broker.flushing import Flushing
-from ottla.broker.partitions import Partitions
+from ottla.broker.marker_writing import MarkerWriting
 from ottla.broker.progress import Bells
 from ottla.broker.request_context import RequestContext
-from ottla.broker.waiting import Awaited, committed, in_doubt
-from ottla.environment.clock import Clock
+from ottla.broker.waiting import Awaited, committed
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
-from ottla.replication.partition import Partition
-from ottla.storage.admission import Origin
-from ottla.storage.verification import TransactionTerms
 from ottla.wire.messages.write_txn_markers import (
     WritableTxnMarker,
     WritableTxnMarkerPartitionResult,
@@ -34,31 +25,10 @@ from ottla.wire.messages.write_txn_markers import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
-from ottla.wire.records.control import ControlType, end_txn_marker
 
 VERSIONS = range(1, 3)
 COMMIT_MS: Final = 30_000
 """How long replicas may take to have the markers."""
-
-
-class MarkerReader(Protocol):
-    """Whoever keeps state of the transactions in the partitions of a topic."""
-
-    def check_ready(self, name: TopicPartition) -> None:
-        """Raise ApiError unless a marker can be taken over; nothing is appended then."""
-        ...
-
-    def on_marker(
-        self,
-        name: TopicPartition,
-        producer_id: int,
-        producer_epoch: int,
-        *,
-        is_commit: bool,
-        offset: int,
-    ) -> None:
-        """Take over a marker that has just been appended at this offset."""
-        ...
 
 
 class _Written(NamedTuple):
@@ -72,14 +42,11 @@ class _Written(NamedTuple):
 class WriteTxnMarkersHandler:
     """Answers WriteTxnMarkers."""
 
-    partitions: Partitions
+    writing: MarkerWriting
     flushing: Flushing
-    clock: Clock
     bells: Bells
     may_promise: Callable[[], bool]
     """Tells whether this broker still leads what it led, for sure."""
-    readers: Mapping[str, MarkerReader]
-    """By topic."""
 
     async def handle(
         self, context: RequestContext, request: WriteTxnMarkersRequest
@@ -121,44 +88,7 @@ class WriteTxnMarkersHandler:
     def _write(self, name: TopicPartition, marker: WritableTxnMarker) -> _Written:
         result = WritableTxnMarkerPartitionResult(partition_index=name.partition)
         try:
-            return _Written(result, self._append(name, marker))
+            return _Written(result, self.writing.append(name, marker))
         except ApiError as error:
             result.error_code = error.code
             return _Written(result, None)
-
-    def _append(self, name: TopicPartition, marker: WritableTxnMarker) -> Awaited:
-        partition = self.partitions.get(name)
-        if not self.may_promise():
-            raise in_doubt(name)
-        partition.check_leader()
-        partition.check_enough_in_sync()
-        reader = self.readers.get(name.topic)
-        if reader is not None:
-            reader.check_ready(name)
-        offset = self._append_to(partition, marker)
-        if reader is not None:
-            reader.on_marker(
-                name,
-                marker.producer_id,
-                marker.producer_epoch,
-                is_commit=marker.transaction_result,
-                offset=offset,
-            )
-        return Awaited(partition, offset + 1, partition.leader_epoch)
-
-    def _append_to(self, partition: Partition, marker: WritableTxnMarker) -> int:
-        now_ms = self.clock.now_ms()
-        batch = end_txn_marker(
-            ControlType.COMMIT if marker.transaction_result else ControlType.ABORT,
-            marker.coordinator_epoch,
-            marker.producer_id,
-            marker.producer_epoch,
-            now_ms,
-        )
-        appended = partition.append_as_leader(
-            memoryview(batch),
-            now_ms,
-            origin=Origin.COORDINATOR,
-            terms=TransactionTerms(marker.transaction_version),
-        )
-        return appended.base_offset

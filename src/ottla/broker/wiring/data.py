@@ -15,7 +15,6 @@ from ottla.broker.old_formats import OldFormats
 from ottla.broker.preferred_replicas import RACK_AWARE, PreferredReplicas
 from ottla.broker.routes import Route
 from ottla.broker.services import Services
-from ottla.model.topic_names import CONSUMER_OFFSETS_TOPIC
 from ottla.wire.api_key import ApiKey
 
 
@@ -37,12 +36,7 @@ def data_routes(services: Services) -> dict[int, Route]:
         services.verification,
     )
     markers = write_txn_markers.WriteTxnMarkersHandler(
-        partitions,
-        services.flushing,
-        services.clock,
-        services.bells,
-        may_promise,
-        {CONSUMER_OFFSETS_TOPIC: services.coordinator},
+        services.transactions.writing, services.flushing, services.bells, may_promise
     )
     fetch_ = _fetch_handler(services, leaders, old_formats)
     offsets = list_offsets.ListOffsetsHandler(partitions, services.clock)

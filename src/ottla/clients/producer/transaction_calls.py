@@ -3,9 +3,11 @@
 Each is written once, in Transactions; here are the names, and what a block does when it ends.
 """
 
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
+from threading import Lock
 from typing import Any
 
 from ottla.clients.loop_thread import LoopThread
@@ -21,7 +23,7 @@ from ottla.model.identifiers import TopicPartition
 
 
 @dataclass(frozen=True, slots=True)
-class _Group:
+class GroupName:
     """A group that is known by its name alone: nobody of it can be fenced."""
 
     group_id: str
@@ -72,13 +74,14 @@ class AsyncTransactionCalls:
         """Drop everything that waits, and abort; records that were sent are not read by anybody."""
         await self._core.transactional().abort()
 
-    async def prepare_transaction(self) -> PreparedTxnState:
+    async def prepare_transaction(self, *, can_time_out: bool = False) -> PreparedTxnState:
         """Send everything that waits, and leave the end to complete_transaction (KIP-939).
 
         To be written down, in one step with what else is to be committed; needs
-        transaction.two.phase.commit.enable.
+        transaction.two.phase.commit.enable. Without it, where that is said to be fine, the broker
+        aborts the transaction when transaction.timeout.ms is over.
         """
-        return await self._core.transactional().prepare()
+        return await self._core.transactional().prepare(can_time_out=can_time_out)
 
     async def complete_transaction(self, prepared: PreparedTxnState | str) -> bool:
         """Commit if this is the transaction that is prepared, abort if it is not; return which."""
@@ -111,6 +114,8 @@ class TransactionCalls:
 
     _thread: LoopThread
     _core: ProducerCore
+    _beginning: Lock
+    """Held while a thread begins a transaction, so that one of two is refused."""
 
     def init_transactions(self, *, keep_prepared_txn: bool = False) -> None:
         """Introduce this producer by its transactional.id, before the first transaction.
@@ -122,7 +127,8 @@ class TransactionCalls:
 
     def begin_transaction(self) -> None:
         """Begin a transaction: what is sent from now on is in it."""
-        self._thread.run(self._core.transactional().begin())
+        transactions = self._core.transactional()
+        self._begin(transactions, transactions.begin)
 
     def send_offsets_to_transaction(
         self, offsets: Mapping[Any, Any], group_metadata: GroupMetadata | str
@@ -148,13 +154,14 @@ class TransactionCalls:
         """Drop everything that waits, and abort; records that were sent are not read by anybody."""
         self._thread.run(self._core.transactional().abort())
 
-    def prepare_transaction(self) -> PreparedTxnState:
+    def prepare_transaction(self, *, can_time_out: bool = False) -> PreparedTxnState:
         """Send everything that waits, and leave the end to complete_transaction (KIP-939).
 
         To be written down, in one step with what else is to be committed; needs
-        transaction.two.phase.commit.enable.
+        transaction.two.phase.commit.enable. Without it, where that is said to be fine, the broker
+        aborts the transaction when transaction.timeout.ms is over.
         """
-        return self._thread.run(self._core.transactional().prepare())
+        return self._thread.run(self._core.transactional().prepare(can_time_out=can_time_out))
 
     def complete_transaction(self, prepared: PreparedTxnState | str) -> bool:
         """Commit if this is the transaction that is prepared, abort if it is not; return which."""
@@ -173,13 +180,21 @@ class TransactionCalls:
         that helps: the next transaction can begin.
         """
         transactions = self._core.transactional()
-        self._thread.run(open_block(transactions))
+        self._begin(transactions, partial(open_block, transactions))
         try:
             yield
         except BaseException:
             self._thread.run(drop_block(transactions))
             raise
         self._thread.run(close_block(transactions))
+
+    def _begin(
+        self, transactions: Transactions, begin: Callable[[], Coroutine[Any, Any, None]]
+    ) -> None:
+        self._thread.check()
+        with self._beginning:
+            if not transactions.begins_at_once():
+                self._thread.run(begin())
 
 
 async def open_block(transactions: Transactions) -> None:
@@ -208,7 +223,7 @@ async def close_block(transactions: Transactions) -> None:
 def _commit_of(
     offsets: Mapping[Any, Any], group_metadata: GroupMetadata | str
 ) -> tuple[dict[TopicPartition, OffsetToCommit], GroupMetadata]:
-    group = _Group(group_metadata) if isinstance(group_metadata, str) else group_metadata
+    group = GroupName(group_metadata) if isinstance(group_metadata, str) else group_metadata
     positions = {TopicPartition(*name): _position(offset) for name, offset in offsets.items()}
     return positions, group
 

@@ -161,6 +161,18 @@ class Transactions:
             self._move(State.IN_TRANSACTION, "begin_transaction")
             self._is_closed = False
 
+    def begins_at_once(self) -> bool:
+        """Begin in a thread that is not the loop's, if there is nothing to wait for or refuse.
+
+        Tell whether it has begun. While nobody calls, nothing changes what is READY; threads that
+        begin must not do so at the same time.
+        """
+        if self.state is not State.READY or self._call.locked():
+            return False
+        self._is_closed = False
+        self._enter(State.IN_TRANSACTION)
+        return True
+
     async def send_offsets(
         self, offsets: Mapping[TopicPartition, OffsetToCommit], group: GroupMetadata
     ) -> None:
@@ -187,10 +199,11 @@ class Transactions:
                 self._fail(abortable(ErrorCode.TRANSACTION_ABORTABLE, detail))
                 raise
 
-    async def prepare(self) -> PreparedTxnState:
+    async def prepare(self, *, can_time_out: bool = False) -> PreparedTxnState:
         """Send everything, and have the transaction wait for complete (KIP-939)."""
         async with self._call:
-            self._check_two_phases()
+            if not can_time_out:
+                self._check_two_phases()
             self._check_failure()
             if self.state is not State.IN_TRANSACTION:
                 self._refuse("prepare_transaction")

@@ -5,8 +5,8 @@ leaders ask whether they have (verify only). In the second the leader that gets 
 first batch adds its partition itself.
 """
 
-from collections.abc import Iterable, Mapping
-from typing import Final
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, NamedTuple
 
 from ottla.machines.decision import Decision
 from ottla.machines.moment import Moment
@@ -30,6 +30,16 @@ BROKERS_SINCE: Final = 4
 """From which version of AddPartitionsToTxn on it comes from a broker, not from a producer."""
 
 
+class Enlistment(NamedTuple):
+    """What a producer, or a leader on its behalf, wants of its transaction."""
+
+    transactional_id: str
+    producer: Producer
+    partitions: Sequence[TopicPartition]
+    is_adding: bool
+    """Whether the partitions are to be added; else they are to be there already."""
+
+
 class Enlisting:
     """Decides about partitions that are added to transactions, or said to be in them."""
 
@@ -45,19 +55,37 @@ class Enlisting:
             for topic in wanted.topics
             for partition in topic.partitions
         ]
-        asker = Producer(wanted.producer_id, wanted.producer_epoch)
-        records: Records = ()
-        try:
-            found = self._checked(wanted.transactional_id, asker)
-            if wanted.verify_only:
-                codes = _verified(found, partitions, api_version)
-            else:
-                version = self._roster.version_of(is_able=api_version >= BROKERS_SINCE)
-                records = self._added(found, partitions, version, now)
-                codes = dict.fromkeys(partitions, ErrorCode.NONE)
-        except ApiError as error:
-            codes = dict.fromkeys(partitions, known(error.code, api_version))
+        records, codes = self._enlist(
+            Enlistment(
+                wanted.transactional_id,
+                Producer(wanted.producer_id, wanted.producer_epoch),
+                partitions,
+                is_adding=not wanted.verify_only,
+            ),
+            api_version,
+            now,
+        )
         return Decision(records, _result(wanted, codes))
+
+    def enlist(
+        self, wanted: Enlistment, now: Moment
+    ) -> Decision[TransactionRecord, dict[TopicPartition, ErrorCode]]:
+        """Decide the same for a leader that is on this broker; the answer has a code for each."""
+        return Decision(*self._enlist(wanted, ABORTABLE_SINCE, now))
+
+    def _enlist(
+        self, wanted: Enlistment, api_version: int, now: Moment
+    ) -> tuple[Records, dict[TopicPartition, ErrorCode]]:
+        partitions = wanted.partitions
+        try:
+            found = self._checked(wanted.transactional_id, wanted.producer)
+            if not wanted.is_adding:
+                return (), _verified(found, partitions, api_version)
+            version = self._roster.version_of(is_able=api_version >= BROKERS_SINCE)
+            records = self._added(found, partitions, version, now)
+        except ApiError as error:
+            return (), dict.fromkeys(partitions, known(error.code, api_version))
+        return records, dict.fromkeys(partitions, ErrorCode.NONE)
 
     def add_offsets(
         self,

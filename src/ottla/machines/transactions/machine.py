@@ -34,7 +34,7 @@ from ottla.machines.transactions import describing
 from ottla.machines.transactions.ageing import Ageing
 from ottla.machines.transactions.calls import answer_only
 from ottla.machines.transactions.ending import Ending
-from ottla.machines.transactions.enlisting import Enlisting
+from ottla.machines.transactions.enlisting import Enlisting, Enlistment
 from ottla.machines.transactions.initiating import InitDecision, Initiating
 from ottla.machines.transactions.markers import OwedMarkers
 from ottla.machines.transactions.producer_ids import NeedsProducerId
@@ -42,6 +42,7 @@ from ottla.machines.transactions.records import TransactionRecord
 from ottla.machines.transactions.roster import Roster
 from ottla.machines.transactions.settings import TransactionSettings
 from ottla.machines.transactions.transaction import Transaction
+from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
 from ottla.wire.messages import describe_transactions
 from ottla.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
@@ -124,6 +125,12 @@ class TransactionMachine:
         That of a producer, below version 4, is to be put in this form. Every partition exists.
         """
         return self._enlisting.add_partitions(wanted, api_version, now)
+
+    def decide_enlist(
+        self, wanted: Enlistment, now: Moment
+    ) -> Decision[TransactionRecord, dict[TopicPartition, ErrorCode]]:
+        """Decide what a leader on this broker asks; it hears what a leader elsewhere is told."""
+        return self._enlisting.enlist(wanted, now)
 
     def decide_add_offsets(
         self,
