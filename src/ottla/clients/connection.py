@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from itertools import count
 from typing import Any, Final, NamedTuple, TypeVar, cast
 
 from ottla.clients.errors import NoAnswerError, UnreachableError, check
@@ -46,7 +47,7 @@ class Address(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Pending:
+class Pending:
     """A request on its way: what its answer will be read as, and who waits for it."""
 
     api_key: int
@@ -89,15 +90,15 @@ class Connection:
         self.address = address
         self.counts = counts
         self._client_id = client_id
-        self._stream: FrameStream | None = None
-        self._pending: dict[int, _Pending] = {}
-        self._correlation_id = 0
+        self.stream: FrameStream | None = None
+        self.pending: dict[int, Pending] = {}
+        self._correlation_ids = count(1)
         self._versions: dict[int, tuple[int, int]] = {}
         self._feature_levels: dict[str, int] = {}
         self._end: UnreachableError | None = None
         self._loop = asyncio.get_running_loop()
-        self._used_at = self._heard_at = self._loop.time()
-        self._muted_until = 0.0
+        self.used_at = self.heard_at = self._loop.time()
+        self.muted_until = 0.0
         self._turn = asyncio.Lock()
         self._queue_count = 0
 
@@ -116,9 +117,7 @@ class Connection:
         try:
             async with asyncio.timeout(timeout_ms / 1000):
                 connected = await connect(address.host, address.port)
-                connection._stream = FrameStream(
-                    connected, connection._take_frame, connection._fail
-                )
+                connection.stream = FrameStream(connected, connection._take_frame, connection._fail)
                 connection.counts.opened += 1
                 await connection._agree_on_versions(timeout_ms)
         except TimeoutError:
@@ -144,12 +143,12 @@ class Connection:
     @property
     def idle_ms(self) -> float:
         """How long it is that somebody has asked something, or waited for it."""
-        return 0.0 if self._pending else (self._loop.time() - self._used_at) * 1000
+        return 0.0 if self.pending else (self._loop.time() - self.used_at) * 1000
 
     @property
     def muted_ms(self) -> float:
         """For how long the broker still wants to be left alone, because of a quota (KIP-219)."""
-        return max(self._muted_until - self._loop.time(), 0.0) * 1000
+        return max(self.muted_until - self._loop.time(), 0.0) * 1000
 
     @property
     def versions_by_api(self) -> dict[int, tuple[int, int]]:
@@ -204,39 +203,43 @@ class Connection:
         somebody else waits already, or too much is unsent. There is no time limit: whoever asks
         closes the connection when it has taken too long.
         """
-        stream = self._stream
+        stream = self.stream
         if self._end is not None or stream is None or not stream.has_room:
             return False
         if self._queue_count or self.muted_ms > 0:
             return False
         version = self.version_for(type(request), version_max)
+        correlation_id, pending = self.expect(type(request), version, take)
+        self.pending[correlation_id] = pending
+        stream.send_now(self._encoded(request, version, correlation_id))
+        return True
+
+    def expect(self, request: type[Message], version: int, take: TakeAnswer) -> tuple[int, Pending]:
+        """Return the number of a request, and what belongs in `pending` when it is sent.
+
+        This may be asked in another thread than the loop's.
+        """
         correlation_id = self._next_correlation_id()
-        self._used_at = self._loop.time()
+        self.used_at = self._loop.time()
 
         def told(answer: Message | None, error: Exception | None) -> None:
-            self._pending.pop(correlation_id, None)
-            self._used_at = self._loop.time()
+            self.pending.pop(correlation_id, None)
+            self.used_at = self._loop.time()
             take(answer, error)
 
-        api_key = key_of(type(request))
-        self._pending[correlation_id] = _Pending(api_key, version, _Told(told), self._used_at)
-        header = RequestHeader(api_key, version, correlation_id, self._client_id)
-        pieces = encode_request(header, request)
-        self.counts.bytes_out += sum(map(len, pieces))
-        stream.send_now(pieces)
-        return True
+        return correlation_id, Pending(key_of(request), version, _Told(told), self.used_at)
 
     async def tell(self, request: Message, *, version_max: int = EVERY_VERSION) -> None:
         """Send a request that is not answered: Produce with acks 0."""
         version = self.version_for(type(request), version_max)
         async with self._welcomed():
-            self._used_at = self._loop.time()
+            self.used_at = self._loop.time()
             await self._send(request, version, self._next_correlation_id())
 
     def close(self) -> None:
         """End the connection; requests that wait fail."""
-        if self._stream is not None:
-            self._stream.close(UnreachableError("the connection was closed here"))
+        if self.stream is not None:
+            self.stream.close(UnreachableError("the connection was closed here"))
 
     def abandon(self) -> None:
         """Close it in its own loop, soon; or here, if that loop has ended."""
@@ -267,7 +270,7 @@ class Connection:
 
     async def _exchange(self, request: Message, version: int, timeout_ms: int) -> Message:
         answer: asyncio.Future[Message] = self._loop.create_future()
-        pending = _Pending(key_of(type(request)), version, answer)
+        pending = Pending(key_of(type(request)), version, answer)
         correlation_id = -1
         sent_at = self._loop.time()
         try:
@@ -277,18 +280,18 @@ class Connection:
                     limit.reschedule(sent_at + timeout_ms / 1000)
                     correlation_id = self._next_correlation_id()
                     pending.sent_at = sent_at
-                    self._pending[correlation_id] = pending
+                    self.pending[correlation_id] = pending
                     await self._send(request, version, correlation_id)
                 return await answer
         except TimeoutError:
             name = type(request).__name__.removesuffix("Request")
             reason = f"{self.address} did not answer {name} within {timeout_ms / 1000:g} s"
-            if self._heard_at < sent_at and self._stream is not None:
-                self._stream.close(UnreachableError(reason))
+            if self.heard_at < sent_at and self.stream is not None:
+                self.stream.close(UnreachableError(reason))
             raise NoAnswerError(reason) from None
         finally:
-            self._used_at = self._loop.time()
-            self._pending.pop(correlation_id, None)
+            self.used_at = self._loop.time()
+            self.pending.pop(correlation_id, None)
 
     @asynccontextmanager
     async def _welcomed(self) -> AsyncIterator[None]:
@@ -306,46 +309,52 @@ class Connection:
             self._queue_count -= 1
 
     async def _send(self, request: Message, version: int, correlation_id: int) -> None:
-        if self._end is not None or self._stream is None:
+        if self._end is not None or self.stream is None:
             raise self._end or UnreachableError(f"{self.address}: not connected")
+        await self.stream.send(self._encoded(request, version, correlation_id))
+
+    def encoded(self, request: Message, version: int, correlation_id: int = 0) -> list[Any]:
+        """Return a request as it goes to the broker, in pieces."""
         header = RequestHeader(key_of(type(request)), version, correlation_id, self._client_id)
-        pieces = encode_request(header, request)
+        return encode_request(header, request)
+
+    def _encoded(self, request: Message, version: int, correlation_id: int) -> list[Any]:
+        pieces = self.encoded(request, version, correlation_id)
+        self.counts.requests += 1
         self.counts.bytes_out += sum(map(len, pieces))
-        await self._stream.send(pieces)
+        return pieces
 
     def _next_correlation_id(self) -> int:
-        self.counts.requests += 1
-        self._correlation_id = (self._correlation_id + 1) & _CORRELATION_ID_MAX
-        return self._correlation_id
+        return next(self._correlation_ids) & _CORRELATION_ID_MAX
 
     def _take_frame(self, frame: memoryview) -> None:
         """Give a frame to who waits for it; ProtocolError if it cannot be read."""
-        self._heard_at = self._loop.time()
+        self.heard_at = self._loop.time()
         self.counts.answers += 1
         self.counts.bytes_in += len(frame) + _SIZE_BYTES
         header, _ = read_response_header(0, frame)
-        pending = self._pending.get(header.correlation_id)
+        pending = self.pending.get(header.correlation_id)
         if pending is None or pending.answer.done():
             return  # nobody waits any more
         if pending.sent_at is not None:
-            self.counts.answered(pending.api_key, (self._heard_at - pending.sent_at) * 1000)
+            self.counts.answered(pending.api_key, (self.heard_at - pending.sent_at) * 1000)
         answer = _decoded(pending, frame)
         throttle_ms = getattr(answer, "throttle_time_ms", 0)
         if throttle_ms > 0:
             self.counts.throttled_ms += throttle_ms
-            self._muted_until = max(self._muted_until, self._heard_at + throttle_ms / 1000)
+            self.muted_until = max(self.muted_until, self.heard_at + throttle_ms / 1000)
         pending.answer.set_result(answer)
 
     def _fail(self, reason: UnreachableError) -> None:
         self._end = UnreachableError(f"{self.address}: {reason}")
         self.counts.closed += 1
-        for pending in list(self._pending.values()):
+        for pending in list(self.pending.values()):
             if not pending.answer.done():
                 pending.answer.set_exception(self._end)
                 pending.answer.exception()  # who has timed out meanwhile will not look at it
 
 
-def _decoded(pending: _Pending, frame: memoryview) -> Message:
+def _decoded(pending: Pending, frame: memoryview) -> Message:
     if pending.api_key == ApiKey.API_VERSIONS and _is_unsupported_version(frame):
         return decode_response(pending.api_key, 0, frame)[1]
     return decode_response(pending.api_key, pending.version, frame)[1]

@@ -28,16 +28,22 @@ class FrameStream:
         on_frame: Callable[[memoryview], None],
         on_end: Callable[[UnreachableError], None],
     ) -> None:
-        self._socket = connected
+        self.socket = connected
         self._on_frame = on_frame
         self._on_end = on_end
         self._loop = asyncio.get_running_loop()
         self._frames = FrameBuffer(FRAME_BYTES_MAX)
-        self._unsent: deque[memoryview] = deque()
+        self.unsent: deque[memoryview] = deque()
         self._unsent_bytes = 0
         self._has_room = asyncio.Event()
         self._has_room.set()
         self.is_closed = False
+        self.is_blocked = False
+        """Whether the loop waits until the socket takes more."""
+        self.is_lent = False
+        """Whether another thread waits for the next frame, and may take it from the socket."""
+        self.is_reading = False
+        """Whether a frame is being taken here, or a part of one was."""
         self._loop.add_reader(connected, self._read)
 
     async def send(self, pieces: list[Any]) -> None:
@@ -55,9 +61,9 @@ class FrameStream:
         """Queue a frame, however much is queued already."""
         if self.is_closed:
             return
-        was_idle = not self._unsent
+        was_idle = not self.unsent
         for piece in pieces:
-            self._unsent.append(memoryview(piece))
+            self.unsent.append(memoryview(piece))
             self._unsent_bytes += len(piece)
         if was_idle:
             self._write()
@@ -69,16 +75,22 @@ class FrameStream:
         if self.is_closed:
             return
         self.is_closed = True
-        self._loop.remove_reader(self._socket)
-        self._loop.remove_writer(self._socket)
-        self._socket.close()
-        self._unsent.clear()
+        self._loop.remove_reader(self.socket)
+        self._loop.remove_writer(self.socket)
+        self.socket.close()
+        self.unsent.clear()
         self._has_room.set()
         self._on_end(reason)
 
     def _read(self) -> None:
+        self.is_reading = True  # from here on no other thread begins to
+        if not self.is_lent:
+            self._read_now()
+        self.is_reading = not self._frames.is_empty
+
+    def _read_now(self) -> None:
         try:
-            size = self._socket.recv_into(self._frames.room())
+            size = self.socket.recv_into(self._frames.room())
         except BlockingIOError:
             return
         except OSError as error:
@@ -96,20 +108,22 @@ class FrameStream:
 
     def _write(self) -> None:
         try:
-            while self._unsent:
-                piece = self._unsent[0]
-                sent = self._socket.send(piece)
+            while self.unsent:
+                piece = self.unsent[0]
+                sent = self.socket.send(piece)
                 self._unsent_bytes -= sent
                 if sent < len(piece):
-                    self._unsent[0] = piece[sent:]
+                    self.unsent[0] = piece[sent:]
                 else:
-                    self._unsent.popleft()
+                    self.unsent.popleft()
         except BlockingIOError:
-            self._loop.add_writer(self._socket, self._write)
+            self.is_blocked = True
+            self._loop.add_writer(self.socket, self._write)
         except OSError as error:
             self.close(UnreachableError(f"the connection broke ({error.strerror or error})"))
             return
         else:
-            self._loop.remove_writer(self._socket)
+            self.is_blocked = False
+            self._loop.remove_writer(self.socket)
         if self._unsent_bytes <= UNSENT_BYTES_MAX:
             self._has_room.set()

@@ -18,6 +18,12 @@ def new_event_loop() -> asyncio.AbstractEventLoop:
     return loop
 
 
+def epoll_of(loop: asyncio.AbstractEventLoop) -> int:
+    """Return the descriptor of the epoll that a loop waits with; -1 if it has none, or hides it."""
+    selector: Any = getattr(loop, "_selector", None)
+    return selector.fileno() if type(selector).__name__ == "EpollSelector" else -1
+
+
 def run(main: Coroutine[Any, Any, _T]) -> _T:
     """Run a coroutine on a loop of its own, to its end, as `asyncio.run` does."""
     with asyncio.Runner(loop_factory=new_event_loop) as runner:

@@ -42,6 +42,11 @@ class FrameBuffer:
         self._body: memoryview | None = None  # a frame of which a part is here
         self._filled_bytes = 0  # of the body, or else of the scratch
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is here of a frame whose rest is still to come."""
+        return self._body is None and self._filled_bytes == 0
+
     def room(self) -> memoryview:
         """Return where to receive next, at least one byte."""
         into = self._scratch if self._body is None else self._body

@@ -153,6 +153,18 @@ cdef class Batch:
             self.is_due = True
             self._accumulator.hurry(self)
 
+    @property
+    def is_listened_to(self):
+        """Whether there is somebody to tell when the batch is done."""
+        return bool(self._callbacks) or bool(self._waiters)
+
+    def take_answer(self, double seconds_max):
+        """See the twin."""
+        cdef Lane lane = self._accumulator._lane(self.topic, self.partition, None)
+        if lane is not None and lane.express is not None:
+            lane.express.take_answer(self, <int>(seconds_max * 1000))
+        return self.is_done
+
     def when_done(self, call):
         """See the twin."""
         cdef bint is_done = False
@@ -269,6 +281,7 @@ cdef class Lane:
     cdef readonly Batch open
     cdef readonly object closed
     cdef public object outbox
+    cdef public object express
 
     def __init__(self, str topic, int32_t partition, Topic sticky_of):
         self.topic = topic
@@ -381,7 +394,7 @@ cdef class Accumulator:
                     if on_delivery is not None:
                         batch._callbacks.append(delivery)
                         batch._callbacks.append(on_delivery)
-        if rings:
+        if rings and not (self.linger_ms == 0 and self._depart(lane, batch)):
             self.ring()
         return delivery
 
@@ -459,8 +472,24 @@ cdef class Accumulator:
     def hurry(self, Batch batch not None):
         """See the twin."""
         cdef Lane lane = self._lane(batch.topic, batch.partition, None)
-        if lane is not None and lane.open is batch:
+        if lane is not None and lane.open is batch and not self._depart(lane, batch):
             self.ring()
+
+    cdef bint _depart(self, Lane lane, Batch batch) except -1:
+        try:
+            return lane.express is not None and lane.express.depart(batch)
+        except BaseException:  # Ctrl-C, it may be, and nobody has sent the batch
+            self.ring()
+            raise
+
+    def take_open(self, Lane lane not None, Batch batch not None, Py_ssize_t bytes_max):
+        """Take the open batch of a lane away; False if there is another, or one before, or more."""
+        cdef bint is_alone = lane.open is batch and not lane.closed
+        if is_alone and batch.charged_bytes <= bytes_max:
+            self._close(lane)
+            lane.closed.pop()
+            return True
+        return False
 
     def retire(self, Lane lane not None):
         """See the twin."""

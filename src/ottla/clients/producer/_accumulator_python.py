@@ -29,7 +29,7 @@ NO_PARTITION: Final = -1
 class Lane:
     """What waits for one partition: full batches, and one that is still filled."""
 
-    __slots__ = ("closed", "open", "outbox", "partition", "sticky_of", "topic")
+    __slots__ = ("closed", "express", "open", "outbox", "partition", "sticky_of", "topic")
 
     def __init__(self, topic: str, partition: int, sticky_of: "Topic") -> None:
         self.topic = topic
@@ -39,6 +39,8 @@ class Lane:
         self.closed: deque[Batch] = deque()
         self.outbox: Any = None
         """The sender's own."""
+        self.express: Any = None
+        """What sends an open batch of the compiled twin from the thread that wants it sent."""
 
     def take(self) -> Batch | None:
         """Take the first full batch away."""

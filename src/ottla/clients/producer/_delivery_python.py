@@ -138,6 +138,13 @@ class Batch:
             self.is_due = True
             self._accumulator.hurry(self)
 
+    def take_answer(self, seconds_max: float) -> bool:  # noqa: ARG002 - of the compiled twin
+        """Wait for the answer if this thread can take it; return whether the batch is done.
+
+        Here it cannot: only the compiled twin sends from a caller's thread.
+        """
+        return self.is_done
+
     def when_done(self, call: Callable[[], None]) -> None:
         """Call this once the batch is done, at once if it is. It must not raise."""
         with self._accumulator.lock:

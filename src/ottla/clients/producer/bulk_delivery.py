@@ -102,6 +102,10 @@ class BulkDelivery:
     def hurry(self) -> None:
         """Do nothing: whole batches do not linger."""
 
+    def take_answer(self, seconds_max: float) -> bool:  # noqa: ARG002 - as with a batch
+        """Return whether all is done, without waiting: the sender takes these answers."""
+        return self.is_done
+
     def when_done(self, call: Callable[[], None]) -> None:
         """Call this once all is done, at once if it is. It must not raise."""
         with self._lock:

@@ -226,7 +226,8 @@ class ProducerCore:
         self.sender.is_short_of_memory = True
         self.accumulator.ring()
         try:
-            await future
+            if self.accumulator.used_bytes:  # else all was given back by a thread that told nobody
+                await future
         finally:
             self._room = [other for other in self._room if other is not future]
             self.sender.is_short_of_memory = bool(self._room)

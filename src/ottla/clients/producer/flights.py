@@ -1,5 +1,7 @@
 """Requests that are on their way, and how long their answers may take."""
 
+from collections import defaultdict
+
 from ottla.clients.connection import Connection
 from ottla.clients.errors import NoAnswerError
 from ottla.clients.producer.accumulator import NEVER_MS
@@ -22,36 +24,51 @@ class Flight:
 
 
 class Flights:
-    """All of them, in the order of their times."""
+    """All of them, by broker, in the order of their times."""
 
     def __init__(self, timeout_ms: int) -> None:
         self._timeout_ms = timeout_ms
-        self._flights: dict[Flight, None] = {}
+        self._by_broker: defaultdict[int, dict[Flight, None]] = defaultdict(dict)
 
-    def begin(
+    def __len__(self) -> int:
+        return sum(map(len, list(self._by_broker.values())))
+
+    def to(self, broker_id: int) -> dict[Flight, None]:
+        """Return the requests that are on their way to a broker: the same dict at any time."""
+        return self._by_broker[broker_id]
+
+    def make(
         self, broker_id: int, shipments: list[Shipment], connection: Connection, now_ms: int
     ) -> Flight:
-        """Watch a request that is sent now."""
-        flight = Flight(broker_id, shipments, connection, now_ms + self._timeout_ms)
-        self._flights[flight] = None
-        return flight
+        """Return a request that is sent now, and has its time, but is not watched yet."""
+        return Flight(broker_id, shipments, connection, now_ms + self._timeout_ms)
+
+    def begin(self, flight: Flight) -> None:
+        """Watch a request."""
+        self.to(flight.broker_id)[flight] = None
 
     def end(self, flight: Flight) -> None:
         """Watch a request no longer."""
-        self._flights.pop(flight, None)
+        self.to(flight.broker_id).pop(flight, None)
 
     def end_late(self, now_ms: int) -> int:
         """Close connections that owe an answer for too long: what they would say is of no use.
 
         Returns when the next answer will be late.
         """
-        for flight in list(self._flights):
-            if flight.late_at_ms > now_ms:
-                return flight.late_at_ms
-            if flight in self._flights:
-                flight.failure = NoAnswerError(
-                    f"{flight.connection.address} did not answer Produce within "
-                    f"{self._timeout_ms / 1000:g} s"
-                )
-                flight.connection.close()
-        return NEVER_MS
+        next_ms = NEVER_MS
+        for flights in list(self._by_broker.values()):
+            for flight in list(flights):
+                if flight.late_at_ms > now_ms:
+                    next_ms = min(next_ms, flight.late_at_ms)
+                    break
+                if flight in flights:
+                    self._end_late(flight)
+        return next_ms
+
+    def _end_late(self, flight: Flight) -> None:
+        flight.failure = NoAnswerError(
+            f"{flight.connection.address} did not answer Produce within "
+            f"{self._timeout_ms / 1000:g} s"
+        )
+        flight.connection.close()

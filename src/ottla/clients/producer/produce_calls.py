@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from ottla.clients.cluster_view import ClusterView
-from ottla.clients.connection import Address, Connection
+from ottla.clients.connection import Address, Connection, TakeAnswer
 from ottla.clients.errors import NoAnswerError
 from ottla.clients.producer.idempotence import Identity
 from ottla.clients.producer.shipment import Shipment
@@ -23,6 +23,7 @@ NO_ANSWER: Final = 0
 BY_NAME_VERSION_MAX: Final = 12
 """Later versions know topics by their ids alone."""
 Outcomes = dict[TopicPartition, PartitionProduceResponse]
+TakeOutcomes = Callable[[Outcomes | None, Exception | None], None]
 
 
 class ProduceCalls:
@@ -37,13 +38,17 @@ class ProduceCalls:
         connection: Connection,
         identity: Identity,
         shipments: Sequence[Shipment],
-        take: Callable[[Outcomes | None, Exception | None], None],
+        take: TakeOutcomes,
     ) -> bool:
         """Send at once, and have `take` told what became of each partition's batch.
 
         False where one has to wait before sending; there is no time limit.
         """
-        request, version_max = self._request(identity, shipments)
+        request, version_max = self.request(identity, shipments)
+        return connection.ask_now(request, self.taking(request, take), version_max=version_max)
+
+    def taking(self, request: ProduceRequest, take: TakeOutcomes) -> TakeAnswer:
+        """Return what takes the answer to a request, and tells what became of each batch."""
 
         def told(answer: Message | None, error: Exception | None) -> None:
             if isinstance(answer, ProduceResponse):
@@ -51,7 +56,7 @@ class ProduceCalls:
             else:
                 take(None, error)
 
-        return connection.ask_now(request, told, version_max=version_max)
+        return told
 
     async def ask(
         self, connection: Connection, identity: Identity, shipments: Sequence[Shipment]
@@ -60,7 +65,7 @@ class ProduceCalls:
 
         When there was no answer the connection is closed: a late one would be misleading.
         """
-        request, version_max = self._request(identity, shipments)
+        request, version_max = self.request(identity, shipments)
         if self.acks == NO_ANSWER:
             await connection.tell(request, version_max=version_max)
             taken = PartitionProduceResponse(base_offset=-1)
@@ -75,7 +80,7 @@ class ProduceCalls:
             raise
         return self._outcomes(request, answer)
 
-    def _request(
+    def request(
         self, identity: Identity, shipments: Sequence[Shipment]
     ) -> tuple[ProduceRequest, int]:
         """Return the request for these batches, and the highest version that it can be sent in."""

@@ -14,6 +14,7 @@ from ottla.clients.errors import UnreachableError
 from ottla.clients.loop_thread import create_background_task
 from ottla.clients.producer.accumulator import NEVER_MS, Accumulator, Batch, Lane
 from ottla.clients.producer.errors import DeliveryTimeoutError
+from ottla.clients.producer.express import ExpressDesk
 from ottla.clients.producer.flights import Flight, Flights
 from ottla.clients.producer.idempotence import Identity
 from ottla.clients.producer.leaders import NO_LEADER, Leaders
@@ -45,6 +46,10 @@ class Sender:
         self.settling = Settling(view, clock, settings, accumulator, self.leaders, identity)
         self.is_short_of_memory = False
         """Whether somebody waits for room, so that nothing lingers."""
+        self.is_busy = False
+        """Whether it is decided here what goes next: meanwhile no other thread sends."""
+        self.request_count = 0
+        self.flights = Flights(view.settings.request_timeout_ms)
         self._view = view
         self._clock = clock
         self._settings = settings
@@ -52,10 +57,8 @@ class Sender:
         self._calls = ProduceCalls(view, settings.acks)
         self._packing = Packing(view, settings, accumulator, self.settling, self.look)
         self._loop = asyncio.get_running_loop()
-        self.request_count = 0
+        self._desk = ExpressDesk(self, clock, settings, accumulator, self._calls)
         self._request_bytes_max = settings.max_request_size - REQUEST_OVERHEAD_BYTES
-        self._in_flight: dict[int, int] = {}
-        self._flights = Flights(view.settings.request_timeout_ms)
         self._slow: dict[int, int] = {}
         self._tasks: dict[asyncio.Task[None], None] = {}
         self._order = asyncio.Lock()
@@ -78,7 +81,7 @@ class Sender:
     @property
     def in_flight_count(self) -> int:
         """How many requests are on their way."""
-        return sum(self._in_flight.values())
+        return len(self.flights) + sum(self._slow.values())
 
     # -- deciding -------------------------------------------------------------------------------
 
@@ -87,13 +90,14 @@ class Sender:
         if self._is_looking:  # something has failed while it was sent
             self._is_to_look_again = True
             return
-        self._is_looking = self._is_to_look_again = True
+        self.is_busy = self._is_looking = self._is_to_look_again = True
         try:
             while self._is_to_look_again:
                 self._is_to_look_again = False
                 self._look()
         finally:
             self._is_looking = False
+            self.is_busy = self._is_closed
 
     def _look(self) -> None:
         accumulator = self._accumulator
@@ -103,7 +107,8 @@ class Sender:
         accumulator.next_look_ms = NEVER_MS  # before looking: what comes meanwhile rings again
         self._next_ms = NEVER_MS
         now_ms = self._clock.monotonic_ms()
-        self._come_back(self._flights.end_late(now_ms))
+        self._come_back(self.flights.end_late(now_ms))
+        self._come_back(self._desk.review(now_ms))
         is_more = True
         while is_more:
             requests, is_more = self._requests(now_ms)
@@ -132,6 +137,7 @@ class Sender:
                 is_more = True
             elif (shipment := self._packing.take(lane, outbox)) is not None:
                 requests.setdefault(leader_id, []).append(shipment)
+                outbox.leader_epoch = self.leaders.epoch_of(outbox.name)
                 room_by_broker[leader_id] = room - size
                 served.append(lane)
         self._rotate(served)
@@ -164,7 +170,7 @@ class Sender:
         return False
 
     def _has_slot(self, broker_id: int) -> bool:
-        in_flight = self._in_flight.get(broker_id, 0)
+        in_flight = len(self.flights.to(broker_id)) + self._slow.get(broker_id, 0)
         return in_flight < self._settings.max_in_flight_requests_per_connection
 
     def _expire(self, lane: Lane, outbox: Outbox, now_ms: int) -> None:
@@ -226,8 +232,6 @@ class Sender:
 
     def _start(self, broker_id: int, shipments: list[Shipment], now_ms: int) -> None:
         """Send at once where that can be done; else, and in order, in a task."""
-        self.request_count += 1
-        self._in_flight[broker_id] = self._in_flight.get(broker_id, 0) + 1
         if self._slow.get(broker_id, 0) == 0 and self._start_now(broker_id, shipments, now_ms):
             return
         self._slow[broker_id] = self._slow.get(broker_id, 0) + 1
@@ -241,7 +245,8 @@ class Sender:
         connection = self._view.open_connection_to(broker_id)
         if connection is None:
             return False
-        flight = self._flights.begin(broker_id, shipments, connection, now_ms)
+        flight = self.flights.make(broker_id, shipments, connection, now_ms)
+        self.flights.begin(flight)
         for shipment in shipments:
             shipment.is_in_doubt = True
         try:
@@ -249,21 +254,24 @@ class Sender:
                 connection,
                 self.identity,
                 shipments,
-                lambda outcomes, error: self._land(flight, outcomes, error),
+                lambda outcomes, error: self.land(flight, outcomes, error),
             )
         except ApiError:  # the broker does not know Produce in any version of ours
             is_sent = False
         if not is_sent:
-            self._flights.end(flight)
+            self.flights.end(flight)
         return is_sent
 
-    def _land(self, flight: Flight, outcomes: Outcomes | None, error: Exception | None) -> None:
-        self._flights.end(flight)
-        self._in_flight[flight.broker_id] -= 1
+    def land(self, flight: Flight, outcomes: Outcomes | None, error: Exception | None) -> None:
+        """Take an answer, or the reason why there is none."""
+        self.is_busy = True  # until it was looked what goes next
+        self.flights.end(flight)
+        self.request_count += 1
         if self._is_closed:
             return
         if outcomes is not None:
             self.settling.settle(flight.shipments, outcomes)
+            self._desk.offer(flight)
         else:
             failure = flight.failure or error or UnreachableError("there was no answer")
             self.settling.settle_failed(flight.shipments, failure)
@@ -273,12 +281,14 @@ class Sender:
         try:
             outcomes = await self._asked(broker_id, shipments)
         except Exception as error:  # noqa: BLE001 - whatever it is, the records hear of it
+            self.is_busy = True
             self.settling.settle_failed(shipments, error)
         else:
+            self.is_busy = True
             self.settling.settle(shipments, outcomes)
         finally:
-            self._in_flight[broker_id] -= 1
             self._slow[broker_id] -= 1
+            self.request_count += 1
         self.look()
 
     async def _asked(self, broker_id: int, shipments: list[Shipment]) -> Outcomes:
@@ -314,7 +324,7 @@ class Sender:
 
     async def close(self, reason: Exception) -> None:
         """Stop; whatever is left fails with this reason."""
-        self._is_closed = True
+        self._is_closed = self.is_busy = True
         self.leaders.close()
         if self._timer is not None:
             self._timer.cancel()
@@ -329,14 +339,15 @@ class Sender:
         await self.drop(reason)
 
     def _batches(self) -> Iterator[Batch]:
+        """Yield what is not done, each lane from its end: what moves on meanwhile is not missed."""
         for lane in self._accumulator.lanes():
-            outbox: Outbox | None = lane.outbox
-            if outbox is not None:
-                yield from [one.batch for one in list(outbox.flying)]  # whatever the thread
-                yield from [one.batch for one in list(outbox.waiting)]
-            yield from list(lane.closed)
             if (batch := lane.open) is not None:
                 yield batch
+            yield from list(lane.closed)
+            outbox: Outbox | None = lane.outbox
+            if outbox is not None:
+                yield from [one.batch for one in list(outbox.waiting)]  # whatever the thread
+                yield from [one.batch for one in list(outbox.flying)]
 
 
 def _timeout_error(

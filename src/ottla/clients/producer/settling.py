@@ -214,13 +214,10 @@ class Settling:
 
     def _back_off(self, outbox: Outbox, error: Exception) -> None:
         """Wait before the next try, unless the answer has said who leads now."""
-        leader_epoch = self._leaders.epoch_of(outbox.name)
         if isinstance(error, ApiError) and error.code in _UNKNOWN_LEADER:
-            if leader_epoch > outbox.leader_epoch >= 0:
-                outbox.leader_epoch = leader_epoch
+            if self._leaders.epoch_of(outbox.name) > outbox.leader_epoch:
                 return
             self._view.forget([outbox.name.topic])
-        outbox.leader_epoch = leader_epoch
         settings = self._view.settings
         doubled = max(2 * outbox.backoff_ms, settings.retry_backoff_ms)
         outbox.backoff_ms = min(doubled, settings.retry_backoff_max_ms)

@@ -107,7 +107,7 @@ class Outbox:
         self.retry_at_ms = 0
         self.backoff_ms = 0
         self.leader_epoch = -1
-        """Whom the last failure was about."""
+        """Which leader the last batch was sent to."""
 
     def queue_again(self, shipments: Sequence[Shipment]) -> None:
         """Put shipments that follow each other back where they were in the line."""

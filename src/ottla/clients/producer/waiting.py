@@ -6,6 +6,11 @@ from collections.abc import Callable, Sequence
 from threading import Lock
 from typing import Any, Final, Protocol
 
+from ottla.runtime.clock import SystemClock
+
+ANSWER_SECONDS_MAX: Final = 0.05
+"""How long an answer is waited for by the thread that takes it itself: Ctrl-C waits as long."""
+_monotonic_ms: Final = SystemClock().monotonic_ms
 _log: Final = logging.getLogger(__name__)
 
 
@@ -26,6 +31,10 @@ class Awaited(Protocol):
         """Have the batch sent at once: somebody waits."""
         ...
 
+    def take_answer(self, seconds_max: float) -> bool:
+        """Wait for the answer if this thread can take it; return whether the batch is done."""
+        ...
+
     def when_done(self, call: Callable[[], None]) -> None:
         """Call this once the batch is done, at once if it is."""
         ...
@@ -40,11 +49,17 @@ def wait_in_thread(batch: Awaited, timeout: float | None) -> None:
             "this would wait for ever: the records are sent by the thread that waits. "
             "In a coroutine, await the delivery; in a callback, do not wait"
         )
+    batch.hurry()
+    began_ms = _monotonic_ms()
+    if batch.take_answer(
+        ANSWER_SECONDS_MAX if timeout is None else min(max(timeout, 0), ANSWER_SECONDS_MAX)
+    ):
+        return
     lock = Lock()
     lock.acquire()
     batch.when_done(lock.release)
-    batch.hurry()
-    if not lock.acquire(timeout=-1 if timeout is None else max(timeout, 0)):
+    left = -1 if timeout is None else max(timeout - (_monotonic_ms() - began_ms) / 1000, 0)
+    if not lock.acquire(timeout=left):
         raise TimeoutError(f"the record is not confirmed after {timeout:g} s")
 
 

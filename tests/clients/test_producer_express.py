@@ -1,0 +1,454 @@
+"""Batches that the caller's own thread sends: as orderly as all others, whatever comes between."""
+
+import asyncio
+import os
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import count
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import pytest
+
+from ottla.clients.producer import express
+from ottla.clients.producer.async_producer import AsyncProducer
+from ottla.clients.producer.errors import ProducerClosedError
+from ottla.clients.producer.producer import Producer
+from ottla.testing import Broker
+from tests.clients.cutting_proxy import CuttingProxy, _read_frame
+from tests.clients.test_producer import create, read, values
+from tests.clients.test_retry_stories import _free_port, losing_answers
+
+SECONDS = 60
+pytestmark = pytest.mark.skipif(
+    express.Express is None, reason="without a compiler the sender's thread sends all batches"
+)
+
+
+@pytest.fixture(scope="module")
+def servers() -> Iterator[str]:
+    with Broker({"num.partitions": "1"}) as broker:
+        yield broker.bootstrap_servers
+
+
+@pytest.fixture(autouse=True)
+def _hasty_threads() -> Iterator[None]:
+    """Let threads take turns often, so that they come between each other's steps."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    yield
+    sys.setswitchinterval(before)
+
+
+@pytest.fixture(params=[0, 5], ids=["at-once", "lingering"])
+def producer(servers: str, request: pytest.FixtureRequest) -> Iterator[Producer]:
+    with Producer(bootstrap_servers=servers, linger_ms=request.param) as made:
+        yield made
+
+
+@contextmanager
+def standing_still(broker: Broker) -> Iterator[None]:
+    """Have the broker's event loop do nothing while the block lasts."""
+    begun, ended = threading.Event(), threading.Event()
+
+    def stand_still() -> None:
+        begun.set()
+        ended.wait(SECONDS)
+
+    loop: Any = broker._run._loop  # type: ignore[union-attr]
+    loop.call_soon_threadsafe(stand_still)
+    begun.wait(SECONDS)
+    try:
+        yield
+    finally:
+        ended.set()
+
+
+def express_of(producer: Any) -> Any:
+    """Return what the only lane was given, after sending until it was."""
+    return next(iter(producer._core.accumulator.lanes())).express
+
+
+def keep_offers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let lanes keep their expresses while a test looks at them."""
+    monkeypatch.setattr(express, "OFFER_MS", 20_000)
+
+
+def send_and_wait(producer: Producer, topic: str, count: int) -> list[int]:
+    return [producer.send(topic, b"%d" % n).result(SECONDS).offset for n in range(count)]
+
+
+def test_all_but_the_first_go_from_the_thread_that_waits_and_all_are_counted(
+    servers: str, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keep_offers(monkeypatch)
+    with Producer(bootstrap_servers=servers, linger_ms=0) as producer:
+        assert send_and_wait(producer, topic, 300) == list(range(300))
+        assert express_of(producer).departures > 200
+        assert express_of(producer).answers > 100
+        counts = producer.metrics()
+        assert counts["record-send-total"] == 300
+        assert counts["buffer-available-bytes"] == counts["buffer-total-bytes"]
+        assert counts["requests-in-flight"] == 0
+        assert counts["request-total"] == counts["response-total"]
+    assert values(read(servers, topic, 300)) == [b"%d" % n for n in range(300)]
+
+
+def test_what_waits_and_what_does_not_keep_their_order(
+    servers: str, topic: str, producer: Producer
+) -> None:
+    for number in range(4_000):
+        delivery = producer.send(topic, b"%d" % number)
+        if number % 7 == 0:
+            assert delivery.result(SECONDS).offset == number
+    producer.flush(SECONDS)
+    assert values(read(servers, topic, 4_000)) == [b"%d" % n for n in range(4_000)]
+
+
+def test_single_records_and_bulk_keep_their_order(
+    servers: str, topic: str, producer: Producer
+) -> None:
+    for number in range(0, 600, 3):
+        single = producer.send(topic, b"%d" % number)
+        producer.send_many(topic, [b"%d" % (number + 1), b"%d" % (number + 2)])
+        if number % 4 == 0:
+            assert single.result(SECONDS).offset == number
+    producer.flush(SECONDS)
+    assert values(read(servers, topic, 600)) == [b"%d" % n for n in range(600)]
+
+
+def test_callbacks_are_called_for_what_was_sent_here(topic: str, producer: Producer) -> None:
+    told: list[int] = []
+    for number in range(50):
+        delivery = producer.send(topic, b"x", on_delivery=lambda _, row: told.append(row.offset))
+        assert delivery.result(SECONDS).offset == number
+    producer.flush(SECONDS)
+    assert told == list(range(50))
+
+
+def test_who_flushes_in_place_of_waiting_gets_everything(topic: str, producer: Producer) -> None:
+    for number in range(200):
+        delivery = producer.send(topic, b"x")
+        producer.flush(SECONDS)
+        assert delivery.done()
+        assert delivery.result().offset == number
+
+
+@pytest.mark.parametrize("partitions", [1, 3])
+def test_threads_that_wait_lose_and_double_nothing(
+    servers: str, topic: str, producer: Producer, partitions: int
+) -> None:
+    create(servers, topic, partitions)
+
+    def work(thread: int) -> None:
+        for number in range(300):
+            delivery = producer.send(topic, b"%d" % number, b"%d" % thread)
+            if number % 4:
+                delivery.result(SECONDS)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    producer.flush(SECONDS)
+    messages = read(servers, topic, 1_200, partitions)
+    for thread in range(4):
+        mine = [row.value() for row in messages if row.key() == b"%d" % thread]
+        assert mine == [b"%d" % number for number in range(300)]
+    counts = producer.metrics()
+    assert counts["buffer-available-bytes"] == counts["buffer-total-bytes"]
+    assert counts["requests-in-flight"] == 0
+
+
+def test_many_who_wait_for_one_record_all_hear_of_it(topic: str, producer: Producer) -> None:
+    send_and_wait(producer, topic, 3)
+    for _ in range(100):
+        delivery = producer.send(topic, b"x")
+        offsets: list[int] = []
+        waiting = [
+            threading.Thread(
+                target=lambda one=delivery, into=offsets: into.append(one.result(SECONDS).offset)
+            )
+            for _ in range(3)
+        ]
+        for thread in waiting:
+            thread.start()
+        for thread in waiting:
+            thread.join()
+        assert len(offsets) == 3
+        assert len(set(offsets)) == 1
+
+
+def test_a_full_buffer_is_waited_for_beside_others_who_wait(servers: str, topic: str) -> None:
+    with Producer(bootstrap_servers=servers, linger_ms=0, buffer_memory=1_500) as producer:
+        threads = [
+            threading.Thread(
+                target=lambda: [
+                    producer.send(topic, bytes(900)).result(SECONDS) for _ in range(100)
+                ]
+            )
+            for _ in range(3)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert producer.metrics()["record-send-total"] == 300
+
+
+@pytest.mark.parametrize("linger_ms", [0, 5])
+def test_answers_that_are_lost_cost_nothing_but_time(topic: str, linger_ms: int) -> None:
+    with losing_answers(every=10) as (proxy, servers):
+        with Producer(
+            bootstrap_servers=servers, linger_ms=linger_ms, retry_backoff_ms=5
+        ) as producer:
+            assert send_and_wait(producer, topic, 200) == list(range(200))
+        assert proxy.cuts > 3
+        assert values(read(servers, topic, 200)) == [b"%d" % n for n in range(200)]
+
+
+def test_a_broker_that_restarts_is_found_again(topic: str, tmp_path: Path) -> None:
+    with (
+        Broker(data_dir=tmp_path) as broker,
+        Producer(bootstrap_servers=broker.bootstrap_servers, linger_ms=0) as producer,
+    ):
+        for round_number in range(3):
+            for number in range(20):
+                offset = producer.send(topic, b"x").result(SECONDS).offset
+                assert offset == 20 * round_number + number
+            broker.restart()
+
+
+STRAY_ANSWER = bytes.fromhex("00000006 7fffff00 0000")
+
+
+class MeddlingProxy(CuttingProxy):
+    """Gives answers whole, in two pieces, behind a stray one, and together with one, by turns."""
+
+    async def _pump_answers(
+        self, source: asyncio.StreamReader, target: asyncio.StreamWriter, asked: set[int]
+    ) -> None:
+        for turn in count():
+            frame = await _read_frame(source)
+            pieces = [
+                [frame],
+                [frame[:20], frame[20:]],
+                [STRAY_ANSWER, frame],
+                [STRAY_ANSWER + frame],
+                [frame + STRAY_ANSWER],
+            ]
+            for piece in pieces[turn % len(pieces)]:
+                target.write(piece)
+                await target.drain()
+                await asyncio.sleep(0.001)
+
+
+def test_answers_in_pieces_and_answers_to_nobody_disturb_nobody(topic: str) -> None:
+    with MeddlingProxy(every=1) as proxy:
+        proxy.target_port = _free_port()
+        settings = {"advertised.listeners": f"PLAINTEXT://127.0.0.1:{proxy.port}"}
+        with (
+            Broker(settings, port=proxy.target_port),
+            Producer(bootstrap_servers=f"127.0.0.1:{proxy.port}", linger_ms=0) as producer,
+        ):
+            assert send_and_wait(producer, topic, 100) == list(range(100))
+            assert producer.metrics()["record-retry-total"] == 0
+
+
+BEFORE_IT_IS_TAKEN = {
+    "Producer.send",
+    "ProducerCore._pick",
+    "ExpressDesk._make_flight",
+    "Shipment.__init__",
+    "Flights.make",
+    "Flight.__init__",
+    "SystemClock.monotonic_ms",
+    "ProduceCalls.taking",
+    "Connection.expect",
+    "Connection._next_correlation_id",
+    "BaseEventLoop.time",
+    "key_of",
+    "Pending.__init__",
+    "__create_fn__.<locals>.__init__",
+    "_Told.__init__",
+    "wait_in_thread",
+    "_running_loop",
+}
+AFTER_IT_IS_GIVEN_BACK = {
+    "NetworkCounts.answered",
+    "NetworkCounts.latency_of",
+    "Latency.add",
+    "<lambda>",  # makes a RecordMetadata
+}
+
+
+def test_no_python_code_runs_between_taking_and_giving_back(
+    servers: str, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where none runs, no signal handler does, and no other thread."""
+    keep_offers(monkeypatch)
+    called: list[str] = []
+
+    def note(frame: FrameType, event: str, _: object) -> None:
+        if event == "call":
+            called.append(frame.f_code.co_qualname)
+
+    with Producer(bootstrap_servers=servers, linger_ms=0) as producer:
+        send_and_wait(producer, topic, 50)
+        expected = express_of(producer).answers + 20
+        while express_of(producer).answers < expected:
+            called.clear()
+            answers = express_of(producer).answers
+            sys.setprofile(note)
+            producer.send(topic, b"x").result(SECONDS)
+            sys.setprofile(None)
+            if express_of(producer).answers == answers:
+                continue  # the sender was quicker
+            assert set(called) <= BEFORE_IT_IS_TAKEN | AFTER_IT_IS_GIVEN_BACK
+
+
+class Interrupted(BaseException):
+    """What comes out of a signal handler, as Ctrl-C does."""
+
+
+@pytest.fixture
+def _interrupts() -> Iterator[None]:
+    """Let SIGALRM raise, once for each time that an alarm is set."""
+
+    def interrupt(_number: int, _frame: FrameType | None) -> None:
+        raise Interrupted
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    yield
+    signal.signal(signal.SIGALRM, before)
+
+
+def no_more_alarms() -> None:
+    signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+@pytest.mark.usefixtures("_interrupts")
+def test_interrupts_break_nothing(servers: str, topic: str, producer: Producer) -> None:
+    send_and_wait(producer, topic, 3)
+    deliveries = []
+    interrupted = 0
+    for number in range(3, 1_500):
+        try:
+            signal.setitimer(signal.ITIMER_REAL, (1 + number % 60) * 5e-6)
+            delivery = producer.send(topic, b"%d" % number)
+            deliveries.append((number, delivery))
+            delivery.result(SECONDS)
+            no_more_alarms()
+            no_more_alarms()  # what has come since is raised here at the latest
+        except Interrupted:
+            interrupted += 1
+    offsets = {row.result(SECONDS).offset: b"%d" % number for number, row in deliveries}
+    assert interrupted > 10
+    assert len(offsets) == len(deliveries)
+    producer.flush(SECONDS)
+    found = values(read(servers, topic, len(deliveries)))
+    assert {offset: found[offset] for offset in offsets} == offsets
+    assert [int(value) for value in found] == sorted(set(map(int, found)))
+    assert producer.metrics()["requests-in-flight"] == 0
+
+
+def test_an_answer_that_does_not_come_is_waited_for_by_the_sender(topic: str) -> None:
+    with Broker() as broker, Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
+        send_and_wait(producer, topic, 3)
+        with standing_still(broker):
+            delivery = producer.send(topic, b"x")
+            with pytest.raises(TimeoutError):
+                delivery.result(0.2)
+            with pytest.raises(TimeoutError):
+                delivery.result(0)
+        assert delivery.result(SECONDS).offset == 3
+
+
+def test_closing_wakes_who_waits_for_an_answer(topic: str) -> None:
+    with Broker() as broker:
+        producer = Producer(bootstrap_servers=broker.bootstrap_servers, linger_ms=0)
+        send_and_wait(producer, topic, 3)
+        failures: list[BaseException | None] = []
+        with standing_still(broker):
+            delivery = producer.send(topic, b"x")
+            waiting = threading.Thread(target=lambda: failures.append(delivery.exception()))
+            waiting.start()
+            producer.close(0)
+            waiting.join(SECONDS)
+        assert isinstance(failures[0], ProducerClosedError)
+
+
+def test_a_request_that_is_not_answered_in_time_is_sent_again(topic: str) -> None:
+    with (
+        Broker() as broker,
+        Producer(
+            bootstrap_servers=broker.bootstrap_servers, linger_ms=0, request_timeout_ms=300
+        ) as producer,
+    ):
+        send_and_wait(producer, topic, 3)
+        with standing_still(broker):
+            delivery = producer.send(topic, b"x")
+            retried = threading.Event()
+            while not producer.metrics()["record-retry-total"]:
+                retried.wait(0.01)
+        assert delivery.result(SECONDS).offset == 3
+
+
+def test_offers_end_and_the_sender_looks_after_the_lane_again(
+    servers: str, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(express, "OFFER_MS", 1)
+    with Producer(bootstrap_servers=servers, linger_ms=0) as producer:
+        assert send_and_wait(producer, topic, 300) == list(range(300))
+        producer._core.sender.leaders._used_at.clear()
+        assert send_and_wait(producer, topic, 300) == list(range(300, 600))
+        assert topic in producer._core.sender.leaders._used_at
+
+
+def test_a_child_process_does_not_touch_its_parents_connection(
+    topic: str, servers: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keep_offers(monkeypatch)
+    with Producer(bootstrap_servers=servers, linger_ms=60_000) as producer:
+        send_and_wait(producer, topic, 5)
+        producer.send(topic, b"5")
+        lane = next(iter(producer._core.accumulator.lanes()))
+        child = os.fork()
+        if child == 0:
+            os._exit(int(lane.express.depart(lane.open)))
+        assert os.waitpid(child, 0)[1] == 0
+        assert lane.express.depart(lane.open)
+        producer.flush(SECONDS)
+        assert send_and_wait(producer, topic, 5) == [6, 7, 8, 9, 10]
+
+
+def test_asyncio_uses_it_too(servers: str, topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    keep_offers(monkeypatch)
+
+    async def run() -> list[int]:
+        async with AsyncProducer(bootstrap_servers=servers, linger_ms=0) as producer:
+            offsets = [(await (await producer.send(topic, b"x"))).offset for _ in range(50)]
+            assert express_of(producer).departures > 30
+            return offsets
+
+    assert asyncio.run(run()) == list(range(50))
+
+
+def test_a_socket_that_takes_only_a_part_is_given_up_and_nothing_is_lost(
+    servers: str, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keep_offers(monkeypatch)
+    with Producer(bootstrap_servers=servers, linger_ms=60_000, retry_backoff_ms=5) as producer:
+        send_and_wait(producer, topic, 3)
+        producer.send(topic, b"x" * 10_000)
+        lane = next(iter(producer._core.accumulator.lanes()))
+        connected = lane.outbox.lane.express.connection.stream.socket
+        connected.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1)
+        producer.flush(SECONDS)
+        assert send_and_wait(producer, topic, 3) == [4, 5, 6]
