@@ -5,10 +5,10 @@ READY := $(VENV)/.ready
 PEERS := peers-kafka-python peers-franz-go peers-librdkafka
 NATIVE := $(shell find src -name '*.pyx' -o -name '*.pxd' -o -name '*.h')
 
-.PHONY: demo test check bench interop peers $(PEERS) soak soak-cluster simulate clean
+.PHONY: demo test check bench interop peers $(PEERS) soak soak-cluster soak-pipelines simulate clean
 
 demo: $(READY)
-	@$(BIN)/python -m examples.tour
+	@$(BIN)/python -m examples.demo
 
 test: $(READY)
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile $(ARGS)
@@ -39,6 +39,15 @@ soak: $(READY)
 soak-cluster: $(READY)
 	$(BIN)/python -m tests.cluster.soak --rounds $(or $(ROUNDS),100)
 	$(BIN)/python -m tests.cluster.copying --records $(or $(RECORDS),100000)
+
+soak-pipelines: $(READY)
+	$(BIN)/python -m pytest -m soak tests/pipelines
+	$(BIN)/python -m tests.pipelines.soak_exactly_once --rounds 12
+	$(BIN)/python -m tests.pipelines.mirror.killing --rounds $(or $(ROUNDS),100)
+	$(BIN)/python -m tests.pipelines.mirror.killing --rounds 10 --spark
+	$(BIN)/python -m tests.pipelines.soak_source --rounds 10
+	$(BIN)/python -m tests.pipelines.soak_connect --rounds 10
+	$(BIN)/python -m tests.pipelines.soak_clusters --records 12000
 
 simulate: $(READY)
 	$(BIN)/ottla simulate --story one-broker --seeds $(or $(SEEDS),0:1000)

@@ -17,8 +17,11 @@ from benchmarks import (
     consumers,
     imports,
     messages,
+    mirror,
     producers,
     records,
+    spark_sink,
+    spark_source,
     storage,
     three_brokers,
     transactions,
@@ -43,6 +46,9 @@ GROUPS = {
     "transactions": transactions,
     "consumers": consumers,
     "producers": producers,
+    "spark_source": spark_source,
+    "spark_sink": spark_sink,
+    "mirror": mirror,
 }
 
 

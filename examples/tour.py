@@ -1,4 +1,4 @@
-"""A tour of what is here, for someone with five minutes: `make demo`."""
+"""A tour of the bytes, for someone with five minutes: `python -m examples.tour`."""
 
 from collections.abc import Callable
 from functools import partial

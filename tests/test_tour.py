@@ -1,4 +1,4 @@
-"""The tour that `make demo` gives: it runs to its end, and says what is true."""
+"""The tour of bytes and batches: it runs to its end, and says what is true."""
 
 import subprocess
 import sys

@@ -13,7 +13,7 @@ from confluent_kafka.admin import AdminClient
 from ottla.testing import Broker
 from tests.clients.cli_calls import OTTLA
 from tests.clients.conftest import DRIVERS, SETTINGS
-from tests.clients.driver import SECONDS_MAX, Driver, Received, Sent, read_until
+from tests.clients.driver import SECONDS_MAX, Driver, Received, Sent, close_together, read_until
 from tests.clients.drivers.kcat import KCAT, KcatDriver
 from tests.clients.drivers.librdkafka import LibrdkafkaDriver
 
@@ -31,13 +31,13 @@ def seen(found: list[Received]) -> set[bytes | None]:
 def test_members_of_all_libraries_share_one_group(story_servers: str, topic: str) -> None:
     clients = [one for one in DRIVERS if one is not KcatDriver or KCAT is not None]
     LibrdkafkaDriver(story_servers).create_topic(topic, len(clients))
-    with ExitStack() as closing:
-        members = [client(story_servers).join(topic, topic) for client in clients]
-        for one in members:
-            closing.callback(one.close)
+    members = [client(story_servers).join(topic, topic) for client in clients]
+    try:
         # For a while some know what they have, and some what they had before.
         each = [[index] for index in range(len(clients))]
         read_until(members, lambda _: sorted(list(one.partitions()) for one in members) == each)
+    finally:
+        close_together(members)
 
 
 def test_groups_are_listed_described_and_deleted(story_servers: str, topic: str) -> None:

@@ -1,0 +1,37 @@
+"""Reads what the pipeline writes, as any consumer would, and compares it with the shop's books."""
+
+import json
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from examples.demo.shop import Shop
+from ottla import Consumer
+
+
+@dataclass(slots=True)
+class Results:
+    """What came out: of each product and window, what was paid, and how often it was told."""
+
+    cents: dict[tuple[str, int], int] = field(default_factory=dict)
+    records: int = 0
+
+    def read(self, consumer: Consumer, seconds: float) -> None:
+        """Take what has come; wait for it no longer than this."""
+        for record in consumer.poll(timeout=seconds):
+            assert isinstance(record.value, bytes)
+            row = json.loads(record.value)
+            begin = datetime.fromisoformat(row["window"]["start"])
+            self.cents[row["product"], int(begin.timestamp())] = row["cents"]
+            self.records += 1
+
+    def windows(self) -> list[int]:
+        """Return when windows began, the newest at the end."""
+        return sorted({window for _, window in self.cents})
+
+    def check(self, shop: Shop) -> str:
+        """Say in a sentence whether what came out is what went in, once."""
+        wrong = [name for name, cents in self.cents.items() if shop.books[name]["cents"] != cents]
+        doubled = self.records - len(self.cents)
+        if wrong or doubled:
+            return f"{len(wrong)} sums differ from the shop's books, {doubled} came twice"
+        return f"All {len(self.cents)} sums are those in the shop's own books, and each came once."

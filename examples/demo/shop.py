@@ -1,0 +1,70 @@
+"""The generator: people order things, most of them pay, and the shop keeps its own books."""
+
+import json
+import random
+import threading
+from collections import Counter
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from time import time
+from typing import Final
+
+from examples.demo.revenue import ORDERS, PAYMENTS
+from ottla import Producer
+
+PRODUCTS: Final = ("ink", "paper", "pens", "stamps")
+ORDERS_PER_SECOND: Final = 200
+PAID_OF_TEN: Final = 9
+WINDOW_SECONDS: Final = 2
+_TICK_SECONDS: Final = 0.05
+
+
+@dataclass(slots=True)
+class Shop:
+    """Sends orders and payments from a thread of its own until it is closed."""
+
+    servers: str
+    seed: int = 1883
+    orders: int = 0
+    payments: int = 0
+    books: dict[tuple[str, int], Counter[str]] = field(default_factory=dict)
+    """What was paid for, by product and the second in which the window begins."""
+    _closing: threading.Event = field(default_factory=threading.Event)
+    _thread: threading.Thread | None = None
+
+    def open(self) -> None:
+        """Begin to sell."""
+        self._thread = threading.Thread(target=self._sell, name="shop")
+        self._thread.start()
+
+    def close(self) -> None:
+        """Send what has been sold, and no more."""
+        self._closing.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    def _sell(self) -> None:
+        dice = random.Random(self.seed)  # noqa: S311 - nobody has to guess it
+        with Producer(bootstrap_servers=self.servers) as producer:
+            while not self._closing.wait(_TICK_SECONDS):
+                for _ in range(int(ORDERS_PER_SECOND * _TICK_SECONDS)):
+                    self._sell_one(producer, dice)
+
+    def _sell_one(self, producer: Producer, dice: random.Random) -> None:
+        self.orders += 1
+        order, now = self.orders, time()
+        product, cents = dice.choice(PRODUCTS), dice.randrange(100, 2_000)
+        bought = {"order": order, "product": product, "amount": cents, "at": _stamp(now)}
+        producer.send(ORDERS, json.dumps(bought), key=str(order))
+        if dice.randrange(10) >= PAID_OF_TEN:
+            return
+        self.payments += 1
+        paid = {"order": order, "at": _stamp(now + dice.random() / 2)}
+        producer.send(PAYMENTS, json.dumps(paid), key=str(order))
+        window = int(now) // WINDOW_SECONDS * WINDOW_SECONDS
+        page = self.books.setdefault((product, window), Counter())
+        page.update(orders=1, cents=cents)
+
+
+def _stamp(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="microseconds")

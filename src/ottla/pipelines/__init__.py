@@ -1,0 +1,1 @@
+"""Data pipelines on Spark, through PySpark: source, sink, streams, connectors, mirror."""

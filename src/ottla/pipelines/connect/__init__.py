@@ -1,0 +1,31 @@
+"""Connectors in both directions, declared in a file and run on Spark.
+
+What is needed to write one's own is named here; the rest is found by name in a declaration.
+"""
+
+from ottla.pipelines.connect.connector import Home, SinkConnector, SourceConnector
+from ottla.pipelines.connect.errors import ConnectorError, DeclarationError
+from ottla.pipelines.connect.settings import (
+    REQUIRED,
+    Setting,
+    pairs,
+    text,
+    whole,
+    words,
+    yes_or_no,
+)
+
+__all__ = [
+    "REQUIRED",
+    "ConnectorError",
+    "DeclarationError",
+    "Home",
+    "Setting",
+    "SinkConnector",
+    "SourceConnector",
+    "pairs",
+    "text",
+    "whole",
+    "words",
+    "yes_or_no",
+]

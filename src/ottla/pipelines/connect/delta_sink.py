@@ -1,0 +1,73 @@
+"""Records appended to a Delta table; the table itself remembers which batch was the last."""
+
+from typing import TYPE_CHECKING, ClassVar, Final
+
+from ottla.pipelines.connect.connector import SinkConnector
+from ottla.pipelines.connect.errors import ConnectorError
+from ottla.pipelines.connect.settings import REQUIRED, Setting, text, whole, words
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+COMPACTED_BYTES: Final = 128 << 20
+
+
+class DeltaSink(SinkConnector):
+    """Writes the fields of values; each batch is one commit with the application's transaction."""
+
+    SETTINGS: ClassVar[tuple[Setting, ...]] = (
+        Setting("path", text, REQUIRED, "where the table is: a folder, or s3://… and the like"),
+        Setting("partition.by", words, (), "the fields that partition the table"),
+        Setting("compact.every.batches", whole, 50, "how often files are merged; 0 for never"),
+        Setting("storage.", text, None, "options of the store, such as its keys"),
+    )
+
+    def write(self, batch: "DataFrame", batch_id: int) -> None:
+        """Append a batch, unless the table says that it has it."""
+        from deltalake import CommitProperties, Transaction, write_deltalake  # noqa: PLC0415
+
+        app_id = f"ottla-connect-{self.home.name}-{self.home.id}"
+        if self._last_batch(app_id) >= batch_id:
+            return
+        rows = batch.where("value IS NOT NULL").select("value.*").toArrow()
+        if rows.num_rows == 0:
+            return
+        write_deltalake(
+            self.settings["path"],
+            rows,
+            mode="append",
+            schema_mode="merge",
+            partition_by=list(self.settings["partition.by"]) or None,
+            storage_options=self.settings["storage."] or None,
+            commit_properties=CommitProperties(
+                app_transactions=[Transaction(app_id=app_id, version=batch_id)]
+            ),
+        )
+        self._compact(batch_id)
+
+    def check(self) -> None:
+        """Look whether the package is there."""
+        try:
+            import deltalake  # noqa: F401, PLC0415
+        except ImportError:
+            raise ConnectorError("a Delta table needs `pip install 'ottla[delta]'`") from None
+
+    def _last_batch(self, app_id: str) -> int:
+        from deltalake import DeltaTable  # noqa: PLC0415
+
+        storage = self.settings["storage."] or None
+        if not DeltaTable.is_deltatable(self.settings["path"], storage_options=storage):
+            return -1
+        table = DeltaTable(self.settings["path"], storage_options=storage)
+        version = table.transaction_version(app_id)
+        return -1 if version is None else version
+
+    def _compact(self, batch_id: int) -> None:
+        from deltalake import DeltaTable  # noqa: PLC0415
+
+        every = self.settings["compact.every.batches"]
+        if every and batch_id % every == every - 1:
+            table = DeltaTable(
+                self.settings["path"], storage_options=self.settings["storage."] or None
+            )
+            table.optimize.compact(target_size=COMPACTED_BYTES)

@@ -1,0 +1,26 @@
+"""Small files that are replaced as a whole, and are there after a power cut."""
+
+import json
+import os
+from pathlib import Path
+
+
+def write_json(path: Path, value: object) -> None:
+    """Replace a small file, durably."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    new = path.with_name(path.name + ".new")
+    with new.open("w", encoding="utf-8") as file:
+        json.dump(value, file)
+        file.flush()
+        os.fsync(file.fileno())
+    new.replace(path)
+    sync(path.parent)
+
+
+def sync(path: Path) -> None:
+    """Wait until a file, or the names in a folder, are on the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

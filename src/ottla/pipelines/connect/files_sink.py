@@ -1,0 +1,138 @@
+"""Records as files: JSON lines, CSV or Parquet, in folders by columns, small files merged.
+
+A batch is written aside, the list of its files is the decision that it is done, and then they are
+moved into place. After a crash a decided batch is moved on, any other is written anew: each record
+is in one file, once. Names that begin with a dot are not read by Spark and its kin.
+
+    .ottla/<id>/staged-7/… ──► .ottla/<id>/batch-7.json ──► day=2026-11-15/orders-7-0.parquet
+"""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar, Final
+
+from ottla.pipelines.connect.connector import SinkConnector
+from ottla.pipelines.connect.durable import sync
+from ottla.pipelines.connect.errors import ConnectorError
+from ottla.pipelines.connect.journal import Journal, Moves
+from ottla.pipelines.connect.settings import REQUIRED, Setting, text, whole, words
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+FORMATS: Final = ("json", "csv", "parquet")
+
+
+class FilesSink(SinkConnector):
+    """Writes the fields of values; tombstones say nothing here and are left out."""
+
+    SETTINGS: ClassVar[tuple[Setting, ...]] = (
+        Setting("path", text, REQUIRED, "the folder for the files"),
+        Setting("format", text, "parquet", "what is written", FORMATS),
+        Setting("partition.by", words, (), "the fields that make folders, such as day=…"),
+        Setting("file.size.bytes", whole, 128 << 20, "how large merged files are to be"),
+        Setting("compact.min.files", whole, 10, "how many small files are merged; 0 for never"),
+        Setting("format.", text, None, "further options of Spark's writer"),
+    )
+
+    def write(self, batch: "DataFrame", batch_id: int) -> None:
+        """Write a batch, unless that was decided before; then finish what was decided."""
+        journal = Journal(self._root() / ".ottla" / self.home.id, self._root())
+        journal.finish("merge")
+        if not journal.finish(f"batch-{batch_id}"):
+            rows = self._rows(batch)
+            staged = journal.staging(f"staged-{batch_id}")
+            self._write_rows(rows, staged)
+            name = f"{self.home.name}-{batch_id:010}"
+            journal.decide(f"batch-{batch_id}", self._moves(staged, name))
+            journal.finish(f"batch-{batch_id}")
+            journal.forget_before(batch_id)
+            self._merge(rows, journal, name)
+
+    def _root(self) -> Path:
+        path = self.settings["path"]
+        if "://" in path:
+            raise ConnectorError(
+                f"path: {path} is no folder that can rename files; a delta-sink can write there"
+            )
+        return Path(path).absolute()
+
+    def _rows(self, batch: "DataFrame") -> "DataFrame":
+        from pyspark.sql.types import StructType  # noqa: PLC0415
+
+        live = batch.where("value IS NOT NULL")
+        if isinstance(batch.schema["value"].dataType, StructType):
+            rows = live.select("value.*")
+        else:
+            rows = live.select("key", "value")
+        for name in self.settings["partition.by"]:
+            if name not in rows.columns:
+                raise ConnectorError(f"partition.by: the records have no field {name!r}")
+        return rows
+
+    def _write_rows(self, rows: "DataFrame", staged: Path) -> None:
+        by = self.settings["partition.by"]
+        # All rows of a folder in one task: one file, not one of each task.
+        gathered = rows.repartition(*by) if by else rows.coalesce(1)
+        writer = gathered.write.format(self.settings["format"]).options(**self._options())
+        writer.partitionBy(*by).mode("overwrite").save(staged.as_uri())
+
+    def _options(self) -> dict[str, str]:
+        header = {"header": "true"} if self.settings["format"] == "csv" else {}
+        return header | dict(self.settings["format."])
+
+    def _moves(self, staged: Path, name: str) -> Moves:
+        """Name the places of staged files, and make them durable."""
+        moves: Moves = {}
+        for number, file in enumerate(sorted(staged.rglob("part-*"))):
+            sync(file)
+            folder = file.parent.relative_to(staged)
+            moves[str(file)] = str(folder / f"{name}-{number}{_ending(file)}")
+        return moves
+
+    def _merge(self, rows: "DataFrame", journal: Journal, name: str) -> None:
+        """Merge small files of each folder into one, if there are enough of them."""
+        least = self.settings["compact.min.files"]
+        folders = {file.parent for file in self._files()} if least else set()
+        for number, folder in enumerate(sorted(folders)):
+            small = _small(folder.glob(f"{self.home.name}-*"), self.settings["file.size.bytes"])
+            if len(small) >= least:
+                staged = journal.staging("staged-merge")
+                self._write_merged(rows, small, staged)
+                place = str(folder.relative_to(self._root()))
+                moves = {
+                    file: str(Path(place, Path(target).name))
+                    for file, target in self._moves(staged, f"{name}-merged-{number}").items()
+                }
+                removed = tuple(str(file.relative_to(self._root())) for file in small)
+                journal.decide("merge", moves, removed)
+                journal.finish("merge")
+
+    def _write_merged(self, rows: "DataFrame", files: list[Path], staged: Path) -> None:
+        kept = [name for name in rows.columns if name not in self.settings["partition.by"]]
+        reader = rows.sparkSession.read.format(self.settings["format"]).options(**self._options())
+        merged = reader.schema(rows.select(*kept).schema).load([file.as_uri() for file in files])
+        writer = merged.coalesce(1).write.format(self.settings["format"]).options(**self._options())
+        writer.mode("overwrite").save(staged.as_uri())
+
+    def _files(self) -> list[Path]:
+        depth = "/".join(["*"] * len(self.settings["partition.by"]))
+        pattern = f"{depth}/{self.home.name}-*" if depth else f"{self.home.name}-*"
+        return [file for file in self._root().glob(pattern) if not file.name.startswith(".")]
+
+
+def _small(files: Iterable[Path], size_bytes: int) -> list[Path]:
+    """Return the files that are less than half of what they should be, up to a full one."""
+    chosen: list[Path] = []
+    total = 0
+    for file in sorted(files):
+        size = file.stat().st_size
+        if size * 2 < size_bytes and total < size_bytes:
+            chosen.append(file)
+            total += size
+    return chosen
+
+
+def _ending(file: Path) -> str:
+    """Return what follows the part's name, such as `.zstd.parquet`."""
+    return "." + file.name.partition(".")[2] if "." in file.name else ""

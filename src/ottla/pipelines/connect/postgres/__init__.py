@@ -1,0 +1,1 @@
+"""PostgreSQL as a source: what its logical replication says, as events."""

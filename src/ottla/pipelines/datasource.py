@@ -1,0 +1,61 @@
+"""The format "ottla" of Spark's readers and writers.
+
+Spark imports this in each of its Python processes, before it is known what they are for: what
+reads and what writes is imported when it is asked for.
+"""
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSource
+
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import (
+        DataSourceArrowWriter,
+        DataSourceReader,
+        DataSourceStreamArrowWriter,
+        DataSourceStreamReader,
+    )
+    from pyspark.sql.types import StructType
+
+
+class OttlaDataSource(DataSource):
+    """Topics of a Kafka cluster, with the options and columns of Spark's own Kafka source."""
+
+    @classmethod
+    def name(cls) -> str:
+        """Return what is given to `format`."""
+        return "ottla"
+
+    def schema(self) -> "StructType":
+        """Return all columns that records have; `.schema(…)` of the reader may name fewer."""
+        from ottla.pipelines.source.columns import all_columns  # noqa: PLC0415
+
+        return all_columns(self.options)
+
+    def reader(self, schema: "StructType") -> "DataSourceReader":
+        """Read offset ranges that are known before the query runs."""
+        from ottla.pipelines.source.batch_reader import BatchReader  # noqa: PLC0415
+
+        return BatchReader(self.options, schema)
+
+    def streamReader(self, schema: "StructType") -> "DataSourceStreamReader":  # noqa: N802
+        """Read on and on."""
+        from ottla.pipelines.source.stream_reader import StreamReader  # noqa: PLC0415
+
+        return StreamReader(self.options, schema)
+
+    def writer(self, schema: "StructType", overwrite: bool) -> "DataSourceArrowWriter":
+        """Write a DataFrame; a topic is only ever added to, so there is nothing to overwrite."""
+        from ottla.pipelines.sink.writing import BatchWriter  # noqa: PLC0415
+
+        del overwrite
+        return BatchWriter(self.options, schema)
+
+    def streamWriter(  # noqa: N802
+        self, schema: "StructType", overwrite: bool
+    ) -> "DataSourceStreamArrowWriter":
+        """Write one micro-batch after another."""
+        from ottla.pipelines.sink.writing import StreamWriter  # noqa: PLC0415
+
+        del overwrite
+        return StreamWriter(self.options, schema)

@@ -1,0 +1,94 @@
+"""The two clusters of a mirror: how each is asked, and who they are."""
+
+from collections.abc import Iterable
+from time import monotonic
+from typing import Final, Self
+
+from ottla.clients.cluster_view import ClusterView, pause
+from ottla.clients.errors import NoAnswerError, UnreachableError
+from ottla.model.error_code import ErrorCode
+from ottla.pipelines.mirror.errors import MirrorError
+from ottla.pipelines.mirror.notes import MirroredTopic, ident_of
+from ottla.pipelines.mirror.options import MirrorOptions, notes_topic
+from ottla.runtime.randomness import SystemRandomness
+
+PATIENCE_SECONDS: Final = 30.0
+"""How long tasks and plans wait for a cluster that is away."""
+_PAUSE_MS: Final = 500
+
+
+class Clusters:
+    """Views of both clusters, in one event loop. Use it in `async with`."""
+
+    def __init__(self, options: MirrorOptions, patience_seconds: float = 0.0) -> None:
+        """With patience, a cluster that cannot be reached at first is tried for so long."""
+        self._patience_seconds = patience_seconds
+        self.source = ClusterView(options.source_settings, randomness=SystemRandomness())
+        self.target = ClusterView(options.target_settings, randomness=SystemRandomness())
+        self.source_id = ""
+        self.target_id = ""
+
+    async def __aenter__(self) -> Self:
+        try:
+            await self.meet()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.close()
+
+    async def meet(self) -> None:
+        """Ask both who they are; MirrorError if they are the same, or have no id."""
+        until = monotonic() + self._patience_seconds
+        for view in (self.source, self.target):
+            while not await self._is_met(view, until):
+                await pause(_PAUSE_MS)
+        if self.source.cluster_id is None or self.target.cluster_id is None:
+            raise MirrorError("a cluster without an id cannot be mirrored")
+        if self.source.cluster_id == self.target.cluster_id:
+            raise MirrorError("both addresses lead to the same cluster")
+        self.source_id = self.source.cluster_id
+        self.target_id = self.target.cluster_id
+
+    @staticmethod
+    async def _is_met(view: ClusterView, until: float) -> bool:
+        try:
+            await view.refresh([])
+        except (UnreachableError, NoAnswerError):
+            if monotonic() >= until:
+                raise
+            return False
+        return True
+
+    @property
+    def notes_topic(self) -> str:
+        """The topic of the target that has the notes about this source."""
+        return notes_topic(self.source_id)
+
+    async def alive(self, copies: Iterable[MirroredTopic]) -> list[MirroredTopic]:
+        """Return the copies of which both topics are there, and are those that were noted."""
+        noted = list(copies)
+        source = await _idents(self.source, {copy.source_name for copy in noted})
+        target = await _idents(self.target, {copy.name for copy in noted})
+        return [
+            copy
+            for copy in noted
+            if source.get(copy.source_name) == copy.source_id
+            and target.get(copy.name) == copy.ident
+        ]
+
+    def close(self) -> None:
+        """Close every connection."""
+        self.source.close()
+        self.target.close()
+
+
+async def _idents(view: ClusterView, topics: set[str]) -> dict[str, str]:
+    rows = await view.retried(lambda: view.refresh(sorted(topics))) if topics else []
+    return {
+        row.name: ident_of(row.topic_id, row.name)
+        for row in rows
+        if row.name is not None and row.error_code == ErrorCode.NONE
+    }

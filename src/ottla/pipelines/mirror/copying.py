@@ -1,0 +1,283 @@
+"""Copying one partition: transaction by transaction, from where the notes say, up to an offset.
+
+Each transaction has the records, the new position and the runs in it, so that all of it holds or
+nothing. Before each one the transactional id is fenced and the notes are read to their end: what a
+former attempt has committed is known then, and what it has not committed never will be. So a task
+can be killed and repeated at any moment, and two mirrors at once do nothing twice.
+
+Batches are not split. The one that holds the end of the range is copied whole, and the position is
+behind it; whoever copies next begins at the position, not at the end of a range.
+"""
+
+import asyncio
+import logging
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from time import monotonic
+from typing import Final, NamedTuple
+
+from ottla.clients.admin_offsets import OffsetAdmin, OffsetSpec
+from ottla.clients.cluster_view import ClusterView, pause
+from ottla.clients.consumer.fetched import end_of_batches
+from ottla.clients.errors import RETRIABLE
+from ottla.model.api_error import ApiError
+from ottla.model.error_code import ErrorCode
+from ottla.model.identifiers import TopicPartition
+from ottla.pipelines.mirror.batches import Piece, Span, pieces_of
+from ottla.pipelines.mirror.errors import MirrorError
+from ottla.pipelines.mirror.fetching import Fetched, RawFetcher
+from ottla.pipelines.mirror.notes import (
+    Position,
+    Run,
+    Runs,
+    ident_of,
+    joined,
+    position_note,
+    runs_note,
+)
+from ottla.pipelines.mirror.notes_log import NotesReader
+from ottla.pipelines.mirror.options import NOTES_SUFFIX
+from ottla.pipelines.mirror.writing import TargetTransaction
+
+TRANSACTION_BYTES_MAX: Final = 128 << 20
+TRANSACTION_SECONDS_MAX: Final = 10.0
+RUNS_MAX: Final = 10_000
+"""How many runs one note has; a source with short transactions has many."""
+PATIENCE_SECONDS: Final = 60.0
+"""For how long a partition may fail without progress before its task does."""
+_BACKOFF_MS: Final = 50
+_BACKOFF_MS_MAX: Final = 2_000
+_BEGIN_AGAIN: Final = RETRIABLE | {
+    ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+    ErrorCode.DUPLICATE_SEQUENCE_NUMBER,
+    ErrorCode.UNKNOWN_PRODUCER_ID,
+    ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+    ErrorCode.INVALID_TXN_STATE,
+    ErrorCode.TRANSACTION_ABORTABLE,
+    ErrorCode.UNKNOWN_SERVER_ERROR,
+    ErrorCode.BROKER_NOT_AVAILABLE,
+}
+"""After these, the transaction is aborted and its records are copied in another one."""
+_FENCED: Final = frozenset({ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH})
+_logger: Final = logging.getLogger(__name__)
+
+
+class CopyRange(NamedTuple):
+    """What one task has to copy of one partition: all up to an offset."""
+
+    source_topic: str
+    source_id: str
+    target_topic: str
+    ident: str
+    partition: int
+    end_offset: int
+
+    @property
+    def source(self) -> TopicPartition:
+        """The partition that is read."""
+        return TopicPartition(self.source_topic, self.partition)
+
+    @property
+    def target(self) -> TopicPartition:
+        """The partition that is written."""
+        return TopicPartition(self.target_topic, self.partition)
+
+
+@dataclass(slots=True)
+class _Copied:
+    """What a transaction has so far."""
+
+    offset: int
+    until: float = field(default_factory=lambda: monotonic() + TRANSACTION_SECONDS_MAX)
+    spans: list[Sequence[Span]] = field(default_factory=list)
+    """The offsets of each batch that was sent."""
+    records: int = 0
+    bytes: int = 0
+    span_count: int = 0
+
+    def take(self, piece: Piece) -> None:
+        """Count what was sent."""
+        self.offset = piece.end_offset
+        if piece.record_count:
+            self.spans.append(piece.spans)
+            self.records += piece.record_count
+            self.bytes += len(piece.raw)
+            self.span_count += self._is_apart(piece)
+
+    def _is_apart(self, piece: Piece) -> int:
+        """Return how many runs a piece adds; most often it goes on with the last one."""
+        if len(self.spans) < 2:
+            return len(piece.spans)
+        last = self.spans[-2][-1]
+        return len(piece.spans) - (last.start + last.size == piece.spans[0].start)
+
+    @property
+    def is_enough(self) -> bool:
+        """Whether the transaction should end here."""
+        is_large = self.bytes >= TRANSACTION_BYTES_MAX or self.span_count >= RUNS_MAX
+        return is_large or monotonic() >= self.until
+
+
+class PartitionCopier:
+    """Copies one range, however often it has to begin again."""
+
+    def __init__(
+        self,
+        source: ClusterView,
+        target: ClusterView,
+        wanted: CopyRange,
+        notes: NotesReader,
+        turn: asyncio.Lock,
+    ) -> None:
+        """Copy between two views; the turn is for the notes, which several copiers read."""
+        self._source = source
+        self._target = target
+        self._range = wanted
+        self._notes = notes
+        self._turn = turn
+        mirror = notes.log.topic.removesuffix(NOTES_SUFFIX)
+        self._transactional_id = f"{mirror}.{wanted.target_topic}.{wanted.partition}"
+
+    async def copy(self) -> Position:
+        """Copy all that is not copied yet, and return where that ends."""
+        deadline = monotonic() + PATIENCE_SECONDS
+        backoff_ms, reached = _BACKOFF_MS, -1
+        while True:
+            try:
+                position = await self._copy_some()
+            except (ApiError, OSError) as error:
+                self._check_again(error, deadline)
+                await pause(backoff_ms)
+                backoff_ms = min(2 * backoff_ms, _BACKOFF_MS_MAX)
+                continue
+            if position.offset >= self._range.end_offset:
+                return position
+            if position.offset > reached:
+                deadline, backoff_ms = monotonic() + PATIENCE_SECONDS, _BACKOFF_MS
+            elif monotonic() > deadline:
+                raise MirrorError(
+                    f"{self._range.source} gives nothing after offset {position.offset}, "
+                    f"though it has {self._range.end_offset}"
+                )
+            reached = position.offset
+
+    def _check_again(self, error: Exception, deadline: float) -> None:
+        """Raise what another try cannot heal, or has not healed for too long."""
+        code = error.code if isinstance(error, ApiError) else None
+        if code in _FENCED:
+            raise MirrorError(
+                f"somebody else copies to {self._range.target}: does another mirror run?"
+            ) from error
+        if monotonic() > deadline or (code is not None and code not in _BEGIN_AGAIN):
+            raise error
+        _logger.info("%s is copied again from its position: %s", self._range.source, error)
+        self._source.forget([self._range.source_topic])
+        self._target.forget([self._range.target_topic, self._notes.log.topic])
+
+    async def _copy_some(self) -> Position:
+        """Copy one transaction's worth, and return the position that then holds."""
+        await self._check_topics()
+        transaction = await TargetTransaction.begin(self._target, self._transactional_id)
+        position = await self._position()
+        if position.offset >= self._range.end_offset:
+            return position
+        copied = await self._write(transaction, position.offset)
+        if copied.offset == position.offset:
+            return position
+        reached = replace(
+            position,
+            offset=copied.offset,
+            records=position.records + copied.records,
+            bytes=position.bytes + copied.bytes,
+        )
+        rows: list[tuple[bytes, bytes | None]] = [position_note(reached)]
+        runs = runs_of(copied.spans, await transaction.settled(self._range.target))
+        if runs:
+            rows.append(runs_note(Runs(reached.ident, reached.partition, position.offset, runs)))
+        await transaction.note(self._notes.log.name, rows)
+        await transaction.commit()
+        return reached
+
+    async def _check_topics(self) -> None:
+        """See that neither topic is another one under the same name."""
+        wanted = self._range
+        for view, name, ident in (
+            (self._source, wanted.source_topic, wanted.source_id),
+            (self._target, wanted.target_topic, wanted.ident),
+        ):
+            topic = await view.topic(name)
+            if ident_of(topic.topic_id, name) != ident:
+                raise MirrorError(f"topic {name!r} was deleted and made again: start the mirror")
+
+    async def _position(self) -> Position:
+        wanted = self._range
+        async with self._turn:
+            known = await self._notes.read_on(self._target)
+        position = known.positions.get((wanted.ident, wanted.partition))
+        if position is not None:
+            return position
+        found = await OffsetAdmin(self._source).find({wanted.source: OffsetSpec.EARLIEST})
+        return Position(wanted.ident, wanted.partition, found[wanted.source].offset, 0, 0)
+
+    async def _write(self, transaction: TargetTransaction, offset: int) -> _Copied:
+        """Send what is there, until it is enough for one transaction or nothing more comes."""
+        copied, end = _Copied(offset), self._range.end_offset
+        async with RawFetcher(self._source, self._range.source) as fetcher:
+            while copied.offset < end and not copied.is_enough:
+                fetched = await self._fetched(fetcher, copied)
+                if fetched is not None and not fetched.data:
+                    is_over = fetched.last_stable_offset >= end  # compaction has left nothing
+                    copied.offset = end if is_over else copied.offset
+                    break
+                if fetched is not None:
+                    self._fetch_ahead(fetcher, fetched)
+                    await self._send(transaction, fetched, copied)
+        return copied
+
+    def _fetch_ahead(self, fetcher: RawFetcher, fetched: Fetched) -> None:
+        ahead = end_of_batches(fetched.data)
+        if ahead is not None and ahead.offset < self._range.end_offset:
+            fetcher.fetch_ahead(ahead.offset)
+
+    async def _fetched(self, fetcher: RawFetcher, copied: _Copied) -> Fetched | None:
+        """Fetch; None if the source has deleted what was not copied yet, and begins later now."""
+        try:
+            return await fetcher.fetch(copied.offset)
+        except ApiError as error:
+            if error.code is not ErrorCode.OFFSET_OUT_OF_RANGE:
+                raise
+        name = self._range.source
+        start, end = (await OffsetAdmin(self._source).ends([name]))[name]
+        if copied.offset >= start:
+            raise MirrorError(
+                f"{name} ends at offset {end}, but was copied up to {copied.offset}: it has lost "
+                f"records, or is not what it was; delete {self._range.target_topic!r} on the "
+                "target to copy it anew"
+            )
+        _logger.warning("%s has deleted %d to %d uncopied", name, copied.offset, start - 1)
+        copied.offset = start
+        return None
+
+    async def _send(
+        self, transaction: TargetTransaction, fetched: Fetched, copied: _Copied
+    ) -> None:
+        before = copied.offset
+        for piece in pieces_of(fetched.data, before, fetched.aborted):
+            if piece.record_count:
+                await transaction.send(self._range.target, piece.raw, piece.record_count)
+            copied.take(piece)
+            if copied.offset >= self._range.end_offset or copied.is_enough:
+                return
+        if copied.offset == before:
+            raise MirrorError(f"{self._range.source} has no whole batch at offset {before}")
+
+
+def runs_of(spans: Iterable[Sequence[Span]], base_offsets: Iterable[int]) -> tuple[Run, ...]:
+    """Say where the records of batches are: their offsets there, and the batches' offsets here."""
+    runs = []
+    for of_batch, base_offset in zip(spans, base_offsets, strict=True):
+        target = base_offset
+        for span in of_batch:
+            runs.append(Run(span.start, target, span.size))
+            target += span.size
+    return tuple(joined(runs))

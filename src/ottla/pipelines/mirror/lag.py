@@ -1,0 +1,72 @@
+"""How far copies are behind, partition by partition."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from ottla.clients.admin_offsets import OffsetAdmin, OffsetSpec
+from ottla.clients.cluster_view import ClusterView
+from ottla.model.identifiers import TopicPartition
+from ottla.pipelines.mirror.clusters import Clusters
+from ottla.pipelines.mirror.errors import MirrorError
+from ottla.pipelines.mirror.notes import MirroredTopic
+from ottla.pipelines.mirror.notes_log import KnownCopies, NotesLog, NotesReader
+from ottla.pipelines.mirror.options import MirrorOptions
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionLag:
+    """How far one partition is copied."""
+
+    source: TopicPartition
+    target: TopicPartition
+    end_offset: int
+    """The end of what is committed on the source."""
+    offset: int
+    """Up to where it is copied; where its log begins, if nothing was."""
+    records: int
+    bytes: int
+
+    @property
+    def lag(self) -> int:
+        """How many offsets are not copied yet."""
+        return max(self.end_offset - self.offset, 0)
+
+
+async def lags(
+    source: ClusterView, copies: Iterable[MirroredTopic], known: KnownCopies
+) -> list[PartitionLag]:
+    """Look up where partitions end, and how far the notes say that they are copied."""
+    wanted = [
+        (copy, TopicPartition(copy.source_name, number))
+        for copy in copies
+        for number in range(copy.partition_count)
+    ]
+    names = [name for _, name in wanted]
+    admin = OffsetAdmin(source)
+    ends = await admin.find(dict.fromkeys(names, OffsetSpec.LATEST), is_committed_only=True)
+    starts = await admin.find(dict.fromkeys(names, OffsetSpec.EARLIEST))
+    found = []
+    for copy, name in wanted:
+        position = known.positions.get((copy.ident, name.partition))
+        found.append(
+            PartitionLag(
+                name,
+                TopicPartition(copy.name, name.partition),
+                ends[name].offset,
+                starts[name].offset if position is None else position.offset,
+                0 if position is None else position.records,
+                0 if position is None else position.bytes,
+            )
+        )
+    return found
+
+
+async def status(options: MirrorOptions) -> list[PartitionLag]:
+    """Tell how far the copies are that mirrors with these options have made."""
+    async with Clusters(options) as clusters:
+        topics = {topic.name for topic in await clusters.target.refresh(None)}
+        if clusters.notes_topic not in topics:
+            raise MirrorError("nothing was mirrored from there to here yet")
+        known = await NotesReader(NotesLog(clusters.notes_topic)).read_on(clusters.target)
+        copies = await clusters.alive(filter(options.is_fed, known.topics.values()))
+        return await lags(clusters.source, copies, known)

@@ -1,0 +1,159 @@
+"""What a mirror notes on the target: which topic is a copy of which, how far, and which offsets.
+
+All of it is in one compacted topic with one partition, as JSON that people can read:
+
+    ["topic", NAME]                     which topic this one is a copy of; written by the driver
+    ["position", ID, PARTITION]         up to which offset of the source everything is copied
+    ["runs", ID, PARTITION, OFFSET]     where the records from this offset on have gone
+
+ID is the target's topic id: a topic that was deleted and made again begins anew. Positions and runs
+are written in the transaction that writes the records. So these notes are the truth about what was
+copied, and Spark's checkpoint only tells what was planned.
+"""
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+from ottla.model.identifiers import ZERO_UUID, uuid_to_text
+from ottla.wire.records.record import Record
+
+TOPIC: Final = "topic"
+POSITION: Final = "position"
+RUNS: Final = "runs"
+
+
+class Run(NamedTuple):
+    """Records that lie side by side on both clusters."""
+
+    source: int
+    target: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class MirroredTopic:
+    """A topic of the target that is a copy."""
+
+    name: str
+    ident: str
+    source_name: str
+    source_id: str
+    path: tuple[str, ...]
+    """The clusters that the records came through, the oldest first."""
+    partition_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """Up to where a partition is copied, and how much that was."""
+
+    ident: str
+    partition: int
+    offset: int
+    records: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Runs:
+    """Where the records of one transaction have gone."""
+
+    ident: str
+    partition: int
+    offset: int
+    runs: tuple[Run, ...]
+    """None, if the note was taken back because the target has deleted these records."""
+
+
+Note = MirroredTopic | Position | Runs
+
+
+def ident_of(topic_id: bytes, name: str) -> str:
+    """Tell a topic from its successors: by its id, or by its name where brokers have no ids."""
+    return name if topic_id == ZERO_UUID else uuid_to_text(topic_id)
+
+
+def note_of(record: Record) -> Note | None:
+    """Read a note; None for what is none, or was taken back."""
+    if record.key is None:
+        return None
+    kind, *key = json.loads(record.key)
+    value: Any = None if record.value is None else json.loads(record.value)
+    if kind == RUNS:
+        ident, partition, offset = key
+        return Runs(ident, partition, offset, _absolute(offset, value))
+    if value is None:
+        return None
+    if kind == POSITION:
+        ident, partition = key
+        return Position(ident, partition, value["offset"], value["records"], value["bytes"])
+    if kind == TOPIC:
+        return _topic(key[0], value)
+    return None
+
+
+def _topic(name: str, value: Any) -> MirroredTopic:
+    return MirroredTopic(
+        name,
+        value["id"],
+        value["source"]["name"],
+        value["source"]["id"],
+        tuple(value["path"]),
+        value["partitions"],
+    )
+
+
+def topic_note(topic: MirroredTopic) -> tuple[bytes, bytes]:
+    """Write which topic this is a copy of, as key and value."""
+    value = {
+        "id": topic.ident,
+        "source": {"name": topic.source_name, "id": topic.source_id},
+        "path": list(topic.path),
+        "partitions": topic.partition_count,
+    }
+    return _json([TOPIC, topic.name]), _json(value)
+
+
+def position_note(position: Position) -> tuple[bytes, bytes]:
+    """Write up to where a partition is copied, as key and value."""
+    value = {"offset": position.offset, "records": position.records, "bytes": position.bytes}
+    return _json([POSITION, position.ident, position.partition]), _json(value)
+
+
+def runs_note(runs: Runs) -> tuple[bytes, bytes | None]:
+    """Write where records have gone, as key and value; no runs take back what was written."""
+    key = _json([RUNS, runs.ident, runs.partition, runs.offset])
+    if not runs.runs:
+        return key, None
+    base = runs.runs[0].target
+    rows = [[run.source - runs.offset, run.target - base, run.size] for run in runs.runs]
+    return key, _json({"target": base, "runs": rows})
+
+
+def joined(runs: Iterable[Run]) -> list[Run]:
+    """Make one run of neighbours."""
+    found: list[Run] = []
+    for run in runs:
+        if found and _is_next(found[-1], run):
+            found[-1] = found[-1]._replace(size=found[-1].size + run.size)
+        else:
+            found.append(run)
+    return found
+
+
+def _is_next(last: Run, run: Run) -> bool:
+    is_next_here = last.source + last.size == run.source
+    return is_next_here and last.target + last.size == run.target
+
+
+def _absolute(offset: int, value: Any) -> tuple[Run, ...]:
+    if value is None:
+        return ()
+    base = value["target"]
+    return tuple(Run(offset + source, base + target, n) for source, target, n in value["runs"])
+
+
+def _json(value: object) -> bytes:
+    return json.dumps(value, separators=(",", ":")).encode()

@@ -1,0 +1,162 @@
+"""Which offsets a micro-batch copies: of each partition about as many bytes as were asked for."""
+
+import asyncio
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from ottla.clients.admin_cluster import ClusterAdmin, LogDirDescription
+from ottla.clients.admin_offsets import OffsetAdmin, OffsetSpec
+from ottla.clients.outcomes import ItemsFailedError
+from ottla.model.api_error import ApiError
+from ottla.model.identifiers import TopicPartition
+from ottla.pipelines.mirror.clusters import PATIENCE_SECONDS, Clusters
+from ottla.pipelines.mirror.copying import CopyRange
+from ottla.pipelines.mirror.notes import MirroredTopic
+from ottla.pipelines.mirror.notes_log import NotesLog, NotesReader
+from ottla.pipelines.mirror.options import MirrorOptions
+
+SIZES_SECONDS: Final = 30.0
+"""How long what is known about the sizes of partitions is used."""
+OFFSETS_WITHOUT_SIZE: Final = 1_000_000
+"""How many offsets are planned at once where brokers do not tell sizes."""
+Ends = dict[str, dict[str, int]]
+"""The source's offsets by partition, which is text as it has to be in JSON, by copy."""
+
+
+class Planner:
+    """Asks both clusters, in one event loop; it connects when it is first asked."""
+
+    def __init__(self, options: MirrorOptions) -> None:
+        self.latest: Ends | None = None
+        self._options = options
+        self._met: tuple[Clusters, NotesReader] | None = None
+        self._begins: dict[TopicPartition, int] = {}
+        """Where the logs of the source began when they were last looked at."""
+        self._bytes_per_offset: dict[TopicPartition, float] = {}
+        self._sizes_at = -SIZES_SECONDS
+
+    async def notes_topic(self) -> str:
+        """Return where notes are kept."""
+        return (await self._meet())[0].notes_topic
+
+    async def last_ends(self) -> Ends:
+        """Return up to where there is something to copy now."""
+        return await self._all_ends(await self._copies())
+
+    async def ends(self, start: Mapping[str, Any], last: Ends | None) -> Ends:
+        """Return up to where the next micro-batch goes from a start, and no further than `last`.
+
+        What a start says stays, also of copies that are gone.
+        """
+        copies = await self._copies()
+        stable = last if last is not None else await self._all_ends(copies)
+        await self._weigh(copies)
+        ends: Ends = {key: dict(offsets) for key, offsets in start.items()}
+        for copy in copies:
+            planned = ends.setdefault(_key(copy), {})
+            for number, end in stable.get(_key(copy), {}).items():
+                limit = self._limit(copy, int(number), planned.get(number, 0))
+                planned[number] = max(min(end, limit), planned.get(number, 0))
+        return ends
+
+    async def ranges(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[CopyRange]:
+        """Return what is to be copied for a micro-batch; copies that are gone are left out."""
+        ranges = []
+        for copy in await self._copies():
+            before = start.get(_key(copy), {})
+            for number, end_offset in end.get(_key(copy), {}).items():
+                if end_offset > before.get(number, 0):
+                    ranges.append(_range(copy, int(number), end_offset))
+        return ranges
+
+    async def _all_ends(self, copies: Sequence[MirroredTopic]) -> Ends:
+        found = await self._stable_ends(copies)
+        ends: Ends = {_key(copy): {} for copy in copies}
+        for copy in copies:
+            for name in _partitions(copy):
+                if name in found:
+                    ends[_key(copy)][str(name.partition)] = found[name]
+        self.latest = ends
+        return ends
+
+    async def _meet(self) -> tuple[Clusters, NotesReader]:
+        if self._met is None:
+            clusters = Clusters(self._options, PATIENCE_SECONDS)
+            await clusters.meet()
+            self._met = clusters, NotesReader(NotesLog(clusters.notes_topic))
+        return self._met
+
+    async def _copies(self) -> list[MirroredTopic]:
+        """Return the copies that this mirror feeds, as the driver has noted them."""
+        clusters, notes = await self._meet()
+        known = await notes.read_on(clusters.target)
+        return await clusters.alive(filter(self._options.is_fed, known.topics.values()))
+
+    async def _stable_ends(self, copies: Sequence[MirroredTopic]) -> dict[TopicPartition, int]:
+        names = [name for copy in copies for name in _partitions(copy)]
+        admin = OffsetAdmin((await self._meet())[0].source)
+        wanted = dict.fromkeys(names, OffsetSpec.LATEST)
+        try:
+            found = await admin.find(wanted, is_committed_only=True)
+        except ItemsFailedError as error:
+            if not error.done:
+                raise
+            found = error.done  # the others have to wait until they are back
+        return {name: row.offset for name, row in found.items()}
+
+    def _limit(self, copy: MirroredTopic, number: int, planned: int) -> int:
+        """Return up to where a partition is copied at once, from where it will begin."""
+        assert self._met is not None
+        name = TopicPartition(copy.source_name, number)
+        noted = self._met[1].known.positions.get((copy.ident, number))
+        begin = max(planned, self._begins.get(name, 0), 0 if noted is None else noted.offset)
+        each = self._bytes_per_offset.get(name)
+        if each is None:
+            return begin + OFFSETS_WITHOUT_SIZE
+        return begin + max(int(self._options.range_bytes / each), 1)
+
+    async def _weigh(self, copies: Iterable[MirroredTopic]) -> None:
+        """Learn how large records are: a partition's size by its number of offsets."""
+        now = asyncio.get_running_loop().time()
+        if now - self._sizes_at < SIZES_SECONDS:
+            return
+        self._sizes_at = now
+        view = (await self._meet())[0].source
+        names = [name for copy in copies for name in _partitions(copy)]
+        try:
+            ends = await OffsetAdmin(view).ends(names)
+            self._begins = {name: start for name, (start, _) in ends.items()}
+            sizes = _sizes(await ClusterAdmin(view).log_dirs())
+        except (ApiError, OSError):
+            return  # who may not know works with what is usual
+        for name, (start, end) in ends.items():
+            if end > start and sizes.get(name):
+                self._bytes_per_offset[name] = sizes[name] / (end - start)
+
+
+def _key(copy: MirroredTopic) -> str:
+    """Name a copy in Spark's offsets: one that is made again begins anew."""
+    return f"{copy.name}:{copy.ident}"
+
+
+def _partitions(copy: MirroredTopic) -> list[TopicPartition]:
+    """Return the partitions of the source."""
+    return [TopicPartition(copy.source_name, number) for number in range(copy.partition_count)]
+
+
+def _range(copy: MirroredTopic, number: int, end_offset: int) -> CopyRange:
+    return CopyRange(copy.source_name, copy.source_id, copy.name, copy.ident, number, end_offset)
+
+
+def _sizes(folders: Mapping[int, Iterable[LogDirDescription]]) -> dict[TopicPartition, int]:
+    sizes: dict[TopicPartition, int] = {}
+    for rows in folders.values():
+        for row in rows:
+            sizes |= row.size_by_partition
+    return sizes
+
+
+def ranges_of(ranges: Sequence[CopyRange], count: int) -> Iterator[tuple[CopyRange, ...]]:
+    """Deal ranges out to so many tasks, or to fewer if there are fewer."""
+    for number in range(min(count, len(ranges))):
+        yield tuple(ranges[number::count])

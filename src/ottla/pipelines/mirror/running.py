@@ -1,0 +1,231 @@
+"""A mirror that runs: Spark's query copies, and beside it topics and groups are followed."""
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from time import monotonic, sleep
+from typing import TYPE_CHECKING, Any, Final
+
+from ottla.clients.errors import RETRIABLE
+from ottla.clients.loop_thread import LoopThread
+from ottla.model.api_error import ApiError
+from ottla.pipelines.mirror.clusters import Clusters
+from ottla.pipelines.mirror.errors import MirrorError
+from ottla.pipelines.mirror.groups import GroupFollower
+from ottla.pipelines.mirror.lag import PartitionLag, lags
+from ottla.pipelines.mirror.notes_log import NotesLog, NotesReader
+from ottla.pipelines.mirror.options import MirrorOptions
+from ottla.pipelines.mirror.tidying import tidy
+from ottla.pipelines.mirror.topics import TopicFollower
+from ottla.pipelines.mirror.translating import OffsetMaps
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from ottla.pipelines.mirror.notes import MirroredTopic
+
+FAILURES_MAX: Final = 5
+"""How often the query may fail without any progress in between before the mirror gives up."""
+TIDYING_SECONDS: Final = 300.0
+"""How often notes are looked through for what the target has deleted."""
+TRIGGER: Final = "500 milliseconds"
+"""How often Spark looks for something new; while there is a lot, it does not wait."""
+_LOOK_SECONDS: Final = 0.1
+_AWAY_SECONDS: Final = 1.0
+_logger: Final = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a mirror is."""
+
+    partitions: list[PartitionLag]
+    group_offsets: int
+    """How many offsets of groups were committed by now."""
+
+    @property
+    def lag(self) -> int:
+        """How many offsets of the source are not copied yet."""
+        return sum(row.lag for row in self.partitions)
+
+    @property
+    def bytes(self) -> int:
+        """How much was copied, by this mirror and those before it."""
+        return sum(row.bytes for row in self.partitions)
+
+    @property
+    def records(self) -> int:
+        """How many records were copied, by this mirror and those before it."""
+        return sum(row.records for row in self.partitions)
+
+
+class Following:
+    """What goes on beside the copying, in an event loop of its own. Use it in `with`."""
+
+    def __init__(self, options: MirrorOptions) -> None:
+        self._thread = LoopThread("ottla-mirror")
+        self._options = options
+        self._clusters: Clusters | None = None
+        self._copies: list[MirroredTopic] = []
+        self._group_offsets = 0
+        self._tidied_at = -TIDYING_SECONDS
+
+    def __enter__(self) -> "Following":
+        try:
+            self._thread.run(self._prepare())
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._clusters is not None:
+            self._thread.call_at_end(self._clusters.close)
+        self._thread.close()
+
+    def follow(self) -> Progress:
+        """Follow topics and groups once, and tell how far everything is."""
+        return self._thread.run(self._follow())
+
+    async def _prepare(self) -> None:
+        self._clusters = clusters = Clusters(self._options)
+        await clusters.meet()
+        self._maps = OffsetMaps()
+        self._notes = NotesReader(NotesLog(clusters.notes_topic), also=self._maps.learn)
+        self._topics = TopicFollower(self._options, clusters, self._notes)
+        self._groups = GroupFollower(self._options, clusters, self._maps)
+        await self._topics.prepare()
+        self._copies = await self._topics.follow()
+
+    async def _follow(self) -> Progress:
+        assert self._clusters is not None
+        self._copies = await self._topics.follow()
+        known = await self._notes.read_on(self._clusters.target)
+        self._group_offsets += await self._groups.follow(self._copies)
+        await self._tidy()
+        found = await lags(self._clusters.source, self._copies, known)
+        return Progress(found, self._group_offsets)
+
+    async def _tidy(self) -> None:
+        """Take back old notes, when it is time."""
+        assert self._clusters is not None
+        if monotonic() >= self._tidied_at + TIDYING_SECONDS:
+            self._tidied_at = monotonic()
+            await tidy(self._options, self._clusters, self._copies, self._maps)
+
+
+class Mirror:
+    """Runs until it is told to stop, or until all is copied that was there."""
+
+    def __init__(
+        self, spark: "SparkSession", options: MirrorOptions, checkpoint: str | Path
+    ) -> None:
+        self._spark = spark
+        self._options = options.checked()
+        self._checkpoint = str(checkpoint)
+        self._is_stopping = False
+        self._query: Any = None
+        self._failures = 0
+        self._copied = -1
+
+    def stop(self) -> None:
+        """Have `run` return soon, from any thread."""
+        self._is_stopping = True
+
+    def run_once(self) -> Progress:
+        """Copy what is there now, translate what groups have committed by then, and return."""
+        with Following(self._options) as following:
+            query = self._start(is_once=True)
+            try:
+                query.awaitTermination()
+            except Exception as error:  # noqa: BLE001 - Spark's, whatever it is
+                following.follow()  # which may know better what is wrong
+                raise MirrorError(_reason(error)) from None
+            finally:
+                query.stop()
+            return following.follow()
+
+    def run(
+        self,
+        *,
+        interval_seconds: float = 5.0,
+        on_progress: Callable[[Progress], None] = lambda _: None,
+    ) -> None:
+        """Mirror until `stop` is called; what fails for a while is tried again.
+
+        MirrorError and ApiError for what somebody has to do something about.
+        """
+        with Following(self._options) as following:
+            self._query = self._start(is_once=False)
+            try:
+                while not self._is_stopping:
+                    self._go_on(following, interval_seconds, on_progress)
+            finally:
+                self._query.stop()
+
+    def _go_on(
+        self, following: Following, seconds: float, on_progress: Callable[[Progress], None]
+    ) -> None:
+        failure = self._wait(seconds)
+        progress = _followed(following)
+        if progress is None:
+            sleep(min(seconds, _AWAY_SECONDS))  # a cluster is away: copying has to wait for it
+            return
+        on_progress(progress)
+        if progress.records > self._copied:
+            self._failures, self._copied = 0, progress.records
+        if failure is not None:
+            self._start_again(failure)
+
+    def _start_again(self, failure: str) -> None:
+        """Start the query that has failed, unless it has too often and to no effect."""
+        self._failures += 1
+        if self._failures > FAILURES_MAX:
+            raise MirrorError(failure)
+        _logger.warning("the copying is started again: %s", failure)
+        self._query.stop()
+        self._query = self._start(is_once=False)
+
+    def _start(self, *, is_once: bool) -> Any:
+        from ottla.pipelines.mirror.source import FORMAT, OPTIONS, MirrorSource  # noqa: PLC0415
+
+        self._spark.dataSource.register(MirrorSource)
+        rows = self._spark.readStream.format(FORMAT).option(OPTIONS, self._options.to_json()).load()
+        writer = rows.writeStream.format("noop").option("checkpointLocation", self._checkpoint)
+        if is_once:
+            return writer.trigger(availableNow=True).start()
+        return writer.trigger(processingTime=TRIGGER).start()
+
+    def _wait(self, seconds: float) -> str | None:
+        """Wait while the query runs; return why it does not, if it has failed."""
+        until = monotonic() + seconds
+        while not self._is_stopping and monotonic() < until:
+            if not self._query.isActive:
+                return _reason(self._query.exception() or MirrorError("the query has ended"))
+            sleep(min(seconds, _LOOK_SECONDS))
+        return None
+
+
+def _followed(following: Following) -> Progress | None:
+    """Follow; None if a cluster is away, which may pass."""
+    try:
+        return following.follow()
+    except ApiError as error:
+        if error.code not in RETRIABLE:
+            raise
+        _logger.warning("%s", error)
+    except OSError as error:
+        _logger.warning("%s", error)
+    return None
+
+
+def _reason(error: Exception) -> str:
+    """Take from Spark's pages about a failed task what our own code has said."""
+    lines = [line.strip() for line in str(error).splitlines()]
+    marks = ("MirrorError: ", "ApiError: ", "UnreachableError: ", "NoAnswerError: ")
+    for line in reversed(lines):
+        for mark in marks:
+            if mark in line:
+                return line.partition(mark)[2]
+    return next((line for line in lines if line), type(error).__name__)

@@ -1,0 +1,184 @@
+"""A transaction on the target: batches in order, several on their way, and then the end."""
+
+import asyncio
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from time import time
+from typing import Final
+
+from ottla.clients.cluster_view import ClusterView
+from ottla.clients.connection import Connection, TakeAnswer
+from ottla.clients.errors import NoAnswerError, check, only
+from ottla.clients.producer.transaction_coordinator import TransactionCoordinator
+from ottla.clients.producer.transaction_requests import (
+    ADDING_BY_WRITING,
+    Initiation,
+    ProducerName,
+    add_partitions,
+    end,
+    init_producer,
+)
+from ottla.clients.producer.transactions import PRODUCE_VERSION_BEFORE_ADDING
+from ottla.model.identifiers import ZERO_UUID, TopicPartition
+from ottla.pipelines.mirror.batches import seal
+from ottla.wire.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
+from ottla.wire.records.builder import BatchBuilder
+from ottla.wire.records.compression import Compression
+from ottla.wire.schema import EVERY_VERSION, Message
+
+TRANSACTION_TIMEOUT_MS: Final = 60_000
+"""After which a broker aborts what a mirror has left open that did not come back."""
+IN_FLIGHT_MAX: Final = 5
+"""Brokers remember as many batches of a producer, to know them again."""
+_BY_NAME_VERSION_MAX: Final = 12
+_ALL_REPLICAS: Final = -1
+_SEQUENCE_MODULUS: Final = 1 << 31
+
+
+@dataclass(slots=True)
+class _Outbox:
+    """What one partition gets: where it is led, the next number, and what is on its way."""
+
+    name: TopicPartition
+    topic_id: bytes
+    connection: Connection
+    sequence: int = 0
+    in_flight: "deque[asyncio.Future[ProduceResponse]]" = field(default_factory=deque)
+    base_offsets: list[int] = field(default_factory=list)
+    """Where the batches are, in the order in which they were sent."""
+
+
+class TargetTransaction:
+    """One transaction of the mirror. Whatever fails here, `begin` anew aborts what was written."""
+
+    def __init__(
+        self, view: ClusterView, coordinator: TransactionCoordinator, who: ProducerName, level: int
+    ) -> None:
+        self._view = view
+        self._coordinator = coordinator
+        self._who = who
+        self._level = level
+        self._outboxes: dict[TopicPartition, _Outbox] = {}
+
+    @classmethod
+    async def begin(cls, view: ClusterView, transactional_id: str) -> "TargetTransaction":
+        """Fence who had this id before, and wait until the last transaction has ended.
+
+        It has, when this returns: what was committed can be read, and nothing will be added.
+        """
+        coordinator = TransactionCoordinator(view, transactional_id)
+        initiation = Initiation(TRANSACTION_TIMEOUT_MS)
+        who, _ = await coordinator.until_answered(lambda: init_producer(coordinator, initiation))
+        return cls(view, coordinator, who, await coordinator.transaction_version())
+
+    async def send(self, name: TopicPartition, raw: memoryview, record_count: int) -> None:
+        """Seal a batch and send it; wait only if too many are on their way."""
+        outbox = self._outboxes.get(name) or await self._open(name)
+        if len(outbox.in_flight) == IN_FLIGHT_MAX:
+            await self._settle_one(outbox)
+        seal(raw, self._who, outbox.sequence)
+        outbox.sequence = (outbox.sequence + record_count) % _SEQUENCE_MODULUS
+        request, version_max = self._request(outbox, raw)
+        answer: asyncio.Future[ProduceResponse] = asyncio.get_running_loop().create_future()
+        if outbox.connection.ask_now(request, _taker(answer), version_max=version_max):
+            outbox.in_flight.append(answer)
+            return
+        answer.cancel()
+        while outbox.in_flight:
+            await self._settle_one(outbox)
+        taken = await outbox.connection.ask(
+            request, ProduceResponse, timeout_ms=self._timeout_ms, version_max=version_max
+        )
+        self._take(outbox, taken)
+
+    async def settled(self, name: TopicPartition) -> list[int]:
+        """Wait for everything that was sent to a partition; return where each batch is."""
+        if (outbox := self._outboxes.get(name)) is None:
+            return []
+        while outbox.in_flight:
+            await self._settle_one(outbox)
+        return outbox.base_offsets
+
+    async def note(self, name: TopicPartition, rows: Iterable[tuple[bytes, bytes | None]]) -> None:
+        """Write keys and values as records of the same transaction."""
+        builder = BatchBuilder(compression=Compression.LZ4)
+        now_ms = int(time() * 1000)
+        for key, value in rows:
+            builder.append(now_ms, key, value)
+        record_count = builder.record_count
+        await self.send(name, memoryview(builder.build()), record_count)
+        await self.settled(name)
+
+    async def commit(self) -> None:
+        """Commit; it is asked for until it is known to be decided."""
+        ask = self._coordinator
+        await ask.until_answered(lambda: end(ask, self._who, committed=True, version=self._level))
+
+    @property
+    def _timeout_ms(self) -> int:
+        return self._view.settings.request_timeout_ms
+
+    async def _open(self, name: TopicPartition) -> _Outbox:
+        topic = await self._view.topic(name.topic)
+        partition = await self._view.partition(name)
+        connection = await self._view.connection_to(partition.leader_id)
+        if self._level < ADDING_BY_WRITING:
+            ask = self._coordinator
+            await ask.until_answered(lambda: add_partitions(ask, self._who, [name]))
+        outbox = self._outboxes[name] = _Outbox(name, topic.topic_id, connection)
+        return outbox
+
+    def _request(self, outbox: _Outbox, raw: memoryview) -> tuple[ProduceRequest, int]:
+        version_max = EVERY_VERSION
+        if self._level < ADDING_BY_WRITING:
+            version_max = PRODUCE_VERSION_BEFORE_ADDING
+        elif outbox.topic_id == ZERO_UUID:
+            version_max = _BY_NAME_VERSION_MAX
+        partition = PartitionProduceData(index=outbox.name.partition, records=raw)
+        request = ProduceRequest(
+            transactional_id=self._coordinator.transactional_id,
+            acks=_ALL_REPLICAS,
+            timeout_ms=self._timeout_ms,
+            topic_data=[
+                TopicProduceData(
+                    name=outbox.name.topic, topic_id=outbox.topic_id, partition_data=[partition]
+                )
+            ],
+        )
+        return request, version_max
+
+    async def _settle_one(self, outbox: _Outbox) -> None:
+        oldest = outbox.in_flight.popleft()
+        try:
+            async with asyncio.timeout(self._timeout_ms / 1000):
+                answer = await oldest
+        except TimeoutError:
+            outbox.connection.close()
+            raise NoAnswerError(f"a batch for {outbox.name} was not answered in time") from None
+        self._take(outbox, answer)
+
+    def _take(self, outbox: _Outbox, answer: ProduceResponse) -> None:
+        row = only(only(answer.responses, "a topic").partition_responses, "a partition")
+        if row.error_code:
+            self._view.forget([outbox.name.topic])
+        check(row.error_code, row.error_message or f"a batch for {outbox.name}")
+        outbox.base_offsets.append(row.base_offset)
+
+
+def _taker(answer: "asyncio.Future[ProduceResponse]") -> TakeAnswer:
+    def take(message: Message | None, error: Exception | None) -> None:
+        if answer.done():
+            return
+        if isinstance(message, ProduceResponse):
+            answer.set_result(message)
+        else:
+            answer.set_exception(error or NoAnswerError("the broker did not answer"))
+            answer.exception()  # looked at: who waits may have left
+
+    return take

@@ -1,0 +1,1 @@
+"""Pipelines as processes: run, listed, looked at and stopped."""

@@ -1,0 +1,82 @@
+"""Where pipelines keep what they know: one folder each, below one state folder.
+
+STATE/pipelines/orders/lock              held by the process that runs it
+STATE/pipelines/orders/record.json       who runs it, or how it ended
+STATE/pipelines/orders/progress.json     how far its flows are
+STATE/pipelines/orders/checkpoints/…     Spark's, one folder for each flow
+"""
+
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+STATE_DIR: Final = "OTTLA_STATE_DIR"
+
+
+def state_folder(named: Path | None = None) -> Path:
+    """Return the state folder: as named, OTTLA_STATE_DIR, or the user's own."""
+    if named is not None:
+        return named
+    if said := os.environ.get(STATE_DIR):
+        return Path(said)
+    return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "ottla"
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineFolder:
+    """The folder of one pipeline."""
+
+    path: Path
+
+    @property
+    def name(self) -> str:
+        """The pipeline's name."""
+        return self.path.name
+
+    @property
+    def lock(self) -> Path:
+        """Locked by the process that runs the pipeline."""
+        return self.path / "lock"
+
+    @property
+    def record(self) -> Path:
+        """Who runs it, or how it ended."""
+        return self.path / "record.json"
+
+    @property
+    def progress(self) -> Path:
+        """How far its flows are."""
+        return self.path / "progress.json"
+
+    @property
+    def checkpoints(self) -> Path:
+        """Spark's checkpoints, one folder for each flow."""
+        return self.path / "checkpoints"
+
+
+def pipeline_folder(state: Path, name: str) -> PipelineFolder:
+    """Return the folder of a pipeline, whether it is there or not."""
+    return PipelineFolder(state / "pipelines" / name)
+
+
+def all_pipelines(state: Path) -> list[PipelineFolder]:
+    """Return the folders of all pipelines that were ever run and not forgotten."""
+    found = sorted((state / "pipelines").glob("*/record.json"))
+    return [PipelineFolder(path.parent) for path in found]
+
+
+def read_json(path: Path) -> Any:
+    """Read a file that may not be there: None then."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+
+
+def write_json(path: Path, value: object) -> None:
+    """Write a file so that whoever sees it sees all of it."""
+    partial = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    partial.write_text(json.dumps(value, indent=2), encoding="utf-8")
+    partial.replace(path)

@@ -1,0 +1,36 @@
+"""What a flow's old checkpoint leaves at the broker when it is thrown away: open transactions.
+
+They would be ended by the next run of the same checkpoint. Without it nobody would know of them,
+and who reads committed records only would wait for them for ever.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from ottla import Admin, TransactionFilter, TransactionStatus
+from ottla.pipelines.running.folders import read_json
+from ottla.pipelines.sink.decision import OpenTransaction, is_of_query
+from ottla.pipelines.sink.options import DEFAULT_PREFIX
+from ottla.pipelines.sink.two_phases import Decisions
+
+
+def end_transactions_of(checkpoint: Path, settings: Mapping[str, str]) -> None:
+    """End what was decided in the runs of a checkpoint, and abort what was not."""
+    found = read_json(checkpoint / "metadata")
+    if found is None:
+        return
+    query = f"{DEFAULT_PREFIX}-{found['id']}"
+    with Decisions(settings, query) as decisions:
+        decisions.commit(decisions.last_batch_id(), ())
+        decisions.abort(_left_open(settings, query))
+
+
+def _left_open(settings: Mapping[str, str], query: str) -> list[OpenTransaction]:
+    with Admin(dict(settings)) as admin:
+        listed = admin.transactions.list(TransactionFilter(states={TransactionStatus.ONGOING}))
+        names = [row.transactional_id for row in listed if is_of_query(row.transactional_id, query)]
+        found = admin.transactions.describe(names) if names else {}
+    return [
+        OpenTransaction(row.transactional_id, row.producer_id, row.producer_epoch)
+        for row in found.values()
+    ]

@@ -1,0 +1,83 @@
+"""How far the flows of a pipeline are: told by Spark after each micro-batch, kept in a file."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, Final, Self
+
+from ottla.pipelines.running.folders import read_json
+
+_NO_WATERMARK: Final = "1970-01-01T00:00:00.000Z"
+
+
+@dataclass(frozen=True, slots=True)
+class FlowProgress:
+    """One flow after its last micro-batch."""
+
+    flow: str
+    batch: int
+    rows: int
+    """Rows read since this process began."""
+    rows_per_second: float
+    """Rows read in a second, in the last micro-batch."""
+    batch_ms: int
+    lag: int | None
+    """How many records were there and not read; None where a source does not tell."""
+    watermark: str
+    state_rows: int
+    state_bytes: int
+    at: str
+    """When that was."""
+
+    @classmethod
+    def of(cls, said: Mapping[str, Any], before: Self | None) -> Self:
+        """Read what Spark says, after what it said before."""
+        operators = said.get("stateOperators", ())
+        watermark = said.get("eventTime", {}).get("watermark", "")
+        return cls(
+            flow=str(said["name"] or said["id"]).rpartition("/")[2],
+            batch=said["batchId"],
+            rows=said["numInputRows"] + (before.rows if before else 0),
+            rows_per_second=round(said.get("processedRowsPerSecond") or 0.0, 1),
+            batch_ms=said.get("durationMs", {}).get("triggerExecution", 0),
+            lag=_lag(said.get("sources", ())),
+            watermark="" if watermark == _NO_WATERMARK else watermark,
+            state_rows=sum(each["numRowsTotal"] for each in operators),
+            state_bytes=sum(each["memoryUsedBytes"] for each in operators),
+            at=said["timestamp"],
+        )
+
+
+def read_progress(path: Path) -> list[FlowProgress]:
+    """Return what was last written about each flow."""
+    known = {field.name for field in fields(FlowProgress)}
+    return [
+        FlowProgress(**{name: value for name, value in flow.items() if name in known})
+        for flow in read_json(path) or ()
+    ]
+
+
+def _lag(sources: Any) -> int | None:
+    """Count the records that were there and not read."""
+    lag = 0
+    for source in sources:
+        latest, end = _numbers(source.get("latestOffset")), _numbers(source.get("endOffset"))
+        if latest is None or end is None:
+            return None
+        lag += sum(max(0, offset - end.get(name, 0)) for name, offset in latest.items())
+    return lag
+
+
+def _numbers(offsets: Any) -> dict[tuple[str, str], int] | None:
+    """Return offsets by topic and partition; None if these are no such offsets."""
+    if isinstance(offsets, str):
+        offsets = json.loads(offsets)
+    if not isinstance(offsets, dict):
+        return None
+    return {
+        (topic, partition): offset
+        for topic, numbers in offsets.items()
+        if not topic.startswith("#") and isinstance(numbers, dict)
+        for partition, offset in numbers.items()
+    }

@@ -1,0 +1,176 @@
+"""Who runs a pipeline: one process at most, which holds a lock for as long as it lives."""
+
+import fcntl
+import os
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
+from enum import StrEnum
+from pathlib import Path
+from typing import IO, Final, NamedTuple, Self
+
+from ottla.pipelines.running.folders import PipelineFolder, read_json, write_json
+
+REMAINS_SECONDS_MAX: Final = 30
+"""How long the JVM of a process that was killed gets to notice."""
+_POLL_SECONDS: Final = 0.05
+
+
+class PipelineError(Exception):
+    """Says in a sentence why a pipeline cannot be run, or has failed."""
+
+
+class Outcome(StrEnum):
+    """How a pipeline is."""
+
+    RUNNING = "running"
+    STOPPED = "stopped"
+    """It was told to stop."""
+    DONE = "done"
+    """It had caught up, and was to end then."""
+    FAILED = "failed"
+    DIED = "died"
+    """Its process has gone without a word."""
+
+
+class ProcessName(NamedTuple):
+    """A process, and not another that got the same number later."""
+
+    pid: int
+    start_ticks: int
+    """When it was started, as the kernel counts."""
+
+    @classmethod
+    def of(cls, pid: int) -> Self:
+        """Name a process that is there. ProcessLookupError if it is not."""
+        try:
+            status = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8")
+        except (FileNotFoundError, ProcessLookupError):
+            raise ProcessLookupError(f"there is no process {pid}") from None
+        fields = status.rpartition(")")[2].split()
+        if fields[0] == "Z":
+            raise ProcessLookupError(f"process {pid} has ended")
+        return cls(pid, int(fields[19]))
+
+    def is_alive(self) -> bool:
+        """Whether this very process is there."""
+        try:
+            return type(self).of(self.pid) == self
+        except ProcessLookupError:
+            return False
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What is known about a pipeline beside its progress."""
+
+    process: ProcessName
+    since: str
+    file: str
+    brokers: str
+    master: str
+    jvm: ProcessName | None = None
+    outcome: Outcome = Outcome.RUNNING
+    failure: str = ""
+
+    @classmethod
+    def of_this_process(cls, file: str, brokers: str, master: str) -> Self:
+        """Return the record of who begins to run a pipeline now."""
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        return cls(ProcessName.of(os.getpid()), now, file, brokers, master)
+
+    @classmethod
+    def read(cls, folder: PipelineFolder) -> Self | None:
+        """Return what is written down, which may be out of date; None if nothing is."""
+        found = read_json(folder.record)
+        if found is None:
+            return None
+        names = {
+            name: ProcessName(*found[name])
+            for name in ("process", "jvm")
+            if found[name] is not None
+        }
+        return cls(**{**found, **names, "outcome": Outcome(found["outcome"])})
+
+    def write(self, folder: PipelineFolder) -> None:
+        """Write it down."""
+        write_json(folder.record, asdict(self))
+
+
+@contextmanager
+def claimed(folder: PipelineFolder) -> Iterator[None]:
+    """Be the one who runs a pipeline. PipelineError if somebody else is."""
+    folder.path.mkdir(parents=True, exist_ok=True)
+    with folder.lock.open("a") as lock:
+        if not _try_lock(lock, fcntl.LOCK_EX):
+            record = Record.read(folder)
+            who = f" as process {record.process.pid}" if record else ""
+            raise PipelineError(
+                f"pipeline {folder.name} is already running{who}:"
+                f" `ottla pipeline stop {folder.name}` stops it"
+            )
+        _wait_for_remains(Record.read(folder))
+        yield
+
+
+def is_running(folder: PipelineFolder) -> bool:
+    """Whether some process runs the pipeline."""
+    if not folder.lock.exists():
+        return False
+    with folder.lock.open("a") as lock:
+        return not _try_lock(lock, fcntl.LOCK_SH)
+
+
+def present_record(folder: PipelineFolder) -> Record | None:
+    """Return how a pipeline is now; None if there is none."""
+    record = Record.read(folder)
+    if record is not None and record.outcome is Outcome.RUNNING and not is_running(folder):
+        return replace(Record.read(folder) or record, outcome=Outcome.DIED)
+    return record
+
+
+def stop(folder: PipelineFolder, seconds: float) -> None:
+    """Have a pipeline stop, and wait until its process has. PipelineError if it cannot be."""
+    record = Record.read(folder)
+    if record is None:
+        raise PipelineError(f"there is no pipeline {folder.name}: `ottla pipeline list` shows them")
+    if not is_running(folder):
+        raise PipelineError(f"pipeline {folder.name} is not running")
+    if not record.process.is_alive():
+        raise PipelineError(
+            f"pipeline {folder.name} is run by a process that is not to be seen from here,"
+            f" {record.process.pid}: stop it where it runs"
+        )
+    with suppress(ProcessLookupError):  # it may just have ended
+        os.kill(record.process.pid, signal.SIGTERM)
+    deadline = time.monotonic() + seconds
+    while is_running(folder) or record.process.is_alive():
+        if time.monotonic() > deadline:
+            raise PipelineError(
+                f"pipeline {folder.name} was told to stop and has not in {seconds:g} s;"
+                f" process {record.process.pid} goes on"
+            )
+        time.sleep(_POLL_SECONDS)
+
+
+def _try_lock(lock: IO[str], kind: int) -> bool:
+    try:
+        fcntl.flock(lock, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _wait_for_remains(record: Record | None) -> None:
+    """Wait for the JVM of a process that was killed: it may be about to write a checkpoint."""
+    if record is None or record.jvm is None or record.process == ProcessName.of(os.getpid()):
+        return
+    deadline = time.monotonic() + REMAINS_SECONDS_MAX
+    while record.jvm.is_alive():
+        if time.monotonic() > deadline:
+            with suppress(ProcessLookupError):
+                os.kill(record.jvm.pid, signal.SIGKILL)
+        time.sleep(_POLL_SECONDS)

@@ -1,0 +1,74 @@
+"""A flow whose query runs, and how it is found out that it does not."""
+
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from py4j.protocol import Py4JError, Py4JNetworkError
+
+from ottla.pipelines.running.failures import sentence_of
+from ottla.pipelines.running.registry import PipelineError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql.streaming.query import StreamingQuery
+
+UP_SECONDS_MAX: Final = 30
+LOOK_SECONDS: Final = 0.02
+COMING_UP: Final = "Initializing sources"
+"""What Spark says about a query whose Python is being started."""
+STARTS_MAX: Final = 5
+"""How often a query is started whose Python was too slow to come up."""
+SLOW_PYTHON: Final = "Python worker failed to connect back"
+"""What Spark says if a Python process takes more than ten seconds, which cannot be set: so it may
+on a machine that has much else to do."""
+
+
+@dataclass(slots=True)
+class RunningFlow:
+    """A flow, or a query that was started by hand."""
+
+    name: str
+    query: "StreamingQuery"
+    start: "Callable[[], StreamingQuery] | None" = None
+    """Starts the query again, from its checkpoint."""
+    starts: int = 1
+
+    def wait_until_up(self) -> None:
+        """Wait until the query has found its sources, or has ended.
+
+        Queries that come up side by side would all be slow, and Spark is not patient.
+        """
+        deadline = time.monotonic() + UP_SECONDS_MAX
+        while (
+            self.query.isActive
+            and self.query.status["message"] == COMING_UP
+            and time.monotonic() < deadline
+        ):
+            time.sleep(LOOK_SECONDS)
+
+    def stop(self) -> None:
+        """Stop the query, if it is still there."""
+        with suppress(Py4JError, OSError):
+            self.query.stop()
+
+    def goes_on(self) -> bool:
+        """Whether there may be more. PipelineError says why it has failed."""
+        try:
+            return self._goes_on()
+        except (Py4JNetworkError, OSError) as error:
+            raise PipelineError(f"flow {self.name}: Spark's JVM has gone ({error})") from error
+
+    def _goes_on(self) -> bool:
+        if self.query.isActive:
+            return True
+        error = self.query.exception()
+        if error is None:
+            return False
+        if self.start is None or SLOW_PYTHON not in str(error) or self.starts == STARTS_MAX:
+            raise PipelineError(f"flow {self.name}: {sentence_of(error)}") from error
+        self.starts += 1
+        self.query = self.start()
+        return True

@@ -1,0 +1,151 @@
+"""The one place where SparkSessions are made, with the settings that were found to be good.
+
+The same call serves a laptop and a cluster: only the master differs.
+"""
+
+import os
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final
+
+from ottla.pipelines.java import find_java
+from ottla.pipelines.jvm import LOGGING, DriverJvm, start_jvm, wants_sparks_own_way
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+TASK_TRIES: Final = 4
+"""How often a task is tried; `local[2]` alone would never try again."""
+Version = tuple[int, int]
+_STREAMING: Final = "org.apache.spark.sql.execution.streaming"
+SETTINGS: Final[tuple[tuple[Version, str, str], ...]] = (
+    ((4, 0), "spark.buffer.size", "1048576"),
+    ((4, 0), "spark.sql.session.timeZone", "UTC"),
+    ((4, 0), "spark.sql.streaming.stateStore.providerClass",
+     f"{_STREAMING}.state.RocksDBStateStoreProvider"),
+    ((4, 0), "spark.ui.showConsoleProgress", "false"),
+    ((4, 1), "spark.python.unix.domain.socket.enabled", "true"),
+    ((4, 1), "spark.sql.python.filterPushdown.enabled", "true"),
+    ((4, 1), "spark.sql.streaming.checkpointFileManagerClass",
+     f"{_STREAMING}.checkpointing.FileSystemBasedCheckpointFileManager"),
+)  # fmt: skip
+"""Since which Spark a setting is there, its name, its value."""
+_LOCAL: Final = {
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.ui.enabled": "false",
+}
+_jvms: Final[list[DriverJvm]] = []
+"""The JVM of this process, if one was started here; PySpark has one at most."""
+
+
+def spark_session(
+    name: str,
+    *,
+    master: str | None = None,
+    settings: Mapping[str, str] | None = None,
+    is_quick: bool = False,
+) -> "SparkSession":
+    """Return the session of this process, and make it if there is none.
+
+    On this machine, with all its cores, if no master is named. Settings win over ours. A quick
+    session starts sooner and computes slower: for tests, and for what is soon done. JavaNotFound-
+    Error and SparkStartError say what is missing.
+    """
+    from pyspark.sql import SparkSession  # noqa: PLC0415 - only who needs Spark has it
+
+    running = SparkSession.getActiveSession()
+    if running is not None:
+        return running
+    master = master or default_master()
+    wanted = {"spark.app.name": name, "spark.master": master}
+    wanted |= default_settings(_version(), master) | dict(settings or {})
+    _name_the_python(master)
+    if not _is_running() and not os.environ.get("SPARK_REMOTE"):
+        _start(wanted, is_quick=is_quick)
+    builder: Any = SparkSession.builder
+    for key, value in wanted.items():
+        builder = builder.config(key, value)
+    spark: SparkSession = builder.getOrCreate()
+    _show_groups(spark)
+    return spark
+
+
+def end_session(spark: "SparkSession") -> None:
+    """Stop a session, and end its JVM if it was started here: nothing is left running."""
+    from py4j.protocol import Py4JError  # noqa: PLC0415
+    from pyspark import SparkContext  # noqa: PLC0415
+
+    mute_spark()
+    with suppress(Py4JError, OSError):  # the JVM may have gone before
+        spark.stop()
+    while _jvms:
+        jvm = _jvms.pop()
+        with suppress(Py4JError, OSError):
+            jvm.gateway.shutdown()
+        SparkContext._active_spark_context = None  # noqa: SLF001 - so that another can be made
+        SparkContext._gateway = None  # noqa: SLF001
+        SparkContext._jvm = None  # noqa: SLF001
+        jvm.end()
+
+
+def mute_spark() -> None:
+    """Pass on no more of what the JVM and its workers say: what is stopped complains."""
+    for jvm in _jvms:
+        jvm.talk.mute()
+
+
+def default_master() -> str:
+    """Return this machine, with as many threads as this process may use cores."""
+    return f"local[{len(os.sched_getaffinity(0))},{TASK_TRIES}]"
+
+
+def default_settings(version: Version, master: str) -> dict[str, str]:
+    """Return the settings for a version of Spark and a master."""
+    settings = {name: value for since, name, value in SETTINGS if version >= since}
+    if master.startswith("local"):
+        settings |= _LOCAL
+        settings["spark.sql.shuffle.partitions"] = str(len(os.sched_getaffinity(0)))
+    return settings
+
+
+def _version() -> Version:
+    from pyspark import __version__  # noqa: PLC0415
+
+    major, minor = __version__.split(".")[:2]
+    return int(major), int(minor)
+
+
+def _name_the_python(master: str) -> None:
+    """Let workers be run by this Python; on a cluster it may be elsewhere, and can be named."""
+    if master.startswith("local"):
+        os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    else:
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+
+
+def _is_running() -> bool:
+    from pyspark import SparkContext  # noqa: PLC0415
+
+    return SparkContext._gateway is not None  # noqa: SLF001
+
+
+def _start(settings: dict[str, str], *, is_quick: bool) -> None:
+    from pyspark import SparkContext  # noqa: PLC0415
+
+    if wants_sparks_own_way(os.environ):
+        name = "spark.driver.extraJavaOptions"
+        logging = f"-Dlog4j2.configurationFile={LOGGING.as_uri()}"
+        settings[name] = f"{logging} {settings.get(name, '')}".strip()
+        return
+    jvm = start_jvm(find_java(), settings, is_quick=is_quick)
+    _jvms.append(jvm)
+    SparkContext._ensure_initialized(gateway=jvm.gateway)  # noqa: SLF001 - PySpark has no other way
+
+
+def _show_groups(spark: "SparkSession") -> None:
+    """Let each query be seen as a group with committed offsets, as any reader is."""
+    from ottla.pipelines.source import visible_groups  # noqa: PLC0415
+
+    visible_groups.watch(spark)

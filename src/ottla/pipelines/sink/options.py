@@ -1,0 +1,125 @@
+"""What a sink is told, and which columns it takes, as Spark's own Kafka sink has them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from typing import Any, Final
+
+COLUMNS: Final = ("key", "value", "headers", "topic", "partition")
+"""What is written; other columns are left out, as Spark's Kafka sink does."""
+DEFAULT_PREFIX: Final = "ottla"
+NAMES: Final = ("exactlyOnce", "topic", "transactionalIdPrefix", "txnAppId", "txnVersion")
+"""The options that are no settings of producers. Spark adds some of its own."""
+_KAFKA: Final = "kafka."
+_SERVERS: Final = "bootstrap.servers"
+_TAKEN: Final = {
+    "transactional.id": "transactionalIdPrefix says how the ids of all tasks begin",
+    "key.serializer": "columns are sent as they are",
+    "value.serializer": "columns are sent as they are",
+    "interceptors": "nothing looks at single records here",
+    "interceptor.classes": "nothing looks at single records here",
+}
+"""Settings of producers that are not the user's, with what is there instead."""
+_TEXT: Final = frozenset({"string", "binary"})
+_TYPES: Final = {
+    "key": _TEXT,
+    "value": _TEXT,
+    "topic": frozenset({"string"}),
+    "partition": frozenset({"int"}),
+    "headers": frozenset({"array<struct<key:string,value:binary>>"}),
+}
+
+
+class SinkOptionError(ValueError):
+    """An option or a column that a sink cannot use; the words say what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class SinkOptions:
+    """The options of one sink. It can be pickled."""
+
+    settings: Mapping[str, str]
+    """Those of the producers, by Kafka's names."""
+    topic: str | None = None
+    """Where everything goes, whatever a column says."""
+    is_exactly_once: bool = False
+    prefix: str = DEFAULT_PREFIX
+    """How all transactional ids begin."""
+    app_id: str | None = None
+    """With which a batch write can be told again, as in Delta tables."""
+    app_version: int = -1
+    columns: tuple[str, ...] = field(default=("value",))
+    """The columns that are sent."""
+
+
+def read_options(options: Mapping[str, Any], schema: Any) -> SinkOptions:
+    """Read options, in any case, and look at the columns; SinkOptionError says what is wrong."""
+    settings = {
+        name.lower().removeprefix(_KAFKA): str(value)
+        for name, value in options.items()
+        if name.lower().startswith(_KAFKA)
+    }
+    if not settings.get(_SERVERS):
+        raise SinkOptionError("option kafka.bootstrap.servers is missing: give HOST:PORT")
+    for name, instead in _TAKEN.items():
+        if name in settings:
+            raise SinkOptionError(f"option kafka.{name} cannot be set: {instead}")
+    _check_names(options)
+    topic = options.get("topic") or None
+    app_id, app_version = _app(options)
+    return SinkOptions(
+        settings,
+        topic,
+        _flag(options, "exactlyOnce") or app_id is not None,
+        options.get("transactionalIdPrefix") or DEFAULT_PREFIX,
+        app_id,
+        app_version,
+        _columns(schema, has_topic=topic is not None),
+    )
+
+
+def _check_names(options: Mapping[str, Any]) -> None:
+    """Refuse a name that looks like one of ours: a misspelt exactlyOnce would be found too late."""
+    by_small_name = {name.lower(): name for name in NAMES}
+    for name in options:
+        small = name.lower().replace("_", "").replace("-", "")
+        near = get_close_matches(small, by_small_name, n=1, cutoff=0.8)
+        if near and name.lower() not in by_small_name:
+            raise SinkOptionError(
+                f"option {name} is not known: did you mean {by_small_name[near[0]]}?"
+            )
+
+
+def _flag(options: Mapping[str, Any], name: str) -> bool:
+    value = str(options.get(name) or "false").lower()
+    if value not in {"true", "false"}:
+        raise SinkOptionError(f"option {name} is {value!r}: expected true or false")
+    return value == "true"
+
+
+def _app(options: Mapping[str, Any]) -> tuple[str | None, int]:
+    app_id, version = options.get("txnAppId"), options.get("txnVersion")
+    if (app_id is None) != (version is None):
+        raise SinkOptionError("options txnAppId and txnVersion go together")
+    if app_id is None or version is None:
+        return None, -1
+    if not str(version).isdecimal():
+        raise SinkOptionError(f"option txnVersion is {version!r}: expected a number, 0 or more")
+    return str(app_id), int(version)
+
+
+def _columns(schema: Any, *, has_topic: bool) -> tuple[str, ...]:
+    type_by_name = {column.name: column.dataType.simpleString() for column in schema.fields}
+    if "value" not in type_by_name:
+        found = ", ".join(type_by_name) or "none"
+        raise SinkOptionError(f"column value is missing; the columns are: {found}")
+    if not has_topic and "topic" not in type_by_name:
+        raise SinkOptionError("no topic: give the option topic, or a column topic")
+    used = [
+        name for name in COLUMNS if name in type_by_name and not (has_topic and name == "topic")
+    ]
+    for name in used:
+        if type_by_name[name] not in _TYPES[name]:
+            wanted = " or ".join(sorted(_TYPES[name]))
+            raise SinkOptionError(f"column {name} is {type_by_name[name]}: expected {wanted}")
+    return tuple(used)

@@ -1,0 +1,230 @@
+"""The writers that Spark asks for: `write` runs in its tasks, `commit` and `abort` in its driver.
+
+At least once is what Spark's own Kafka sink does, and the default: a task that is tried again
+writes its rows again. Exactly once is told in `two_phases`.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+from uuid import uuid4
+
+from pyspark import TaskContext
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+
+from ottla.clients.producer.producer import Producer
+from ottla.pipelines.sink.options import SinkOptions, read_options
+from ottla.pipelines.sink.splitting import by_topic
+from ottla.pipelines.sink.two_phases import (
+    AttemptName,
+    DecisionError,
+    Decisions,
+    OpenTransaction,
+    open_producer,
+    prepare,
+)
+
+QUERY_ID: Final = "sql.streaming.queryId"
+BATCH_ID: Final = "streaming.sql.batchId"
+RUN_ID: Final = "spark.jobGroup.id"
+"""Local properties of Spark's, in every task of a streaming query."""
+KEPT_MAX: Final = 4
+"""For how many queries a process keeps its connections."""
+
+
+@dataclass(frozen=True, slots=True)
+class Written(WriterCommitMessage):
+    """What a task has written."""
+
+    row_count: int
+    query: str = ""
+    transaction: OpenTransaction | None = None
+    attempt: int = 0
+    is_skipped: bool = False
+    """Its batch was decided before: it has written nothing."""
+
+
+class _Kept:
+    """Things that a process keeps for the next batch, the last few of them."""
+
+    def __init__(self) -> None:
+        self._things: dict[Any, Any] = {}
+
+    def get(self, key: Any, make: Any) -> Any:
+        thing = self._things.pop(key, None) or make()
+        self._things[key] = thing
+        while len(self._things) > KEPT_MAX:
+            self._things.pop(next(iter(self._things))).close()
+        return thing
+
+    def drop(self, key: Any) -> None:
+        thing = self._things.pop(key, None)
+        if thing is not None:
+            thing.close()
+
+
+_producers: Final = _Kept()
+_decisions: Final = _Kept()
+_started: Final[set[tuple[str, str]]] = set()
+"""The runs of queries that have got beyond what was decided before them."""
+
+
+class BatchWriter(DataSourceArrowWriter):
+    """Writes a DataFrame."""
+
+    def __init__(self, options: Mapping[str, Any], schema: Any) -> None:
+        self._options = read_options(options, schema)
+        self._job = uuid4().hex
+
+    def write(self, iterator: Iterator[Any]) -> Written:
+        """Write the rows of one task."""
+        if not self._options.is_exactly_once:
+            return write_at_least_once(self._options, iterator)
+        app_id = self._options.app_id
+        query = f"{self._options.prefix}-{app_id or self._job}"
+        name = _attempt(query, self._job[:12])
+        return write_in_transaction(self._options, iterator, name, self._options.app_version)
+
+    def commit(self, messages: Sequence[Any]) -> None:
+        """Make everything visible that the tasks have written."""
+        if not self._options.is_exactly_once or not messages:
+            return
+        if self._options.app_id is not None:
+            _commit(self._options, messages, self._options.app_version)
+            return
+        with Decisions(self._options.settings, messages[0].query) as decisions:
+            decisions.commit_once(_transactions(messages))
+
+    def abort(self, messages: Sequence[Any]) -> None:
+        """Abort what tasks have written that did not fail."""
+        _abort(self._options, messages)
+
+
+class StreamWriter(DataSourceStreamArrowWriter):
+    """Writes the micro-batches of a query."""
+
+    def __init__(self, options: Mapping[str, Any], schema: Any) -> None:
+        self._options = read_options(options, schema)
+
+    def write(self, iterator: Iterator[Any]) -> Written:
+        """Write the rows of one task of a micro-batch."""
+        if not self._options.is_exactly_once:
+            return write_at_least_once(self._options, iterator)
+        context = TaskContext.get()
+        assert context is not None
+        query_id, batch_id, run_id = map(context.getLocalProperty, (QUERY_ID, BATCH_ID, RUN_ID))
+        if not (query_id and batch_id and run_id):
+            raise DecisionError("exactlyOnce needs to know the query, which Spark does not tell")
+        name = _attempt(f"{self._options.prefix}-{query_id}", run_id.replace("-", "")[:12])
+        return write_in_transaction(self._options, iterator, name, int(batch_id))
+
+    def commit(self, messages: Sequence[Any], batchId: int) -> None:  # noqa: N803 - Spark's name
+        """Make a micro-batch visible, once."""
+        if self._options.is_exactly_once and messages:
+            _commit(self._options, messages, batchId)
+
+    def abort(self, messages: Sequence[Any], batchId: int) -> None:  # noqa: N803 - Spark's name
+        """Abort what tasks have written that did not fail."""
+        del batchId
+        _abort(self._options, messages)
+
+
+# -- in tasks -------------------------------------------------------------------------------------
+
+
+def write_at_least_once(options: SinkOptions, iterator: Iterator[Any]) -> Written:
+    """Write rows, and return when the brokers have them."""
+    key = tuple(sorted(options.settings.items()))
+    producer = _producers.get(key, lambda: Producer(options.settings))
+    try:
+        count, _ = _send(producer, options, iterator)
+    except BaseException:
+        _producers.drop(key)
+        raise
+    return Written(count)
+
+
+def write_in_transaction(
+    options: SinkOptions, iterator: Iterator[Any], name: AttemptName, batch_id: int
+) -> Written:
+    """Write rows in a transaction, and leave it open; nothing if the batch is decided already."""
+    if _is_decided(options, name, batch_id):
+        return Written(0, name.query, attempt=name.attempt, is_skipped=True)
+    producer = open_producer(options.settings, name)
+    try:
+        count, topic = _send(producer, options, iterator)
+        transaction = prepare(producer, topic) if count else None
+    finally:
+        producer.close()
+    return Written(count, name.query, transaction, name.attempt)
+
+
+def _send(producer: Producer, options: SinkOptions, iterator: Iterator[Any]) -> tuple[int, str]:
+    """Send everything, wait for it, and return how many rows there were, and one topic."""
+    count, last_topic = 0, ""
+    deliveries = []
+    for batch in iterator:
+        for topic, rows in by_topic(batch, options.columns, options.topic):
+            deliveries.append(producer.send_arrow(topic, rows))
+            count += rows.num_rows
+            last_topic = topic
+        while deliveries and deliveries[0].done():
+            deliveries.pop(0).result()
+    for delivery in deliveries:
+        delivery.result()
+    return count, last_topic
+
+
+def _is_decided(options: SinkOptions, name: AttemptName, batch_id: int) -> bool:
+    """Whether a batch needs no writing, which can be so for the first one of a run only."""
+    run = name.query, name.run
+    if batch_id < 0 or run in _started:
+        return False
+    with Decisions(options.settings, name.query) as decisions:
+        if decisions.last_batch_id() >= batch_id:
+            return True
+    _started.add(run)
+    return False
+
+
+def _attempt(query: str, run: str) -> AttemptName:
+    context = TaskContext.get()
+    assert context is not None
+    return AttemptName(query, run, context.partitionId(), context.attemptNumber())
+
+
+# -- in the driver --------------------------------------------------------------------------------
+
+
+def _commit(options: SinkOptions, messages: Sequence[Written], batch_id: int) -> None:
+    query = messages[0].query
+    decisions = _decisions.get(query, lambda: Decisions(options.settings, query))
+    has_lost = any(message.attempt for message in messages)
+    try:
+        _check_skipped(decisions, messages, batch_id)
+        decisions.commit(batch_id, _transactions(messages), has_lost=has_lost)
+    except BaseException:
+        _decisions.drop(query)
+        raise
+
+
+def _check_skipped(decisions: Decisions, messages: Sequence[Written], batch_id: int) -> None:
+    """Look again whether a batch is decided that tasks did not write because they saw it so."""
+    if any(each.is_skipped for each in messages) and decisions.last_batch_id() < batch_id:
+        raise DecisionError(f"what was decided about batch {batch_id} is gone: start again")
+
+
+def _abort(options: SinkOptions, messages: Sequence[Written | None]) -> None:
+    known = [message for message in messages if message is not None]
+    opened = _transactions(known)
+    if opened:
+        with Decisions(options.settings, known[0].query) as decisions:
+            decisions.abort(opened)
+
+
+def _transactions(messages: Sequence[Written]) -> list[OpenTransaction]:
+    return [each.transaction for each in messages if each.transaction is not None]

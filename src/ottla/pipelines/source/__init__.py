@@ -1,0 +1,1 @@
+"""Topics as Spark DataFrames, in batches and as streams."""

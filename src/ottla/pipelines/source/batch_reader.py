@@ -1,0 +1,111 @@
+"""Reads a part of topics that is known before the query runs."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from ottla.model.identifiers import TopicPartition
+from ottla.pipelines.source.bounds import LATEST
+from ottla.pipelines.source.cluster import SourceCluster, kept_cluster
+from ottla.pipelines.source.columns import check_columns
+from ottla.pipelines.source.errors import ADVICE_ON_LOSS, DataLossError
+from ottla.pipelines.source.filters import Wanted, pushed
+from ottla.pipelines.source.finding import all_topics, partitions_of, resolve
+from ottla.pipelines.source.options import SourceOptions, read_options
+from ottla.pipelines.source.planning import OffsetRange, split
+from ottla.pipelines.source.range_reading import read_range
+
+
+class PushFilters:
+    """What Spark calls with filters, if it does; in place of a method of the reader.
+
+    Where spark.sql.python.filterPushdown.enabled is false, Spark fails a reader that has a method
+    of its own for filters. To it, this is the base class's.
+    """
+
+    def __init__(self, reader: "BatchReader") -> None:
+        self.__func__ = DataSourceReader.pushFilters
+        self._reader = reader
+
+    def __call__(self, filters: list[Filter]) -> Iterable[Filter]:
+        """Take those that can be answered without reading; return the others."""
+        self._reader.wanted, left = pushed(filters)
+        return left
+
+
+class BatchReader(DataSourceReader):
+    """The records between startingOffsets and endingOffsets."""
+
+    def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
+        check_columns(schema)
+        self._options = read_options(options, is_streaming=False)
+        self._columns: pa.Schema = to_arrow_schema(schema, timezone="UTC")
+        self.wanted = Wanted()
+        self.pushFilters: Any = PushFilters(self)
+
+    def partitions(self) -> list[InputPartition]:
+        """Ask for offsets, and cut what lies between them into the work of tasks."""
+        return list(planned(kept_cluster(self._options.client), self._options, self.wanted))
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Read one range, in a task."""
+        if not isinstance(partition, OffsetRange):
+            return iter(())  # there was no range: Spark has made up a partition
+        return read_range(
+            kept_cluster(self._options.client),
+            partition,
+            self._options.fetching,
+            self._columns,
+            fail_on_data_loss=self._options.fail_on_data_loss,
+        )
+
+
+def planned(cluster: SourceCluster, options: SourceOptions, wanted: Wanted) -> list[OffsetRange]:
+    """Return the ranges that a batch reads."""
+    shapes = all_topics(cluster, options.topics)
+    names = [name for name in partitions_of(shapes) if wanted.has(name)]
+    is_committed_only = options.fetching.is_committed_only
+    starts = resolve(
+        cluster,
+        options.starting,
+        partitions_of(shapes),
+        is_committed_only=is_committed_only,
+        is_latest_where_time_is_missing=options.is_latest_where_time_is_missing,
+    )
+    ends = resolve(
+        cluster,
+        options.ending,
+        partitions_of(shapes),
+        is_committed_only=is_committed_only,
+        is_latest_where_time_is_missing=True,
+    )
+    if options.ending.offset_by_partition is not None:
+        ends = _there(cluster, options, ends)
+    ranges = [
+        OffsetRange(*name, *wanted.within(starts[name], ends[name]), shapes[name.topic].topic_id)
+        for name in names
+    ]
+    return split(
+        ranges,
+        min_partitions=options.min_partitions,
+        records_per_partition_max=options.records_per_partition_max,
+    )
+
+
+def _there(
+    cluster: SourceCluster, options: SourceOptions, ends: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, int]:
+    """Hold ends that were said against those that are there."""
+    is_committed_only = options.fetching.is_committed_only
+    latest = cluster.find(dict.fromkeys(ends, LATEST), is_committed_only=is_committed_only)
+    for name, end in ends.items():
+        if end > latest[name] and options.fail_on_data_loss:
+            raise DataLossError(
+                f"endingOffsets says {end} for {name}, which ends at {latest[name]}; "
+                f"{ADVICE_ON_LOSS}"
+            )
+    return {name: min(end, latest[name]) for name, end in ends.items()}

@@ -1,0 +1,152 @@
+"""The cluster as the source asks it: from any thread, over connections that are kept.
+
+Spark uses its Python processes again and again. What a process has found out about a cluster, and
+its connections, stay for the next micro-batch.
+"""
+
+import asyncio
+import os
+import re
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Self, TypeVar
+
+from ottla.clients.admin_groups import GroupAdmin
+from ottla.clients.admin_offsets import OffsetAdmin
+from ottla.clients.cluster_view import ClusterView
+from ottla.clients.errors import NoAnswerError, UnreachableError, error_code
+from ottla.clients.loop_thread import LoopThread
+from ottla.clients.outcomes import in_time
+from ottla.clients.pausing import pause
+from ottla.clients.settings import ClientSettings
+from ottla.model.api_error import ApiError
+from ottla.model.error_code import ErrorCode
+from ottla.model.identifiers import TopicPartition
+from ottla.pipelines.source.errors import SourceReadError
+from ottla.pipelines.source.record_sizes import RecordSizes
+from ottla.runtime.randomness import SystemRandomness
+from ottla.wire.messages.metadata import MetadataResponseTopic
+
+NEWS_SECONDS_MAX: Final = 1.0
+"""For how long a topic that is missing may be new: brokers hear of it one by one."""
+_MISSING: Final = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.INVALID_TOPIC_EXCEPTION,
+    }
+)
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class TopicShape:
+    """What a topic is made of."""
+
+    topic_id: bytes
+    partitions: tuple[TopicPartition, ...]
+
+
+class SourceCluster:
+    """Calls that wait for their answers. What cannot be had is a SourceReadError."""
+
+    def __init__(self, settings: ClientSettings) -> None:
+        self.thread = LoopThread("ottla-source")
+        self.view = ClusterView(settings, randomness=SystemRandomness())
+        self.thread.call_at_end(self.view.close)
+        self.sizes = RecordSizes()
+        self._offsets = OffsetAdmin(self.view)
+        self._groups = GroupAdmin(self.view)
+        self._servers = ", ".join(map(str, settings.bootstrap_servers))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close every connection."""
+        self.thread.close()
+
+    def topics(self, names: Collection[str], gone: Collection[str] = ()) -> dict[str, TopicShape]:
+        """Return the shape of each of these topics that is there; `gone` ones are not waited for.
+
+        Others that are missing may be new to the broker that is asked: it is asked again.
+        """
+        expected = set(names) - set(gone)
+
+        async def ask() -> dict[str, TopicShape]:
+            loop = asyncio.get_running_loop()
+            deadline = loop.time() + NEWS_SECONDS_MAX
+            while True:
+                found = _shapes(await self.view.refresh(names))
+                if expected <= found.keys() or loop.time() > deadline:
+                    return found
+                await pause(self.view.settings.retry_backoff_ms)
+
+        return self._wait(lambda: in_time(self.view, ask), "topics")
+
+    def topics_like(self, pattern: str) -> dict[str, TopicShape]:
+        """Return the shape of each topic whose whole name fits; Kafka's own are left out."""
+        fits = re.compile(pattern).fullmatch
+
+        async def ask() -> dict[str, TopicShape]:
+            return _shapes(
+                topic
+                for topic in await self.view.refresh(None)
+                if not topic.is_internal and fits(topic.name or "")
+            )
+
+        return self._wait(lambda: in_time(self.view, ask), "topics")
+
+    def find(
+        self, time_by_partition: Mapping[TopicPartition, int], *, is_committed_only: bool
+    ) -> dict[TopicPartition, int]:
+        """Return the first offsets at or after times; -1 is for the end, -2 for the start.
+
+        -1 is also returned where nothing is so late.
+        """
+        found = self._wait(
+            lambda: self._offsets.find(time_by_partition, is_committed_only=is_committed_only),
+            "offsets",
+        )
+        return {name: row.offset for name, row in found.items()}
+
+    def commit(self, group_id: str, offset_by_partition: Mapping[TopicPartition, int]) -> None:
+        """Let a group have these offsets committed."""
+        self._wait(
+            lambda: self._groups.commit(group_id, offset_by_partition), f"a commit for {group_id}"
+        )
+
+    def _wait(self, call: Callable[[], Coroutine[Any, Any, T]], what: str) -> T:
+        try:
+            return self.thread.run(call())
+        except (ApiError, UnreachableError, NoAnswerError) as error:
+            raise SourceReadError(f"{what}: {self._servers} cannot tell: {error}") from error
+
+
+_kept: Final[dict[tuple[int, ClientSettings], SourceCluster]] = {}
+
+
+def kept_cluster(settings: ClientSettings) -> SourceCluster:
+    """Return this process's connections to a cluster, which stay until it ends."""
+    place = os.getpid(), settings  # a forked process has none of its parent's threads
+    if place not in _kept:
+        _kept[place] = SourceCluster(settings)
+    return _kept[place]
+
+
+def _shapes(topics: Iterable[MetadataResponseTopic]) -> dict[str, TopicShape]:
+    found = {}
+    for topic in topics:
+        code = error_code(topic.error_code)
+        name = topic.name or ""
+        if code is ErrorCode.NONE:
+            numbers = sorted(row.partition_index for row in topic.partitions)
+            found[name] = TopicShape(
+                topic.topic_id, tuple(TopicPartition(name, number) for number in numbers)
+            )
+        elif code not in _MISSING:
+            raise ApiError(code, f"topic {name!r}")
+    return found

@@ -1,0 +1,123 @@
+"""Filters on topic, partition and offset, which leave out partitions and offsets before reading."""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from pyspark.sql.datasource import (
+    EqualNullSafe,
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    IsNotNull,
+    LessThan,
+    LessThanOrEqual,
+    Not,
+    StringContains,
+    StringEndsWith,
+    StringStartsWith,
+)
+
+from ottla.model.identifiers import TopicPartition
+from ottla.model.settings import INT64_MAX
+
+_TYPE_BY_COLUMN: Final = {"topic": str, "partition": int, "offset": int}
+_FITS_BY_FILTER: Final[dict[type[Filter], Callable[[Any, Any], bool]]] = {
+    EqualTo: lambda cell, value: bool(cell == value),
+    EqualNullSafe: lambda cell, value: bool(cell == value),
+    GreaterThan: lambda cell, value: bool(cell > value),
+    GreaterThanOrEqual: lambda cell, value: bool(cell >= value),
+    LessThan: lambda cell, value: bool(cell < value),
+    LessThanOrEqual: lambda cell, value: bool(cell <= value),
+    In: lambda cell, value: cell in value,
+    StringStartsWith: lambda cell, value: cell.startswith(value),
+    StringEndsWith: lambda cell, value: cell.endswith(value),
+    StringContains: lambda cell, value: value in cell,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Which partitions, and which of their offsets, filters leave."""
+
+    partition_filters: tuple[Filter, ...] = ()
+    start_offset: int = 0
+    end_offset: int = INT64_MAX
+
+    def has(self, name: TopicPartition) -> bool:
+        """Whether something of a partition is wanted."""
+        return self.start_offset < self.end_offset and all(
+            _fits(one, name) for one in self.partition_filters
+        )
+
+    def within(self, start_offset: int, end_offset: int) -> tuple[int, int]:
+        """Return what is left of a range."""
+        return max(start_offset, self.start_offset), min(end_offset, self.end_offset)
+
+
+def pushed(filters: Iterable[Filter]) -> tuple[Wanted, list[Filter]]:
+    """Take filters that can be answered without reading; return those that Spark has to apply."""
+    wanted, left = Wanted(), []
+    for one in filters:
+        column = _column(one)
+        if isinstance(one, IsNotNull) and column is not None:
+            continue  # none of these columns is ever null
+        if column in {"topic", "partition"} and _is_understood(one):
+            wanted = replace(wanted, partition_filters=(*wanted.partition_filters, one))
+            continue
+        narrowed = _narrowed(wanted, one) if column == "offset" else None
+        if narrowed is None:
+            left.append(one)
+        else:
+            wanted = narrowed
+    return wanted, left
+
+
+def _narrowed(wanted: Wanted, one: Filter) -> Wanted | None:
+    """Cut off the offsets that a filter leaves out, if it is one that can be cut along."""
+    if type(one) not in _FITS_BY_FILTER or not _is_understood(one):
+        return None
+    value = one.value  # type: ignore[attr-defined]
+    start, end = wanted.start_offset, wanted.end_offset
+    match one:
+        case EqualTo() | EqualNullSafe():
+            start, end = max(start, value), min(end, value + 1)
+        case GreaterThan():
+            start = max(start, value + 1)
+        case GreaterThanOrEqual():
+            start = max(start, value)
+        case LessThan():
+            end = min(end, value)
+        case LessThanOrEqual():
+            end = min(end, value + 1)
+        case _:
+            return None
+    return replace(wanted, start_offset=start, end_offset=end)
+
+
+def _column(one: Filter) -> str | None:
+    inner = one.child if isinstance(one, Not) else one
+    path: tuple[str, ...] = getattr(inner, "attribute", ())
+    return path[0] if len(path) == 1 and path[0] in _TYPE_BY_COLUMN else None
+
+
+def _is_understood(one: Filter) -> bool:
+    inner = one.child if isinstance(one, Not) else one
+    column = _column(inner)
+    if type(inner) not in _FITS_BY_FILTER or column is None:
+        return False
+    return all(type(value) is _TYPE_BY_COLUMN[column] for value in _values(inner))
+
+
+def _values(one: Filter) -> Iterator[Any]:
+    value = one.value  # type: ignore[attr-defined]
+    yield from value if isinstance(one, In) else (value,)
+
+
+def _fits(one: Filter, name: TopicPartition) -> bool:
+    if isinstance(one, Not):
+        return not _fits(one.child, name)
+    cell = name.topic if _column(one) == "topic" else name.partition
+    return _FITS_BY_FILTER[type(one)](cell, one.value)  # type: ignore[attr-defined]

@@ -1,0 +1,103 @@
+"""Reads topics on and on, one micro-batch after another."""
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    ReadMinRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
+
+from ottla.pipelines.source.cluster import kept_cluster
+from ottla.pipelines.source.columns import check_columns
+from ottla.pipelines.source.errors import SourceReadError
+from ottla.pipelines.source.offsets import SourceOffsets, offsets_of
+from ottla.pipelines.source.options import read_options
+from ottla.pipelines.source.planning import OffsetRange
+from ottla.pipelines.source.range_reading import read_range
+from ottla.pipelines.source.stream_plan import StreamPlan
+
+_logger: Final = logging.getLogger(__name__)
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """What Spark asks while a query runs.
+
+    Spark makes one for its own process, and sends a copy of another to the tasks, which only read.
+    """
+
+    def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
+        check_columns(schema)
+        self._options = read_options(options, is_streaming=True)
+        self._columns: pa.Schema = to_arrow_schema(schema, timezone="UTC")
+
+    @cached_property
+    def _plan(self) -> StreamPlan:
+        return StreamPlan(kept_cluster(self._options.client), self._options)
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802
+        """Return where a query begins that has no checkpoint."""
+        return self._plan.initial().as_json()
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        """Return what maxOffsetsPerTrigger and minOffsetsPerTrigger say."""
+        if self._options.max_offsets_per_trigger is not None:
+            return ReadMaxRows(self._options.max_offsets_per_trigger)
+        if self._options.min_offsets_per_trigger is not None:
+            return ReadMinRows(self._options.min_offsets_per_trigger)
+        return ReadAllAvailable()
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+        """Return where the next micro-batch ends; the very start if there is nothing to read."""
+        begins = offsets_of(start)
+        ends = self._plan.latest(
+            begins,
+            limit.max_rows if isinstance(limit, ReadMaxRows) else None,
+            is_delay_allowed=not isinstance(limit, ReadAllAvailable),
+        )
+        return start if ends is begins else ends.as_json()
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
+        """Return where the partitions end, as they were last seen: what is left is the lag."""
+        return SourceOffsets(self._plan.newest).as_json() if self._plan.newest else None
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        """Read what is there now, and nothing that comes later."""
+        self._plan.stop_at_what_is_there()
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """Cut a micro-batch into the work of tasks."""
+        return self._plan.ranges(offsets_of(start), offsets_of(end))
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Read one range, in a task."""
+        assert isinstance(partition, OffsetRange), partition
+        return read_range(
+            kept_cluster(self._options.client),
+            partition,
+            self._options.fetching,
+            self._columns,
+            fail_on_data_loss=self._options.fail_on_data_loss,
+        )
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Have kafka.group.id show how far the query has come; its checkpoint is what counts.
+
+        A query without that option is shown by `visible_groups`, which knows its name.
+        """
+        if self._options.group_id is None:
+            return
+        try:
+            ends = offsets_of(end).offset_by_partition
+            kept_cluster(self._options.client).commit(self._options.group_id, ends)
+        except SourceReadError as error:
+            _logger.warning("group %s does not show this query: %s", self._options.group_id, error)

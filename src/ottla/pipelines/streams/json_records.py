@@ -1,0 +1,173 @@
+"""Values in JSON become columns by a schema, and records that do not fit say why.
+
+All of it is Spark's own expressions: no record passes through Python.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as sql
+from pyspark.sql.types import DataType, StringType, StructField, StructType
+
+from ottla.pipelines.streams.columns import (
+    DELETED,
+    HEADERS,
+    KEY,
+    OFFSET,
+    PARTITION,
+    TIMESTAMP,
+    TOPIC,
+    is_of_the_record,
+    quoted,
+)
+
+Schema = StructType | str
+"""Which fields a value has: Spark's type, or the same in words ("id long, name string")."""
+SHOWN_CHARACTERS_MAX: Final = 100
+"""How much of a wrong value is shown."""
+_PARSED: Final = "_parsed"
+_CORRUPT: Final = "_corrupt"
+_REASON: Final = "_reason"
+_HEADER_TYPE: Final = "array<struct<key: string, value: binary>>"
+_ERRORS: Final = "__connect.errors."
+
+
+@dataclass(frozen=True, slots=True)
+class JsonRecords:
+    """Raw records, read as JSON objects."""
+
+    schema: StructType
+    judged: DataFrame
+    """Raw records with what was read, and why it cannot be used, which is null for most."""
+
+    def rows(self, *, must_be_good: bool) -> DataFrame:
+        """Return the records that can be used, as columns; others end the query, or are skipped."""
+        reason = sql.col(_REASON)
+        if must_be_good:
+            refused = sql.raise_error(sql.concat(_place(), sql.lit(": "), reason)).cast("boolean")
+            frame = self.judged.where(sql.when(reason.isNotNull(), refused).otherwise(True))
+        else:
+            frame = self.judged.where(reason.isNull())
+        fields = [sql.col(f"{_PARSED}.{quoted(name)}").alias(name) for name in self.schema.names]
+        return frame.select(*_of_the_record(frame), *fields)
+
+    def dead_letters(self, application: str) -> DataFrame:
+        """Return the records that cannot be used as they were, with headers that say why."""
+        told = {
+            "topic": sql.col("topic"),
+            "partition": sql.col("partition").cast("string"),
+            "offset": sql.col("offset").cast("string"),
+            "stage": sql.lit("VALUE_CONVERTER"),
+            "connector.name": sql.lit(application),
+            "exception.class.name": sql.lit("ottla.streams.BadRecord"),
+            "exception.message": sql.col(_REASON),
+        }
+        headers = sql.array(*(_header(_ERRORS + name, value) for name, value in told.items()))
+        if "headers" in self.judged.columns:
+            before = sql.coalesce(sql.col("headers"), sql.array().cast(_HEADER_TYPE))
+            headers = sql.concat(before, headers)
+        bad = self.judged.where(sql.col(_REASON).isNotNull())
+        return bad.select("key", "value", headers.alias("headers"))
+
+
+def read_json(records: DataFrame, schema: Schema) -> JsonRecords:
+    """Read the values of raw records by a schema; a record without a value is all nulls.
+
+    A value is bad if it is no JSON object, if a field has another type than the schema says, or if
+    one that is NOT NULL in the schema is missing. Fields that the schema does not name are ignored.
+    """
+    fields = fields_of(schema)
+    text = sql.col("value").cast("string")
+    with_corrupt = StructType([*_all_nullable(fields), StructField(_CORRUPT, StringType())])
+    parsed = sql.from_json(text, with_corrupt, {"columnNameOfCorruptRecord": _CORRUPT})
+    read = records.withColumn(_PARSED, parsed)
+    return JsonRecords(fields, read.withColumn(_REASON, _reason(fields, text)))
+
+
+def fields_of(schema: Schema) -> StructType:
+    """Return a schema as Spark's type. ValueError for names that are kept for the record."""
+    if isinstance(schema, str):
+        schema = _parsed_schema(schema)
+    reserved = [name for name in schema.names if is_of_the_record(name)]
+    if reserved:
+        raise ValueError(
+            f"fields that begin with an underscore are kept for what a record is: {reserved}"
+        )
+    return schema
+
+
+def _parsed_schema(words: str) -> StructType:
+    parsed = DataType.fromDDL(words)
+    if not isinstance(parsed, StructType):
+        raise TypeError(f"a schema names fields and their types, as in 'id long', not {words!r}")
+    return parsed
+
+
+def _all_nullable(schema: StructType) -> list[StructField]:
+    # A field that is missing must be seen to be missing, not be taken for a zero.
+    return [StructField(field.name, field.dataType, nullable=True) for field in schema.fields]
+
+
+def _reason(schema: StructType, text: Column) -> Column:
+    """Say why a record cannot be used, or null."""
+    parsed = sql.col(_PARSED)
+    is_corrupt = parsed.isNull() | sql.col(f"{_PARSED}.{_CORRUPT}").isNotNull()
+    shown = sql.substring(text, 1, SHOWN_CHARACTERS_MAX)
+    fields = [reason for field in schema.fields for reason in _field_reasons(field, text)]
+    what = (
+        sql.when(~sql.is_valid_utf8(text), sql.lit("the value is not UTF-8"))
+        .when(sql.try_parse_json(text).isNull(), _said("the value is not JSON: ", shown))
+        .when(~sql.ltrim(text).startswith("{"), _said("the value is no JSON object: ", shown))
+        .otherwise(sql.coalesce(*fields, sql.lit("the value does not fit the schema")))
+    )
+    missing = sql.coalesce(*_missing(schema), sql.lit(None).cast("string"))
+    return sql.when(sql.col("value").isNotNull(), sql.when(is_corrupt, what).otherwise(missing))
+
+
+def _field_reasons(field: StructField, text: Column) -> list[Column]:
+    path = "$['" + field.name.replace("'", "\\'") + "']"
+    found = sql.get_json_object(text, path)
+    is_wrong = found.isNotNull() & sql.col(f"{_PARSED}.{quoted(field.name)}").isNull()
+    shown = sql.substring(found, 1, SHOWN_CHARACTERS_MAX)
+    sentence = f"field {field.name} is no {field.dataType.simpleString()}: "
+    return [sql.when(is_wrong, _said(sentence, shown))]
+
+
+def _missing(schema: StructType) -> list[Column]:
+    return [
+        sql.when(
+            sql.col(f"{_PARSED}.{quoted(field.name)}").isNull(),
+            sql.lit(f"field {field.name} is missing"),
+        )
+        for field in schema.fields
+        if not field.nullable
+    ]
+
+
+def _said(sentence: str, value: Column) -> Column:
+    return sql.concat(sql.lit(sentence), value)
+
+
+def _place() -> Column:
+    partition, offset = (sql.col(name).cast("string") for name in ("partition", "offset"))
+    return sql.concat(sql.col("topic"), sql.lit("-"), partition, sql.lit(" offset "), offset)
+
+
+def _header(name: str, value: Column) -> Column:
+    return sql.struct(sql.lit(name).alias("key"), value.cast("binary").alias("value"))
+
+
+def _of_the_record(frame: DataFrame) -> list[Column]:
+    columns = [
+        sql.col("key").cast("string").alias(KEY),
+        sql.col("topic").alias(TOPIC),
+        sql.col("partition").alias(PARTITION),
+        sql.col("offset").alias(OFFSET),
+        sql.col("timestamp").alias(TIMESTAMP),
+    ]
+    if "headers" in frame.columns:
+        columns.append(sql.col("headers").alias(HEADERS))
+    if DELETED in frame.columns:
+        columns.append(sql.col(DELETED))
+    return columns

@@ -1,0 +1,59 @@
+"""Streams and tables on Spark: pipelines from topics to topics, in plain DataFrames.
+
+A file that says `stream("orders").json("customer string").group("customer").count().to("counts")`
+is a pipeline: `ottla pipeline run FILE`. In a program, `run` and `run_batch` take a function that
+says so. See docs/streams.md.
+"""
+
+from dataclasses import replace
+from pathlib import Path
+from threading import Event
+
+from ottla.pipelines.running.plan import RunPlan
+from ottla.pipelines.running.registry import PipelineError
+from ottla.pipelines.running.runner import run as run_by_plan
+from ottla.pipelines.running.runner import run_batches
+from ottla.pipelines.streams.definition import Definition, stream, table
+from ottla.pipelines.streams.grouped import Grouped
+from ottla.pipelines.streams.pace import Pace
+from ottla.pipelines.streams.pipeline import Pipeline
+from ottla.pipelines.streams.stream import Stream
+from ottla.pipelines.streams.table import Table
+
+__all__ = [
+    "Definition",
+    "Grouped",
+    "Pipeline",
+    "PipelineError",
+    "Stream",
+    "Table",
+    "run",
+    "run_batch",
+    "stream",
+    "table",
+]
+
+
+def run(
+    definition: Definition,
+    pipeline: Pipeline,
+    *,
+    state_dir: Path | None = None,
+    every: str | None = None,
+    until_caught_up: bool = False,
+    from_beginning: bool = False,
+    stopping: Event | None = None,
+) -> None:
+    """Run what a function defines, until it fails, has caught up, or is to stop.
+
+    It goes on where it ended the last time, which is kept under the pipeline's name in the state
+    folder; from the beginning, it forgets that. `every` is the time between micro-batches, as
+    "10 seconds". PipelineError says which flow failed, and why.
+    """
+    plan = RunPlan(state_dir, pace=Pace(every, until_caught_up), from_beginning=from_beginning)
+    run_by_plan(definition, replace(pipeline, is_batch=False, flows=[]), plan, stopping)
+
+
+def run_batch(definition: Definition, pipeline: Pipeline) -> None:
+    """Do what a function defines once, with all that is there now. It keeps no state."""
+    run_batches(definition, replace(pipeline, is_batch=True, flows=[]))

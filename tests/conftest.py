@@ -1,0 +1,19 @@
+"""What holds for all tests: those of several processes may be tried twice, and it is shown.
+
+A story that real clients, brokers and Spark tell together on a busy machine can be late for
+a reason of its own: a foreign client that sleeps, a port taken by somebody else. In a run of the
+whole suite such a test is tried once more, and the report names it. Every other test has one try,
+and so has any test that is run by itself.
+"""
+
+import pytest
+
+SEVERAL_PROCESSES = {"clients", "cluster", "pipelines"}
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if not hasattr(config, "workerinput"):
+        return
+    for item in items:
+        if not SEVERAL_PROCESSES.isdisjoint(item.path.relative_to(config.rootpath).parts):
+            item.add_marker(pytest.mark.flaky(reruns=1))
