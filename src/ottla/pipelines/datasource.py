@@ -45,10 +45,11 @@ class OttlaDataSource(DataSource):
         return StreamReader(self.options, schema)
 
     def writer(self, schema: "StructType", overwrite: bool) -> "DataSourceArrowWriter":
-        """Write a DataFrame; a topic is only ever added to, so there is nothing to overwrite."""
+        """Write a DataFrame, which is added to a topic. ValueError if it is to overwrite one."""
         from ottla.pipelines.sink.writing import BatchWriter  # noqa: PLC0415
 
-        del overwrite
+        if overwrite:
+            raise ValueError("a topic cannot be overwritten, only added to: say mode('append')")
         return BatchWriter(self.options, schema)
 
     def streamWriter(  # noqa: N802

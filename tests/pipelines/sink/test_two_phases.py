@@ -180,6 +180,18 @@ def test_a_failed_batch_is_aborted(query: Query) -> None:
     assert query.committed() == []
 
 
+def test_a_failed_batch_takes_along_what_nobody_has_told_of(query: Query) -> None:
+    decided = [query.write("a")]
+    query.decide_and_die(decided)
+    forgotten = query.write("of a task that Spark did not name", task=3)
+    with query.driver() as driver, Admin(query.settings) as admin:
+        driver.abort([])
+        names = [each.transactional_id for each in (*decided, forgotten)]
+        states = {name: each.state for name, each in admin.transactions.describe(names).items()}
+    assert states[decided[0].transactional_id] == "Ongoing"
+    assert states[forgotten.transactional_id] in {"PrepareAbort", "CompleteAbort"}
+
+
 def test_what_was_decided_is_not_aborted_by_who_does_not_know(query: Query) -> None:
     opened = [query.write("a"), query.write("b", task=1)]
     query.decide_and_die(opened)

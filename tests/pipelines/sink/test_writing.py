@@ -113,6 +113,12 @@ def test_what_cannot_be_written_is_told(
         write(spark.sql(query), broker_servers, **options)
 
 
+def test_a_topic_is_not_overwritten(spark: "SparkSession", broker_servers: str) -> None:
+    writing = spark.sql("SELECT 'v' AS value").write.format("ottla").mode("overwrite")
+    with pytest.raises(Exception, match="only added to: say mode"):
+        writing.options(**{"kafka.bootstrap.servers": broker_servers, "topic": "t"}).save()
+
+
 def test_a_row_that_cannot_be_written_fails_the_job(
     spark: "SparkSession", broker_servers: str
 ) -> None:

@@ -103,7 +103,7 @@ class Deciding:
             await GroupAdmin(self._view).delete(self._query)
 
     async def abort(self, opened: tuple[OpenTransaction, ...]) -> None:
-        """Abort these, but if they were decided on, do what was decided.
+        """Abort these and what else attempts have left open; what was decided on is done.
 
         It can be that a driver could not tell whether its commit was done, and so gives up.
         """
@@ -111,7 +111,8 @@ class Deciding:
         await self._hold()
         if len(others := _without(opened, self._last.committed)) < len(opened):
             await self._finish(self._last)
-        await self._abort(others)
+        left = await self._left_open(opened)
+        await self._abort((*others, *_without(left, self._last.committed)))
 
     async def _abort(self, opened: tuple[OpenTransaction, ...]) -> None:
         async def abort(transaction: OpenTransaction) -> None:

@@ -201,7 +201,7 @@ class Decisions:
         self._thread.run(self._deciding.commit_once(tuple(opened)))
 
     def abort(self, opened: Iterable[OpenTransaction]) -> None:
-        """Abort transactions, unless they were decided on: then do what was decided."""
+        """Abort these transactions and others that were left open; do what was decided on."""
         self._thread.run(self._deciding.abort(tuple(opened)))
 
     def close(self) -> None:

@@ -84,9 +84,7 @@ class BatchWriter(DataSourceArrowWriter):
         """Write the rows of one task."""
         if not self._options.is_exactly_once:
             return write_at_least_once(self._options, iterator)
-        app_id = self._options.app_id
-        query = f"{self._options.prefix}-{app_id or self._job}"
-        name = _attempt(query, self._job[:12])
+        name = _attempt(self._query, self._job[:12])
         return write_in_transaction(self._options, iterator, name, self._options.app_version)
 
     def commit(self, messages: Sequence[Any]) -> None:
@@ -100,8 +98,13 @@ class BatchWriter(DataSourceArrowWriter):
             decisions.commit_once(_transactions(messages))
 
     def abort(self, messages: Sequence[Any]) -> None:
-        """Abort what tasks have written that did not fail."""
-        _abort(self._options, messages)
+        """Abort what tasks have written; Spark does not name all of them."""
+        if self._options.is_exactly_once:
+            _abort(self._options, self._query, messages)
+
+    @property
+    def _query(self) -> str:
+        return f"{self._options.prefix}-{self._options.app_id or self._job}"
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
@@ -130,7 +133,9 @@ class StreamWriter(DataSourceStreamArrowWriter):
     def abort(self, messages: Sequence[Any], batchId: int) -> None:  # noqa: N803 - Spark's name
         """Abort what tasks have written that did not fail."""
         del batchId
-        _abort(self._options, messages)
+        queries = {message.query for message in messages if message is not None}
+        if self._options.is_exactly_once and queries:
+            _abort(self._options, queries.pop(), messages)
 
 
 # -- in tasks -------------------------------------------------------------------------------------
@@ -218,12 +223,9 @@ def _check_skipped(decisions: Decisions, messages: Sequence[Written], batch_id: 
         raise DecisionError(f"what was decided about batch {batch_id} is gone: start again")
 
 
-def _abort(options: SinkOptions, messages: Sequence[Written | None]) -> None:
-    known = [message for message in messages if message is not None]
-    opened = _transactions(known)
-    if opened:
-        with Decisions(options.settings, known[0].query) as decisions:
-            decisions.abort(opened)
+def _abort(options: SinkOptions, query: str, messages: Sequence[Written | None]) -> None:
+    with Decisions(options.settings, query) as decisions:
+        decisions.abort(_transactions([each for each in messages if each is not None]))
 
 
 def _transactions(messages: Sequence[Written]) -> list[OpenTransaction]:
