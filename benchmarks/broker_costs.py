@@ -69,7 +69,7 @@ def waiting_percent(broker: MeasuredBroker, topic: str) -> float:
             client.socket.sendall(frames[number])
             time.sleep(WAIT_SECONDS / CONSUMERS)
         poll_on = partial(_poll_on, clients, frames, answered)
-        poll_on(2 * WAIT_SECONDS)
+        poll_on(20 * WAIT_SECONDS)
         began = time.perf_counter()
         busy_seconds = cpu_seconds(broker, lambda: poll_on(WATCHED_SECONDS))
         seconds = time.perf_counter() - began

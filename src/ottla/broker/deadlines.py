@@ -12,16 +12,8 @@ from ottla.environment.clock import Clock
 
 STALE_MAX: Final = 1000
 """How many milliseconds may be kept in which nobody waits any more, beside as many as are used."""
-
-
-def shared_deadline(start_ms: int, wait_ms: int) -> int:
-    """Return when a wait ends at the latest: at a moment that it has in common with others.
-
-    That is up to a sixteenth of the wait early. A process that wakes for one pays most for waking;
-    and those who are answered together ask again together.
-    """
-    end_ms = start_ms + wait_ms
-    return end_ms - end_ms % max(wait_ms >> 4, 1)
+CROWD_MAX: Final = 128
+"""How many wait for one moment, where another will do: all of them are answered at a stroke."""
 
 
 class Deadlines:
@@ -31,10 +23,30 @@ class Deadlines:
         self._clock = clock
         self._waiting: dict[int, dict[asyncio.Future[bool], None]] = {}
         self._order: list[int] = []  # of their milliseconds; some may not be there any more
+        self._count = 0
         self._timer: asyncio.TimerHandle | None = None
+
+    def shared(self, start_ms: int, wait_ms: int) -> int:
+        """Return when a wait ends at the latest: if it can be, at a moment in common with others.
+
+        A process that wakes for one pays most for waking, and those who are answered together ask
+        again together. So there are moments to meet at, which are multiples of the wait, or of a
+        part of it when there are many. No wait ends more than a sixteenth early; who cannot reach
+        one of them so is nearer to it when it asks again.
+        """
+        end_ms = start_ms + wait_ms
+        early_max_ms = wait_ms >> 4
+        apart_ms = max(wait_ms >> (2 * self._count // CROWD_MAX).bit_length(), 1)
+        meeting_ms = end_ms - end_ms % apart_ms
+        is_near = end_ms - meeting_ms <= early_max_ms
+        if is_near and len(self._waiting.get(meeting_ms, ())) < CROWD_MAX:
+            return meeting_ms
+        earliest_ms = end_ms - early_max_ms
+        return earliest_ms + -earliest_ms % max(early_max_ms >> 2, 1)
 
     def add(self, deadline_ms: int, waiting: "asyncio.Future[bool]") -> None:
         """Tell it False at this time, unless it is removed before."""
+        self._count += 1
         others = self._waiting.get(deadline_ms)
         if others is not None:
             others[waiting] = None
@@ -50,8 +62,9 @@ class Deadlines:
     def remove(self, deadline_ms: int, waiting: "asyncio.Future[bool]") -> None:
         """Forget it, if it is still waiting."""
         others = self._waiting.get(deadline_ms)
-        if others is not None:
-            others.pop(waiting, None)
+        if others is not None and waiting in others:
+            self._count -= 1
+            del others[waiting]
             if not others:
                 del self._waiting[deadline_ms]
 
@@ -66,7 +79,9 @@ class Deadlines:
         now_ms = self._clock.monotonic_ms()
         order = self._order
         while order and order[0] <= now_ms:
-            for late in self._waiting.pop(heappop(order), ()):
+            told = self._waiting.pop(heappop(order), {})
+            self._count -= len(told)
+            for late in told:
                 if not late.done():
                     late.set_result(False)
         while order and order[0] not in self._waiting:

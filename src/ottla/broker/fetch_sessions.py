@@ -26,6 +26,7 @@ from ottla.wire.messages.fetch import FetchPartition, FetchRequest
 NO_SESSION: Final = 0
 INITIAL_EPOCH: Final = 0
 FINAL_EPOCH: Final = -1
+_FULL_EPOCHS: Final = frozenset({INITIAL_EPOCH, FINAL_EPOCH})
 EVICTION_MS: Final = 120_000
 """A session that is idle for longer, or at least this old, has to make room for others."""
 PARTITIONS_MAX: Final = 200_000
@@ -198,10 +199,11 @@ class FetchSessions:
     ) -> Fetching:
         """Find out what a request wants; ApiError if it names a session that is not like that."""
         epoch = request.session_epoch
-        if epoch not in {INITIAL_EPOCH, FINAL_EPOCH}:
+        if epoch not in _FULL_EPOCHS:
             return self._go_on(request, by_id=by_id, now_ms=now_ms)
-        self.end(request.session_id)
-        wanted = dict(_wanted(request, by_id=by_id))
+        if request.session_id != NO_SESSION:
+            self.end(request.session_id)
+        wanted = _wanted(request, by_id=by_id)
         if epoch == FINAL_EPOCH:
             return _Sessionless(wanted)
         return _Full(self, wanted, by_id=by_id, is_privileged=is_privileged, now_ms=now_ms)
@@ -368,11 +370,11 @@ class _Incremental:
         return Answer(session.id, told)
 
 
-def _wanted(
-    request: FetchRequest, *, by_id: bool
-) -> Iterator[tuple[PartitionKey, FetchedPartition]]:
+def _wanted(request: FetchRequest, *, by_id: bool) -> dict[PartitionKey, FetchedPartition]:
+    fetched: dict[PartitionKey, FetchedPartition] = {}
     for topic in request.topics:
         name, topic_id = topic.topic, topic.topic_id
         for wanted in topic.partitions:
             key = (topic_id if by_id else name, wanted.partition)
-            yield key, FetchedPartition(name, topic_id, wanted, by_id=by_id)
+            fetched[key] = FetchedPartition(name, topic_id, wanted, by_id=by_id)
+    return fetched

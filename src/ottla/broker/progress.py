@@ -32,6 +32,10 @@ class Bells:
         for woken in self._waiting.pop(name, ()):
             _wake(woken, True)
 
+    def shared_deadline(self, start_ms: int, wait_ms: int) -> int:
+        """Return when a wait ends at the latest, at a moment in common with others if it can be."""
+        return self._deadlines.shared(start_ms, wait_ms)
+
     async def wait_any(self, names: Iterable[Hashable], deadline_ms: int) -> bool:
         """Wait until one of the bells rings; False if the deadline, or the end, came first."""
         left_ms = deadline_ms - self._clock.monotonic_ms()

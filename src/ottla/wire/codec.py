@@ -9,11 +9,11 @@ from ottla.wire.frames import frame_prefix
 from ottla.wire.headers import (
     RequestHeader,
     ResponseHeader,
+    plain_response_header,
     read_response_header,
     request_header_version,
     response_header_version,
     write_request_header,
-    write_response_header,
 )
 from ottla.wire.protocol_error import ProtocolError
 from ottla.wire.reading import decode, read
@@ -65,8 +65,7 @@ def encode_response(
     between two of them is one piece of bytes.
     """
     version = response_header_version(api_key, api_version)
-    header = write_response_header(ResponseHeader(correlation_id), version)
-    return _frame(header, response, api_version)
+    return _frame(plain_response_header(correlation_id, version), response, api_version)
 
 
 def _frame(header: bytes, message: Message, api_version: int) -> list[Any]:

@@ -115,6 +115,12 @@ def write_response_header(header: ResponseHeader, version: int) -> bytes:
     return b"".join(out)
 
 
+def plain_response_header(correlation_id: int, version: int) -> bytes:
+    """Write a response header of version 0 or 1 that has no tags: that of nearly every answer."""
+    number = _CORRELATION_ID.pack(correlation_id)
+    return number if version == 0 else number + _NO_TAGS
+
+
 def _read_client_id(frame: memoryview, position: int) -> tuple[str | None, int]:
     (size,) = _LENGTH.unpack_from(frame, position)
     begin = position + _LENGTH.size

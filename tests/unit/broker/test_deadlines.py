@@ -1,12 +1,15 @@
 """Deadlines: everyone is told in time and in order, on one timer."""
 
 import asyncio
+from collections import Counter
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ottla.broker.deadlines import STALE_MAX, Deadlines, shared_deadline
+from ottla.broker.deadlines import CROWD_MAX, STALE_MAX, Deadlines
 from ottla.runtime.clock import SystemClock
+from ottla.simulation.clock import SimulatedClock
+from ottla.simulation.world import World
 
 FAR_MS = 60_000
 
@@ -64,13 +67,40 @@ def test_who_is_rung_when_its_time_has_come_is_not_told_twice() -> None:
 
 
 @given(st.integers(0, 1 << 40), st.integers(0, 60_000))
-def test_a_shared_deadline_is_never_late_and_never_a_sixteenth_early(
+def test_a_shared_deadline_is_never_late_and_never_more_than_a_sixteenth_early(
     start_ms: int, wait_ms: int
 ) -> None:
-    early_ms = start_ms + wait_ms - shared_deadline(start_ms, wait_ms)
+    early_ms = start_ms + wait_ms - Deadlines(SystemClock()).shared(start_ms, wait_ms)
     assert 0 <= early_ms <= wait_ms / 16
 
 
-def test_waits_that_begin_at_different_times_end_at_a_few_moments() -> None:
-    ends = {shared_deadline(start_ms, 500) for start_ms in range(1_000, 1_500)}
-    assert len(ends) <= 17
+def moments_of_the_last_round(pollers: int) -> Counter[int]:
+    """Let some begin at different times and ask again and again; tell who ended when at last."""
+    world = World(1)
+    clock, ended = SimulatedClock(world.loop), Counter[int]()
+    deadlines = Deadlines(clock)
+
+    async def poll(number: int) -> None:
+        await asyncio.sleep(number * 0.5 / pollers)
+        for _ in range(40):
+            deadline_ms = deadlines.shared(clock.monotonic_ms(), 500)
+            waiting: asyncio.Future[bool] = world.loop.create_future()
+            deadlines.add(deadline_ms, waiting)
+            assert not await waiting
+        ended[deadline_ms] += 1
+
+    async def story() -> None:
+        await asyncio.gather(*(poll(number) for number in range(pollers)))
+
+    world.run(story())
+    return ended
+
+
+def test_those_who_begin_at_different_times_end_together_after_a_while() -> None:
+    assert len(moments_of_the_last_round(50)) == 1
+
+
+def test_a_crowd_meets_at_several_moments() -> None:
+    ended = moments_of_the_last_round(400)
+    assert max(ended.values()) <= CROWD_MAX
+    assert len(ended) <= 16

@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from ottla.broker.current_leaders import CurrentLeaders
-from ottla.broker.deadlines import shared_deadline
 from ottla.broker.fetch_sessions import FetchedPartition, Fetching, FetchSessions, Read, Seen
 from ottla.broker.metadata_fetch import MetadataFetch
 from ottla.broker.metrics.meters import Meters
@@ -107,7 +106,7 @@ class FetchHandler:
                 and self.leaders.is_broker(terms.follower.broker_id),
                 now_ms=context.received_ms,
             )
-            deadline_ms = shared_deadline(context.received_ms, request.max_wait_ms)
+            deadline_ms = self.bells.shared_deadline(context.received_ms, request.max_wait_ms)
             reads = await self._read_enough(fetching, terms, deadline_ms)
             answer = fetching.conclude(reads)
         except ApiError as error:
