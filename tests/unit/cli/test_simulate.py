@@ -22,6 +22,14 @@ def call(*words: str) -> int:
     return code or 0
 
 
+def failing(seed: int, **options: Any) -> Report:
+    """Run, and find something wrong with every other seed."""
+    report = run(seed, **options)
+    if seed % 2:
+        report.violations.append(Violation("J4 unseen", "a letter"))
+    return report
+
+
 def test_several_seeds_have_a_row_each(capsys: pytest.CaptureFixture[str]) -> None:
     assert call("--seeds", "3:5", "--seconds", "1") == 0
     lines = capsys.readouterr().out.splitlines()
@@ -46,12 +54,6 @@ def test_programs_are_given_json(capsys: pytest.CaptureFixture[str]) -> None:
 def test_seeds_that_fail_are_named(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def failing(seed: int, **options: Any) -> Report:
-        report = run(seed, **options)
-        if seed % 2:
-            report.violations.append(Violation("J4 unseen", "a letter"))
-        return report
-
     monkeypatch.setitem(simulate.RUN_BY_STORY, simulate.Story.ONE_BROKER, failing)
     assert call("--seeds", "0:4", "--seconds", "0.1") == 1
     said = capsys.readouterr().err
