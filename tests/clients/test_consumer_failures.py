@@ -10,6 +10,7 @@ import pytest
 from ottla import CorruptRecordError, LogTruncationError, TopicPartition, aio
 from ottla.clients.cluster_view import ClusterView
 from ottla.clients.connection import Address
+from ottla.clients.consumer.prefetching import LOOK_AGAIN_S
 from ottla.clients.settings import read_client_settings
 from ottla.testing import Broker
 from ottla.wire.api_key import ApiKey
@@ -92,6 +93,21 @@ def test_a_slow_consumer_fetches_no_more_than_its_buffer_holds() -> None:
             for number in range(4):
                 offsets = [record.offset for record in found if record.partition == number]
                 assert offsets == list(range(1000))
+
+
+def test_a_full_partition_that_is_paused_keeps_nobody_waiting() -> None:
+    with Broker() as broker:
+        servers = broker.bootstrap_servers
+        full, empty = new_topic(servers), new_topic(servers)
+        send(servers, full, [b"x" * 1000] * 20, batch_num_messages=1)
+        limits = {"max_partition_fetch_bytes": 2000}
+        with consumer_of(servers, full, empty, **limits) as consumer:
+            assert len(consumer.poll(1, timeout=SECONDS_MAX)) == 1
+            wait_until(lambda: consumer.core.state.is_room_awaited, "the buffer is full")
+            consumer.pause((full, 0))
+            send(servers, empty, [b"dear"])
+            found = consumer.poll(timeout=LOOK_AGAIN_S / 2)
+            assert [record.value for record in found] == [b"dear"]
 
 
 def test_a_topic_that_is_missing_is_read_once_it_is_there() -> None:

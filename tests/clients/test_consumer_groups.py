@@ -5,6 +5,7 @@ import logging
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -20,9 +21,12 @@ from ottla.clients.consumer.group_side import OffsetAndMetadata
 from ottla.clients.producer.producer import Producer
 from ottla.model.identifiers import TopicPartition
 from ottla.testing import Broker
+from ottla.wire.api_key import ApiKey
 from tests.clients.conftest import SETTINGS
+from tests.clients.cutting_proxy import CuttingProxy, _read_frame
 from tests.clients.driver import HEARTBEAT_MS, SECONDS_MAX, SESSION_MS
 from tests.clients.group_members import STRATEGIES, OttlaMember, Post, closing_members, poll_until
+from tests.clients.test_retry_stories import _free_port
 
 Make = Callable[..., OttlaMember]
 
@@ -335,6 +339,50 @@ def test_closing_does_not_wait_for_a_rebalance_that_others_hold_up(
     assert member_count(story_servers, topic) == 1
 
 
+class Reluctant(CuttingProxy):
+    """Keeps answers to JoinGroup back while it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__(every=1, api_key=ApiKey.JOIN_GROUP)
+        self.target_port = _free_port()
+        self.is_reluctant = False
+        self.has_answer, self._may_go = threading.Event(), asyncio.Event()
+
+    def let_go(self) -> None:
+        self._loop.call_soon_threadsafe(self._may_go.set)
+
+    async def _pump_answers(
+        self, source: asyncio.StreamReader, target: asyncio.StreamWriter, asked: set[int]
+    ) -> None:
+        while True:
+            frame = await _read_frame(source)
+            if self.is_reluctant and int.from_bytes(frame[4:8]) in asked:
+                self.has_answer.set()
+                await self._may_go.wait()
+            target.write(frame)
+            await target.drain()
+
+
+def test_nobody_waits_for_who_has_left_before_it_knew_its_name() -> None:
+    with Reluctant() as proxy:
+        settings = {**SETTINGS, "advertised.listeners": f"PLAINTEXT://127.0.0.1:{proxy.port}"}
+        with Broker(settings, port=proxy.target_port), closing_members() as make:
+            servers = f"127.0.0.1:{proxy.port}"
+            Post(servers, "letters", 2)
+            first = make(servers, "readers", "letters")
+            poll_until([first], lambda: len(first.share) == 2)
+            proxy.is_reluctant = True
+            hasty = make(servers, "readers", "letters", session_timeout_ms=10 * SESSION_MS)
+            hasty.poll()
+            assert proxy.has_answer.wait(SECONDS_MAX)
+            threading.Timer(0.1, proxy.let_go).start()
+            hasty.consumer.close()
+            later = make(servers, "readers", "letters")
+            began = time.monotonic()
+            poll_until([first, later], lambda: shares([first, later]) == [1, 1])
+            assert time.monotonic() - began < 5 * SESSION_MS / 1000
+
+
 def test_a_cooperative_member_reads_and_commits_while_others_hold_up_a_rebalance(
     story_servers: str, topic: str, make: Make
 ) -> None:
@@ -358,6 +406,29 @@ def test_a_cooperative_member_reads_and_commits_while_others_hold_up_a_rebalance
     busy.consumer.commit()
     assert busy.consumer.group_metadata().generation_id == generation_id
     assert [row.offset for row in busy.consumer.committed(busy.share).values()] == [2]
+    poll_until([silent, busy, newcomer], lambda: bool(newcomer.heard))
+
+
+def test_a_commit_that_has_to_wait_for_a_rebalance_does_not_keep_polls_awake(
+    story_servers: str, topic: str, make: Make
+) -> None:
+    Post(story_servers, topic, 2)
+    settings = {
+        "partition_assignment_strategy": "cooperative-sticky",
+        "auto_commit_interval_ms": 1,
+    }
+    silent, busy = (make(story_servers, topic, topic, **settings) for _ in range(2))
+    poll_until([silent, busy], lambda: shares([silent, busy]) == [1, 1])
+    newcomer = make(story_servers, topic, topic, **settings)
+    group = busy.consumer.core.needed_group()
+
+    def is_calm() -> bool:
+        """Whether nothing is due, though the time for a commit has come: a rebalance is held up."""
+        time.sleep(0.02)
+        return not group.is_due()
+
+    poll_until([busy, newcomer], is_calm)
+    assert is_calm()
     poll_until([silent, busy, newcomer], lambda: bool(newcomer.heard))
 
 

@@ -16,6 +16,7 @@ from confluent_kafka import Producer as Librdkafka
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 from ottla.clients.errors import NoAnswerError
+from ottla.clients.partitioner import partition_for_key
 from ottla.clients.producer.async_producer import AsyncProducer
 from ottla.clients.producer.errors import (
     BufferFullError,
@@ -217,6 +218,21 @@ def test_partitions_that_are_added_are_used(servers: str, topic: str) -> None:
     assert used == {0, 1, 2}
 
 
+def test_a_topic_made_anew_with_fewer_partitions_is_written_to(servers: str, topic: str) -> None:
+    create(servers, topic, 4)
+    key = next(key for key in map(b"%d".__mod__, range(100)) if partition_for_key(key, 4) == 3)
+    hurry = {"delivery_timeout_ms": 1_000, "request_timeout_ms": 500, "linger_ms": 0}
+    with Producer(bootstrap_servers=servers, allow_auto_create_topics=False, **hurry) as producer:
+        assert producer.send(topic, b"before", key).result(SECONDS).partition == 3
+        admin = AdminClient({"bootstrap.servers": servers})
+        admin.delete_topics([topic])[topic].result(SECONDS)
+        create(servers, topic, 1)
+        deadline = time.monotonic() + SECONDS
+        while (sent := producer.send(topic, b"after", key)).exception(SECONDS) is not None:
+            assert time.monotonic() < deadline, sent.exception()
+        assert sent.partition == 0
+
+
 def test_many_threads_lose_and_double_nothing(servers: str, topic: str) -> None:
     create(servers, topic, 3)
 
@@ -274,18 +290,19 @@ def test_who_waits_for_each_record_is_counted_once(
 def test_what_is_waited_for_and_what_is_not_keep_their_order(
     servers: str, topic: str, waited_for: Producer
 ) -> None:
-    for number in range(2_000):
+    for number in range(4_000):
         delivery = waited_for.send(topic, b"%d" % number)
         if number % 7 == 0:
             assert delivery.result(SECONDS).offset == number
     waited_for.flush(SECONDS)
-    assert values(read(servers, topic, 2_000)) == [b"%d" % number for number in range(2_000)]
+    assert values(read(servers, topic, 4_000)) == [b"%d" % number for number in range(4_000)]
 
 
+@pytest.mark.parametrize("partitions", [1, 3])
 def test_threads_that_wait_lose_and_double_nothing(
-    servers: str, topic: str, waited_for: Producer
+    servers: str, topic: str, waited_for: Producer, partitions: int
 ) -> None:
-    create(servers, topic, 3)
+    create(servers, topic, partitions)
 
     def work(thread: int) -> None:
         for number in range(300):
@@ -299,8 +316,11 @@ def test_threads_that_wait_lose_and_double_nothing(
     for thread in threads:
         thread.join()
     waited_for.flush(SECONDS)
-    assert waited_for.metrics()["record-send-total"] == 1_200
-    messages = read(servers, topic, 1_200, 3)
+    counts = waited_for.metrics()
+    assert counts["record-send-total"] == 1_200
+    assert counts["buffer-available-bytes"] == counts["buffer-total-bytes"]
+    assert counts["requests-in-flight"] == 0
+    messages = read(servers, topic, 1_200, partitions)
     for thread in range(4):
         mine = [row.value() for row in messages if row.key() == b"%d" % thread]
         assert mine == [b"%d" % number for number in range(300)]

@@ -1,4 +1,7 @@
-"""Batches that the caller's own thread sends: as orderly as all others, whatever comes between."""
+"""Batches that the caller's own thread sends: as orderly as all others, whatever comes between.
+
+What holds for every record that is waited for, whoever sends it, is told in test_producer.
+"""
 
 import asyncio
 import os
@@ -21,8 +24,8 @@ from ottla.clients.producer.errors import ProducerClosedError
 from ottla.clients.producer.producer import Producer
 from ottla.testing import Broker
 from tests.clients.cutting_proxy import CuttingProxy, _read_frame
-from tests.clients.test_producer import create, read, values
-from tests.clients.test_retry_stories import _free_port, losing_answers
+from tests.clients.test_producer import read, values
+from tests.clients.test_retry_stories import _free_port
 
 SECONDS = 60
 pytestmark = pytest.mark.skipif(
@@ -99,17 +102,6 @@ def test_all_but_the_first_go_from_the_thread_that_waits_and_all_are_counted(
     assert values(read(servers, topic, 300)) == [b"%d" % n for n in range(300)]
 
 
-def test_what_waits_and_what_does_not_keep_their_order(
-    servers: str, topic: str, producer: Producer
-) -> None:
-    for number in range(4_000):
-        delivery = producer.send(topic, b"%d" % number)
-        if number % 7 == 0:
-            assert delivery.result(SECONDS).offset == number
-    producer.flush(SECONDS)
-    assert values(read(servers, topic, 4_000)) == [b"%d" % n for n in range(4_000)]
-
-
 def test_single_records_and_bulk_keep_their_order(
     servers: str, topic: str, producer: Producer
 ) -> None:
@@ -122,67 +114,12 @@ def test_single_records_and_bulk_keep_their_order(
     assert values(read(servers, topic, 600)) == [b"%d" % n for n in range(600)]
 
 
-def test_callbacks_are_called_for_what_was_sent_here(topic: str, producer: Producer) -> None:
-    told: list[int] = []
-    for number in range(50):
-        delivery = producer.send(topic, b"x", on_delivery=lambda _, row: told.append(row.offset))
-        assert delivery.result(SECONDS).offset == number
-    producer.flush(SECONDS)
-    assert told == list(range(50))
-
-
 def test_who_flushes_in_place_of_waiting_gets_everything(topic: str, producer: Producer) -> None:
     for number in range(200):
         delivery = producer.send(topic, b"x")
         producer.flush(SECONDS)
         assert delivery.done()
         assert delivery.result().offset == number
-
-
-@pytest.mark.parametrize("partitions", [1, 3])
-def test_threads_that_wait_lose_and_double_nothing(
-    servers: str, topic: str, producer: Producer, partitions: int
-) -> None:
-    create(servers, topic, partitions)
-
-    def work(thread: int) -> None:
-        for number in range(300):
-            delivery = producer.send(topic, b"%d" % number, b"%d" % thread)
-            if number % 4:
-                delivery.result(SECONDS)
-
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    producer.flush(SECONDS)
-    messages = read(servers, topic, 1_200, partitions)
-    for thread in range(4):
-        mine = [row.value() for row in messages if row.key() == b"%d" % thread]
-        assert mine == [b"%d" % number for number in range(300)]
-    counts = producer.metrics()
-    assert counts["buffer-available-bytes"] == counts["buffer-total-bytes"]
-    assert counts["requests-in-flight"] == 0
-
-
-def test_many_who_wait_for_one_record_all_hear_of_it(topic: str, producer: Producer) -> None:
-    send_and_wait(producer, topic, 3)
-    for _ in range(100):
-        delivery = producer.send(topic, b"x")
-        offsets: list[int] = []
-        waiting = [
-            threading.Thread(
-                target=lambda one=delivery, into=offsets: into.append(one.result(SECONDS).offset)
-            )
-            for _ in range(3)
-        ]
-        for thread in waiting:
-            thread.start()
-        for thread in waiting:
-            thread.join()
-        assert len(offsets) == 3
-        assert len(set(offsets)) == 1
 
 
 def test_a_full_buffer_is_waited_for_beside_others_who_wait(servers: str, topic: str) -> None:
@@ -200,17 +137,6 @@ def test_a_full_buffer_is_waited_for_beside_others_who_wait(servers: str, topic:
         for thread in threads:
             thread.join()
         assert producer.metrics()["record-send-total"] == 300
-
-
-@pytest.mark.parametrize("linger_ms", [0, 5])
-def test_answers_that_are_lost_cost_nothing_but_time(topic: str, linger_ms: int) -> None:
-    with losing_answers(every=10) as (proxy, servers):
-        with Producer(
-            bootstrap_servers=servers, linger_ms=linger_ms, retry_backoff_ms=5
-        ) as producer:
-            assert send_and_wait(producer, topic, 200) == list(range(200))
-        assert proxy.cuts > 3
-        assert values(read(servers, topic, 200)) == [b"%d" % n for n in range(200)]
 
 
 def test_a_broker_that_restarts_is_found_again(topic: str, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterator
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -12,12 +13,19 @@ from ottla.clients.producer.transaction_errors import (
     ProducerFencedError,
     TransactionAbortableError,
 )
-from tests.clients.test_transactions import committed_offset, make_topic, read, read_until
+from tests.clients.test_transactions import (
+    committed_offset,
+    make_topic,
+    read,
+    read_until,
+    wait_for_state,
+)
 from tests.clients.test_transactions_of_ours import (
     SAFE_DOWNGRADE,
     UPGRADE,
     Gone,
     RegretError,
+    begin_again,
     regret,
     set_level,
 )
@@ -48,8 +56,8 @@ def topic(request: pytest.FixtureRequest, servers: str) -> str:
     return name
 
 
-def make(servers: str, transactional_id: str) -> Producer:
-    return Producer(bootstrap_servers=servers, transactional_id=transactional_id)
+def make(servers: str, transactional_id: str, **settings: Any) -> Producer:
+    return Producer(bootstrap_servers=servers, transactional_id=transactional_id, **settings)
 
 
 def test_what_is_committed_is_read_and_what_is_aborted_is_not(servers: str, topic: str) -> None:
@@ -94,6 +102,18 @@ def test_after_an_error_the_next_transaction_goes_well(servers: str, topic: str)
             with producer.transaction():
                 producer.send(topic, b"%d" % number)
     read_until(servers, topic, [b"0", b"1", b"2"])
+
+
+def test_a_transaction_that_takes_too_long_is_begun_again(node: KafkaNode) -> None:
+    servers, topic = node.bootstrap_server, "too-long"
+    make_topic(servers, topic)
+    with make(servers, topic, transaction_timeout_ms=100) as producer:
+        producer.init_transactions()
+        producer.begin_transaction()
+        producer.send(topic, b"too late").result()
+        wait_for_state(node, topic, "CompleteAbort")
+        begin_again(producer, topic)
+    read_until(servers, topic, [b"in time"])
 
 
 def test_bulk_calls_are_taken(node: KafkaNode) -> None:

@@ -17,6 +17,7 @@ from ottla.clients.blocking import Face, blocking
 from ottla.clients.cluster_view import ClusterView
 from ottla.clients.errors import ClientClosedError
 from ottla.clients.loop_thread import LoopThread
+from ottla.clients.rooted import Rooted
 from ottla.clients.settings import read_client_settings
 from ottla.clients.unclosed import watch
 from ottla.runtime.randomness import SystemRandomness
@@ -101,7 +102,7 @@ class Producers(Face[ProducerAdmin]):
     abort = blocking(ProducerAdmin.abort)
 
 
-class Admin:
+class Admin(Rooted):
     """Every administrative call. Use it in `with`, from any number of threads.
 
     Settings have Kafka's names, in a dict or as keywords with underscores. A call about several

@@ -12,12 +12,13 @@ from ottla.clients.admin_producers import ProducerAdmin
 from ottla.clients.admin_topics import TopicAdmin
 from ottla.clients.admin_transactions import TransactionAdmin
 from ottla.clients.cluster_view import ClusterView
+from ottla.clients.rooted import Rooted
 from ottla.clients.settings import read_client_settings
 from ottla.clients.unclosed import watch
 from ottla.runtime.randomness import SystemRandomness
 
 
-class AsyncAdmin:
+class AsyncAdmin(Rooted):
     """Every administrative call, for asyncio. Use it in `async with`, in one event loop.
 
     Settings have Kafka's names, in a dict or as keywords with underscores. A call about several

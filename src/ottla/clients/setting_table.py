@@ -71,6 +71,10 @@ class SettingTable:
 
         InvalidClientSettingError tells everything that is wrong, in one sentence for each.
         """
+        if given is not None and not isinstance(given, Mapping):
+            raise TypeError(
+                f"settings come in a dict, or as keywords (bootstrap_servers=...), not as {given!r}"
+            )
         problems: list[str] = []
         value_by_field: dict[str, Any] = {}
         said: dict[str, str] = {}

@@ -1,9 +1,10 @@
 """The one exception that means "answer the peer with this code"."""
 
 from ottla.model.error_code import ErrorCode
+from ottla.model.portable_error import PortableError
 
 
-class ApiError(Exception):
+class ApiError(PortableError):
     """A request, or one partition of it, failed in a way the protocol can name."""
 
     def __init__(self, code: ErrorCode, detail: str = "") -> None:

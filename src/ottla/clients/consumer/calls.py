@@ -8,9 +8,16 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from ottla.clients.consumer.core import ConsumerCore, metrics_of, named
 from ottla.clients.consumer.errors import ConsumerError
 from ottla.clients.consumer.fetch_buffer import lag_of
-from ottla.clients.consumer.group_side import OffsetAndMetadata
+from ottla.clients.consumer.group_side import OffsetAndMetadata, offset_of
 from ottla.clients.consumer.reset_policy import EARLIEST, LATEST
-from ottla.clients.consumer.subscription import Choice, Position, RebalanceListener
+from ottla.clients.consumer.subscription import (
+    Choice,
+    Position,
+    RebalanceListener,
+    SubscriptionState,
+)
+from ottla.clients.errors import ClientClosedError
+from ottla.clients.rooted import Rooted
 from ottla.environment.randomness import Randomness
 from ottla.model.identifiers import TopicPartition
 from ottla.runtime.randomness import SystemRandomness
@@ -41,7 +48,7 @@ class OffsetAndTimestamp(NamedTuple):
     timestamp: int
 
 
-class ConsumerCalls:
+class ConsumerCalls(Rooted):
     """What is known, or can be changed, at once. Partitions are TopicPartition, or such pairs."""
 
     _core: ConsumerCore
@@ -63,8 +70,8 @@ class ConsumerCalls:
 
     def assign(self, partitions: Iterable[tuple[str, int]]) -> None:
         """Read exactly these partitions; those that are read already keep their position."""
-        with self._alone:
-            self._core.state.assign_by_hand(named(partitions))
+        with self._changing() as state:
+            state.assign_by_hand(named(partitions))
 
     def assignment(self) -> set[TopicPartition]:
         """Return the partitions that are read now."""
@@ -76,13 +83,13 @@ class ConsumerCalls:
 
     def pause(self, *partitions: tuple[str, int]) -> None:
         """Give out nothing from these partitions until they are resumed; membership goes on."""
-        with self._alone:
-            self._core.state.pause(named(partitions))
+        with self._changing() as state:
+            state.pause(named(partitions))
 
     def resume(self, *partitions: tuple[str, int]) -> None:
         """Go on with partitions that were paused."""
-        with self._alone:
-            self._core.state.resume(named(partitions))
+        with self._changing() as state:
+            state.resume(named(partitions))
 
     def paused(self) -> set[TopicPartition]:
         """Return the partitions that are paused."""
@@ -95,25 +102,21 @@ class ConsumerCalls:
 
         With the epoch of the record before it, the log is first asked whether it agrees.
         """
-        position = (
-            Position(offset, leader_epoch)
-            if isinstance(offset, int)
-            else Position(offset.offset, offset.leader_epoch)
-        )
-        if position.offset < 0:
-            raise ValueError(f"offset {position.offset}: offsets begin with 0")
-        with self._alone:
-            self._core.state.seek(TopicPartition(*partition), position)
+        place = offset_of(offset)
+        epoch = place.leader_epoch if place is offset else leader_epoch
+        position = Position(place.offset, epoch)
+        with self._changing() as state:
+            state.seek(TopicPartition(*partition), position)
 
     def seek_to_beginning(self, *partitions: tuple[str, int]) -> None:
         """Go on from the first record there is; without arguments, in all partitions."""
-        with self._alone:
-            self._core.state.reset(named(partitions) or self.assignment(), EARLIEST)
+        with self._changing() as state:
+            state.reset(named(partitions) or self.assignment(), EARLIEST)
 
     def seek_to_end(self, *partitions: tuple[str, int]) -> None:
         """Go on with what comes next; without arguments, in all partitions."""
-        with self._alone:
-            self._core.state.reset(named(partitions) or self.assignment(), LATEST)
+        with self._changing() as state:
+            state.reset(named(partitions) or self.assignment(), LATEST)
 
     def lag(self, partition: tuple[str, int]) -> int | None:
         """Return how many offsets the application is behind, None if no fetch has told yet."""
@@ -154,6 +157,14 @@ class ConsumerCalls:
         finally:
             self._is_running = self._is_stop_wanted = False
 
+    @contextmanager
+    def _changing(self) -> Iterator[SubscriptionState]:
+        """Give what is read here to somebody who changes it; ClientClosedError after the end."""
+        with self._alone:
+            if self._core.is_closed:
+                raise ClientClosedError("the consumer is closed")
+            yield self._core.state
+
     def _lag(self) -> dict[TopicPartition, int]:
         return lag_of(self._core.state, is_committed_only=self._core.is_committed_only)
 
@@ -166,6 +177,8 @@ class ConsumerCalls:
         self._core.needed_group()
         if isinstance(topics, str):
             raise TypeError(f"subscribe([{topics!r}]): topics come as a list")
+        if not all(isinstance(topic, str) for topic in topics or ()):
+            raise TypeError(f"subscribe({topics!r}): the name of a topic is text")
         if bool(topics) == (pattern is not None):
             raise ValueError("subscribe to topics, or to a pattern: one of them")
         if pattern is None:
@@ -174,6 +187,8 @@ class ConsumerCalls:
             self._core.state.subscribe_pattern(re.compile(pattern), listener)
 
     def _check_polling(self, max_records: int | None) -> int:
+        if max_records is not None and not isinstance(max_records, int):
+            raise TypeError(f"max_records is {max_records!r}: for a time, poll(timeout=...)")
         if max_records is not None and max_records < 1:
             raise ValueError(f"max_records is {max_records}: at least 1")
         return max_records or self._core.settings.max_poll_records

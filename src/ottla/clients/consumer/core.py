@@ -7,6 +7,7 @@ takes time is a coroutine on the event loop.
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
+from operator import index
 from threading import get_ident
 from typing import Any, Final, TypeVar
 
@@ -15,7 +16,12 @@ from ottla.clients.consumer.bell import Bell
 from ottla.clients.consumer.errors import ConsumerError, WakeupError
 from ottla.clients.consumer.fetch_answers import FetchAnswers
 from ottla.clients.consumer.fetch_buffer import FetchBuffer
-from ottla.clients.consumer.group_side import GroupSide, OffsetAndMetadata, to_commit
+from ottla.clients.consumer.group_side import (
+    GroupSide,
+    OffsetAndMetadata,
+    offset_of,
+    to_commit,
+)
 from ottla.clients.consumer.leaders import Leaders
 from ottla.clients.consumer.positions import PositionFinder
 from ottla.clients.consumer.prefetching import Prefetcher
@@ -251,10 +257,7 @@ class ConsumerCore:
         """Return what is to be committed: what is given, or where the application is."""
         if offsets is None:
             return to_commit(self.state.consumed())
-        return {
-            TopicPartition(*name): OffsetAndMetadata(row) if isinstance(row, int) else row
-            for name, row in offsets.items()
-        }
+        return dict(zip(named(offsets), map(offset_of, offsets.values()), strict=True))
 
     async def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         """Commit, and wait for it."""
@@ -273,7 +276,15 @@ class ConsumerCore:
 
 def named(partitions: Iterable[Any]) -> list[TopicPartition]:
     """Return partitions that were given as such, or as pairs of topic and number."""
-    return [TopicPartition(*name) for name in partitions]
+    return [_partition(name) for name in partitions]
+
+
+def _partition(name: Any) -> TopicPartition:
+    with suppress(TypeError, ValueError):
+        topic, number = name
+        if isinstance(topic, str) and index(number) >= 0:
+            return TopicPartition(topic, index(number))
+    raise TypeError(f"{name!r} is no partition: one is TopicPartition(topic, number)")
 
 
 def metrics_of(core: ConsumerCore, lag: Collection[int]) -> dict[str, float]:

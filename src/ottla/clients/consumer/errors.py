@@ -5,9 +5,10 @@ from collections.abc import Iterable, Mapping
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
+from ottla.model.portable_error import PortableError
 
 
-class ConsumerError(Exception):
+class ConsumerError(PortableError):
     """What only a consumer raises; ApiError and the network's errors come besides."""
 
 

@@ -1,6 +1,7 @@
 """What a consumer asks of its group: the seam between reading and belonging to one."""
 
 from collections.abc import Callable, Collection, Mapping
+from operator import index
 from typing import Any, NamedTuple, Protocol
 
 from ottla.clients.consumer.subscription import Position
@@ -75,6 +76,19 @@ class GroupSide(Protocol):
     def group_metadata(self) -> Any:
         """Return what a transactional producer needs to commit for this member."""
         ...
+
+
+def offset_of(given: Any) -> OffsetAndMetadata:
+    """Return an offset that was given as such, or as a number; ValueError if it is negative."""
+    try:
+        found: OffsetAndMetadata = (
+            given if hasattr(given, "offset") else OffsetAndMetadata(index(given))
+        )
+    except TypeError:
+        raise TypeError(f"{given!r} is no offset") from None
+    if found.offset < 0:
+        raise ValueError(f"offset {found.offset}: offsets begin with 0")
+    return found
 
 
 def to_commit(

@@ -1,7 +1,9 @@
 """One attempt to be a member of the next generation: JoinGroup, then SyncGroup."""
 
-from collections.abc import Callable, Sequence
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
 from ottla.clients.assignors.assignor import (
     Assignor,
@@ -17,6 +19,9 @@ from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
 from ottla.wire.messages.join_group import JoinGroupResponse
+
+NAMING_SECONDS_MAX: Final = 1.0
+"""How long somebody who does not want to join any more waits for the id that it has asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,13 +56,31 @@ class Joining:
             )
             for assignor in self.assignors
         }
-        answer = await self.requests.join(member_id, metadata_by_assignor, reason)
+        answer = await self._named(member_id, metadata_by_assignor, reason)
         if answer.error_code == ErrorCode.MEMBER_ID_REQUIRED:
             self.on_generation(Generation(member_id=answer.member_id))
             answer = await self.requests.join(answer.member_id, metadata_by_assignor, reason)
             self.requests.check(answer.error_code)
         self.on_generation(Generation(answer.generation_id, answer.member_id))
         return await self._sync(answer)
+
+    async def _named(
+        self, member_id: str, metadata_by_assignor: Mapping[str, bytes], reason: str
+    ) -> JoinGroupResponse:
+        """Join; who breaks that off before it has an id takes note of it all the same.
+
+        A coordinator keeps a place for every id that it has given, and the whole group waits for
+        it until its session is over: unless it leaves, for which it has to know its id.
+        """
+        joining = asyncio.ensure_future(self.requests.join(member_id, metadata_by_assignor, reason))
+        try:
+            return await asyncio.shield(joining)
+        except asyncio.CancelledError:
+            if not member_id and self.requests.instance_id is None:
+                await asyncio.wait([joining], timeout=NAMING_SECONDS_MAX)
+            if not joining.cancel() and joining.exception() is None:
+                self.on_generation(Generation(member_id=joining.result().member_id))
+            raise
 
     async def _sync(self, answer: JoinGroupResponse) -> Joined:
         generation = Generation(answer.generation_id, answer.member_id)

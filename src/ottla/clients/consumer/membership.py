@@ -228,6 +228,8 @@ class GroupMembership:
         kept = set(given)
         gone = [name for name in self._state.assigned if name not in kept]
         await self._revoke(gone)
+        if joined.generation != self._standing.generation:
+            return  # the group went on without us while listeners were called
         if gone:
             self._standing.request_rejoin("partitions were revoked, and can be given to others")
         await self._changes.assign(given)

@@ -298,18 +298,21 @@ class OrderedWorkers:
         try:
             await dead_letters.put(work.record, failure)
         except Exception as error:  # noqa: BLE001 - raised at the end
-            if work.is_dropped:
-                self._workload.abandon(work)
-                return
-            reason = f"it cannot be written to {dead_letters.topic!r}: {type(error).__name__}"
-            refusal = HandlerError(work.name, work.record.offset, f"{reason}: {error}")
-            refusal.__cause__ = error
-            self._workload.fail(work)
-            self._fail(refusal)
+            self._on_unburied(dead_letters, work, error)
         else:
             self.counts.dead_lettered += 1
             self._workload.finish(work)
         self._go_on()
+
+    def _on_unburied(self, dead_letters: DeadLetters, work: Work, error: Exception) -> None:
+        if work.is_dropped:
+            self._workload.abandon(work)
+            return
+        reason = f"it cannot be written to {dead_letters.topic!r}: {type(error).__name__}"
+        refusal = HandlerError(work.name, work.record.offset, f"{reason}: {error}")
+        refusal.__cause__ = error
+        self._workload.fail(work)
+        self._fail(refusal)
 
     def _give_up(self, work: Work, failure: Failure) -> None:
         self._workload.fail(work)

@@ -274,6 +274,7 @@ class SubscriptionState:
         with self.lock:
             for name in names:
                 self.of(name).is_paused = True
+        self.on_change()  # the others may have waited for one of these that is full
 
     def resume(self, names: Iterable[TopicPartition]) -> None:
         """Go on with partitions that were paused."""

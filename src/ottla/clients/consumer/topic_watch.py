@@ -7,14 +7,16 @@ from ottla.clients.consumer.group_leader import look_at_topics
 from ottla.clients.consumer.group_requests import GroupRequests
 from ottla.clients.consumer.settings import ConsumerSettings
 from ottla.clients.consumer.subscription import Choice, SubscriptionState
-from ottla.clients.errors import NoAnswerError, UnreachableError
+from ottla.clients.errors import NoAnswerError, UnreachableError, check
 from ottla.model.api_error import ApiError
+from ottla.model.error_code import ErrorCode
 
 if TYPE_CHECKING:
     from ottla.clients.assignors.assignor import RacksByTopic
 
 MISSING_TOPIC_MS: Final = 1_000
 """How soon to look again for a topic that is not there yet."""
+_HOPELESS: Final = (ErrorCode.INVALID_TOPIC_EXCEPTION, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 
 
 class TopicWatch:
@@ -34,15 +36,19 @@ class TopicWatch:
     async def find_topics(self) -> frozenset[str]:
         """Return the topics to subscribe to: those of the pattern, or those that were named.
 
-        Asking for them also makes those that are not there, if that is allowed.
+        Asking for them also makes those that are not there, if that is allowed. ApiError for one
+        that nobody needs to wait for.
         """
         pattern = self._state.pattern
         if self._state.choice is not Choice.PATTERN or pattern is None:
             topics = self._state.topics
             allow_auto_creation = self._settings.allow_auto_create_topics
-            await self._requests.view.refresh(
+            rows = await self._requests.view.refresh(
                 sorted(topics), allow_auto_creation=allow_auto_creation
             )
+            for row in rows:
+                if row.error_code in _HOPELESS:
+                    check(row.error_code, f"topic {row.name!r}")
             return topics
         return frozenset(
             row.name

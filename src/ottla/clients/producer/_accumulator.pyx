@@ -13,7 +13,7 @@ from cpython.unicode cimport PyUnicode_AsUTF8String
 from libc.stdint cimport INT32_MAX, INT64_MAX, int32_t, int64_t, uint8_t, uint32_t
 
 from ottla.clients._murmur2 cimport hash_of
-from ottla.clients.producer._accumulator_python import too_large
+from ottla.clients.producer._accumulator_python import checked_timestamp, too_large
 from ottla.clients.producer.record_metadata import RecordMetadata
 from ottla.clients.producer.waiting import call_safely, wait_in_loop, wait_in_thread
 from ottla.wire.records._writing cimport RecordAccumulator, encoded_headers
@@ -261,15 +261,17 @@ cdef class Batch:
             self.is_done = True
             waiters, callbacks = self._waiters, self._callbacks
             self._waiters = self._callbacks = no_more
-        for at in range(0, len(callbacks), 2):
-            delivery = callbacks[at]
-            error = self.error_of(delivery._index)
-            metadata = None
-            if error is None:
-                metadata = self.metadata_of(delivery._index, delivery._timestamp_ms)
-            call_safely(callbacks[at + 1], error, metadata)
-        for call in waiters:
-            call()
+        try:
+            for at in range(0, len(callbacks), 2):
+                delivery = callbacks[at]
+                error = self.error_of(delivery._index)
+                metadata = None
+                if error is None:
+                    metadata = self.metadata_of(delivery._index, delivery._timestamp_ms)
+                call_safely(callbacks[at + 1], error, metadata)
+        finally:
+            for call in waiters:
+                call()
 
 
 cdef class Lane:
@@ -299,6 +301,7 @@ cdef class Topic:
 
     cdef readonly str name
     cdef readonly list lanes
+    cdef public int32_t count
     cdef public int32_t sticky
 
     def __init__(self, str name):
@@ -370,7 +373,7 @@ cdef class Accumulator:
             return None
         cdef int64_t at_ms
         if timestamp_ms is not None:
-            at_ms = timestamp_ms
+            at_ms = checked_timestamp(timestamp_ms)
         elif self._now_ms is None:
             at_ms = <int64_t>(wall_clock() * 1000)
         else:
@@ -453,11 +456,14 @@ cdef class Accumulator:
         cdef list lanes = (<Topic>known).lanes
         while len(lanes) < count:
             lanes.append(Lane(topic, len(lanes), known))
+        (<Topic>known).count = count
+        if (<Topic>known).sticky >= count:
+            (<Topic>known).sticky = NO_PARTITION
 
     def partition_count(self, str topic):
         """See the twin."""
         known = self._topics.get(topic)
-        return 0 if known is None else len((<Topic>known).lanes)
+        return 0 if known is None else (<Topic>known).count
 
     def lanes(self):
         """See the twin."""
@@ -471,8 +477,8 @@ cdef class Accumulator:
 
     def hurry(self, Batch batch not None):
         """See the twin."""
-        cdef Lane lane = self._lane(batch.topic, batch.partition, None)
-        if lane is not None and lane.open is batch and not self._depart(lane, batch):
+        cdef Lane lane = (<Topic>self._topics[batch.topic]).lanes[batch.partition]
+        if lane.open is batch and not self._depart(lane, batch):
             self.ring()
 
     cdef bint _depart(self, Lane lane, Batch batch) except -1:
@@ -516,7 +522,7 @@ cdef class Accumulator:
         if known is None:
             return None
         cdef list lanes = (<Topic>known).lanes
-        cdef int32_t count = <int32_t>len(lanes)
+        cdef int32_t count = (<Topic>known).count
         cdef int32_t chosen
         if partition is None:
             chosen = self._partition_for(<Topic>known, key, count)

@@ -6,6 +6,7 @@ Python code halfway, and `critical_section` where there is no GIL. What is calle
 `wake` and the callbacks, is called without the lock.
 """
 
+import operator
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from threading import Lock
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 NEVER_MS: Final = 2**63 - 1
 NO_PARTITION: Final = -1
+NO_TIMESTAMP_MS: Final = -1
 
 
 class Lane:
@@ -48,13 +50,17 @@ class Lane:
 
 
 class Topic:
-    """The lanes of a topic, and where records without a key go at the moment."""
+    """The lanes of a topic, and where records without a key go at the moment.
 
-    __slots__ = ("lanes", "name", "sticky")
+    A topic that was made anew with fewer partitions has lanes to which nothing more is added.
+    """
+
+    __slots__ = ("count", "lanes", "name", "sticky")
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.lanes: list[Lane] = []
+        self.count = 0
         self.sticky = NO_PARTITION
 
 
@@ -128,8 +134,7 @@ class Accumulator:
         lane = self._lane(topic, partition, key_bytes)
         if lane is None or self.used_bytes + HEADER_BYTES + needed > self.memory_bytes_max:
             return None
-        if timestamp_ms is None:
-            timestamp_ms = self._now_ms()
+        timestamp_ms = self._now_ms() if timestamp_ms is None else checked_timestamp(timestamp_ms)
         with self.lock:
             batch, rings = self._batch_with_room(lane, needed)
             records = batch.records
@@ -173,16 +178,19 @@ class Accumulator:
         return None if lane is None else lane.partition
 
     def set_partition_count(self, topic: str, count: int) -> None:
-        """Learn that a topic has so many partitions; they do not become fewer."""
+        """Learn that a topic has so many partitions."""
         with self.lock:
             known = self._topics.setdefault(topic, Topic(topic))
             for partition in range(len(known.lanes), count):
                 known.lanes.append(Lane(topic, partition, known))
+            known.count = count
+            if known.sticky >= count:
+                known.sticky = NO_PARTITION
 
     def partition_count(self, topic: str) -> int:
         """Return how many partitions a topic has, 0 if it is not known."""
         known = self._topics.get(topic)
-        return 0 if known is None else len(known.lanes)
+        return 0 if known is None else known.count
 
     def lanes(self) -> Iterator[Lane]:
         """Iterate over all lanes, also those in which nothing waits."""
@@ -196,8 +204,7 @@ class Accumulator:
 
     def hurry(self, batch: Batch) -> None:
         """Have a batch sent that is still open; any other one is as good as sent."""
-        lane = self._lane(batch.topic, batch.partition, None)
-        if lane is not None and lane.open is batch:
+        if self._topics[batch.topic].lanes[batch.partition].open is batch:
             self.ring()
 
     def retire(self, lane: Lane) -> None:
@@ -225,7 +232,7 @@ class Accumulator:
         known = self._topics.get(topic)
         if known is None:
             return None
-        count = len(known.lanes)
+        count = known.count
         if partition is None:
             partition = self._partition_for(known, key, count)
         return known.lanes[partition] if 0 <= partition < count else None
@@ -268,6 +275,17 @@ def _bytes(given: Buffer | str | None) -> bytes | None:
     if given is None or type(given) is bytes:
         return given
     return given.encode() if isinstance(given, str) else bytes(memoryview(given))
+
+
+def checked_timestamp(given: int) -> int:
+    """Return a time in milliseconds, -1 for none; seconds with a fraction are a TypeError."""
+    try:
+        timestamp_ms = operator.index(given)
+    except TypeError:
+        raise TypeError(f"timestamp is {given!r}: it is a whole number of milliseconds") from None
+    if timestamp_ms < NO_TIMESTAMP_MS:
+        raise ValueError(f"timestamp is {given}: it counts milliseconds since 1970")
+    return timestamp_ms
 
 
 def too_large(

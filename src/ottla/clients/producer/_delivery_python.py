@@ -231,9 +231,11 @@ class Batch:
             self.is_done = True
             waiters, self._waiters = self._waiters, []
             callbacks, self._callbacks = self._callbacks, []
-        for index, timestamp_ms, on_delivery in callbacks:
-            error = self.error_of(index)
-            metadata = None if error is not None else self.metadata_of(index, timestamp_ms)
-            call_safely(on_delivery, error, metadata)
-        for call in waiters:
-            call()
+        try:
+            for index, timestamp_ms, on_delivery in callbacks:
+                error = self.error_of(index)
+                metadata = None if error is not None else self.metadata_of(index, timestamp_ms)
+                call_safely(on_delivery, error, metadata)
+        finally:
+            for call in waiters:
+                call()

@@ -9,9 +9,10 @@ from ottla.clients.cluster_view import ClusterView
 from ottla.clients.producer.accumulator import Delivery, OnDelivery
 from ottla.clients.producer.bulk_calls import AsyncBulkCalls
 from ottla.clients.producer.core import ProducerCore
-from ottla.clients.producer.preparation import Headers, Preparation, ProducerRecord
+from ottla.clients.producer.preparation import Headers, Preparation, ProducerRecord, explained
 from ottla.clients.producer.settings import ProducerSettings, read_producer_settings
 from ottla.clients.producer.transaction_calls import AsyncTransactionCalls
+from ottla.clients.rooted import Rooted
 from ottla.clients.unclosed import watch
 from ottla.environment.clock import Clock
 from ottla.environment.randomness import Randomness
@@ -19,7 +20,7 @@ from ottla.runtime.clock import SystemClock
 from ottla.runtime.randomness import SystemRandomness
 
 
-class AsyncProducer(AsyncTransactionCalls, AsyncBulkCalls):
+class AsyncProducer(AsyncTransactionCalls, AsyncBulkCalls, Rooted):
     """Sends records to a cluster. Use it in `async with`, in one event loop.
 
     Records are gathered into batches; `send` returns as soon as its record is in one, and only
@@ -98,7 +99,10 @@ class AsyncProducer(AsyncTransactionCalls, AsyncBulkCalls):
         if not self._is_plain:
             record = ProducerRecord(topic, value, key, partition, timestamp, headers)
             arguments = self._preparation.prepare(record, on_delivery)
-        delivery = core.accumulator.append(*arguments)
+        try:
+            delivery = core.accumulator.append(*arguments)
+        except (TypeError, ValueError) as error:
+            raise explained(error, arguments[1], arguments[2], arguments[5]) from None
         if delivery is None:
             return await core.append(*arguments)
         if core.accumulator.is_rung:

@@ -109,9 +109,8 @@ class ProducerCore:
         count = self.accumulator.partition_count(topic)
         if 0 <= (partition or 0) < count:
             return count
-        found = await self._find(topic)
-        count = len(found.partitions)
-        self.accumulator.set_partition_count(topic, count)
+        self.sender.leaders.learn([await self._find(topic)])
+        count = self.accumulator.partition_count(topic)
         if partition is not None and not 0 <= partition < count:
             raise ApiError(
                 ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -260,7 +259,7 @@ class ProducerCore:
         """Choose where records without a key go next: any partition that has a leader."""
         if count == 1:
             return 0
-        led = self.sender.leaders.led_partitions(topic)
+        led = [row for row in self.sender.leaders.led_partitions(topic) if row < count]
         if not led:
             return self._randomness.below(count)
         return led[self._randomness.below(len(led))]

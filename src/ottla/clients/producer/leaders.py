@@ -38,10 +38,11 @@ class Leaders:
         self._on_news = on_news
         self._loop = asyncio.get_running_loop()
         self._used_at: dict[str, float] = {}
+        self._topic_ids: dict[str, bytes] = {}
         self._wanted: set[str] = set()
         self._asking: asyncio.Task[None] | None = None
         self.last_failure: Exception | None = None
-        self._refreshing = create_background_task(keep_fresh(view, self._in_use, self._learn))
+        self._refreshing = create_background_task(keep_fresh(view, self._in_use, self.learn))
 
     def leader_of(self, name: TopicPartition) -> int:
         """Return a broker's id, or -1 if it is not known; then it is looked for."""
@@ -64,6 +65,19 @@ class Leaders:
         known = self._view.known_topic(topic)
         rows = [] if known is None else known.partitions
         return [row.partition_index for row in rows if row.leader_id >= 0]
+
+    def learn(self, rows: Iterable[MetadataResponseTopic]) -> None:
+        """Use partitions that are new. There are fewer only where a topic was made anew.
+
+        Else it is a broker that has not heard of the new ones yet.
+        """
+        for row in rows:
+            if row.name is not None and row.error_code == ErrorCode.NONE:
+                count = len(row.partitions)
+                if self._topic_ids.get(row.name, row.topic_id) == row.topic_id:
+                    count = max(count, self._accumulator.partition_count(row.name))
+                self._topic_ids[row.name] = row.topic_id
+                self._accumulator.set_partition_count(row.name, count)
 
     def close(self) -> None:
         """Stop looking."""
@@ -91,17 +105,11 @@ class Leaders:
         except (OSError, ApiError) as error:
             self.last_failure = error
             return set()
-        self._learn(rows)
+        self.learn(rows)
         for row in rows:
             if row.error_code != ErrorCode.NONE:
                 self.last_failure = ApiError(error_code(row.error_code), f"topic {row.name!r}")
         return {row.name for row in rows if row.name is not None and _is_led(row)}
-
-    def _learn(self, rows: Iterable[MetadataResponseTopic]) -> None:
-        """Use partitions that are new."""
-        for row in rows:
-            if row.name is not None and row.error_code == ErrorCode.NONE:
-                self._accumulator.set_partition_count(row.name, len(row.partitions))
 
     def _in_use(self) -> list[str]:
         """Return the topics that records were sent to lately, and forget the others."""

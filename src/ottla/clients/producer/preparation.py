@@ -23,6 +23,34 @@ class ProducerRecord(NamedTuple):
     headers: Headers = ()
 
 
+def explained(error: Exception, value: Any, key: Any, headers: Any) -> Exception:
+    """Return an error that says which part of a record cannot be sent; else what it was before."""
+    for name, given in (("value", value), ("key", key)):
+        if not _is_bytes_or_text(given):
+            return TypeError(
+                f"the {name} is of type {type(given).__name__}: bytes and text can be sent, and "
+                f"what {name}.serializer makes such of"
+            )
+    try:
+        is_fine = all(isinstance(name, str) and _is_bytes(given) for name, given in headers or ())
+    except (TypeError, ValueError):
+        is_fine = False
+    if not is_fine:
+        return TypeError(f"headers are a list of pairs, text and bytes, not {headers!r}")
+    return error
+
+
+def _is_bytes_or_text(given: Any) -> bool:
+    return isinstance(given, str) or _is_bytes(given)
+
+
+def _is_bytes(given: Any) -> bool:
+    try:
+        return given is None or bool(memoryview(given).itemsize)
+    except TypeError:
+        return False
+
+
 class Preparation:
     """One producer's serializers and interceptors."""
 

@@ -12,16 +12,17 @@ from ottla.clients.loop_thread import LoopThread
 from ottla.clients.producer.accumulator import Delivery, OnDelivery
 from ottla.clients.producer.bulk_calls import BulkCalls
 from ottla.clients.producer.core import ProducerCore
-from ottla.clients.producer.preparation import Headers, Preparation, ProducerRecord
+from ottla.clients.producer.preparation import Headers, Preparation, ProducerRecord, explained
 from ottla.clients.producer.settings import ProducerSettings, read_producer_settings
 from ottla.clients.producer.transaction_calls import TransactionCalls
+from ottla.clients.rooted import Rooted
 from ottla.clients.settings import ClientSettings
 from ottla.clients.unclosed import watch
 from ottla.runtime.clock import SystemClock
 from ottla.runtime.randomness import SystemRandomness
 
 
-class Producer(TransactionCalls, BulkCalls):
+class Producer(TransactionCalls, BulkCalls, Rooted):
     """Sends records to a cluster, from any number of threads. Use it in `with`.
 
     `send` puts a record into a batch in the caller's thread, and returns; batches are sent by a
@@ -64,7 +65,12 @@ class Producer(TransactionCalls, BulkCalls):
         NoAnswerError where there was no room, or no such topic, within max.block.ms.
         """
         if self._is_plain:
-            delivery = self._append(topic, value, key, partition, timestamp, headers, on_delivery)
+            try:
+                delivery = self._append(
+                    topic, value, key, partition, timestamp, headers, on_delivery
+                )
+            except (TypeError, ValueError) as error:
+                raise explained(error, value, key, headers) from None
             if delivery is not None:
                 return delivery
             arguments = (topic, value, key, partition, timestamp, headers, on_delivery)

@@ -233,11 +233,12 @@ def _named(prepared: PreparedTxnState | str) -> PreparedTxnState:
 
 
 def _position(offset: Any) -> OffsetToCommit:
-    if isinstance(offset, int):
-        return OffsetToCommit(offset)
+    number = offset if isinstance(offset, int) else offset.offset
+    if number < 0:
+        raise ValueError(f"offset {number}: offsets begin with 0")
     leader_epoch = getattr(offset, "leader_epoch", None)
     return OffsetToCommit(
-        offset.offset,
+        number,
         getattr(offset, "metadata", None) or "",
         -1 if leader_epoch is None else leader_epoch,
     )

@@ -78,9 +78,18 @@ class FatalTransactionError(TransactionFailedError):
 
 
 class ProducerFencedError(FatalTransactionError):
-    """Another producer has the transactional id now, or the transaction took too long."""
+    """Another producer has the transactional id now; or time was up, in the older protocol."""
 
     ADVICE = "another producer has this transactional id now, or time was up: close this one"
+
+
+def is_abortable(code: ErrorCode, *, is_new: bool) -> bool:
+    """Whether a coordinator's refusal is the end of the transaction only.
+
+    With the new protocol (KIP-890) one that ran out of time was aborted, but its producer has not
+    lost its place: it is told the new epoch when it aborts, too.
+    """
+    return code in ABORTABLE or (is_new and code is ErrorCode.INVALID_TXN_STATE)
 
 
 def fatal(code: ErrorCode, detail: str) -> FatalTransactionError:

@@ -164,7 +164,7 @@ async def end(
     answer = await coordinator.ask(request, EndTxnResponse, version_max=version_max)
     detail = f"the transaction of {coordinator.transactional_id!r}"
     if answer.error_code == ErrorCode.INVALID_TXN_STATE:
-        detail += " was ended by somebody else: perhaps it took more than transaction.timeout.ms"
+        detail += " was ended by its coordinator: perhaps it took more than transaction.timeout.ms"
     check(answer.error_code, detail)
     if answer.producer_id == NOBODY.producer_id:
         return who

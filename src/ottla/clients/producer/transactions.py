@@ -17,7 +17,6 @@ from ottla.clients.errors import NoAnswerError
 from ottla.clients.producer.settings import ProducerSettings
 from ottla.clients.producer.transaction_coordinator import TransactionCoordinator
 from ottla.clients.producer.transaction_errors import (
-    ABORTABLE,
     FATAL_FOR_BATCHES,
     UNAUTHORIZED,
     FatalTransactionError,
@@ -26,6 +25,7 @@ from ottla.clients.producer.transaction_errors import (
     TransactionStateError,
     abortable,
     fatal,
+    is_abortable,
 )
 from ottla.clients.producer.transaction_requests import (
     ADDING_BY_WRITING,
@@ -345,8 +345,8 @@ class Transactions:
 
     def _raise_failed(self, error: ApiError) -> NoReturn:
         """Take down that a coordinator has refused, and raise what that means."""
-        is_sending = self.state in _SENDING
-        if error.code in ABORTABLE and is_sending:
+        is_new = self._version >= ADDING_BY_WRITING
+        if self.state in _SENDING and is_abortable(error.code, is_new=is_new):
             self._must_renew = True
             failure: TransactionFailedError = abortable(error.code, error.detail)
         else:

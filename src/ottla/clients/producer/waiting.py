@@ -94,11 +94,24 @@ async def all_done(batches: Sequence[Awaited]) -> None:
 
 
 def call_safely(function: Callable[..., Any], *arguments: Any) -> None:
-    """Call what a user gave; what it raises is logged and hurts nobody."""
+    """Call what a user gave; what it raises is logged and hurts nobody.
+
+    What would end the program, such as SystemExit, is raised by the event loop soon, if there is
+    one: first everybody has to hear of what was answered.
+    """
     try:
         function(*arguments)
     except Exception:  # noqa: BLE001 - of the application: the next one must be called, too
         _log.exception("a delivery callback raised")
+    except BaseException as error:
+        loop = _running_loop()
+        if loop is None:
+            raise
+        loop.call_soon(_raise, error)
+
+
+def _raise(error: BaseException) -> None:
+    raise error
 
 
 def _finish(future: asyncio.Future[None]) -> None:

@@ -139,7 +139,6 @@ def test_unknown_topics_and_partitions_are_left_to_the_caller(twin: Any) -> None
     assert world.accumulator.append("t", b"x", partition=-1) is None
     assert world.accumulator.partition_count("other") == 0
     world.accumulator.set_partition_count("t", 4)
-    world.accumulator.set_partition_count("t", 2)  # they do not become fewer
     assert world.accumulator.partition_count("t") == 4
     assert world.accumulator.append("t", b"x", partition=3).partition == 3
 
@@ -326,3 +325,30 @@ def test_threads_append_side_by_side(twin: Any) -> None:
     assert sum(counts) + lane.open.record_count == 12_000
     charged = sum(batch.charged_bytes for batch in lane.closed) + lane.open.charged_bytes
     assert charged == world.accumulator.used_bytes
+
+
+def test_a_topic_that_was_made_anew_may_have_fewer_partitions(twin: Any) -> None:
+    world = World(twin)
+    accumulator = world.accumulator
+    world.picks += [3, 3]
+    assert accumulator.append("t", b"a").partition == 2
+    gone = accumulator.append("t", b"b", partition=2)
+    accumulator.set_partition_count("t", 2)
+    assert accumulator.partition_count("t") == 2
+    assert accumulator.append("t", b"c", partition=2) is None
+    assert accumulator.append("t", b"d").partition < 2
+    assert accumulator.append("t", b"e", b"key").partition == partition_for_key(b"key", 2)
+    assert len(list(accumulator.lanes())) == 3, "what waits in the last one is given up in time"
+    with pytest.raises(TimeoutError):
+        gone.result(0)
+    accumulator.set_partition_count("t", 3)
+    assert accumulator.append("t", b"f", partition=2).partition == 2
+
+
+def test_a_timestamp_is_a_whole_number_of_milliseconds(twin: Any) -> None:
+    accumulator = World(twin).accumulator
+    with pytest.raises(TypeError, match="milliseconds"):
+        accumulator.append("t", b"", timestamp_ms=1.5)
+    with pytest.raises(ValueError, match="since 1970"):
+        accumulator.append("t", b"", timestamp_ms=-2)
+    assert accumulator.append("t", b"", timestamp_ms=0) is not None
