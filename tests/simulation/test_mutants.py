@@ -66,19 +66,19 @@ class Found(NamedTuple):
 
 BY_CHANCE = {
     "truncating_to_the_high_watermark": Found(1, 3, ("R11",)),
-    "not_comparing_logs": Found(1, 3, ("R1", "R2", "R3", "L1 stuck")),
-    "not_noting_epochs": Found(1, 3, ("R1", "R2", "R3", "R11")),
+    "not_comparing_logs": Found(3, 3, ("R1", "R2", "R3")),
+    "not_noting_epochs": Found(2, 3, ("R1", "R2", "R3", "R11")),
     "committing_on_what_is_only_proposed": Found(1, 3, ("R4", "R6", "R7")),
     "forgetting_who_was_proposed": Found(1, 3, ("R4", "R6")),
-    "committing_with_too_few": Found(2, 4, ("R4", "R7")),
-    "trusting_who_has_lost_its_tail": Found(1, 8, ("R4",), DARK),
+    "committing_with_too_few": Found(1, 3, ("R7",)),
+    "trusting_who_has_lost_its_tail": Found(1, 3, ("R4",), DARK),
     "leading_on_without_a_session": Found(1, 3, ("R1", "R9")),
     "registering_without_stepping_down": Found(1, 3, ("R1", "R9")),
     "writing_without_the_epoch": Found(1, 2, ("M10",)),
     "leaving_the_fenced_in_sync": Found(1, 3, ("R9",)),
     "keeping_who_may_lead": Found(1, 3, ("R9",)),
-    "keeping_the_mark_of_a_clean_stop": Found(3, 6, ("R4", "D2"), STOPPED),
-    "noting_what_is_not_flushed": Found(1, 5, ("D2", "R11"), ROLLED),
+    "keeping_the_mark_of_a_clean_stop": Found(2, 4, ("R4", "D2"), STOPPED),
+    "noting_what_is_not_flushed": Found(1, 3, ("D2",), ROLLED),
 }
 BY_STORY = {
     "counting_fetches_of_any_epoch": ("kip-320-old-epoch", ("R7",)),

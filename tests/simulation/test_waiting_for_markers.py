@@ -20,6 +20,7 @@ from ottla.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnTopic,
 )
+from ottla.wire.messages.elect_leaders import ElectLeadersRequest
 from ottla.wire.messages.end_txn import EndTxnRequest
 from ottla.wire.messages.find_coordinator import FindCoordinatorRequest
 from ottla.wire.messages.init_producer_id import InitProducerIdRequest
@@ -28,6 +29,7 @@ from tests.simulation.zookeeper_cluster import BROKERS, ZooKeeperCluster
 
 ID = "copier"
 GROUP_KEY, TRANSACTION_KEY = 0, 1
+PREFERRED = 0
 SETTINGS = {
     # Whom the markers do not reach shall not be missed otherwise.
     "transaction.state.log.replication.factor": "1",
@@ -36,6 +38,8 @@ SETTINGS = {
 }
 ENDING_SECONDS = ENDING_MS_MAX / 1000
 EARLIER_SECONDS = 0.2
+FOLLOWED_SECONDS_MAX = 5.0
+"""Within which everybody follows a new leader."""
 ANSWERS = {api.request: api.response for api in API_BY_KEY.values()}
 
 
@@ -75,6 +79,18 @@ class Story:
 
     def let_markers_through(self) -> None:
         self.cluster.world.network.unblock(self.coordinator, self.leader)
+
+    def is_led(self) -> bool:
+        """Tell whether the leader leads, as far as the coordinator knows."""
+        known = self.cluster.partitions(self.coordinator)[self.partition]
+        return BROKERS[known.leader] == self.leader
+
+    async def elect(self) -> None:
+        """Let those lead who were to lead at first."""
+        request = ElectLeadersRequest(election_type=PREFERRED, topic_partitions=None)
+        controller = self.cluster.controller()
+        assert controller is not None
+        await ask(self.cluster, controller, 2, request)
 
     def _who(self) -> dict[str, Any]:
         producer_id, epoch = self.producer
@@ -162,6 +178,29 @@ def test_it_is_told_to_come_again_if_that_takes_long(make: Callable[[Story], Mes
         waited = cluster.world.loop.time() - began
         assert ENDING_SECONDS <= waited < ENDING_SECONDS + EARLIER_SECONDS
         told.let_markers_through()
+
+    ZooKeeperCluster(seed=1, settings=SETTINGS).tell(story)
+
+
+def test_markers_do_not_wait_for_an_answer_of_an_earlier_life() -> None:
+    async def story(cluster: ZooKeeperCluster) -> None:
+        told = await Story.begin(cluster)
+        leader, network = told.leader, cluster.world.network
+        network.block(leader, told.coordinator)
+        assert code_of(await told.ask(3, told.commit())) is ErrorCode.NONE
+        await cluster.world.elapse(EARLIER_SECONDS)
+        cluster.machine(leader).cut_power()
+        network.unblock(leader, told.coordinator)
+        await cluster.until(lambda: not told.is_led())
+        cluster.start(leader)
+        await cluster.until(cluster.is_whole)
+        await told.elect()
+        await cluster.until(told.is_led)
+        began = cluster.world.loop.time()
+        for request in (told.add_partition(), told.commit(), told.init()):
+            while code_of(await told.ask(3, request)) is ErrorCode.CONCURRENT_TRANSACTIONS:
+                await cluster.world.elapse(EARLIER_SECONDS)
+        assert cluster.world.loop.time() - began < FOLLOWED_SECONDS_MAX
 
     ZooKeeperCluster(seed=1, settings=SETTINGS).tell(story)
 

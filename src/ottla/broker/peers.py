@@ -3,7 +3,7 @@
 What this broker asks of itself goes to the same handler, so that both are answered alike.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeVar
 
@@ -13,6 +13,7 @@ from ottla.broker.routes import Routes
 from ottla.environment.clock import Clock
 from ottla.environment.network import Network
 from ottla.metadata.image import ClusterImage, Endpoint
+from ottla.metadata.records import MetadataRecord
 from ottla.wire.apis import key_of
 from ottla.wire.schema import Message
 
@@ -36,6 +37,7 @@ class PeersWorld:
 
 class _Connected(NamedTuple):
     endpoint: Endpoint
+    broker_epoch: int
     connection: PeerConnection
 
 
@@ -68,6 +70,17 @@ class Peers:
             connection.close("an answer did not come in time")
             raise
 
+    def on_change(self, image: ClusterImage, _records: Sequence[MetadataRecord]) -> None:
+        """Leave who has begun another life: what it was asked before it does not answer.
+
+        Of a machine that has lost power nobody would hear that, until the answer is late.
+        """
+        for broker_id, (_, broker_epoch, connection) in list(self._connected.items()):
+            broker = image.brokers.get(broker_id)
+            if broker is None or broker.broker_epoch != broker_epoch:
+                connection.close("the broker has begun another life")
+                del self._connected[broker_id]
+
     def close(self) -> None:
         """Ask nobody any more; whoever waits for an answer fails."""
         for connected in self._connected.values():
@@ -99,7 +112,7 @@ class Peers:
                 return known.connection
             known.connection.close("the broker is somewhere else")
             del self._connected[broker_id]
-        if endpoint is None:
+        if broker is None or endpoint is None:
             raise ConnectionError(f"nobody knows where broker {broker_id} is")
         connection = await PeerConnection.open(
             self._world.network,
@@ -108,5 +121,5 @@ class Peers:
             client_id=self._client_id,
             timeout_ms=CONNECT_MS_MAX,
         )
-        self._connected[broker_id] = _Connected(endpoint, connection)
+        self._connected[broker_id] = _Connected(endpoint, broker.broker_epoch, connection)
         return connection

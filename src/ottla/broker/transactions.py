@@ -45,7 +45,8 @@ class Transactions:
         producer_ids = ProducerIds(world.creation.controller.allocate_producer_ids)
         # Markers wait for replicas; what partitions ask must not wait for them.
         writing = MarkerWriting(world.partitions, world.clock, world.may_promise, readers)
-        markers = TransactionMarkers(Peers(peers, "markers"), peers.image, writing)
+        of_markers, of_partitions = Peers(peers, "markers"), Peers(peers, "transactions")
+        markers = TransactionMarkers(of_markers, peers.image, writing)
         codec = RecordCodec(TRANSACTION_STATE)
         coordinator = TransactionCoordinator(
             world,
@@ -56,10 +57,10 @@ class Transactions:
             producer_ids,
         )
         channel = TransactionChannel(
-            coordinator.index_of, coordinator.enlist, Peers(peers, "transactions"), peers.image
+            coordinator.index_of, coordinator.enlist, of_partitions, peers.image
         )
-        store.subscribe(coordinator.on_change)
-        store.subscribe(markers.on_change)
+        for follower in (of_markers, of_partitions, coordinator, markers):
+            store.subscribe(follower.on_change)
         coordinator.open_if_there()
         return cls(coordinator, markers, channel, producer_ids, writing)
 

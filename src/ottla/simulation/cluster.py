@@ -15,7 +15,9 @@ from typing import Final
 from ottla.broker.assembly import Broker
 from ottla.broker.metadata_store.zookeeper_store import ZooKeeperMetadataStore
 from ottla.clients.connection import Address
+from ottla.model.api_error import ApiError
 from ottla.model.identifiers import TopicPartition
+from ottla.replication.partition import Partition
 from ottla.simulation.broker_program import PORT, BrokerProgram
 from ottla.simulation.checkers import Violation, check_history, lost_commits
 from ottla.simulation.cluster_nemesis import ClusterNemesis, Kind, Surroundings, Trouble
@@ -26,6 +28,7 @@ from ottla.simulation.group_workload import GroupWorkload
 from ottla.simulation.history import History, Operation, Outcome
 from ottla.simulation.machine import Machine, Program
 from ottla.simulation.metadata_rules import MIN_ISR, MetadataRules
+from ottla.simulation.moments import Moments
 from ottla.simulation.nemesis import Fault, Nemesis
 from ottla.simulation.operator_workload import OperatorWorkload
 from ottla.simulation.process import Process, current_process
@@ -33,7 +36,7 @@ from ottla.simulation.replica_rules import InvariantError, ReplicaRules
 from ottla.simulation.report import Report, report_of
 from ottla.simulation.transaction_rules import TransactionRules
 from ottla.simulation.transaction_workload import TransactionWorkload
-from ottla.simulation.workload import TOPIC, Workload
+from ottla.simulation.workload import TOPIC, Pace, Workload
 from ottla.simulation.world import World
 from ottla.simulation.zookeeper import SimulatedZooKeeper
 from ottla.simulation.zookeeper_truth import ZooKeeperTruth
@@ -82,6 +85,10 @@ class Setting:
     """How long it is quiet between faults, and half of how long they last; on average."""
     kinds: tuple[Kind, ...] = ()
     settings: tuple[tuple[str, str], ...] = ()
+    aimed: float = 0.5
+    """How many of the faults wait for a moment at which they do most harm."""
+    is_eager: bool = False
+    """Whether consumers never wait for more than there is, and copiers never rest."""
 
     @classmethod
     def draw(cls, stream: Random, brokers: int = BROKERS) -> "Setting":
@@ -100,6 +107,8 @@ class Setting:
             pace_seconds=stream.choice([0.5, 1.0, 2.0]),
             kinds=tuple(kind for kind in KINDS if stream.random() < 0.4),
             settings=tuple(settings.items()),
+            aimed=stream.choice([0.0, 0.5, 0.9]),
+            is_eager=stream.random() < 0.3,
         )
 
 
@@ -140,13 +149,15 @@ class ClusterStory:
             servers,
             seed,
             partitions=setting.partitions,
+            pace=Pace(is_eager=setting.is_eager),
             topics=[TOPIC, COPIES] if has_transactions else [TOPIC],
             is_committed_only=has_transactions,
         )
         self.transaction_rules = TransactionRules(
-            self.names, self.rules.running, self.world.loop.time
+            self.names, self.rules.running, self._is_late, self.world.loop.time
         )
-        self.rules.watchers.append(self.transaction_rules.look_at)
+        self.moments = Moments()
+        self.rules.watchers += [self.transaction_rules.look_at, self.moments.look_at]
         self.transactions = TransactionWorkload(
             self.workload,
             setting.transactional_ids,
@@ -201,12 +212,8 @@ class ClusterStory:
 
     def is_whole(self) -> bool:
         """Tell whether everybody is up, known in this life, and in sync everywhere."""
-        for broker_id, name in enumerate(self.names):
-            broker = self.broker(name)
-            if broker is None:
-                return False
-            if broker.metadata.broker_epoch != self.truth.broker_epoch(broker_id):
-                return False
+        if not all(map(self._is_known, range(len(self.names)))):
+            return False
         return all(
             one.leader >= 0
             and set(one.isr) == set(one.replicas)
@@ -215,6 +222,33 @@ class ClusterStory:
             for topic in self.truth.topics.values()
             for one in topic.partitions
         )
+
+    def is_spare(self, name: str) -> bool:
+        """Tell whether a machine may lose its tail: others may lead, and none of them has lost its.
+
+        Of one that is not known in this life nobody can tell.
+        """
+        broker_id = self.names.index(name)
+        known = {one for one in range(len(self.names)) if self._is_known(one)}
+        others = [
+            {*one.isr, *one.eligible_leader_replicas} - {broker_id}
+            for topic in self.truth.topics.values()
+            for one in topic.partitions
+            if broker_id in one.replicas
+        ]
+        return all(one and one <= known for one in others)
+
+    def _is_late(self, partition: Partition) -> bool:
+        """Tell whether a later epoch has begun than the one that a replica knows of."""
+        topic = self.truth.topics.get(partition.name.topic)
+        state = None if topic is None else topic.partition(partition.name.partition)
+        return state is None or state.leader_epoch > partition.leader_epoch
+
+    def _is_known(self, broker_id: int) -> bool:
+        """Tell whether a broker is up, and what is decided was decided of this life of it."""
+        broker = self.broker(self.names[broker_id])
+        epoch = self.truth.broker_epoch(broker_id)
+        return broker is not None and broker.metadata.broker_epoch == epoch
 
     async def until(self, holds: Callable[[], bool]) -> None:
         """Wait until something holds."""
@@ -236,6 +270,8 @@ class ClusterStory:
                 return await self._end()
         except TimeoutError:
             return [Violation("L1 stuck", f"{doing} takes longer than {SETTLED_SECONDS_MAX} s")]
+        except ApiError as error:
+            return [Violation("L1 stuck", f"{doing} is not possible: {error!r}")]
 
     async def _set_up(self) -> None:
         for name in self.names:
@@ -322,7 +358,8 @@ class ClusterStory:
             Surroundings(
                 self.zookeeper,
                 FOLDERS,
-                self.is_whole,
+                self.moments,
+                self.is_spare,
                 self._important,
                 self.start,
                 self._excuse,
@@ -330,8 +367,8 @@ class ClusterStory:
             {name: world.machine(name) for name in self.names},
             {name: world.machine(name) for name in self.clients},
             self.setting.kinds,
-            pause_seconds=self.setting.pace_seconds,
-            fault_seconds=2 * self.setting.pace_seconds,
+            pace_seconds=self.setting.pace_seconds,
+            aimed=self.setting.aimed,
         )
 
     def _important(self) -> Sequence[str]:

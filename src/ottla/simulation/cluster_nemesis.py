@@ -1,8 +1,9 @@
 """Faults of a cluster, by chance, two at a time: what happens to machines, and to what they need.
 
-Whoever leads or decides is hit more often than others: that is where things go wrong. A machine
-loses power, or a folder, only while all replicas are in sync: nothing may be lost then, whether
-it was flushed or not. If all that are in sync lost their tails at once, nobody could help it.
+Whoever leads or decides is hit more often than others, and at moments at which that does most harm
+(`moments`): there things go wrong. A machine loses power, or a folder, only while others have what
+it has: nothing may be lost then, whether it was flushed or not. If all that are in sync lost their
+tails at once, nobody could help it.
 """
 
 import asyncio
@@ -15,6 +16,7 @@ from typing import Final
 
 from ottla.simulation.disk_faults import OperationKind
 from ottla.simulation.machine import Machine
+from ottla.simulation.moments import Moment, Moments
 from ottla.simulation.nemesis import Fault, Nemesis
 from ottla.simulation.zookeeper import MACHINE as ZOOKEEPER
 from ottla.simulation.zookeeper import SimulatedZooKeeper
@@ -22,6 +24,10 @@ from ottla.simulation.zookeeper import SimulatedZooKeeper
 HANDS: Final = 2
 CHASED: Final = 0.5
 """How often a fault goes for who leads or decides."""
+AIM_SECONDS_MAX: Final = 2.0
+"""How long a fault waits for its moment."""
+HIT_THERE: Final = 0.6
+"""How often it then goes for whom the moment has come to."""
 CLOCK_JUMP_MS_MAX: Final = 3_600_000
 DELAY_SECONDS_MAX: Final = 1.5
 """Longer than a client of ZooKeeper waits for an answer."""
@@ -41,7 +47,7 @@ class Trouble(Enum):
 
 
 Kind = Fault | Trouble
-NEEDS_WHOLE: Final = frozenset({Fault.POWER, Trouble.DISK_ERROR})
+LOSES_TAIL: Final = frozenset({Fault.POWER, Trouble.DISK_ERROR})
 """What may take back what is not flushed."""
 
 
@@ -51,7 +57,9 @@ class Surroundings:
 
     zookeeper: SimulatedZooKeeper
     folders: Sequence[str]
-    is_whole: Callable[[], bool]
+    moments: Moments
+    is_spare: Callable[[str], bool]
+    """Whether others have all that a machine has, even if its tail gets lost."""
     important: Callable[[], Sequence[str]]
     """The machines of who leads or decides."""
     restart: Callable[[Machine], None]
@@ -71,9 +79,10 @@ class ClusterNemesis:
         clients: Mapping[str, Machine],
         kinds: Sequence[Kind],
         *,
-        pause_seconds: float = 2.0,
-        fault_seconds: float = 3.0,
+        pace_seconds: float,
+        aimed: float,
     ) -> None:
+        """Of the faults so many (`aimed`) wait for their moment."""
         self.counts: dict[str, int] = {}
         self._nemesis = nemesis
         self._stream = stream
@@ -81,8 +90,9 @@ class ClusterNemesis:
         self._machines = machines
         self._clients = clients
         self._kinds = list(kinds)
-        self._pause_seconds = pause_seconds
-        self._fault_seconds = fault_seconds
+        self._pause_seconds = pace_seconds
+        self._fault_seconds = 2 * pace_seconds
+        self._aimed = aimed
         self._busy: set[str] = set()
         self._is_tail_at_risk = False
         self._delay_by_way: dict[tuple[str, str], float] = {}
@@ -111,20 +121,27 @@ class ClusterNemesis:
         while loop.time() < over_at:
             await self._elapse(self._pause_seconds)
             kind = self._stream.choice(self._kinds)
-            machine = self._victim(kind)
-            if machine.is_running and machine.name not in self._busy and self._may_happen(kind):
+            machine = await self._victim(kind)
+            if machine.is_running and machine.name not in self._busy and self._may(kind, machine):
                 self._busy.add(machine.name)
-                self._is_tail_at_risk |= kind in NEEDS_WHOLE
+                self._is_tail_at_risk |= kind in LOSES_TAIL
                 await self.happen(kind, machine)
-                self._is_tail_at_risk &= kind not in NEEDS_WHOLE
+                self._is_tail_at_risk &= kind not in LOSES_TAIL
                 self._busy.discard(machine.name)
 
-    def _may_happen(self, kind: Kind) -> bool:
-        return kind not in NEEDS_WHOLE or (not self._is_tail_at_risk and self._around.is_whole())
+    def _may(self, kind: Kind, machine: Machine) -> bool:
+        is_lossy = kind in LOSES_TAIL
+        return not is_lossy or (not self._is_tail_at_risk and self._around.is_spare(machine.name))
 
-    def _victim(self, kind: Kind) -> Machine:
+    async def _victim(self, kind: Kind) -> Machine:
+        """Draw a machine, perhaps when its moment has come."""
         if kind is Fault.CLIENT:
             return self._clients[self._stream.choice(list(self._clients))]
+        if self._stream.random() < self._aimed:
+            moment = self._stream.choice([*Moment])
+            there = await self._around.moments.next(moment, AIM_SECONDS_MAX)
+            if there is not None and self._stream.random() < HIT_THERE:
+                return self._machines[there]
         important = self._around.important()
         is_chased = important and self._stream.random() < CHASED
         return self._machines[self._stream.choice(important if is_chased else [*self._machines])]

@@ -24,7 +24,6 @@ from ottla.simulation.noted_reader import (
     POLL_SECONDS,
     all_of,
     consumer_at,
-    patient,
     places_of,
     take,
     value_of,
@@ -100,16 +99,15 @@ class CopyWorkload:
             async with self._consumer(machine, copied_to, stream) as consumer:
                 while not is_over(copied_to):
                     copied_to = await self._copy_some(client, life, consumer, copied_to, stream)
-                    await self._workload.rest(stream)
         finally:
             client.close()
 
     def _consumer(
         self, machine: Machine, offsets: Mapping[TopicPartition, int], stream: Random
     ) -> AsyncConsumer:
-        view, settings = self._workload.view(machine), patient(self._workload.reading, stream)
+        settings = self._workload.waiting(self._workload.reading, stream)
         places = {name: Position(offset) for name, offset in offsets.items()}
-        return consumer_at(view, machine.clock, settings, places)
+        return consumer_at(self._workload.view(machine), machine.clock, settings, places)
 
     async def _copied_to(self, view: ClusterView) -> dict[TopicPartition, int]:
         committed = await AsyncAdmin.over(view).groups.committed(COPIERS)
@@ -129,6 +127,8 @@ class CopyWorkload:
         """Copy what comes, and how far that is, or nothing of both; return how far that is."""
         if client.needs_init:
             raise NoAnswerError("what was asked for may still come")
+        if not self._workload.is_eager:
+            await self._workload.rest(stream)
         records = await consumer.poll(timeout=POLL_SECONDS)
         now = {name: place.offset for name, place in places_of(consumer).items()}
         if now == before:

@@ -19,7 +19,7 @@ from ottla.model.identifiers import TopicPartition
 from ottla.simulation.checkers import Violation, check_history
 from ottla.simulation.history import History, Outcome
 from ottla.simulation.machine import Machine
-from ottla.simulation.noted_reader import POLL_SECONDS, patient, take, value_of
+from ottla.simulation.noted_reader import POLL_SECONDS, take, value_of
 from ottla.simulation.workload import TOPIC, TRY_AGAIN_MS, Workload
 
 MEMBERS: Final = "members"
@@ -72,7 +72,7 @@ class GroupWorkload:
 
     def _life(self, machine: Machine, stream: Random) -> ConsumerSettings:
         return replace(
-            patient(self._settings, stream),
+            self._workload.waiting(self._settings, stream),
             enable_auto_commit=stream.random() < 0.5,
             group_instance_id=machine.name if self._is_static else None,
         )

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from functools import partial
 from random import Random  # noqa: TID251 - only the type: the stream is given
 from typing import Any
 
@@ -49,11 +50,11 @@ class Machine:
         if not self._is_powered:
             self._is_powered = True
             self.network.power_on(self.name)
-        self.process = Process(self.name)
+        self.process = process = Process(self.name)
         self.note("start")
-        task: asyncio.Task[Any] = self.process.context.run(self.loop.create_task, program(self))
+        task: asyncio.Task[Any] = process.context.run(self.loop.create_task, program(self))
         self.task = task
-        task.add_done_callback(self._on_done)
+        task.add_done_callback(partial(self._on_done, process))
         return task
 
     async def ended(self) -> Any:
@@ -91,14 +92,14 @@ class Machine:
         """Take down what happens to it, for people to read."""
         self.loop.trace.note(self.loop.time(), self.name, event)
 
-    def _on_done(self, task: asyncio.Task[Any]) -> None:
+    def _on_done(self, process: Process, task: asyncio.Task[Any]) -> None:
         """Do for a program that has come to its end what is done for one that was killed."""
         if task is self.task and self.is_running:
             self.network.end_process(self._end("end"))
             self.disk.kill()
         if not task.cancelled() and (error := task.exception()) is not None:
             told = {"message": f"the program of {self.name} failed", "exception": error}
-            self.loop.call_exception_handler(told)
+            process.context.run(self.loop.call_exception_handler, told)
 
     def _end(self, how: str) -> Process:
         assert self.process is not None

@@ -62,7 +62,7 @@ class NotedReader:
 
 
 def patient(settings: ConsumerSettings, stream: Random) -> ConsumerSettings:
-    """Draw whether a consumer wants all that is new at once, or more of it at a time."""
+    """Draw how much there has to be before a consumer is answered."""
     return replace(settings, fetch_min_bytes=stream.choice(FETCHED_MIN))
 
 

@@ -3,6 +3,8 @@
 from functools import lru_cache
 from typing import Final, NamedTuple
 
+from ottla.model.api_error import ApiError
+from ottla.model.error_code import ErrorCode
 from ottla.storage.log import PartitionLog
 from ottla.wire.records.batch import batch_at, batches
 from ottla.wire.records.control import EndTxnMarker, end_txn_marker_of
@@ -84,6 +86,8 @@ class Mirror:
     def _read_on(self) -> None:
         while self._end_offset < self.log.end_offset:
             part = self.log.read(self._end_offset, self.log.end_offset, READ_BYTES)
-            for one in batches(memoryview(part.read())):
-                self.batches.append(batch_of(bytes(one.raw)))
-            self._end_offset = self.batches[-1].end_offset
+            found = [batch_of(bytes(one.raw)) for one in batches(memoryview(part.read()))]
+            if not found:
+                raise ApiError(ErrorCode.CORRUPT_MESSAGE, f"nothing is at {self._end_offset}")
+            self.batches += found
+            self._end_offset = found[-1].end_offset

@@ -28,6 +28,7 @@ from ottla.metadata.image import PartitionImage, TopicImage
 from ottla.metadata.records import NO_LEADER
 from ottla.model.api_error import ApiError
 from ottla.model.identifiers import TopicPartition
+from ottla.replication.in_sync import InSync
 from ottla.replication.partition import Partition
 from ottla.simulation.process import Process
 from ottla.simulation.replica_mirror import Batch, Mirror
@@ -37,8 +38,8 @@ from ottla.simulation.zookeeper_truth import Truth
 NOT_REGISTERED: Final = -1
 Key = tuple[bytes, int]
 """A partition: two topics may have one name, one after the other."""
-Watcher = Callable[[str, Partition, Mirror], None]
-"""Looks at a replica as well, after it has changed; told its machine."""
+Watcher = Callable[[str, Partition, Mirror, int], None]
+"""Looks at a replica as well, after it has changed; told its machine, and what is committed."""
 
 
 class InvariantError(AssertionError):
@@ -130,6 +131,7 @@ class ReplicaRules:
                 # Its log cannot be read, but what others have of it may still become committed.
                 ghost = self._ghosts.setdefault(_key(partition), Ghost())
                 self._look_at_leader(name, partition, ghost)
+                self._look_at_followers(partition, partition.in_sync)
                 changed.append(partition)
             if partition.in_sync is not None and broker.metadata.broker_epoch == NOT_REGISTERED:
                 self._fail("R9", f"{partition.name}: {name} leads without a registration")
@@ -164,8 +166,21 @@ class ReplicaRules:
             # Only what is newest: older epochs were led before anybody looked.
             self._forgive_or_fail(where, new[-1], ghost)
         self._look_at_committed(where, partition, mirror, ghost)
+        self._show(name, partition, mirror, partition.high_watermark)
+
+    def _show(self, name: str, partition: Partition, mirror: Mirror, committed: int) -> None:
         for watcher in self.watchers:
-            watcher(name, partition, mirror)
+            watcher(name, partition, mirror, committed)
+
+    def _look_at_followers(self, leader: Partition, in_sync: InSync) -> None:
+        """Show what is committed where it can be read, if it cannot at the leader."""
+        for broker_id in in_sync.maximal:
+            machine = self._name_by_id[broker_id]
+            broker = self.running(machine)
+            there = None if broker is None else broker.partitions.find(leader.name)
+            mirror = None if there is None else self._mirrors.get(there.log)
+            if there is not None and mirror is not None and not there.log.is_offline:
+                self._show(machine, there, mirror, leader.high_watermark)
 
     def _look_at_new(self, where: str, new: Sequence[Batch], ghost: Ghost) -> None:
         """R1: look at what is new, and at the one before it."""

@@ -26,6 +26,7 @@ from ottla.broker.transactions_topic import partition_of_transaction
 from ottla.machines.transactions.transaction import PREPARED, State
 from ottla.metadata.image import PartitionImage
 from ottla.model.topic_names import TRANSACTION_STATE_TOPIC
+from ottla.replication.partition import Partition
 from ottla.simulation.checkers import Violation
 from ottla.simulation.cluster import BROKERS, ClusterStory, Setting
 from ottla.simulation.disk_faults import OperationKind
@@ -156,9 +157,15 @@ class _Teller:
         found = self.story.transaction_rules.transactions.get(self.story.transactions.ids[0])
         return State.EMPTY if found is None else found.state
 
+    def replica(self, whom: str) -> Partition | None:
+        """Return what a machine has of the partition that clients use, if it is up."""
+        broker = self.story.broker(self.machine(whom).name)
+        return None if broker is None else broker.partitions.find(self.story.workload.partitions[0])
+
     def _resolve(self, whom: str) -> str:
         state, names = self.partition(), self.story.names
         followers = [one for one in state.replicas if one != state.leader]
+        followers.sort(key=lambda one: names[one] not in self.story.controllers())
         if whom == "leader":
             return names[state.leader]
         if whom in {"follower", "other follower"}:
@@ -243,8 +250,7 @@ def _jump(teller: _Teller, step: Step) -> None:
 
 def _is_open(teller: _Teller, _: Step) -> bool:
     """Tell whether the first transaction is open, and there is something of it."""
-    leader = teller.story.broker(teller.machine("leader").name)
-    found = leader and leader.partitions.find(teller.story.workload.partitions[0])
+    found = teller.replica("leader")
     is_begun = found and found.last_stable_offset < found.high_watermark
     return bool(is_begun) and teller.transaction() is State.ONGOING
 
@@ -256,10 +262,20 @@ def _is_coordinated_by_another(teller: _Teller, step: Step) -> bool:
 
 def _is_proposed(teller: _Teller, step: Step) -> bool:
     """Tell whether a leader has asked for somebody to be in sync, and has no answer yet."""
-    leader = teller.story.broker(teller.machine("leader").name)
-    wanted = teller.story.names.index(teller.machine(step.whom).name)
-    found = leader and leader.partitions.find(teller.story.workload.partitions[0])
-    return bool(found and found.in_sync and wanted in (found.in_sync.proposed or ()))
+    found = teller.replica("leader")
+    return bool(found and found.in_sync and _id(teller, step) in (found.in_sync.proposed or ()))
+
+
+def _is_outrun(teller: _Teller, step: Step) -> bool:
+    """Tell whether more is committed than somebody has."""
+    leader, outrun = teller.replica("leader"), teller.replica(step.whom)
+    assert leader is not None
+    assert outrun is not None
+    return leader.high_watermark > outrun.log.end_offset
+
+
+def _id(teller: _Teller, step: Step) -> int:
+    return teller.story.names.index(teller.machine(step.whom).name)
 
 
 ACTS: Final[dict[str, Callable[[_Teller, Step], None]]] = {
@@ -283,10 +299,9 @@ CONDITIONS: Final[dict[str, Callable[[_Teller, Step], bool]]] = {
     "until whole": lambda teller, _: teller.story.is_whole(),
     "until led": lambda teller, _: teller.partition().leader >= 0,
     "until leaderless": lambda teller, _: teller.partition().leader < 0,
-    "until out of sync": lambda teller, step: (
-        teller.story.names.index(teller.machine(step.whom).name) not in teller.partition().isr
-    ),
+    "until out of sync": lambda teller, step: _id(teller, step) not in teller.partition().isr,
     "until proposed": _is_proposed,
+    "until outrun": _is_outrun,
     "until open": _is_open,
     "until ending": lambda teller, _: teller.transaction() in PREPARED,
     "until coordinated by another": _is_coordinated_by_another,

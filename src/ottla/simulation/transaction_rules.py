@@ -60,15 +60,21 @@ class TransactionRules:
         self,
         machines: Sequence[str],
         running: Callable[[str], Broker | None],
+        is_late: Callable[[Partition], bool],
         now: Callable[[], float],
     ) -> None:
-        """Look at the brokers of these machines; `running` finds one, if it is up."""
+        """Look at the brokers of these machines; `running` finds one, if it is up.
+
+        `is_late` tells whether a leader has not heard that its epoch is over: what it still writes
+        will be cut off.
+        """
         self.decisions: list[Decision] = []
         """Every end that was decided for good, in the order of deciding."""
         self.transactions: dict[str, Transaction] = {}
         """What coordinators know for good."""
         self._machines = machines
         self._running = running
+        self._is_late = is_late
         self._now = now
         self._decided: Counter[tuple[int, int, bool, TopicPartition]] = Counter()
         self._by_producer: dict[int, Transaction] = {}
@@ -76,8 +82,8 @@ class TransactionRules:
         self._committed: Counter[TopicPartition] = Counter()
         self._stable: dict[object, tuple[int, int]] = {}
 
-    def look_at(self, machine: str, partition: Partition, mirror: Mirror) -> None:
-        """Look at a replica that has changed."""
+    def look_at(self, machine: str, partition: Partition, mirror: Mirror, committed: int) -> None:
+        """Look at a replica that has changed, or of which more is committed than it knows."""
         log = partition.log
         replica = self._replicas.get(log)
         if replica is None or replica.cut_count != log.cut_count:
@@ -86,7 +92,8 @@ class TransactionRules:
         replica.seen = len(mirror.batches)
         where = f"{partition.name} on {machine}"
         if partition.name.topic == TRANSACTION_STATE_TOPIC:
-            self._look_at_coordinator(machine, partition, mirror, replica, new)
+            self._learn(partition.name, mirror, committed)
+            self._look_at_coordinator(machine, partition, replica, new)
         else:
             for one in new:
                 self._look_at_batch(where, partition, replica, one)
@@ -115,7 +122,7 @@ class TransactionRules:
         producers.take(one)
         if producers.wrong:
             self._fail(f"{producers.wrong[0]} in {where}")
-        if not is_written_here or one.producer_id < 0:
+        if not is_written_here or one.producer_id < 0 or self._is_late(partition):
             return
         if one.marker is not None:
             self._look_at_marker(where, partition.name, one)
@@ -176,11 +183,9 @@ class TransactionRules:
         self,
         machine: str,
         partition: Partition,
-        mirror: Mirror,
         replica: Replica,
         new: Sequence[Batch],
     ) -> None:
-        self._learn(partition, mirror)
         touched: dict[str, None] = {}
         for _, transactional_id, found in transactions_in(new):
             replica.transactions[transactional_id] = found
@@ -197,11 +202,11 @@ class TransactionRules:
             if known != told:
                 self._fail(f"T9 {machine} knows {known}, and the log has {told}")
 
-    def _learn(self, partition: Partition, mirror: Mirror) -> None:
+    def _learn(self, name: TopicPartition, mirror: Mirror, committed: int) -> None:
         """Take over what is committed, by whatever replica it is known first."""
-        seen = self._committed[partition.name]
+        seen = self._committed[name]
         unseen = takewhile(lambda one: seen <= one.base_offset, reversed(mirror.batches))
-        new = [one for one in unseen if one.end_offset <= partition.high_watermark][::-1]
+        new = [one for one in unseen if one.end_offset <= committed][::-1]
         for one, transactional_id, found in transactions_in(new):
             before = self.transactions.pop(transactional_id, None)
             if found is None:
@@ -212,11 +217,10 @@ class TransactionRules:
             decision = decision_of(found, one.epoch)
             if decision is not None:
                 self.decisions.append(decision)
-                for name in decision.partitions:
-                    key = (*found.producer, found.is_commit, name)
-                    self._decided[key] += 1
+                for each in decision.partitions:
+                    self._decided[*found.producer, found.is_commit, each] += 1
         if new:
-            self._committed[partition.name] = new[-1].end_offset
+            self._committed[name] = new[-1].end_offset
 
     def _look_at_move(self, before: Transaction | None, found: Transaction) -> None:
         if before is None:

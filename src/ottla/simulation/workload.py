@@ -52,6 +52,8 @@ class Pace:
     connect_timeout_ms: int = 1_000
     request_timeout_ms: int = 2_000
     timeout_ms: int = 6_000
+    is_eager: bool = False
+    """Whether consumers never wait for more than there is, and copiers never rest."""
 
 
 class Workload:
@@ -71,6 +73,7 @@ class Workload:
         """Of these topics the first is written to, and read: all of it, or what is committed."""
         self.history = history
         self.is_over = False
+        self.is_eager = (pace or Pace()).is_eager
         self.partitions = [TopicPartition(TOPIC, number) for number in range(partitions)]
         self._servers = tuple(servers)
         self._seed = seed
@@ -136,7 +139,7 @@ class Workload:
         stream = self.stream(machine)
         reader = NotedReader(history, self.next_life(machine), self.partitions)
         while not self.is_over:
-            view, drawn = self.view(machine), patient(settings, stream)
+            view, drawn = self.view(machine), self.waiting(settings, stream)
             async with consumer_at(view, machine.clock, drawn, reader.places) as consumer:
                 try:
                     await self._read_on(reader, consumer, stream)
@@ -216,6 +219,10 @@ class Workload:
         """Return the name of a client that begins anew."""
         self._lives[machine.name] = life = self._lives.get(machine.name, 0) + 1
         return f"{machine.name}.{life}"
+
+    def waiting(self, settings: ConsumerSettings, stream: Random) -> ConsumerSettings:
+        """Draw whether a consumer wants all that is new at once, or more of it at a time."""
+        return settings if self.is_eager else patient(settings, stream)
 
     async def rest(self, stream: Random) -> None:
         """Do nothing for a while."""

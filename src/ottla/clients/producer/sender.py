@@ -258,7 +258,9 @@ class Sender:
             )
         except ApiError:  # the broker does not know Produce in any version of ours
             is_sent = False
-        if not is_sent:
+        if is_sent:
+            self._come_back(flight.late_at_ms)
+        else:
             self.flights.end(flight)
         return is_sent
 

@@ -154,7 +154,8 @@ class Settling:
         if code is _OUT_OF_ORDER and outbox.is_surely_written(shipment):
             self._complete_forgotten(shipment)
             return
-        shipment.is_in_doubt = code in _MAYBE_WRITTEN
+        # Who refuses a copy says nothing of the one before, unless it has looked at the numbers.
+        shipment.is_in_doubt = code in _MAYBE_WRITTEN or (shipment.is_in_doubt and code not in _GAP)
         meaning = row.error_message or (_LARGE_RECORD if code in _TOO_LARGE else _REFUSED)
         error = ApiError(code, f"partition {outbox.name}: {meaning}")
         if code in _TOO_LARGE and shipment.record_count > 1 and not shipment.batch.is_done:
