@@ -45,6 +45,8 @@ soak-pipelines: $(READY)
 	$(BIN)/python -m tests.pipelines.soak_exactly_once --rounds 12
 	$(BIN)/python -m tests.pipelines.mirror.killing --rounds $(or $(ROUNDS),100)
 	$(BIN)/python -m tests.pipelines.mirror.killing --rounds 10 --spark
+	$(BIN)/python -m tests.pipelines.mirror.killing_leaders --rounds 4
+	$(BIN)/python -m tests.pipelines.mirror.killing_leaders --rounds 2 --spark
 	$(BIN)/python -m tests.pipelines.soak_source --rounds 10
 	$(BIN)/python -m tests.pipelines.soak_connect --rounds 10
 	$(BIN)/python -m tests.pipelines.soak_clusters --records 12000

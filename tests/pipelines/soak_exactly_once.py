@@ -30,7 +30,13 @@ from tests.pipelines.sink.tripwire import Tripwire, Wire
 STARTS_MAX = 30
 SECONDS_MAX = 300
 """For one driver."""
-POINTS = (ApiKey.PRODUCE, ApiKey.INIT_PRODUCER_ID, ApiKey.TXN_OFFSET_COMMIT, ApiKey.END_TXN)
+POINTS = (
+    (ApiKey.PRODUCE, False),
+    (ApiKey.PRODUCE, True),
+    (ApiKey.INIT_PRODUCER_ID, None),
+    (ApiKey.END_TXN, None),
+)
+"""At which requests somebody dies, and whether it is the decision's."""
 ONE_BROKER = {
     "num.partitions": "3",
     "offsets.topic.num.partitions": "2",
@@ -89,7 +95,7 @@ def one_broker_round(dice: random.Random, folder: Path, lines: list[str], kills:
                 tripwire.stretch(wire)
             is_well = driver.is_well()
             if wire is not None and wire.is_tripped:
-                told.append(f"{wire.api_key.name} {wire.count} {'after' * wire.is_after}".strip())
+                told.append(str(wire))
             if is_well:
                 break
         assert is_well, f"the query does not end: see {folder}"
@@ -106,7 +112,9 @@ def random_wire(dice: random.Random, driver: Driver) -> Wire:
         def act() -> None:
             kill_python_workers(driver.process_id)
 
-    return Wire(dice.choice(POINTS), act, is_after=dice.random() < 0.5, count=dice.randint(1, 6))
+    api_key, is_decision = dice.choice(POINTS)
+    is_after, count = dice.random() < 0.5, dice.randint(1, 6)
+    return Wire(api_key, act, is_after=is_after, is_decision=is_decision, count=count)
 
 
 def three_brokers_round(dice: random.Random, folder: Path, lines: list[str], kills: int) -> str:

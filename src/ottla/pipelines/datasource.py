@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource
 
+from ottla.pipelines.garbage import spare_what_is_there
+
 if TYPE_CHECKING:
     from pyspark.sql.datasource import (
         DataSourceArrowWriter,
@@ -36,12 +38,14 @@ class OttlaDataSource(DataSource):
         """Read offset ranges that are known before the query runs."""
         from ottla.pipelines.source.batch_reader import BatchReader  # noqa: PLC0415
 
+        spare_what_is_there(BatchReader.__module__)
         return BatchReader(self.options, schema)
 
     def streamReader(self, schema: "StructType") -> "DataSourceStreamReader":  # noqa: N802
         """Read on and on."""
         from ottla.pipelines.source.stream_reader import StreamReader  # noqa: PLC0415
 
+        spare_what_is_there(StreamReader.__module__)
         return StreamReader(self.options, schema)
 
     def writer(self, schema: "StructType", overwrite: bool) -> "DataSourceArrowWriter":
@@ -50,6 +54,7 @@ class OttlaDataSource(DataSource):
 
         if overwrite:
             raise ValueError("a topic cannot be overwritten, only added to: say mode('append')")
+        spare_what_is_there(BatchWriter.__module__)
         return BatchWriter(self.options, schema)
 
     def streamWriter(  # noqa: N802
@@ -59,4 +64,5 @@ class OttlaDataSource(DataSource):
         from ottla.pipelines.sink.writing import StreamWriter  # noqa: PLC0415
 
         del overwrite
+        spare_what_is_there(StreamWriter.__module__)
         return StreamWriter(self.options, schema)

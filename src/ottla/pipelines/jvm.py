@@ -69,6 +69,25 @@ _MODULES: Final = (
     "--enable-native-access=ALL-UNNAMED",
     "--sun-misc-unsafe-memory-access=allow",
 )
+_FIRST_JARS: Final = (
+    "spark-catalyst_",
+    "scala-library-",
+    "spark-core_",
+    "spark-sql_",
+    "scala-reflect-",
+    "spark-sql-api_",
+    "log4j-core-",
+    "jackson-databind-",
+    "hadoop-client-api-",
+    "janino-",
+    "arrow-vector-",
+    "spark-config_",
+    "hadoop-client-runtime-",
+    "spark-network-common_",
+    "netty-common-",
+    "ivy-",
+)
+"""The jars with most of the classes that a start loads, the most first."""
 _RUNS_HERE: Final = re.compile(r"local(\[.*\])?")
 _QUICK: Final = "-XX:TieredStopAtLevel=1"
 _MAIN: Final = "org.apache.spark.deploy.SparkSubmit"
@@ -153,6 +172,21 @@ class DriverJvm:
             self.archive.drop()
 
 
+def class_path(jars: Iterable[Path]) -> list[Path]:
+    """Put Spark's jars in order: those first that most classes come from, the others by name.
+
+    A JVM looks for a class in one jar after the other. If it also notes classes for an archive, it
+    resolves the paths of all these jars again for each class, by many calls of `stat`: with the
+    jars by name, a quarter of the CPU of a first start.
+    """
+
+    def rank(jar: Path) -> tuple[int, str]:
+        found = (place for place, name in enumerate(_FIRST_JARS) if jar.name.startswith(name))
+        return next(found, len(_FIRST_JARS)), jar.name
+
+    return sorted(jars, key=rank)
+
+
 def wants_sparks_own_way(environment: Mapping[str, str]) -> bool:
     """Whether Spark was set up by variables that only its own scripts honour."""
     return any(environment.get(name) for name in SPARKS_OWN_WAY)
@@ -163,7 +197,7 @@ def start_jvm(java: Java, settings: Mapping[str, str], *, is_quick: bool) -> Dri
     import pyspark  # noqa: PLC0415 - only who needs Spark has it
 
     home = Path(pyspark.__file__).parent
-    jars = sorted((home / "jars").glob("*.jar"))
+    jars = class_path((home / "jars").glob("*.jar"))
     archive = class_archive(java, jars)
     command = [
         str(java.executable),

@@ -3,6 +3,7 @@
 The same call serves a laptop and a cluster: only the master differs.
 """
 
+import logging
 import os
 import sys
 from collections.abc import Mapping
@@ -58,6 +59,7 @@ def spark_session(
     running = SparkSession.getActiveSession()
     if running is not None:
         return running
+    _mute_log_of_errors()
     master = master or default_master()
     wanted = {"spark.app.name": name, "spark.master": master}
     wanted |= default_settings(_version(), master) | dict(settings or {})
@@ -142,6 +144,13 @@ def _start(settings: dict[str, str], *, is_quick: bool) -> None:
     jvm = start_jvm(find_java(), settings, is_quick=is_quick)
     _jvms.append(jvm)
     SparkContext._ensure_initialized(gateway=jvm.gateway)  # noqa: SLF001 - PySpark has no other way
+
+
+def _mute_log_of_errors() -> None:
+    """Have PySpark raise an error of analysis, and not also print it, as a page of JSON."""
+    from pyspark.logger import PySparkLogger  # noqa: PLC0415
+
+    PySparkLogger.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL + 1)
 
 
 def _show_groups(spark: "SparkSession") -> None:

@@ -154,23 +154,40 @@ def test_a_source_of_ones_own_fills_a_topic(
     assert sorted(value or b"" for _, value in found) == [b'{"n":0}', b'{"n":1}', b'{"n":2}']
 
 
+def ended_with(words: list[str]) -> object:
+    with pytest.raises(SystemExit) as ended:
+        main(words)
+    return ended.value.code
+
+
 def test_the_command_checks_a_file_without_spark(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    broker_servers: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "c.toml"
+    words = ["connect", "check", str(file)]
     (tmp_path / "in").mkdir()
-    file.write_text(FILES.format(servers="x:1", folder=tmp_path, more=""), encoding="utf-8")
-    with pytest.raises(SystemExit) as ended:
-        main(["connect", "check", str(file)])
-    assert ended.value.code == 0
+    file.write_text(FILES.format(servers=broker_servers, folder=tmp_path, more=""))
+    assert ended_with(words) == 0
     assert capsys.readouterr().out == "letters-in: ok\n"
     (tmp_path / "in").rmdir()
-    with pytest.raises(SystemExit) as ended:
-        main(["connect", "check", str(file)])
-    assert ended.value.code == 1
+    assert ended_with(words) == 1
     assert "path: there is no folder" in capsys.readouterr().err
     file.write_text("name = 'x'", encoding="utf-8")
-    with pytest.raises(SystemExit) as ended:
-        main(["connect", "check", str(file)])
-    assert ended.value.code == 2
+    assert ended_with(words) == 2
     assert "connector.class: is missing" in capsys.readouterr().err
+
+
+def test_the_command_looks_for_the_brokers_and_the_topics(
+    broker_servers: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "c.toml"
+    words = ["connect", "check", str(file)]
+    sink = 'name = "s"\nconnector.class = "files-sink"\npath = "out"\ntopics = ["nowhere"]\n'
+    settings = 'kafka.fetch.max.bytes = "1000000"\n'  # a consumer's, of no use here
+    file.write_text(f'{sink}{settings}bootstrap.servers = "{broker_servers}"\n')
+    assert ended_with(words) == 1
+    assert "topics: there is no topic 'nowhere'" in capsys.readouterr().err
+    file.write_text(f'{sink}bootstrap.servers = "127.0.0.1:1"\n')
+    assert ended_with(words) == 1
+    assert "is the broker running?" in capsys.readouterr().err
+    assert ended_with([*words, "--offline"]) == 0

@@ -6,7 +6,10 @@ python -m tests.pipelines.mirror.copying_process SOURCE TARGET TOPIC
 import asyncio
 import sys
 
+from ottla.clients.errors import RETRIABLE
+from ottla.model.api_error import ApiError
 from ottla.pipelines.mirror import copying
+from ottla.pipelines.mirror.options import MirrorOptions
 from ottla.pipelines.mirror.running import Following
 from tests.pipelines.mirror.mirroring import copy_all, options_of
 
@@ -21,8 +24,20 @@ def main() -> None:
         sys.stdout.write("copying\n")
         sys.stdout.flush()
         while True:
-            asyncio.run(copy_all(options))
-            following.follow()
+            copy_once(options, following)
+
+
+def copy_once(options: MirrorOptions, following: Following) -> None:
+    """Copy what is there, unless a cluster is away, which may pass."""
+    try:
+        asyncio.run(copy_all(options))
+        following.follow()
+    except OSError as error:
+        sys.stderr.write(f"{error}\n")
+    except ApiError as error:
+        if error.code not in RETRIABLE:
+            raise
+        sys.stderr.write(f"{error}\n")
 
 
 if __name__ == "__main__":

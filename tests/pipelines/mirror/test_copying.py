@@ -8,16 +8,17 @@ import pytest
 
 from ottla import Admin, Producer, TopicPartition
 from ottla.clients.cluster_view import ClusterView
+from ottla.pipelines.committed_log import CommittedLog
 from ottla.pipelines.mirror import copying
 from ottla.pipelines.mirror.batches import Piece, pieces_of
 from ottla.pipelines.mirror.clusters import Clusters
 from ottla.pipelines.mirror.copying import CopyRange, PartitionCopier
 from ottla.pipelines.mirror.errors import MirrorError
-from ottla.pipelines.mirror.fetching import RawFetcher
-from ottla.pipelines.mirror.notes_log import NotesLog, NotesReader
+from ottla.pipelines.mirror.notes_log import NotesReader
 from ottla.pipelines.mirror.planning import Planner
 from ottla.pipelines.mirror.running import Following
 from ottla.pipelines.mirror.writing import TargetTransaction
+from ottla.pipelines.raw_fetcher import RawFetcher
 from ottla.testing import Broker
 from tests.pipelines.mirror.mirroring import (
     SETTINGS,
@@ -165,7 +166,7 @@ def test_what_was_copied_is_not_copied_again(source: str, target: str) -> None:
 async def one_copier(options: object, topic: str, end: int) -> tuple[Clusters, PartitionCopier]:
     clusters = Clusters(options)  # type: ignore[arg-type]
     await clusters.meet()
-    notes = NotesReader(NotesLog(clusters.notes_topic))
+    notes = NotesReader(CommittedLog(clusters.notes_topic))
     known = (await notes.read_on(clusters.target)).topics[topic]
     wanted = CopyRange(topic, known.source_id, topic, known.ident, 0, end)
     copier = PartitionCopier(clusters.source, clusters.target, wanted, notes, asyncio.Lock())

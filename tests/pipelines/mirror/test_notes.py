@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from ottla import Admin, ConfigResource, Producer
+from ottla.pipelines.committed_log import CommittedLog
 from ottla.pipelines.mirror.clusters import Clusters
 from ottla.pipelines.mirror.notes import (
     MirroredTopic,
@@ -18,7 +19,7 @@ from ottla.pipelines.mirror.notes import (
     runs_note,
     topic_note,
 )
-from ottla.pipelines.mirror.notes_log import KnownCopies, NotesLog, NotesReader
+from ottla.pipelines.mirror.notes_log import KnownCopies, NotesReader
 from ottla.pipelines.mirror.options import MirrorOptions
 from ottla.testing import Broker
 from ottla.wire.records.record import Record
@@ -43,7 +44,7 @@ def target() -> Iterator[str]:
 
 async def read_afresh(options: MirrorOptions) -> tuple[str, KnownCopies]:
     async with Clusters(options) as clusters:
-        notes = NotesReader(NotesLog(clusters.notes_topic))
+        notes = NotesReader(CommittedLog(clusters.notes_topic))
         return clusters.notes_topic, await notes.read_on(clusters.target)
 
 

@@ -1,5 +1,6 @@
 """The mirror as Spark runs it."""
 
+import sys
 import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -76,3 +77,25 @@ def test_what_is_wrong_is_said_in_one_sentence(
         send(servers, "foreign", 1)
     with pytest.raises(MirrorError, match="delete it there, or use --prefix"):
         Mirror(spark, options_of(source, target, "foreign"), tmp_path).run_once()
+
+
+@pytest.mark.soak
+def test_a_python_that_starts_too_slowly_for_spark_is_started_again(
+    spark: "SparkSession",
+    source: str,
+    target: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    slow_once = tmp_path / "python"
+    slow_once.write_text(f"""#!/bin/sh
+        case "$*" in *streaming_source_runner*) mkdir {tmp_path}/was-slow 2>&1 && sleep 15 ;; esac
+        exec {sys.executable} "$@"
+    """)
+    slow_once.chmod(0o755)
+    monkeypatch.setattr(spark.sparkContext, "pythonExec", str(slow_once))
+    send(source, "patient", 10)
+    options = options_of(source, target, "patient")
+    assert Mirror(spark, options, tmp_path / "checkpoint").run_once().records == 10
+    assert "the copying is started again" in caplog.text

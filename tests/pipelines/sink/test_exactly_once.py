@@ -57,7 +57,7 @@ def kill() -> None:
 
 WIRES = {
     "in the middle of writing": Wire(ApiKey.PRODUCE, kill, count=3),
-    "before the decision": Wire(ApiKey.TXN_OFFSET_COMMIT, kill),
+    "before the decision": Wire(ApiKey.PRODUCE, kill, is_decision=True),
     "after the decision": Wire(ApiKey.END_TXN, kill, is_after=True, is_decision=True),
     "when some have ended": Wire(ApiKey.END_TXN, kill, is_after=True, is_decision=False),
 }

@@ -1,15 +1,19 @@
 """Tasks that write in transactions, and drivers that decide, without Spark: all their deaths."""
 
 from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from uuid import uuid4
 
 import pyarrow as pa
 import pytest
 
-from ottla import Admin
+from ottla import Admin, Consumer, TopicPartition
 from ottla.clients.admin_cluster import FeatureUpdateType
+from ottla.clients.admin_configs import ConfigResource
 from ottla.clients.admin_transactions import TransactionStatus
 from ottla.pipelines.sink import two_phases
+from ottla.pipelines.sink.decision import TOPIC
 from ottla.pipelines.sink.two_phases import (
     NO_BATCH,
     AttemptName,
@@ -26,6 +30,10 @@ SETTINGS = {
     "offsets.topic.num.partitions": "1",
     "transaction.state.log.num.partitions": "3",
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "50",
+}
+FORGETFUL = {
+    "transactional.id.expiration.ms": "1",
+    "transaction.remove.expired.transaction.cleanup.interval.ms": "50",
 }
 KINDS = ("two phases", "in time", "version 1")
 NO_DECISION = "was aborted before its batch could be committed"
@@ -47,12 +55,16 @@ class Query:
     """A query that writes to one topic."""
 
     def __init__(self, servers: str) -> None:
-        self.servers = servers
-        self.settings = {"bootstrap.servers": servers}
+        self.move(servers)
         self.name = f"query-{uuid4()}"
         self.topic = f"topic-{uuid4()}"
         with Admin(self.settings) as admin:
             admin.topics.create(self.topic, partitions=2)
+
+    def move(self, servers: str) -> None:
+        """Find its brokers elsewhere from now on."""
+        self.servers = servers
+        self.settings = {"bootstrap.servers": servers}
 
     def write(
         self, value: str, *, task: int = 0, attempt: int = 0, run: str = "r1", **more: str
@@ -61,7 +73,7 @@ class Query:
         settings = self.settings | {name.replace("_", "."): value for name, value in more.items()}
         producer = open_producer(settings, AttemptName(self.name, run, task, attempt))
         producer.send_arrow(self.topic, pa.table({"value": [value]}))
-        return prepare(producer, self.topic)
+        return prepare(producer)
 
     def driver(self) -> Decisions:
         return Decisions(self.settings, self.name)
@@ -74,6 +86,18 @@ class Query:
 
     def committed(self) -> list[str]:
         return sorted(all_committed(self.servers, self.topic))
+
+
+def notes_about(query: Query) -> dict[bytes, bytes | None]:
+    """Return what compaction will leave of a query's decisions."""
+    partition = TopicPartition(TOPIC, 0)
+    kept = {}
+    with Consumer(query.settings, auto_offset_reset="earliest") as consumer:
+        consumer.assign([partition])
+        (end,) = consumer.end_offsets([partition]).values()
+        while consumer.position(partition) < end:
+            kept |= {record.key: record.value for record in consumer.poll(timeout=0.2)}
+    return {key: value for key, value in kept.items() if key and query.name.encode() in key}
 
 
 @pytest.fixture
@@ -200,20 +224,17 @@ def test_what_was_decided_is_not_aborted_by_who_does_not_know(query: Query) -> N
     assert query.committed() == ["a", "b"]
 
 
-def test_a_query_of_one_batch_leaves_no_group(query: Query) -> None:
+def test_a_query_of_one_batch_leaves_nothing(query: Query) -> None:
     with query.driver() as driver:
         driver.commit_once([query.write("a"), query.write("b", task=1)])
     assert query.committed() == ["a", "b"]
-    with Admin(query.settings) as admin:
-        assert query.name not in {each.group_id for each in admin.groups.list()}
+    assert set(notes_about(query).values()) == {None}
 
 
-def test_a_decision_about_many_tasks_takes_several_partitions(query: Query) -> None:
+def test_a_decision_can_be_about_many_tasks(query: Query) -> None:
     opened = [query.write("a", task=task, run="r" * 64) for task in range(60)]
     with query.driver() as driver:
         driver.commit(0, opened)
-    with Admin(query.settings) as admin:
-        assert len(admin.groups.committed(query.name)) == 2
     with query.driver() as driver:
         assert driver.commit(0, opened)  # once more
     assert query.committed() == ["a"] * 60
@@ -225,3 +246,56 @@ def test_a_broker_is_asked_once_for_terms_that_it_refuses(servers: str) -> None:
     known = two_phases._terms_by_servers[servers]
     assert next(iter(two_phases._terms(query.settings))) == known
     assert query.write("b", transaction_timeout_ms="60000")
+
+
+@contextmanager
+def two_weeks_later(query: Query, folder: Path) -> Iterator[None]:
+    """Run a broker that knows the topics of a query, and nothing of its transactions."""
+    with (
+        Broker(SETTINGS | FORGETFUL, data_dir=folder) as broker,
+        Admin(bootstrap_servers=broker.bootstrap_servers) as admin,
+    ):
+        wait_for(lambda: not admin.transactions.list(), "all transactions are forgotten")
+    with Broker(SETTINGS, data_dir=folder) as broker:
+        query.move(broker.bootstrap_servers)
+        yield
+
+
+def test_a_batch_comes_again_when_its_transactions_are_forgotten(tmp_path: Path) -> None:
+    with Broker(SETTINGS, data_dir=tmp_path) as broker:
+        query = Query(broker.bootstrap_servers)
+        with query.driver() as driver:
+            assert driver.commit(7, [query.write("a"), query.write("b", task=1)])
+        assert query.committed() == ["a", "b"]
+    with two_weeks_later(query, tmp_path):
+        with query.driver() as driver:
+            assert driver.last_batch_id() == 7
+            assert not driver.commit(7, [query.write("a and b", run="r2")])
+            assert driver.commit(8, [query.write("c", run="r2")])
+        assert query.committed() == ["a", "b", "c"]
+
+
+def test_what_was_decided_and_never_done_is_told_of_however_late(tmp_path: Path) -> None:
+    with Broker(SETTINGS, data_dir=tmp_path) as broker:
+        query = Query(broker.bootstrap_servers)
+        query.decide_and_die([query.write("a")])
+        with Admin(query.settings) as admin:
+            admin.transactions.terminate(f"{query.name}.r1.0.0")
+    with two_weeks_later(query, tmp_path):
+        with query.driver() as driver, pytest.raises(DecisionError, match="its rows are lost"):
+            driver.commit(0, [])
+        assert query.committed() == []
+
+
+def test_a_topic_that_would_forget_decisions_is_refused() -> None:
+    with Broker(SETTINGS) as broker:
+        query = Query(broker.bootstrap_servers)
+        with Admin(query.settings) as admin:
+            admin.topics.create(TOPIC, partitions=1)
+            opened = [query.write("a")]
+            with query.driver() as driver, pytest.raises(DecisionError, match="set it to compact"):
+                driver.commit(0, opened)
+            admin.configs.alter({ConfigResource.topic(TOPIC): {"cleanup.policy": "compact"}})
+        with query.driver() as driver:
+            assert driver.commit(0, opened)
+        assert query.committed() == ["a"]

@@ -113,6 +113,11 @@ def test_what_cannot_be_written_is_told(
         write(spark.sql(query), broker_servers, **options)
 
 
+def test_a_broker_that_is_away_is_told_of_at_once(spark: "SparkSession") -> None:
+    with pytest.raises(Exception, match="is the broker running"):
+        write(spark.sql("SELECT 'v' AS value"), "127.0.0.1:1", topic="t")
+
+
 def test_a_topic_is_not_overwritten(spark: "SparkSession", broker_servers: str) -> None:
     writing = spark.sql("SELECT 'v' AS value").write.format("ottla").mode("overwrite")
     with pytest.raises(Exception, match="only added to: say mode"):

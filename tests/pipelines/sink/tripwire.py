@@ -35,6 +35,11 @@ class Wire:
     is_tripped: bool = False
     seen: int = field(default=0)
 
+    def __str__(self) -> str:
+        words = [self.api_key.name, str(self.count)]
+        words += ["of decisions"] * bool(self.is_decision) + ["after"] * self.is_after
+        return " ".join(words)
+
     def trips(self, api_key: int, frame: bytes) -> bool:
         if self.is_tripped or api_key != self.api_key:
             return False

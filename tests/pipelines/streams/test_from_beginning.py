@@ -41,4 +41,4 @@ def leave_a_transaction_open(servers: str, checkpoints: Path) -> None:
     name = AttemptName(f"ottla-{query_id}", "run", 0, 0)
     producer = open_producer({"bootstrap.servers": servers}, name)
     producer.send("sorted", json.dumps({"n": -1, "kind": "never"}))
-    prepare(producer, "sorted")
+    prepare(producer)

@@ -1,6 +1,8 @@
-"""What Spark's JVM and its workers say, before it is passed on."""
+"""What Spark's JVM is told, and what it and its workers say, before it is passed on."""
 
-from ottla.pipelines.jvm import whole_tracebacks
+from pathlib import Path
+
+from ottla.pipelines.jvm import class_path, whole_tracebacks
 
 TRACEBACK = """\
 Traceback (most recent call last):
@@ -23,3 +25,16 @@ def test_a_traceback_stays_together_and_other_lines_come_one_by_one() -> None:
 def test_half_a_traceback_is_not_kept_back() -> None:
     half = TRACEBACK.splitlines(keepends=True)[:2]
     assert list(whole_tracebacks(half)) == ["".join(half)]
+
+
+def test_the_jars_with_most_classes_come_first_and_the_others_by_name() -> None:
+    names = ["b.jar", "spark-sql_2.13-4.3.0.jar", "a.jar", "spark-sql-api_2.13-4.3.0.jar"]
+    names += ["spark-catalyst_2.13-4.3.0.jar", "spark-streaming_2.13-4.3.0.jar"]
+    assert [jar.name for jar in class_path(map(Path, names))] == [
+        "spark-catalyst_2.13-4.3.0.jar",
+        "spark-sql_2.13-4.3.0.jar",
+        "spark-sql-api_2.13-4.3.0.jar",
+        "a.jar",
+        "b.jar",
+        "spark-streaming_2.13-4.3.0.jar",
+    ]

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
+from ottla.pipelines.connect.brokers import admin_of
 from ottla.pipelines.connect.connector import Home, SinkConnector, SourceConnector
 from ottla.pipelines.connect.converters import decoded, encoded, subscription, value_schema
 from ottla.pipelines.connect.errors import ConnectorError
@@ -209,24 +210,18 @@ def _client(settings: Mapping[str, Any]) -> dict[str, str]:
 
 def _create_topics(declaration: "Declaration", connector: SourceConnector) -> None:
     """Make the topics that are known to be needed, if the declaration says how."""
-    from ottla import Admin  # noqa: PLC0415
-
     settings = declaration.settings
     partitions = settings["topic.creation.default.partitions"]
     if partitions is None:
         return
     names = {_routed(topic, declaration) for topic in connector.topics()}
     replicas = settings["topic.creation.default.replication.factor"]
-    with Admin(bootstrap_servers=settings["bootstrap.servers"], **_python_names(settings)) as admin:
+    with admin_of(settings) as admin:
         missing = sorted(names.difference(topic.name for topic in admin.topics.list()))
         if missing and replicas is None:
             admin.topics.create(missing, partitions=partitions)
         elif missing:
             admin.topics.create(missing, partitions=partitions, replication_factor=replicas)
-
-
-def _python_names(settings: Mapping[str, Any]) -> dict[str, Any]:
-    return {key.replace(".", "_"): value for key, value in settings["kafka."].items()}
 
 
 def _routed(topic: str, declaration: "Declaration") -> str:

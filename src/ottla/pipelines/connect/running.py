@@ -6,6 +6,7 @@ from threading import Event
 from typing import TYPE_CHECKING, Final
 
 from ottla.pipelines.connect.assembling import start
+from ottla.pipelines.connect.brokers import check_brokers
 from ottla.pipelines.connect.connector import Home
 from ottla.pipelines.connect.declaration import Declaration
 from ottla.pipelines.connect.errors import ConnectorError
@@ -25,7 +26,7 @@ _REASONS: Final = (
 
 
 def check(declarations: Sequence[Declaration]) -> None:
-    """Let each connector look at the outside world; ConnectorError says what is missing."""
+    """Look at the outside world, and at brokers; ConnectorError says what is missing."""
     for declaration in declarations:
         home = Home(declaration.name, declaration.folder, "")
         connector = declaration.connector(home, declaration.settings)
@@ -33,6 +34,7 @@ def check(declarations: Sequence[Declaration]) -> None:
             connector.check()
         except ConnectorError as error:
             raise ConnectorError(f"{declaration.place}: {error}") from error
+    check_brokers(declarations)
 
 
 def run(

@@ -25,7 +25,6 @@ from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
 from ottla.pipelines.mirror.batches import Piece, Span, pieces_of
 from ottla.pipelines.mirror.errors import MirrorError
-from ottla.pipelines.mirror.fetching import Fetched, RawFetcher
 from ottla.pipelines.mirror.notes import (
     Position,
     Run,
@@ -38,6 +37,7 @@ from ottla.pipelines.mirror.notes import (
 from ottla.pipelines.mirror.notes_log import NotesReader
 from ottla.pipelines.mirror.options import NOTES_SUFFIX
 from ottla.pipelines.mirror.writing import TargetTransaction
+from ottla.pipelines.raw_fetcher import Fetched, RawFetcher
 
 TRANSACTION_BYTES_MAX: Final = 128 << 20
 TRANSACTION_SECONDS_MAX: Final = 10.0

@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from ottla.clients.admin_offsets import OffsetAdmin, OffsetSpec
 from ottla.clients.cluster_view import ClusterView
 from ottla.model.identifiers import TopicPartition
+from ottla.pipelines.committed_log import CommittedLog
 from ottla.pipelines.mirror.clusters import Clusters
 from ottla.pipelines.mirror.errors import MirrorError
 from ottla.pipelines.mirror.notes import MirroredTopic
-from ottla.pipelines.mirror.notes_log import KnownCopies, NotesLog, NotesReader
+from ottla.pipelines.mirror.notes_log import KnownCopies, NotesReader
 from ottla.pipelines.mirror.options import MirrorOptions
 
 
@@ -67,6 +68,6 @@ async def status(options: MirrorOptions) -> list[PartitionLag]:
         topics = {topic.name for topic in await clusters.target.refresh(None)}
         if clusters.notes_topic not in topics:
             raise MirrorError("nothing was mirrored from there to here yet")
-        known = await NotesReader(NotesLog(clusters.notes_topic)).read_on(clusters.target)
+        known = await NotesReader(CommittedLog(clusters.notes_topic)).read_on(clusters.target)
         copies = await clusters.alive(filter(options.is_fed, known.topics.values()))
         return await lags(clusters.source, copies, known)

@@ -1,71 +1,12 @@
-"""Reading a mirror's notes: those of transactions that were committed, and no others.
-
-Readers of committed records wait for the oldest transaction that is open, whoever's it is. A copier
-must know at once what its own former self has committed, while others are at work. So everything is
-read, and the markers tell what holds.
-"""
+"""What a mirror's notes say, as far as they were read."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from ottla.clients.admin_offsets import OffsetAdmin, OffsetSpec
 from ottla.clients.cluster_view import ClusterView
-from ottla.model.identifiers import TopicPartition
-from ottla.pipelines.mirror.fetching import READ_UNCOMMITTED, RawFetcher
+from ottla.pipelines.committed_log import CommittedLog
 from ottla.pipelines.mirror.notes import MirroredTopic, Note, Position, note_of
-from ottla.wire.records.batch import RecordBatch, batches
-from ottla.wire.records.control import ControlType, control_type_of
-from ottla.wire.records.record import Record, records_of
-
-
-@dataclass(slots=True)
-class NotesLog:
-    """How far the notes were read, and those that are not decided yet. It outlives connections."""
-
-    topic: str
-    offset: int = 0
-    _undecided: dict[int, list[Record]] = field(default_factory=dict)
-
-    @property
-    def name(self) -> TopicPartition:
-        """The one partition of the topic."""
-        return TopicPartition(self.topic, 0)
-
-    async def read_on(self, view: ClusterView, learn: Callable[[Note], None]) -> None:
-        """Have everything learned that was committed since, up to now, in order of the commits."""
-        await view.retried(lambda: self._read_to_end(view, learn))
-
-    async def _read_to_end(self, view: ClusterView, learn: Callable[[Note], None]) -> None:
-        # What the leader tells as the end holds also after a change of leaders (KIP-207).
-        ends = await OffsetAdmin(view).find({self.name: OffsetSpec.LATEST})
-        end = ends[self.name].offset
-        if self.offset >= end:
-            return
-        async with RawFetcher(view, self.name, READ_UNCOMMITTED) as fetcher:
-            while self.offset < end:
-                fetched = await fetcher.fetch(self.offset)
-                before = self.offset
-                for batch in batches(fetched.data):
-                    self._take(batch, learn)
-                if self.offset == before and fetched.high_watermark >= end:
-                    return  # compaction has left nothing up to the end
-
-    def _take(self, batch: RecordBatch, learn: Callable[[Note], None]) -> None:
-        if batch.end_offset <= self.offset:
-            return
-        self.offset = batch.end_offset
-        if batch.is_control:
-            records = self._undecided.pop(batch.producer_id, [])
-            if control_type_of(batch) is not ControlType.COMMIT:
-                return
-        elif batch.is_transactional:
-            self._undecided.setdefault(batch.producer_id, []).extend(records_of(batch))
-            return
-        else:
-            records = records_of(batch)
-        for record in records:
-            if (note := note_of(record)) is not None:
-                learn(note)
+from ottla.wire.records.record import Record
 
 
 @dataclass(slots=True)
@@ -88,17 +29,19 @@ class KnownCopies:
 class NotesReader:
     """What a process knows of the notes. It outlives connections, and is used by one at a time."""
 
-    log: NotesLog
+    log: CommittedLog
     known: KnownCopies = field(default_factory=KnownCopies)
     also: Callable[[Note], None] | None = None
     """Who else wants to learn of every note."""
 
     async def read_on(self, view: ClusterView) -> KnownCopies:
         """Read the notes to their end, and return what they say."""
-        await self.log.read_on(view, self._learn)
+        await self.log.read_on(view, self._take)
         return self.known
 
-    def _learn(self, note: Note) -> None:
+    def _take(self, record: Record) -> None:
+        if (note := note_of(record)) is None:
+            return
         self.known.learn(note)
         if self.also is not None:
             self.also(note)

@@ -8,10 +8,12 @@ from typing import Final, Self
 from ottla.clients.settings import ClientSettings, read_client_settings
 from ottla.pipelines.mirror.errors import MirrorError
 from ottla.pipelines.mirror.notes import MirroredTopic
+from ottla.pipelines.sink.decision import TOPIC as DECISIONS_TOPIC
 
 NOTES_PREFIX: Final = "ottla-mirror."
 NOTES_SUFFIX: Final = ".offsets"
-_INTERNAL: Final = "__"
+_NOT_MIRRORED: Final = ("__", NOTES_PREFIX, DECISIONS_TOPIC)
+"""What brokers, mirrors and sinks keep for themselves, by how the names begin."""
 _NAME: Final = re.compile(r"[a-zA-Z0-9._-]+")
 DEFAULT_RANGE_BYTES: Final = 256 << 20
 """About how much of a partition one micro-batch copies."""
@@ -60,8 +62,8 @@ class MirrorOptions:
         return tuple(word for word in self.topics if _NAME.fullmatch(word))
 
     def is_wanted(self, topic: str) -> bool:
-        """Whether a topic of the source is to be copied; those of brokers and mirrors never are."""
-        if topic.startswith((_INTERNAL, NOTES_PREFIX)):
+        """Whether a topic of the source is to be copied; what is kept by others never is."""
+        if topic.startswith(_NOT_MIRRORED):
             return False
         return any(topic == word or re.fullmatch(word, topic) for word in self.topics)
 
@@ -88,8 +90,10 @@ class MirrorOptions:
         if not self.topics:
             raise MirrorError("no topic is named: give --topics NAME,… or a pattern such as '.*'")
         for name in self.plain_names:
-            if name.startswith((_INTERNAL, NOTES_PREFIX)):
-                raise MirrorError(f"{name!r} belongs to brokers or mirrors: it is not mirrored")
+            if name.startswith(_NOT_MIRRORED):
+                raise MirrorError(
+                    f"{name!r} belongs to brokers, mirrors or sinks: it is not mirrored"
+                )
         if self.prefix and not _NAME.fullmatch(self.prefix):
             raise MirrorError(f"a topic's name cannot begin with {self.prefix!r}")
         return self

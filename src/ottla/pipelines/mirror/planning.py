@@ -9,10 +9,11 @@ from ottla.clients.admin_offsets import OffsetAdmin, OffsetSpec
 from ottla.clients.outcomes import ItemsFailedError
 from ottla.model.api_error import ApiError
 from ottla.model.identifiers import TopicPartition
+from ottla.pipelines.committed_log import CommittedLog
 from ottla.pipelines.mirror.clusters import PATIENCE_SECONDS, Clusters
 from ottla.pipelines.mirror.copying import CopyRange
 from ottla.pipelines.mirror.notes import MirroredTopic
-from ottla.pipelines.mirror.notes_log import NotesLog, NotesReader
+from ottla.pipelines.mirror.notes_log import NotesReader
 from ottla.pipelines.mirror.options import MirrorOptions
 
 SIZES_SECONDS: Final = 30.0
@@ -83,7 +84,7 @@ class Planner:
         if self._met is None:
             clusters = Clusters(self._options, PATIENCE_SECONDS)
             await clusters.meet()
-            self._met = clusters, NotesReader(NotesLog(clusters.notes_topic))
+            self._met = clusters, NotesReader(CommittedLog(clusters.notes_topic))
         return self._met
 
     async def _copies(self) -> list[MirroredTopic]:

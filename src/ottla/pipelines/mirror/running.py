@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any, Final
 from ottla.clients.errors import RETRIABLE
 from ottla.clients.loop_thread import LoopThread
 from ottla.model.api_error import ApiError
+from ottla.pipelines.committed_log import CommittedLog
 from ottla.pipelines.mirror.clusters import Clusters
 from ottla.pipelines.mirror.errors import MirrorError
 from ottla.pipelines.mirror.groups import GroupFollower
 from ottla.pipelines.mirror.lag import PartitionLag, lags
-from ottla.pipelines.mirror.notes_log import NotesLog, NotesReader
+from ottla.pipelines.mirror.notes_log import NotesReader
 from ottla.pipelines.mirror.options import MirrorOptions
 from ottla.pipelines.mirror.tidying import tidy
 from ottla.pipelines.mirror.topics import TopicFollower
@@ -92,7 +93,7 @@ class Following:
         self._clusters = clusters = Clusters(self._options)
         await clusters.meet()
         self._maps = OffsetMaps()
-        self._notes = NotesReader(NotesLog(clusters.notes_topic), also=self._maps.learn)
+        self._notes = NotesReader(CommittedLog(clusters.notes_topic), also=self._maps.learn)
         self._topics = TopicFollower(self._options, clusters, self._notes)
         self._groups = GroupFollower(self._options, clusters, self._maps)
         await self._topics.prepare()
@@ -136,15 +137,23 @@ class Mirror:
     def run_once(self) -> Progress:
         """Copy what is there now, translate what groups have committed by then, and return."""
         with Following(self._options) as following:
-            query = self._start(is_once=True)
-            try:
-                query.awaitTermination()
-            except Exception as error:  # noqa: BLE001 - Spark's, whatever it is
-                following.follow()  # which may know better what is wrong
-                raise MirrorError(_reason(error)) from None
-            finally:
-                query.stop()
+            while (failure := self._copy_once()) is not None:
+                self._count(following.follow())  # which may know better what is wrong
+                if _own_words(failure):
+                    raise MirrorError(_reason(failure)) from None
+                self._count_failure(_reason(failure))
             return following.follow()
+
+    def _copy_once(self) -> Exception | None:
+        """Copy what is there now; return why that has failed, if it has."""
+        query = self._start(is_once=True)
+        try:
+            query.awaitTermination()
+        except Exception as error:  # noqa: BLE001 - Spark's, whatever it is
+            return error
+        finally:
+            query.stop()
+        return None
 
     def run(
         self,
@@ -173,19 +182,22 @@ class Mirror:
             sleep(min(seconds, _AWAY_SECONDS))  # a cluster is away: copying has to wait for it
             return
         on_progress(progress)
+        self._count(progress)
+        if failure is not None:
+            self._count_failure(failure)
+            self._query.stop()
+            self._query = self._start(is_once=False)
+
+    def _count(self, progress: Progress) -> None:
         if progress.records > self._copied:
             self._failures, self._copied = 0, progress.records
-        if failure is not None:
-            self._start_again(failure)
 
-    def _start_again(self, failure: str) -> None:
-        """Start the query that has failed, unless it has too often and to no effect."""
+    def _count_failure(self, failure: str) -> None:
+        """Let the query be started again, unless it has failed too often and to no effect."""
         self._failures += 1
         if self._failures > FAILURES_MAX:
             raise MirrorError(failure)
         _logger.warning("the copying is started again: %s", failure)
-        self._query.stop()
-        self._query = self._start(is_once=False)
 
     def _start(self, *, is_once: bool) -> Any:
         from ottla.pipelines.mirror.source import FORMAT, OPTIONS, MirrorSource  # noqa: PLC0415
@@ -221,11 +233,20 @@ def _followed(following: Following) -> Progress | None:
 
 
 def _reason(error: Exception) -> str:
-    """Take from Spark's pages about a failed task what our own code has said."""
-    lines = [line.strip() for line in str(error).splitlines()]
+    """Take from Spark's pages about a failed task what our own code has said, or the first line."""
+    lines = (line.strip() for line in str(error).splitlines())
+    return _own_words(error) or next(filter(None, lines), type(error).__name__)
+
+
+def _own_words(error: Exception) -> str:
+    """Return what our own code has said; nothing, if it is Spark that has failed.
+
+    It does when the machine is busy: it gives the Python that plans a query ten seconds to start,
+    and has no setting for that.
+    """
     marks = ("MirrorError: ", "ApiError: ", "UnreachableError: ", "NoAnswerError: ")
-    for line in reversed(lines):
+    for line in reversed(str(error).splitlines()):
         for mark in marks:
             if mark in line:
-                return line.partition(mark)[2]
-    return next((line for line in lines if line), type(error).__name__)
+                return line.partition(mark)[2].strip()
+    return ""

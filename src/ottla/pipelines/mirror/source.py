@@ -13,10 +13,11 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
 
 from ottla.clients.loop_thread import LoopThread
+from ottla.pipelines.committed_log import CommittedLog
 from ottla.pipelines.mirror.clusters import PATIENCE_SECONDS, Clusters
 from ottla.pipelines.mirror.copying import CopyRange, PartitionCopier
 from ottla.pipelines.mirror.notes import Position
-from ottla.pipelines.mirror.notes_log import NotesLog, NotesReader
+from ottla.pipelines.mirror.notes_log import NotesReader
 from ottla.pipelines.mirror.options import MirrorOptions
 from ottla.pipelines.mirror.planning import Ends, Planner, ranges_of
 from ottla.runtime import event_loop
@@ -117,7 +118,7 @@ async def copy_ranges(task: CopyTask) -> list[Position]:
     """Copy the ranges of a task side by side; the first failure is raised when all have ended."""
     options = MirrorOptions.from_json(task.options)
     place = options.target["bootstrap.servers"], task.notes_topic
-    notes = _notes_by_place.setdefault(place, NotesReader(NotesLog(task.notes_topic)))
+    notes = _notes_by_place.setdefault(place, NotesReader(CommittedLog(task.notes_topic)))
     turn, room = asyncio.Lock(), asyncio.Semaphore(PARTITIONS_AT_ONCE_MAX)
     async with Clusters(options, PATIENCE_SECONDS) as clusters:
 

@@ -16,10 +16,11 @@ from ottla.clients.producer.async_producer import AsyncProducer
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
+from ottla.pipelines.committed_log import CommittedLog
 from ottla.pipelines.mirror.clusters import Clusters
 from ottla.pipelines.mirror.errors import MirrorError
 from ottla.pipelines.mirror.notes import MirroredTopic, ident_of, topic_note
-from ottla.pipelines.mirror.notes_log import KnownCopies, NotesLog, NotesReader
+from ottla.pipelines.mirror.notes_log import KnownCopies, NotesReader
 from ottla.pipelines.mirror.options import MirrorOptions, is_notes_topic
 
 NOT_FOLLOWED: Final = frozenset(
@@ -199,7 +200,7 @@ class TopicFollower:
         ident_by_name = {topic.name: ident_of(topic.topic_id, topic.name) for topic in listed}
         paths = {}
         for name in filter(is_notes_topic, ident_by_name):
-            reader = self._origins.setdefault(name, NotesReader(NotesLog(name)))
+            reader = self._origins.setdefault(name, NotesReader(CommittedLog(name)))
             for copy in (await reader.read_on(self._clusters.source)).topics.values():
                 if ident_by_name.get(copy.name) == copy.ident:
                     paths[copy.name] = copy.path

@@ -10,6 +10,8 @@ _TRACEBACK: Final = "Traceback (most recent call last):"
 _PYTHON_ERROR: Final = re.compile(r"^([A-Za-z_][\w.]*): (.*)")
 _SPARKS_WORDS: Final = re.compile(r"^(?:Query )?\[id = .*?\] terminated with exception: ")
 _CLASS: Final = re.compile(r"^\[[A-Z_.0-9]+\] ")
+_SPARKS_PAGE: Final = "=== Streaming Query ==="
+_PLACE: Final = re.compile(r"\s*; line \d+ pos \d+;?\s*$")
 _STATE: Final = re.compile(r"\s*SQLSTATE: \w{5}\s*")
 
 
@@ -41,14 +43,15 @@ def _python_sentence(text: str) -> str:
         said = _PYTHON_ERROR.match(line)
         if said is not None:
             rest = [more for more in lines[number + 1 :] if not _is_stack(more)]
-            return " ".join([said[2], *_until_empty(rest)]).strip()
+            return _STATE.sub(" ", " ".join([said[2], *_until_over(rest)])).strip()
     return ""
 
 
-def _until_empty(lines: list[str]) -> list[str]:
+def _until_over(lines: list[str]) -> list[str]:
+    """Return the lines of a message; after it there is none, or what Spark knows of the query."""
     kept = []
     for line in lines:
-        if not line.strip():
+        if not line.strip() or line.startswith(_SPARKS_PAGE):
             break
         kept.append(line.strip())
     return kept
@@ -64,4 +67,4 @@ def _first_line(text: str) -> str:
         return ""
     said = _CLASS.sub("", lines[0])
     said = _CLASS.sub("", _SPARKS_WORDS.sub("", said))
-    return _STATE.sub(" ", said).strip()
+    return _PLACE.sub("", _STATE.sub(" ", said)).strip()

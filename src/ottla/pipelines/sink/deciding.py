@@ -5,7 +5,6 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
-from ottla.clients.admin_groups import GroupAdmin
 from ottla.clients.admin_transactions import (
     TransactionAdmin,
     TransactionDescription,
@@ -16,7 +15,6 @@ from ottla.clients.cluster_view import ClusterView
 from ottla.clients.errors import NoAnswerError
 from ottla.clients.outcomes import ItemsFailedError
 from ottla.clients.producer.settings import ProducerSettings, read_producer_settings
-from ottla.clients.producer.transaction_calls import GroupName
 from ottla.clients.producer.transaction_coordinator import TransactionCoordinator
 from ottla.clients.producer.transaction_errors import ProducerFencedError
 from ottla.clients.producer.transaction_requests import ProducerName, end
@@ -29,6 +27,7 @@ from ottla.pipelines.sink.decision import (
     OpenTransaction,
     is_of_query,
 )
+from ottla.pipelines.sink.decision_log import DecisionLog
 
 ENDING_AT_ONCE_MAX: Final = 50
 OVER: Final = frozenset(
@@ -75,14 +74,16 @@ class Deciding:
         self._limit_seconds = limits.max_block_ms / 1000
         self._query = query
         self._admin = TransactionAdmin(view)
+        self._log = DecisionLog(view, query)
         self._held: Transactions | None = None
         self._last = Decision()
         """The last decision, as long as the id is held."""
 
-    async def last_seen(self, *, is_stable: bool = False) -> Decision:
+    async def last_seen(self) -> Decision:
         """Return the last decision that is visible; a newer one may be on its way."""
-        offsets = await GroupAdmin(self._view).committed(self._query, is_stable=is_stable)
-        return Decision.read(self._query, offsets)
+        if await self._log.is_there():
+            await self._log.read()
+        return self._log.last
 
     async def commit(
         self, batch_id: int, opened: tuple[OpenTransaction, ...], *, has_lost: bool
@@ -99,8 +100,7 @@ class Deciding:
     async def commit_once(self, opened: tuple[OpenTransaction, ...]) -> None:
         """Decide about the only batch of a query, and forget the decision when it is done."""
         await self.commit(0, opened, has_lost=False)
-        with suppress(ApiError, OSError):
-            await GroupAdmin(self._view).delete(self._query)
+        await self._log.forget()
 
     async def abort(self, opened: tuple[OpenTransaction, ...]) -> None:
         """Abort these and what else attempts have left open; what was decided on is done.
@@ -148,29 +148,28 @@ class Deciding:
         await self._check_open(opened)
         left = await self._left_open(opened) if is_first or has_lost else ()
         decision = Decision(batch_id, opened, left)
-        counts = {topic: await self._partition_count(topic) for topic in {t.topic for t in opened}}
-        await held.begin()
-        await held.send_offsets(decision.offsets(self._query, counts), GroupName(self._query))
-        await held.commit()
+        await self._log.write(held, decision)
         self._last = decision
         return decision
 
     async def _hold(self) -> Transactions:
         """Be the one who decides, and know the last decision."""
         if self._held is None:
+            await self._log.prepare()
             transactions = bare_transactions(self._view, self._settings, f"{self._query}.decisions")
             await transactions.init()
-            self._last = await self.last_seen(is_stable=True)
+            await self._log.read()
+            self._last = self._log.last
             self._held = transactions
         return self._held
 
     async def _check_open(self, opened: tuple[OpenTransaction, ...]) -> None:
         """Raise DecisionError unless all of these can still be committed."""
-        doomed = {each.name for each in self._last.aborted}
+        doomed = set(self._last.aborted)
         found = await self._described([each.transactional_id for each in opened])
         for each in opened:
             state = found.get(each.transactional_id)
-            if state is None or each.name in doomed or not _is_open(state, each):
+            if state is None or each in doomed or not _is_open(state, each):
                 raise DecisionError(
                     f"the transaction {each.transactional_id} was aborted before its batch could "
                     "be committed: the batch took longer than the transaction's time-out, or "
@@ -205,11 +204,10 @@ class Deciding:
                 raise
             return error.done
 
-    async def _partition_count(self, topic: str) -> int:
-        return len((await self._view.topic(topic)).partitions)
-
     async def _finish(self, decision: Decision) -> None:
         """End all transactions of a decision, as it says; those that have ended stay so."""
+        if decision.batch_id <= self._log.done_batch_id:
+            return
 
         async def commit(transaction: OpenTransaction) -> None:
             try:
@@ -218,15 +216,16 @@ class Deciding:
                 if error.code not in OVER:
                     raise
                 raise DecisionError(
-                    f"batch {decision.batch_id} was to be committed, but the broker has aborted "
-                    f"its transaction {transaction.transactional_id}, most likely because nobody "
-                    "came to commit it within its time-out: its rows are lost, unless they are "
-                    "read again by a query with a new checkpoint. Brokers with "
-                    f"transaction.two.phase.commit.enable=true do not do that. ({error})"
+                    f"batch {decision.batch_id} was to be committed, but its transaction "
+                    f"{transaction.transactional_id} is not open any more. Most likely nobody came "
+                    "to commit it within its time-out, and the broker has aborted it: its rows are "
+                    "lost, unless they are read again by a query with a new checkpoint. Brokers "
+                    f"with transaction.two.phase.commit.enable=true do not do that. ({error})"
                 ) from error
 
         await self._abort(decision.aborted)
         await _each(commit, decision.committed)
+        await self._log.note_done(decision.batch_id)
 
     async def _end(self, transaction: OpenTransaction, *, committed: bool) -> None:
         coordinator = TransactionCoordinator(self._view, transaction.transactional_id)
@@ -249,8 +248,8 @@ class Deciding:
 def _without(
     opened: tuple[OpenTransaction, ...], others: tuple[OpenTransaction, ...]
 ) -> tuple[OpenTransaction, ...]:
-    known = {each.name for each in others}
-    return tuple(each for each in opened if each.name not in known)
+    known = set(others)
+    return tuple(each for each in opened if each not in known)
 
 
 def _is_open(found: TransactionDescription, opened: OpenTransaction) -> bool:

@@ -5,15 +5,9 @@ In a task, with settings by Kafka's names as a Producer takes them:
     name = AttemptName(query, run, task, attempt)   # nobody else ever has this name
     producer = open_producer(settings, name)        # a transaction is begun
     producer.send_arrow(topic, table)
-    opened = prepare(producer, topic)               # flushed and closed, the transaction is open
+    opened = prepare(producer)                      # flushed and closed, the transaction is open
 
-If nothing was sent there is nothing to prepare: `producer.close()` aborts. Who sends Produce
-requests on his own has the same in an event loop; they carry `producer_id`, `producer_epoch`,
-and are of version `produce_version_max` at most:
-
-    transactions = await open_bare(view, settings, name)
-    await transactions.before_send(partitions)      # and then the requests
-    opened = open_transaction(transactions, topic)
+If nothing was sent there is nothing to prepare: `producer.close()` aborts.
 
 In the driver, with what the tasks returned:
 
@@ -29,6 +23,7 @@ a decision is written nothing is visible to readers of committed records; from t
 - The decision is a load and a conditional store: the driver takes the transactional id
   `<query>.decisions`, then reads the last decision, then writes the next one in a transaction of
   that id. Whoever else has taken the id meanwhile has fenced it.
+- Decisions are kept in a compacted topic, so they do not expire, however long a query rests.
 - Attempts have names of their own, so that nobody's InitProducerId aborts what was decided.
 - Before it decides, the driver looks whether all transactions are still open: those of brokers
   without two-phase commit can be aborted for their age.
@@ -45,11 +40,10 @@ from ottla.clients.errors import ClientClosedError
 from ottla.clients.loop_thread import LoopThread
 from ottla.clients.producer.producer import Producer
 from ottla.clients.producer.settings import read_producer_settings
-from ottla.clients.producer.transactions import Transactions
 from ottla.clients.settings import ClientSettings
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
-from ottla.pipelines.sink.deciding import Deciding, Settings, bare_transactions
+from ottla.pipelines.sink.deciding import Deciding, Settings
 from ottla.pipelines.sink.decision import (
     NO_BATCH,
     AttemptName,
@@ -64,9 +58,7 @@ __all__ = [
     "DecisionError",
     "Decisions",
     "OpenTransaction",
-    "open_bare",
     "open_producer",
-    "open_transaction",
     "prepare",
 ]
 
@@ -114,39 +106,14 @@ def open_producer(settings: Settings, name: AttemptName) -> Producer:
     raise refusal
 
 
-def prepare(producer: Producer, topic: str) -> OpenTransaction:
+def prepare(producer: Producer) -> OpenTransaction:
     """Send everything that waits, and close the producer, but leave its transaction open."""
     try:
         prepared = producer.prepare_transaction(can_time_out=True)
     finally:
         producer.close()
     name = producer.settings.transactional_id or ""
-    return OpenTransaction(name, prepared.producer_id, prepared.epoch, topic)
-
-
-async def open_bare(view: ClusterView, settings: Settings, name: AttemptName) -> Transactions:
-    """Return transactions, of which one is begun, without a producer; the terms as above."""
-    refusal: ApiError | None = None
-    for terms in _terms(settings):
-        transactions = bare_transactions(view, {**settings, **terms}, str(name))
-        try:
-            await transactions.init()
-        except ApiError as error:
-            if error.code not in _REFUSALS:
-                raise
-            refusal = error
-        else:
-            await transactions.begin()
-            _terms_by_servers[settings.get("bootstrap.servers")] = terms
-            return transactions
-    assert refusal is not None
-    raise refusal
-
-
-def open_transaction(transactions: Transactions, topic: str) -> OpenTransaction:
-    """Return the name of a bare transaction, when all that was sent has been confirmed."""
-    who = transactions.producer_id, transactions.producer_epoch
-    return OpenTransaction(transactions.transactional_id, *who, topic)
+    return OpenTransaction(name, prepared.producer_id, prepared.epoch)
 
 
 def _terms(settings: Settings) -> Sequence[Settings]:

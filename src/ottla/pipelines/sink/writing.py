@@ -6,6 +6,7 @@ writes its rows again. Exactly once is told in `two_phases`.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from time import sleep
 from typing import Any, Final
 from uuid import uuid4
 
@@ -16,7 +17,10 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
+from ottla.clients.cluster_view import ClusterView
 from ottla.clients.producer.producer import Producer
+from ottla.clients.producer.settings import read_producer_settings
+from ottla.pipelines.garbage import spare_what_is_there
 from ottla.pipelines.sink.options import SinkOptions, read_options
 from ottla.pipelines.sink.splitting import by_topic
 from ottla.pipelines.sink.two_phases import (
@@ -27,11 +31,15 @@ from ottla.pipelines.sink.two_phases import (
     open_producer,
     prepare,
 )
+from ottla.runtime import event_loop
 
 QUERY_ID: Final = "sql.streaming.queryId"
 BATCH_ID: Final = "streaming.sql.batchId"
 RUN_ID: Final = "spark.jobGroup.id"
 """Local properties of Spark's, in every task of a streaming query."""
+DYING_SECONDS: Final = 2.5
+"""How long tasks may go on after their job has failed: spark.python.task.killTimeout is 2 s. Nobody
+comes after a job to abort what they have left, as the next run of a query does."""
 KEPT_MAX: Final = 4
 """For how many queries a process keeps its connections."""
 
@@ -78,6 +86,7 @@ class BatchWriter(DataSourceArrowWriter):
 
     def __init__(self, options: Mapping[str, Any], schema: Any) -> None:
         self._options = read_options(options, schema)
+        meet_brokers(self._options)
         self._job = uuid4().hex
 
     def write(self, iterator: Iterator[Any]) -> Written:
@@ -101,6 +110,8 @@ class BatchWriter(DataSourceArrowWriter):
         """Abort what tasks have written; Spark does not name all of them."""
         if self._options.is_exactly_once:
             _abort(self._options, self._query, messages)
+            sleep(DYING_SECONDS)
+            _abort(self._options, self._query, [])
 
     @property
     def _query(self) -> str:
@@ -146,7 +157,7 @@ def write_at_least_once(options: SinkOptions, iterator: Iterator[Any]) -> Writte
     key = tuple(sorted(options.settings.items()))
     producer = _producers.get(key, lambda: Producer(options.settings))
     try:
-        count, _ = _send(producer, options, iterator)
+        count = _send(producer, options, iterator)
     except BaseException:
         _producers.drop(key)
         raise
@@ -161,27 +172,27 @@ def write_in_transaction(
         return Written(0, name.query, attempt=name.attempt, is_skipped=True)
     producer = open_producer(options.settings, name)
     try:
-        count, topic = _send(producer, options, iterator)
-        transaction = prepare(producer, topic) if count else None
+        count = _send(producer, options, iterator)
+        transaction = prepare(producer) if count else None
     finally:
         producer.close()
     return Written(count, name.query, transaction, name.attempt)
 
 
-def _send(producer: Producer, options: SinkOptions, iterator: Iterator[Any]) -> tuple[int, str]:
-    """Send everything, wait for it, and return how many rows there were, and one topic."""
-    count, last_topic = 0, ""
+def _send(producer: Producer, options: SinkOptions, iterator: Iterator[Any]) -> int:
+    """Send everything, wait for it, and return how many rows there were."""
+    spare_what_is_there(__name__)
+    count = 0
     deliveries = []
     for batch in iterator:
         for topic, rows in by_topic(batch, options.columns, options.topic):
             deliveries.append(producer.send_arrow(topic, rows))
             count += rows.num_rows
-            last_topic = topic
         while deliveries and deliveries[0].done():
             deliveries.pop(0).result()
     for delivery in deliveries:
         delivery.result()
-    return count, last_topic
+    return count
 
 
 def _is_decided(options: SinkOptions, name: AttemptName, batch_id: int) -> bool:
@@ -203,6 +214,20 @@ def _attempt(query: str, run: str) -> AttemptName:
 
 
 # -- in the driver --------------------------------------------------------------------------------
+
+
+def meet_brokers(options: SinkOptions) -> None:
+    """Raise what is wrong with settings, or with the way to the brokers, before tasks wait for it.
+
+    Each of them would wait for max.block.ms, and be tried again.
+    """
+    client, _ = read_producer_settings(options.settings, {})
+
+    async def ask() -> None:
+        async with ClusterView(client) as view:
+            await view.refresh([])
+
+    event_loop.run(ask())
 
 
 def _commit(options: SinkOptions, messages: Sequence[Written], batch_id: int) -> None:

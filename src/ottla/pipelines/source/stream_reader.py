@@ -17,6 +17,7 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from ottla.pipelines.garbage import spare_what_is_there
 from ottla.pipelines.source.cluster import kept_cluster
 from ottla.pipelines.source.columns import check_columns
 from ottla.pipelines.source.errors import SourceReadError
@@ -80,6 +81,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read one range, in a task."""
+        spare_what_is_there(__name__)
         assert isinstance(partition, OffsetRange), partition
         return read_range(
             kept_cluster(self._options.client),

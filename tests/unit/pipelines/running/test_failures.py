@@ -18,8 +18,17 @@ ottla.pipelines.source.errors.SourceReadError: topic orders is not there: create
 \tat org.apache.spark.sql.Errors$.raise(Errors.scala:1)
  SQLSTATE: 38000
 """
+PYTHON_AND_PAGE = """[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: \
+Traceback (most recent call last):
+  File "/a/runner.py", line 130, in main
+ottla.model.api_error.ApiError: there is no topic 'orders'
+ SQLSTATE: 38000
+=== Streaming Query ===
+Identifier: shop/orders [id = 1, runId = 2]
+Current Committed Offsets: {}
+"""
 ANALYSIS = """[UNRESOLVED_COLUMN.WITH_SUGGESTION] A column with name `x` cannot be resolved. Did \
-you mean one of the following? [`id`]. SQLSTATE: 42703;
+you mean one of the following? [`id`]. SQLSTATE: 42703; line 1 pos 0;
 'Project ['x]
 +- Relation [id#1]
 """
@@ -32,12 +41,13 @@ def test_a_record_that_was_refused_is_all_that_is_said() -> None:
 def test_what_python_said_is_told_without_its_traceback() -> None:
     sentence = "topic orders is not there: create it or name another"
     assert sentence_of(Exception(PYTHON)) == sentence
+    assert sentence_of(Exception(PYTHON_AND_PAGE)) == "there is no topic 'orders'"
 
 
 def test_of_anything_else_the_first_line_is_told_without_codes() -> None:
     said = sentence_of(Exception(ANALYSIS))
     assert said.startswith("A column with name `x` cannot be resolved.")
-    assert "SQLSTATE" not in said
+    assert said.endswith("one of the following? [`id`].")
     assert sentence_of(ValueError("plain")) == "plain"
     assert sentence_of(KeyboardInterrupt()) == "KeyboardInterrupt"
 

@@ -1,0 +1,17 @@
+"""Leaders are killed with -9 on both sides while a mirror copies, and everything arrives once."""
+
+import random
+from pathlib import Path
+
+import pytest
+
+from ottla.testing.zookeeper_server import why_not
+from tests.pipelines.mirror.killing_leaders import rounds_of_killing
+
+pytestmark = pytest.mark.skipif(bool(why_not()), reason=why_not() or "it can be had")
+
+
+def test_a_leader_of_the_source_dies_and_then_one_of_the_target(tmp_path: Path) -> None:
+    seed = random.randrange(1 << 30)
+    print("seed", seed)  # noqa: T201 - to have the same again
+    assert rounds_of_killing(1, seed, tmp_path, is_spark=False) > 100
