@@ -163,7 +163,7 @@ class FetchHandler:
         while not (is_hopeless or size_bytes >= terms.bytes_min or self._is_final(reads, missing)):
             if terms.follower is not None and self._has_news(reads):
                 break
-            names = (one.name for one, _ in reads if one.name is not None)
+            names = [one.name for one, _ in reads if one.name is not None]
             awaited = names if terms.follower is None else self._bells_of_followers()
             if not await self.bells.wait_any(awaited, deadline_ms):
                 break
@@ -376,7 +376,7 @@ def _answer(partition: FetchedPartition, found: Fetched | ApiError) -> Partition
         last_stable_offset=found.last_stable_offset,
         log_start_offset=found.log_start_offset,
         aborted_transactions=None,
-        records=found.records,
+        records=found.records if len(found.records) else b"",  # one piece with what is around it
     )
     if found.aborted is not None:
         answer.aborted_transactions = [
