@@ -17,7 +17,7 @@ from typing import Any, Final
 ROOT: Final = Path(__file__).parents[1]
 STOCK: Final = ROOT / ".interop" / "spark"
 CORES: Final = 2
-ROUNDS: Final = 3
+ROUNDS: Final = 7
 SECONDS_MAX: Final = 600
 MICRO_BATCH_RECORDS: Final = 10_000
 MICRO_BATCHES: Final = 50

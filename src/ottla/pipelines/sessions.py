@@ -8,6 +8,7 @@ import os
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from ottla.pipelines.java import find_java
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 TASK_TRIES: Final = 4
 """How often a task is tried; `local[2]` alone would never try again."""
+WORKER_PYTHON: Final = Path(__file__).with_name("worker_python.sh")
 Version = tuple[int, int]
 _STREAMING: Final = "org.apache.spark.sql.execution.streaming"
 SETTINGS: Final[tuple[tuple[Version, str, str], ...]] = (
@@ -121,10 +123,13 @@ def _version() -> Version:
 
 def _name_the_python(master: str) -> None:
     """Let workers be run by this Python; on a cluster it may be elsewhere, and can be named."""
-    if master.startswith("local"):
-        os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    else:
+    if not master.startswith("local"):
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        return
+    is_ours = not wants_sparks_own_way(os.environ) and os.access(WORKER_PYTHON, os.X_OK)
+    python = str(WORKER_PYTHON) if is_ours else sys.executable
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = python
+    os.environ["OTTLA_WORKER_PYTHON"] = sys.executable
 
 
 def _is_running() -> bool:

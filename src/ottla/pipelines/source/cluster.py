@@ -11,7 +11,6 @@ from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Self, TypeVar
 
-from ottla.clients.admin_groups import GroupAdmin
 from ottla.clients.admin_offsets import OffsetAdmin
 from ottla.clients.cluster_view import ClusterView
 from ottla.clients.errors import NoAnswerError, UnreachableError, error_code
@@ -56,7 +55,6 @@ class SourceCluster:
         self.thread.call_at_end(self.view.close)
         self.sizes = RecordSizes()
         self._offsets = OffsetAdmin(self.view)
-        self._groups = GroupAdmin(self.view)
         self._servers = ", ".join(map(str, settings.bootstrap_servers))
 
     def __enter__(self) -> Self:
@@ -115,9 +113,10 @@ class SourceCluster:
 
     def commit(self, group_id: str, offset_by_partition: Mapping[TopicPartition, int]) -> None:
         """Let a group have these offsets committed."""
-        self._wait(
-            lambda: self._groups.commit(group_id, offset_by_partition), f"a commit for {group_id}"
-        )
+        from ottla.clients.admin_groups import GroupAdmin  # noqa: PLC0415 - few queries commit here
+
+        groups = GroupAdmin(self.view)
+        self._wait(lambda: groups.commit(group_id, offset_by_partition), f"a commit for {group_id}")
 
     def _wait(self, call: Callable[[], Coroutine[Any, Any, T]], what: str) -> T:
         try:

@@ -24,7 +24,6 @@ from ottla.pipelines.source.errors import SourceReadError
 from ottla.pipelines.source.offsets import SourceOffsets, offsets_of
 from ottla.pipelines.source.options import read_options
 from ottla.pipelines.source.planning import OffsetRange
-from ottla.pipelines.source.range_reading import read_range
 from ottla.pipelines.source.stream_plan import StreamPlan
 
 _logger: Final = logging.getLogger(__name__)
@@ -81,6 +80,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read one range, in a task."""
+        from ottla.pipelines.source.range_reading import read_range  # noqa: PLC0415 - not to plan
+
         spare_what_is_there(__name__)
         assert isinstance(partition, OffsetRange), partition
         return read_range(
