@@ -117,12 +117,11 @@ class Connection:
         self._read_on()
 
     def _may_begin(self) -> bool:
-        limits = self._shared.limits
+        limits, in_flight = self._shared.limits, self._in_flight
         return (
             self._reason is None
-            and len(self._in_flight) < limits.in_flight_requests_max
-            and self._in_flight.waiting_bytes + self._outgoing.unsent_bytes
-            < limits.output_bytes_max
+            and len(in_flight.requests) < limits.in_flight_requests_max
+            and in_flight.waiting_bytes + self._outgoing.unsent_bytes < limits.output_bytes_max
         )
 
     def _read_on(self) -> None:
@@ -167,7 +166,8 @@ class Connection:
             self.finish(CloseReason.PEER_CLOSED)
             return
         self._incoming.received(received_bytes)
-        if self._begin_requests() and self._in_flight.running < len(self._in_flight):
+        in_flight = self._in_flight
+        if self._begin_requests() and in_flight.running < len(in_flight.requests):
             self._turn()
 
     def _begin_requests(self) -> bool:
@@ -175,14 +175,19 @@ class Connection:
         incoming = self._incoming
         begun_before = incoming.frame_count
         try:
-            while self._may_begin() and (frame := incoming.take_frame()) is not None:
+            while incoming.has_unread and self._may_begin():
+                frame = incoming.take_frame()
+                if frame is None:
+                    break
                 self._begin(frame)
         except ProtocolError as error:
             _log.debug("%s sent %s", self.peer, error)
             self.finish(CloseReason.INVALID_FRAME)
-        self._has_backlog = incoming.has_unread and not self._may_begin()
+        has_unread = incoming.has_unread
+        self._has_backlog = has_unread and not self._may_begin()
         incoming.settle()
-        self._count_held()
+        if has_unread or self._held_bytes:
+            self._count_held()
         return incoming.frame_count > begun_before
 
     def _count_held(self) -> None:
@@ -194,7 +199,7 @@ class Connection:
 
     def _begin(self, frame: memoryview) -> None:
         request = self._in_flight.add()
-        request.task = start(self._serve(request, frame), self._shared.loop)
+        request.waiting = start(self._serve(request, frame), self._shared.loop)
 
     async def _serve(self, request: Request, frame: memoryview) -> None:
         self._shared.memory.answering(len(frame))
@@ -210,7 +215,7 @@ class Connection:
         finally:
             self._in_flight.running -= 1
             self._shared.memory.answering(-len(frame))
-            if request.task is not None:  # else who began it has not even begun to wait
+            if request.waiting is not None:  # else who began it has not even begun to wait
                 self._answered_late()
 
     def _refuse(self, request: Request, reason: CloseReason) -> None:
@@ -254,7 +259,8 @@ class Connection:
         except Exception as error:  # noqa: BLE001 - even a bug must not leave the peer waiting
             self._lose_unsent(error)
         else:
-            self._wait_to_send(progress)
+            if self._is_writing or progress is not Progress.DONE:
+                self._wait_to_send(progress)
 
     def _wait_to_send(self, progress: Progress) -> None:
         if progress is Progress.BLOCKED or progress is Progress.TURN_OVER:
@@ -307,9 +313,11 @@ class Connection:
         self._end_if_done()
 
     def _end_if_done(self) -> None:
+        if self._reason is None:
+            return
         is_answered = self._in_flight.is_broken or not self._in_flight
         if self._is_open:
-            if self._reason is not None and is_answered and not self._outgoing.unsent_bytes:
+            if is_answered and not self._outgoing.unsent_bytes:
                 self._close()
         elif not self._in_flight.running:
             self._report()

@@ -36,7 +36,7 @@ class Deadlines:
         """
         end_ms = start_ms + wait_ms
         early_max_ms = wait_ms >> 4
-        apart_ms = max(wait_ms >> (2 * self._count // CROWD_MAX).bit_length(), 1)
+        apart_ms = max(wait_ms >> (self._count // CROWD_MAX).bit_length(), 1)
         meeting_ms = end_ms - end_ms % apart_ms
         is_near = end_ms - meeting_ms <= early_max_ms
         if is_near and len(self._waiting.get(meeting_ms, ())) < CROWD_MAX:

@@ -64,13 +64,13 @@ class Dispatch:
         if isinstance(request, ApiVersionsRequest) and header.api_version >= INTRODUCED_SINCE:
             peer.introduce(request)
         context = RequestContext(
-            principal=ANONYMOUS,
-            client_id=header.client_id,
-            client_address=peer.address,
-            listener=peer.listener,
-            api_version=header.api_version,
-            received_ms=started_ns // NS_PER_MS,
-            introduction=peer.introduction,
+            ANONYMOUS,
+            header.client_id,
+            peer.address,
+            peer.listener,
+            header.api_version,
+            started_ns // NS_PER_MS,
+            peer.introduction,
         )
         response = await route.handle(context, request)
         pieces = None

@@ -1,31 +1,73 @@
 """Begins coroutines at once: most requests never wait, and then need no task.
 
-Python 3.12 has tasks that begin so. Before that, the first step is taken here, outside of a task of
-its own: up to where it first waits, a coroutine must not ask for its current task, nor use
-`asyncio.timeout` or `asyncio.TaskGroup`, which do.
+Those that wait for a `Wake` need none either: they go on when it is told. Only what waits for
+something else becomes a task. So up to where it first does so, a coroutine must not ask for its
+current task, nor use `asyncio.timeout` or `asyncio.TaskGroup`, which do.
 """
 
 import asyncio
-import sys
 from collections.abc import Coroutine, Generator
-from typing import Any
+from typing import Any, Protocol
 
 
-def start(
-    work: Coroutine[Any, Any, None], loop: asyncio.AbstractEventLoop
-) -> asyncio.Task[None] | None:
-    """Run it up to where it first waits; return the task that goes on from there, if there is one.
+class Wake(asyncio.Future[bool]):
+    """What can be waited for without a task."""
 
-    Who calls this keeps the task: an event loop alone does not keep it alive.
+    __slots__ = ()
+
+
+class Waiting(Protocol):
+    """A coroutine that has begun, and waits."""
+
+    def cancel(self) -> object:
+        """Have it told, where it waits, that nobody needs it any more."""
+        ...
+
+
+def start(work: Coroutine[Any, Any, None], loop: asyncio.AbstractEventLoop) -> Waiting | None:
+    """Run it up to where it first waits; return what goes on from there, unless it is done.
+
+    Who calls this keeps that: an event loop alone does not keep it alive.
     """
-    if sys.version_info >= (3, 12):
-        task = asyncio.Task(work, loop=loop, eager_start=True)
-        return None if task.done() else task
     try:
         awaited = work.send(None)
     except (StopIteration, asyncio.CancelledError):
         return None
-    return loop.create_task(_Begun(work, awaited))
+    if type(awaited) is Wake:
+        return _Sleeper(work, awaited, loop)
+    return asyncio.Task(_Begun(work, awaited), loop=loop)
+
+
+class _Sleeper:
+    """A coroutine that has waited for nothing but wakes so far."""
+
+    __slots__ = ("_awaited", "_loop", "_work")
+
+    def __init__(
+        self, work: Coroutine[Any, Any, None], awaited: Wake, loop: asyncio.AbstractEventLoop
+    ) -> None:
+        self._work = work
+        self._loop = loop
+        self._awaited: Wake | asyncio.Task[None] = awaited
+        self._sleep(awaited)
+
+    def _sleep(self, awaited: Wake) -> None:
+        awaited._asyncio_future_blocking = False  # noqa: SLF001 - as whoever waits has to say
+        awaited.add_done_callback(self._go_on)
+
+    def _go_on(self, _: asyncio.Future[bool]) -> None:
+        try:
+            awaited = self._work.send(None)
+        except (StopIteration, asyncio.CancelledError):
+            return
+        if type(awaited) is Wake:
+            self._awaited = awaited
+            self._sleep(awaited)
+        else:
+            self._awaited = asyncio.Task(_Begun(self._work, awaited), loop=self._loop)
+
+    def cancel(self) -> None:
+        self._awaited.cancel()
 
 
 class _Begun(Coroutine[Any, Any, None]):

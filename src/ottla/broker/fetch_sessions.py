@@ -360,7 +360,7 @@ class _Incremental:
         told = []
         for read in reads:
             partition, found = read
-            if isinstance(found, ApiError) or not len(found.records):
+            if isinstance(found, ApiError) or not found.records.size_bytes:
                 if not partition.is_new(found):
                     continue
             else:

@@ -1,10 +1,10 @@
 """The requests of one connection that are being answered, in the order in which they came."""
 
-from asyncio import Task
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ottla.broker.eager_start import Waiting
 from ottla.broker.outgoing import Piece
 
 
@@ -14,8 +14,8 @@ class Request:
 
     answer: Sequence[Piece] | None = None
     is_refused: bool = False
-    task: Task[None] | None = None
-    """Kept here, because an event loop alone does not keep a task alive."""
+    waiting: Waiting | None = None
+    """Kept here, because an event loop alone does not keep it alive."""
 
 
 class InFlight:
@@ -24,10 +24,10 @@ class InFlight:
     A request that is refused gets no answer, nor does any that came after it.
     """
 
-    __slots__ = ("_requests", "is_broken", "running", "waiting_bytes")
+    __slots__ = ("is_broken", "requests", "running", "waiting_bytes")
 
     def __init__(self) -> None:
-        self._requests: deque[Request] = deque()
+        self.requests: deque[Request] = deque()
         self.running = 0
         self.waiting_bytes = 0
         """Of answers whose turn has not come."""
@@ -35,12 +35,12 @@ class InFlight:
         """Whether it is a refused request's turn: there is nothing more to send."""
 
     def __len__(self) -> int:
-        return len(self._requests)
+        return len(self.requests)
 
     def add(self) -> Request:
         """Take a request that comes after all others."""
         request = Request()
-        self._requests.append(request)
+        self.requests.append(request)
         self.running += 1
         return request
 
@@ -56,7 +56,7 @@ class InFlight:
     def take_answers(self) -> list[Sequence[Piece]]:
         """Return the answers whose turn has come."""
         taken = []
-        requests = self._requests
+        requests = self.requests
         while requests and (answer := requests[0].answer) is not None:
             taken.append(answer)
             self.waiting_bytes -= sum(map(len, answer))
@@ -67,6 +67,6 @@ class InFlight:
 
     def cancel(self) -> None:
         """Cancel all that run."""
-        for request in self._requests:
-            if request.task is not None:
-                request.task.cancel()
+        for request in self.requests:
+            if request.waiting is not None:
+                request.waiting.cancel()

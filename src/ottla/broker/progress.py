@@ -5,9 +5,10 @@ lost in between: `wait_any` registers before its first suspension, and until the
 """
 
 import asyncio
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Sequence
 
 from ottla.broker.deadlines import Deadlines
+from ottla.broker.eager_start import Wake
 from ottla.environment.clock import Clock
 
 
@@ -36,24 +37,23 @@ class Bells:
         """Return when a wait ends at the latest, at a moment in common with others if it can be."""
         return self._deadlines.shared(start_ms, wait_ms)
 
-    async def wait_any(self, names: Iterable[Hashable], deadline_ms: int) -> bool:
+    async def wait_any(self, names: Sequence[Hashable], deadline_ms: int) -> bool:
         """Wait until one of the bells rings; False if the deadline, or the end, came first."""
         left_ms = deadline_ms - self._clock.monotonic_ms()
         if left_ms <= 0 or self.is_closed:
             return False
         loop = asyncio.get_running_loop()
-        woken: asyncio.Future[bool] = loop.create_future()
-        known = list(names)
-        for name in known:
+        woken = Wake(loop=loop)
+        for name in names:
             self._waiting.setdefault(name, {})[woken] = None
         self._deadlines.add(deadline_ms, woken)
         try:
             return await woken
         finally:
             self._deadlines.remove(deadline_ms, woken)
-            self._forget(known, woken)
+            self._forget(names, woken)
 
-    def _forget(self, names: list[Hashable], woken: "asyncio.Future[bool]") -> None:
+    def _forget(self, names: Sequence[Hashable], woken: "asyncio.Future[bool]") -> None:
         for name in names:
             waiting = self._waiting.get(name)
             if waiting is not None:

@@ -33,13 +33,15 @@ class RequestMemory:
         """Count what has arrived, or has room made for it; less of it once it is a request."""
         self.arriving_bytes += change_bytes
         assert self.arriving_bytes >= 0, f"{change_bytes} bytes were never here"
-        self._wake()
+        if self._waiting:
+            self._wake()
 
     def answering(self, change_bytes: int) -> None:
         """Count a request that is being answered; less of it once that is done."""
         self.answering_bytes += change_bytes
         assert self.answering_bytes >= 0, f"{change_bytes} bytes were never here"
-        self._wake()
+        if self._waiting:
+            self._wake()
 
     def wait(self, wake: Wake, *, has_part: bool) -> None:
         """Call once, and once only, when there is room again.
@@ -59,15 +61,14 @@ class RequestMemory:
         self._waiting.pop(waiter, None)
         if self._favoured == waiter:
             self._favoured = None
-            self._wake()
+            if self._waiting:
+                self._wake()
 
     @property
     def _can_favour(self) -> bool:
         return self._favoured is None and self.answering_bytes < self._bytes_max // 2
 
     def _wake(self) -> None:
-        if not self._waiting:
-            return
         woken: list[Wake] = []
         if not self.is_full:
             woken = list(self._waiting)

@@ -21,7 +21,7 @@ from ottla.storage.admission import Origin, admit
 from ottla.storage.disk_bound import DiskBound, on_disk
 from ottla.storage.flush import Flush
 from ottla.storage.leader_epochs import LeaderEpochs
-from ottla.storage.log_slice import LogSlice
+from ottla.storage.log_slice import NOTHING, LogSlice
 from ottla.storage.open_files import OpenFiles
 from ottla.storage.producer_state import ProducerStates
 from ottla.storage.segment import DELETED_SUFFIX, Segment
@@ -197,7 +197,6 @@ class PartitionLog(DiskBound):
 
     # -- reading --------------------------------------------------------------------------------
 
-    @on_disk
     def read(
         self, offset: int, end_offset: int, bytes_max: int, *, whole_batch: bool = True
     ) -> LogSlice:
@@ -206,12 +205,17 @@ class PartitionLog(DiskBound):
         The first batch is there in full, however small bytes_max is, unless whole_batch is false:
         then what does not fit is left out. A later batch may be cut off, but no long one.
         """
+        if offset == end_offset == self.end_offset and self._failure is None:
+            return NOTHING  # as nearly always: most readers are waiting for what comes next
+        return self._read(offset, end_offset, bytes_max, whole_batch=whole_batch)
+
+    @on_disk
+    def _read(self, offset: int, end_offset: int, bytes_max: int, *, whole_batch: bool) -> LogSlice:
         self._check_in_range(offset)
         end_offset = min(end_offset, self.end_offset)
         found = self.segments.find(offset) if offset < end_offset else None
         if found is None or found[1].base_offset >= end_offset:
-            active = self.segments.active
-            return LogSlice(active.file, active.size_bytes, 0)
+            return NOTHING
         row, (segment, place) = self.segments, found
         limit = row.end_position(segment, place, end_offset, self.end_offset) - place.position
         size_bytes = min(limit, bytes_max)

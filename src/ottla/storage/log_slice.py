@@ -1,6 +1,6 @@
 """A part of a log, named and not read: what a fetch is answered with."""
 
-from typing import Final
+from typing import Final, cast
 
 from ottla.environment.disk import File
 
@@ -28,4 +28,8 @@ class LogSlice:
 
     def read(self) -> bytes:
         """Read the bytes, where the kernel cannot send them by itself."""
-        return self.file.read_at(self.position, self.size_bytes)
+        return self.file.read_at(self.position, self.size_bytes) if self.size_bytes else b""
+
+
+NOTHING: Final = LogSlice(cast("File", None), 0, 0)
+"""What is found at the end of a log: no file is opened to read nothing of it."""

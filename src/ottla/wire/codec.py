@@ -73,11 +73,17 @@ def _frame(header: bytes, message: Message, api_version: int) -> list[Any]:
         body = encode(message, api_version)
         return [frame_prefix(len(header) + len(body)) + header + body]
     pieces = write(message, api_version)
-    return _merged([frame_prefix(len(header) + size_of(pieces)) + header, *pieces])
+    size_bytes = size_of(pieces)
+    return _merged([frame_prefix(len(header) + size_bytes) + header, *pieces], size_bytes)
 
 
-def _merged(pieces: list[Any]) -> list[Any]:
+def _merged(pieces: list[Any], size_bytes: int) -> list[Any]:
     """Join neighbouring bytes, but leave large ones, and what is not bytes, alone."""
+    if size_bytes <= COPIED_BYTES_MAX:
+        try:
+            return [b"".join(pieces)]
+        except TypeError:  # not all are bytes
+            pass
     merged: list[Any] = []
     start = 0
     for end, piece in enumerate(pieces):

@@ -1,14 +1,21 @@
-"""Coroutines that begin at once: what never waits is done, what waits is a task from then on."""
+"""Coroutines that begin at once: what never waits is done, what waits is a task from then on.
+
+Unless it waits for a wake, which needs no task.
+"""
 
 import asyncio
 from collections.abc import Coroutine
 from typing import Any
 
-from ottla.broker.eager_start import start
+import pytest
+
+from ottla.broker.eager_start import Wake, start
 
 
 def begin(work: Coroutine[Any, Any, None]) -> asyncio.Task[None] | None:
-    return start(work, asyncio.get_running_loop())
+    begun = start(work, asyncio.get_running_loop())
+    assert begun is None or isinstance(begun, asyncio.Task)
+    return begun
 
 
 def test_what_never_has_to_wait_is_done_at_once_and_needs_no_task() -> None:
@@ -128,3 +135,78 @@ def test_what_was_waited_for_in_vain_is_raised_in_it() -> None:
         return told
 
     assert asyncio.run(story()) == ["the disk is full"]
+
+
+def test_who_waits_for_wakes_needs_no_task_and_goes_on_when_they_are_told() -> None:
+    async def story() -> list[str]:
+        loop = asyncio.get_running_loop()
+        first, second = Wake(loop=loop), Wake(loop=loop)
+        told = []
+
+        async def work() -> None:
+            told.append(f"first {await first}")
+            told.append(f"second {await second}")
+
+        assert start(work(), loop) is not None
+        assert len(asyncio.all_tasks()) == 1
+        first.set_result(True)
+        told.append("others")
+        await asyncio.sleep(0)
+        second.set_result(False)
+        await asyncio.sleep(0)
+        return told
+
+    assert asyncio.run(story()) == ["others", "first True", "second False"]
+
+
+def test_who_was_woken_and_waits_for_something_else_is_a_task_from_then_on() -> None:
+    async def story() -> list[str]:
+        loop = asyncio.get_running_loop()
+        wake, is_there = Wake(loop=loop), asyncio.Event()
+        told = []
+
+        async def work() -> None:
+            await wake
+            await is_there.wait()
+            async with asyncio.timeout(60):
+                await asyncio.sleep(0)
+            told.append("a task")
+
+        begun = start(work(), loop)
+        wake.set_result(True)
+        await asyncio.sleep(0)
+        [task] = asyncio.all_tasks() - {asyncio.current_task()}
+        is_there.set()
+        await task
+        assert begun is not None
+        return told
+
+    assert asyncio.run(story()) == ["a task"]
+
+
+@pytest.mark.parametrize("is_woken", [False, True], ids=["asleep", "a task by now"])
+def test_who_is_cancelled_hears_of_it_where_it_waits(is_woken: bool) -> None:
+    async def story() -> list[str]:
+        loop = asyncio.get_running_loop()
+        wake = Wake(loop=loop)
+        told = []
+
+        async def work() -> None:
+            try:
+                await wake
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                told.append("cancelled")
+                raise
+
+        begun = start(work(), loop)
+        assert begun is not None
+        if is_woken:
+            wake.set_result(True)
+            await asyncio.sleep(0)
+        begun.cancel()
+        for _ in range(3):
+            await asyncio.sleep(0)
+        return told
+
+    assert asyncio.run(story()) == ["cancelled"]

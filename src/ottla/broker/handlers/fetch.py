@@ -130,9 +130,11 @@ class FetchHandler:
                 failures += 1
             elif is_consumer:
                 found.traffic.reads += 1
-                found.traffic.bytes_out += len(found.records)
+                found.traffic.bytes_out += found.records.size_bytes
             elif self.throttle.is_on and partition.name is not None:
-                self.throttle.count_sent(self.partitions.find(partition.name), len(found.records))
+                self.throttle.count_sent(
+                    self.partitions.find(partition.name), found.records.size_bytes
+                )
         return failures
 
     def _terms(self, request: FetchRequest, version: int, received_ms: int) -> _Terms:
@@ -156,9 +158,8 @@ class FetchHandler:
             return reads
         if terms.follower is not None:
             terms = terms._replace(asked_ms=None)
-        missing = sum(
-            isinstance(found, ApiError) and found.code in _NOT_THERE for _, found in reads
-        )
+        failures = [found.code for _, found in reads if isinstance(found, ApiError)]
+        missing = len([code for code in failures if code in _NOT_THERE]) if failures else 0
         is_hopeless = missing == len(fetching.partitions)
         while not (is_hopeless or size_bytes >= terms.bytes_min or self._is_final(reads, missing)):
             if terms.follower is not None and self._has_news(reads):
@@ -182,7 +183,7 @@ class FetchHandler:
             elif (
                 found.diverging is not None
                 or found.preferred_replica != NO_REPLICA
-                or (len(found.records) and self._is_behind(partition))
+                or (found.records.size_bytes and self._is_behind(partition))
             ):
                 return True
         return failures > missing
@@ -221,7 +222,7 @@ class FetchHandler:
                 found = error
             else:
                 # What is left out is not awaited either.
-                size_bytes += len(found.records) + found.records.left_out_bytes
+                size_bytes += found.records.size_bytes + found.records.left_out_bytes
             reads.append((partition, found))
         return reads, size_bytes
 
@@ -376,7 +377,7 @@ def _answer(partition: FetchedPartition, found: Fetched | ApiError) -> Partition
         last_stable_offset=found.last_stable_offset,
         log_start_offset=found.log_start_offset,
         aborted_transactions=None,
-        records=found.records if len(found.records) else b"",  # one piece with what is around it
+        records=found.records if found.records.size_bytes else b"",  # one piece with the rest
     )
     if found.aborted is not None:
         answer.aborted_transactions = [
