@@ -1,8 +1,14 @@
 """Which partition of an internal topic keeps what has this name."""
 
+from functools import lru_cache
 from struct import unpack
+from typing import Final
+
+NAMES_KEPT_MAX: Final = 10_000
+"""Those that are in use are looked for several times in every transaction and heartbeat."""
 
 
+@lru_cache(NAMES_KEPT_MAX)
 def partition_of_name(name: str, partition_count: int) -> int:
     """Return the number of the partition, as Kafka finds it for groups and transactions."""
     return abs(_java_hash(name)) % partition_count
