@@ -197,6 +197,7 @@ class PartitionLog(DiskBound):
 
     # -- reading --------------------------------------------------------------------------------
 
+    @on_disk
     def read(
         self, offset: int, end_offset: int, bytes_max: int, *, whole_batch: bool = True
     ) -> LogSlice:
@@ -205,12 +206,6 @@ class PartitionLog(DiskBound):
         The first batch is there in full, however small bytes_max is, unless whole_batch is false:
         then what does not fit is left out. A later batch may be cut off, but no long one.
         """
-        if offset == end_offset == self.end_offset and self._failure is None:
-            return NOTHING  # as nearly always: most readers are waiting for what comes next
-        return self._read(offset, end_offset, bytes_max, whole_batch=whole_batch)
-
-    @on_disk
-    def _read(self, offset: int, end_offset: int, bytes_max: int, *, whole_batch: bool) -> LogSlice:
         self._check_in_range(offset)
         end_offset = min(end_offset, self.end_offset)
         found = self.segments.find(offset) if offset < end_offset else None
