@@ -129,7 +129,7 @@ def _name_the_python(master: str) -> None:
     is_ours = not wants_sparks_own_way(os.environ) and os.access(WORKER_PYTHON, os.X_OK)
     python = str(WORKER_PYTHON) if is_ours else sys.executable
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = python
-    os.environ["OTTLA_WORKER_PYTHON"] = sys.executable
+    os.environ["PYSPARK_REAL_PYTHON"] = sys.executable
 
 
 def _is_running() -> bool:

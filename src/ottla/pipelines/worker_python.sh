@@ -12,4 +12,4 @@ for entry in $PYTHONPATH; do
     esac
 done
 export PYTHONPATH="$kept"
-exec "$OTTLA_WORKER_PYTHON" "$@"
+exec "$PYSPARK_REAL_PYTHON" "$@"

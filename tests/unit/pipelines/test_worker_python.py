@@ -25,7 +25,7 @@ SHOW = "import json, os, sys; print(json.dumps([os.environ['PYTHONPATH'], sys.ar
 def test_only_sparks_jar_is_taken_from_the_path(given: str, kept: str) -> None:
     done = subprocess.run(
         [WORKER_PYTHON, "-c", SHOW, "two words", "*"],
-        env={"PYTHONPATH": given, "OTTLA_WORKER_PYTHON": sys.executable},
+        env={"PYTHONPATH": given, "PYSPARK_REAL_PYTHON": sys.executable},
         stdout=subprocess.PIPE,
         check=True,
     )
