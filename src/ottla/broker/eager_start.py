@@ -1,6 +1,6 @@
 """Begins coroutines at once: most requests never wait, and then need no task.
 
-Those that wait for a `Wake` need none either: they go on when it is told. Only what waits for
+Those that wait for a `Woken` need none either: they go on when it is told. Only what waits for
 something else becomes a task. So up to where it first does so, a coroutine must not ask for its
 current task, nor use `asyncio.timeout` or `asyncio.TaskGroup`, which do.
 """
@@ -10,7 +10,7 @@ from collections.abc import Coroutine, Generator
 from typing import Any, Protocol
 
 
-class Wake(asyncio.Future[bool]):
+class Woken(asyncio.Future[bool]):
     """What can be waited for without a task."""
 
     __slots__ = ()
@@ -33,7 +33,7 @@ def start(work: Coroutine[Any, Any, None], loop: asyncio.AbstractEventLoop) -> W
         awaited = work.send(None)
     except (StopIteration, asyncio.CancelledError):
         return None
-    if type(awaited) is Wake:
+    if type(awaited) is Woken:
         return _Sleeper(work, awaited, loop)
     return asyncio.Task(_Begun(work, awaited), loop=loop)
 
@@ -41,33 +41,39 @@ def start(work: Coroutine[Any, Any, None], loop: asyncio.AbstractEventLoop) -> W
 class _Sleeper:
     """A coroutine that has waited for nothing but wakes so far."""
 
-    __slots__ = ("_awaited", "_loop", "_work")
+    __slots__ = ("_awaited", "_is_cancelled", "_loop", "_work")
 
     def __init__(
-        self, work: Coroutine[Any, Any, None], awaited: Wake, loop: asyncio.AbstractEventLoop
+        self, work: Coroutine[Any, Any, None], awaited: Woken, loop: asyncio.AbstractEventLoop
     ) -> None:
         self._work = work
         self._loop = loop
-        self._awaited: Wake | asyncio.Task[None] = awaited
+        self._is_cancelled = False
+        self._awaited: Woken | asyncio.Task[None] = awaited
         self._sleep(awaited)
 
-    def _sleep(self, awaited: Wake) -> None:
+    def _sleep(self, awaited: Woken) -> None:
         awaited._asyncio_future_blocking = False  # noqa: SLF001 - as whoever waits has to say
         awaited.add_done_callback(self._go_on)
 
     def _go_on(self, _: asyncio.Future[bool]) -> None:
+        work = self._work
         try:
-            awaited = self._work.send(None)
+            awaited = (
+                work.throw(asyncio.CancelledError()) if self._is_cancelled else work.send(None)
+            )
         except (StopIteration, asyncio.CancelledError):
             return
-        if type(awaited) is Wake:
+        self._is_cancelled = False
+        if type(awaited) is Woken:
             self._awaited = awaited
             self._sleep(awaited)
         else:
-            self._awaited = asyncio.Task(_Begun(self._work, awaited), loop=self._loop)
+            self._awaited = asyncio.Task(_Begun(work, awaited), loop=self._loop)
 
     def cancel(self) -> None:
-        self._awaited.cancel()
+        # One that has just been woken has not gone on yet: it hears of it then.
+        self._is_cancelled = not self._awaited.cancel()
 
 
 class _Begun(Coroutine[Any, Any, None]):

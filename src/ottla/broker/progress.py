@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Hashable, Sequence
 
 from ottla.broker.deadlines import Deadlines
-from ottla.broker.eager_start import Wake
+from ottla.broker.eager_start import Woken
 from ottla.environment.clock import Clock
 
 
@@ -43,7 +43,7 @@ class Bells:
         if left_ms <= 0 or self.is_closed:
             return False
         loop = asyncio.get_running_loop()
-        woken = Wake(loop=loop)
+        woken = Woken(loop=loop)
         for name in names:
             self._waiting.setdefault(name, {})[woken] = None
         self._deadlines.add(deadline_ms, woken)

@@ -124,7 +124,8 @@ def _version() -> Version:
 def _name_the_python(master: str) -> None:
     """Let workers be run by this Python; on a cluster it may be elsewhere, and can be named."""
     if not master.startswith("local"):
-        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        if os.environ.get("PYSPARK_PYTHON") in {None, str(WORKER_PYTHON)}:
+            os.environ["PYSPARK_PYTHON"] = sys.executable
         return
     is_ours = not wants_sparks_own_way(os.environ) and os.access(WORKER_PYTHON, os.X_OK)
     python = str(WORKER_PYTHON) if is_ours else sys.executable

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from ottla.broker.eager_start import Wake, start
+from ottla.broker.eager_start import Woken, start
 
 
 def begin(work: Coroutine[Any, Any, None]) -> asyncio.Task[None] | None:
@@ -140,7 +140,7 @@ def test_what_was_waited_for_in_vain_is_raised_in_it() -> None:
 def test_who_waits_for_wakes_needs_no_task_and_goes_on_when_they_are_told() -> None:
     async def story() -> list[str]:
         loop = asyncio.get_running_loop()
-        first, second = Wake(loop=loop), Wake(loop=loop)
+        first, second = Woken(loop=loop), Woken(loop=loop)
         told = []
 
         async def work() -> None:
@@ -162,7 +162,7 @@ def test_who_waits_for_wakes_needs_no_task_and_goes_on_when_they_are_told() -> N
 def test_who_was_woken_and_waits_for_something_else_is_a_task_from_then_on() -> None:
     async def story() -> list[str]:
         loop = asyncio.get_running_loop()
-        wake, is_there = Wake(loop=loop), asyncio.Event()
+        wake, is_there = Woken(loop=loop), asyncio.Event()
         told = []
 
         async def work() -> None:
@@ -184,11 +184,11 @@ def test_who_was_woken_and_waits_for_something_else_is_a_task_from_then_on() -> 
     assert asyncio.run(story()) == ["a task"]
 
 
-@pytest.mark.parametrize("is_woken", [False, True], ids=["asleep", "a task by now"])
-def test_who_is_cancelled_hears_of_it_where_it_waits(is_woken: bool) -> None:
+@pytest.mark.parametrize("moment", ["asleep", "just woken", "a task by now"])
+def test_who_is_cancelled_hears_of_it_where_it_waits(moment: str) -> None:
     async def story() -> list[str]:
         loop = asyncio.get_running_loop()
-        wake = Wake(loop=loop)
+        wake = Woken(loop=loop)
         told = []
 
         async def work() -> None:
@@ -201,8 +201,9 @@ def test_who_is_cancelled_hears_of_it_where_it_waits(is_woken: bool) -> None:
 
         begun = start(work(), loop)
         assert begun is not None
-        if is_woken:
+        if moment != "asleep":
             wake.set_result(True)
+        if moment == "a task by now":
             await asyncio.sleep(0)
         begun.cancel()
         for _ in range(3):

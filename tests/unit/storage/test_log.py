@@ -7,6 +7,7 @@ from ottla.model.error_code import ErrorCode
 from ottla.model.topic_config import TimestampType
 from ottla.simulation.disk import SimulatedDisk
 from ottla.storage.log import Appended, PartitionLog
+from ottla.storage.log_slice import NOTHING
 from ottla.storage.sparse_index import RELATIVE_OFFSET_MAX
 from ottla.wire.protocol_error import ProtocolError
 from ottla.wire.records.batch import CONTROL_BIT, RecordBatch, batches, write_crc
@@ -279,6 +280,8 @@ class TestReading:
         fill(log, 3)
         assert len(log.read(3, 3, READ_BYTES)) == 0
         assert len(log.read(3, 99, READ_BYTES)) == 0
+        assert log.read(3, 3, READ_BYTES) is NOTHING
+        assert NOTHING.read() == b""
         assert len(log.read(1, 1, READ_BYTES)) == 0
 
     def test_outside_of_the_log_there_is_no_reading(self) -> None:

@@ -158,8 +158,9 @@ class FetchHandler:
             return reads
         if terms.follower is not None:
             terms = terms._replace(asked_ms=None)
-        failures = [found.code for _, found in reads if isinstance(found, ApiError)]
-        missing = len([code for code in failures if code in _NOT_THERE]) if failures else 0
+        missing = len(
+            [1 for _, found in reads if isinstance(found, ApiError) and found.code in _NOT_THERE]
+        )
         is_hopeless = missing == len(fetching.partitions)
         while not (is_hopeless or size_bytes >= terms.bytes_min or self._is_final(reads, missing)):
             if terms.follower is not None and self._has_news(reads):

@@ -4,6 +4,7 @@ In a thread of the application's the records are sorted and encoded there, while
 thread sends what is encoded already. In asyncio other tasks get their turn after every batch.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -95,12 +96,13 @@ class Bulk:
         return lambda key: partitioner(self._topic, key, count)
 
 
-class AsyncBulkCalls:
+class AsyncBulkCalls(ABC):
     """The bulk half of an asyncio producer."""
 
     @property
+    @abstractmethod
     def _core(self) -> ProducerCore:
-        raise NotImplementedError
+        """Who does the work."""
 
     async def send_many(self, topic: str, records: Iterable[Any]) -> BulkDelivery:
         """Send values, (key, value) tuples, or mappings of a record's fields by their names.

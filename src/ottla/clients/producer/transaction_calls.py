@@ -3,6 +3,7 @@
 Each is written once, in Transactions; here are the names, and what a block does when it ends.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
@@ -32,12 +33,13 @@ class GroupName:
     group_instance_id: str | None = None
 
 
-class AsyncTransactionCalls:
+class AsyncTransactionCalls(ABC):
     """The transactional half of an asyncio producer. Each call waits for max.block.ms at most."""
 
     @property
+    @abstractmethod
     def _core(self) -> ProducerCore:
-        raise NotImplementedError
+        """Who does the work."""
 
     async def init_transactions(self, *, keep_prepared_txn: bool = False) -> None:
         """Introduce this producer by its transactional.id, before the first transaction.

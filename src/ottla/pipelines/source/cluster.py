@@ -113,7 +113,7 @@ class SourceCluster:
 
     def commit(self, group_id: str, offset_by_partition: Mapping[TopicPartition, int]) -> None:
         """Let a group have these offsets committed."""
-        from ottla.clients.admin_groups import GroupAdmin  # noqa: PLC0415 - few queries commit here
+        from ottla.clients.admin_groups import GroupAdmin  # noqa: PLC0415 - not needed to plan
 
         groups = GroupAdmin(self.view)
         self._wait(lambda: groups.commit(group_id, offset_by_partition), f"a commit for {group_id}")

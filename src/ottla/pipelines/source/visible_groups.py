@@ -28,9 +28,9 @@ _watched: Final["WeakSet[SparkSession]"] = WeakSet()
 
 
 def watch(spark: "SparkSession") -> None:
-    """Show all queries that this session starts from now on; once is enough.
+    """Show all queries that are started in Spark from now on; once is enough.
 
-    Nothing happens in a session whose JVM is far away.
+    Nothing happens where Spark's JVM is far away.
     """
     if spark not in _watched and hasattr(spark, "_jsparkSession"):
         listen(spark, QueryGroups(spark))
