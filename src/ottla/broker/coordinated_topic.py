@@ -101,6 +101,7 @@ class CoordinatedTopic(ABC, Generic[M, R]):
         self._bells = world.bells
         self._clock = world.clock
         self._wanted = topic
+        self.topic = topic.name
         self._commit_ms_max = commit_ms_max
         self._image = world.creation.store.image
         self._partition_count = 0
@@ -143,11 +144,6 @@ class CoordinatedTopic(ABC, Generic[M, R]):
         """Hear that a topic was deleted, which is not our own."""
 
     # -- for everyone ---------------------------------------------------------------------------
-
-    @property
-    def topic(self) -> str:
-        """The name of the topic."""
-        return self._wanted.name
 
     @property
     def machines(self) -> list[M]:

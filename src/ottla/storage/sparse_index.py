@@ -81,7 +81,8 @@ class SparseIndex:
     @property
     def entry_count(self) -> int:
         """How many entries there are, in the file and in memory."""
-        self._ensure_read()
+        if self._stored_count == _UNREAD:  # asked here, too, for it is asked at every append
+            self._ensure_read()
         return self._entry_count
 
     @property

@@ -30,8 +30,7 @@ def _read_long_uvarint(buffer: memoryview, position: int) -> tuple[int, int]:
     raise ValueError("a varint of more than 32 bits")
 
 
-def uvarint(value: int) -> bytes:
-    """Write an unsigned varint."""
+def _made_uvarint(value: int) -> bytes:
     out = bytearray()
     while value > 0x7F:
         out.append(value & 0x7F | 0x80)
@@ -40,8 +39,13 @@ def uvarint(value: int) -> bytes:
     return bytes(out)
 
 
-SHORT_UVARINTS: Final = tuple(uvarint(value) for value in range(1 << 10))
+SHORT_UVARINTS: Final = tuple(_made_uvarint(value) for value in range(1 << 10))
 """The varints that nearly every length is, ready-made."""
+
+
+def uvarint(value: int) -> bytes:
+    """Write an unsigned varint."""
+    return SHORT_UVARINTS[value] if 0 <= value < len(SHORT_UVARINTS) else _made_uvarint(value)
 
 
 def read_tags(buffer: memoryview, position: int, count: int) -> tuple[dict[int, bytes], int]:

@@ -33,7 +33,7 @@ from ottla.machines.transactions.producer_ids import (
 from ottla.machines.transactions.records import TransactionRecord, record_of
 from ottla.machines.transactions.roster import Roster
 from ottla.machines.transactions.transaction import (
-    COMPLETED,
+    ENDED,
     EPOCH_BUMP_VERSION,
     PREPARED,
     State,
@@ -150,7 +150,7 @@ def _is_answered_at_first(found: Transaction, asker: Producer, *, is_commit: boo
 
 def _is_answered(found: Transaction, asker: Producer, *, is_commit: bool) -> bool:
     """Tell the same for a client that takes a new epoch from the answer."""
-    if found.state in PREPARED | COMPLETED and found.is_ended_by(asker):
+    if found.state in ENDED and found.is_ended_by(asker):
         if is_commit != found.is_commit:
             raise _invalid(found, is_commit=is_commit)
         if found.state in PREPARED:

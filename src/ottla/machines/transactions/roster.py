@@ -8,6 +8,7 @@ from ottla.machines.transactions.producer_ids import Producer
 from ottla.machines.transactions.records import transaction_of
 from ottla.machines.transactions.transaction import (
     EPOCH_BUMP_VERSION,
+    NEVER_WRITTEN,
     PREPARED,
     State,
     Transaction,
@@ -96,8 +97,7 @@ class Roster:
         if not isinstance(value, TransactionLogValue):
             return
         found = transaction_of(key.transactional_id, value)
-        # Kafka writes neither of these two; should somebody, the id is free.
-        if found is None or found.state in {State.DEAD, State.PREPARE_EPOCH_FENCE}:
+        if found is None or found.state in NEVER_WRITTEN:  # should somebody, the id is free
             return
         self._transactions[found.transactional_id] = found
         if found.state is State.ONGOING:

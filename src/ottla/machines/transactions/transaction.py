@@ -16,7 +16,7 @@ producer from then on. Two requests with one (producer id, epoch) are of one tra
 """
 
 from collections.abc import Iterable, Mapping
-from enum import Enum
+from enum import StrEnum
 from typing import Final, NamedTuple
 
 from ottla.machines.transactions.producer_ids import (
@@ -35,7 +35,7 @@ NO_TIMEOUT_MS: Final = (1 << 31) - 1
 """The time-out of those who prepare for a coordinator elsewhere: they are never aborted for age."""
 
 
-class State(Enum):
+class State(StrEnum):
     """Where a transaction stands, by the names that operators see."""
 
     EMPTY = "Empty"
@@ -50,8 +50,13 @@ class State(Enum):
 
 PREPARED: Final = frozenset({State.PREPARE_COMMIT, State.PREPARE_ABORT})
 COMPLETED: Final = frozenset({State.COMPLETE_COMMIT, State.COMPLETE_ABORT})
+ENDED: Final = PREPARED | COMPLETED
+"""How the transaction ends is decided."""
 IDLE: Final = COMPLETED | {State.EMPTY}
 """There is no transaction: another producer may come, and an old one may be forgotten."""
+NEVER_WRITTEN: Final = frozenset({State.DEAD, State.PREPARE_EPOCH_FENCE})
+"""Kafka writes neither of these."""
+_COMMITS: Final = frozenset({State.PREPARE_COMMIT, State.COMPLETE_COMMIT})
 MOVES: Final[Mapping[State, frozenset[State]]] = {
     State.EMPTY: frozenset({State.EMPTY, State.ONGOING, State.PREPARE_ABORT}),
     State.ONGOING: frozenset({State.ONGOING, State.PREPARE_COMMIT, State.PREPARE_ABORT}),
@@ -96,7 +101,7 @@ class Transaction(NamedTuple):
     @property
     def is_commit(self) -> bool:
         """Whether it ends, or has ended, with what it wrote."""
-        return self.state in {State.PREPARE_COMMIT, State.COMPLETE_COMMIT}
+        return self.state in _COMMITS
 
     def is_predecessor(self, producer: Producer) -> bool:
         """Whether the holder came next after this producer, and nobody else was told of either."""
