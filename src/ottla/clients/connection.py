@@ -6,7 +6,7 @@ the highest version that both sides know. Requests overlap: answers are told apa
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass
 from itertools import count
 from typing import Any, Final, NamedTuple, TypeVar, cast
@@ -203,16 +203,20 @@ class Connection:
         somebody else waits already, or too much is unsent. There is no time limit: whoever asks
         closes the connection when it has taken too long.
         """
-        stream = self.stream
-        if self._end is not None or stream is None or not stream.has_room:
-            return False
-        if self._queue_count or self.muted_ms > 0:
+        if self.stream is None or not self._is_free:
             return False
         version = self.version_for(type(request), version_max)
         correlation_id, pending = self.expect(type(request), version, take)
         self.pending[correlation_id] = pending
-        stream.send_now(self._encoded(request, version, correlation_id))
+        self.stream.send_now(self._encoded(request, version, correlation_id))
         return True
+
+    @property
+    def _is_free(self) -> bool:
+        """Whether a request can go at once, and before nobody else's."""
+        if self._end is not None or self.stream is None or not self.stream.has_room:
+            return False
+        return not self._queue_count and self.muted_until <= self._loop.time()
 
     def expect(self, request: type[Message], version: int, take: TakeAnswer) -> tuple[int, Pending]:
         """Return the number of a request, and what belongs in `pending` when it is sent.
@@ -275,7 +279,7 @@ class Connection:
         sent_at = self._loop.time()
         try:
             async with asyncio.timeout(None) as limit:
-                async with self._welcomed():
+                async with nullcontext() if self._is_free else self._welcomed():
                     sent_at = self._loop.time()
                     limit.reschedule(sent_at + timeout_ms / 1000)
                     correlation_id = self._next_correlation_id()

@@ -123,7 +123,8 @@ class FrameStream:
             self.close(UnreachableError(f"the connection broke ({error.strerror or error})"))
             return
         else:
-            self.is_blocked = False
-            self._loop.remove_writer(self.socket)
+            if self.is_blocked:
+                self.is_blocked = False
+                self._loop.remove_writer(self.socket)
         if self._unsent_bytes <= UNSENT_BYTES_MAX:
             self._has_room.set()
