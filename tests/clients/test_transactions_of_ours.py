@@ -351,6 +351,19 @@ def test_many_transactions_follow_each_other_without_a_rest(broker: Broker, topi
     read_until(broker.bootstrap_servers, topic, [b"%d" % number for number in range(50)])
 
 
+def test_a_thousand_records_of_a_kilobyte_are_one_batch_and_cost_no_needless_request(
+    broker: Broker, topic: str, level: int
+) -> None:
+    with make(broker, topic, linger_ms=10_000) as producer:
+        write(producer, topic, b"first")  # before which brokers and coordinator are looked for
+        before = producer.metrics()["request-total"]
+        with producer.transaction():
+            for _ in range(1000):
+                producer.send(topic, bytes(1000))
+        sent = ["Produce", "EndTxn"] if level == 2 else ["AddPartitionsToTxn", "Produce", "EndTxn"]
+        assert producer.metrics()["request-total"] - before == len(sent)
+
+
 def test_of_two_threads_that_begin_one_is_refused(broker: Broker, topic: str) -> None:
     def begin(_: int) -> bool:
         together.wait()

@@ -164,6 +164,12 @@ def test_a_delivery_has_time_for_lingering_and_one_request() -> None:
     assert producer(linger_ms=100_000).delivery_timeout_ms == 130_000
 
 
+def test_records_of_transactions_linger_for_longer_unless_it_is_said_how_long() -> None:
+    assert producer().linger_ms == 5
+    assert producer(transactional_id="copier").linger_ms == 100
+    assert producer(transactional_id="copier", linger_ms=5).linger_ms == 5
+
+
 def test_two_phase_commit_has_no_time_limit() -> None:
     said = why_no_producer(
         {"transaction.two.phase.commit.enable": True, "transaction.timeout.ms": 1000}

@@ -50,6 +50,10 @@ class Identity(Protocol):
         """How far Produce may go, None if there is no limit."""
         ...
 
+    def sends_at_once(self) -> bool:
+        """Tell whether batches may go, which they then do; else `before_send` comes first."""
+        ...
+
     async def before_send(self, partitions: Collection[TopicPartition]) -> None:
         """Return when these partitions may be written to: they are added to the transaction.
 
@@ -88,6 +92,10 @@ class PlainIdentity:
         check(answer.error_code, "an id for the producer")
         self.producer_id, self.producer_epoch = answer.producer_id, answer.producer_epoch
 
+    def sends_at_once(self) -> bool:
+        """Return True: there is nothing to wait for."""
+        return True
+
     async def before_send(self, partitions: Collection[TopicPartition]) -> None:
         """Return at once: nothing is to be done."""
 
@@ -110,6 +118,10 @@ class NoIdentity:
     produce_version_max = None
     producer_id = NO_PRODUCER_ID
     producer_epoch = NO_PRODUCER_EPOCH
+
+    def sends_at_once(self) -> bool:
+        """Return True: there is nothing to wait for."""
+        return True
 
     async def before_send(self, partitions: Collection[TopicPartition]) -> None:
         """Return at once: nothing is to be done."""

@@ -240,7 +240,7 @@ class Sender:
         task.add_done_callback(self._tasks.pop)
 
     def _start_now(self, broker_id: int, shipments: list[Shipment], now_ms: int) -> bool:
-        if self.identity.is_transactional or self._calls.acks == NO_ANSWER:
+        if self._calls.acks == NO_ANSWER or not self.identity.sends_at_once():
             return False
         connection = self._view.open_connection_to(broker_id)
         if connection is None:
@@ -307,7 +307,10 @@ class Sender:
 
     async def flush(self) -> None:
         """Return when every record that is there now is delivered, or has failed."""
-        await all_done(list(self._batches()))
+        self._accumulator.is_rung = True  # who is in a hurry need not wake us: we look right now
+        done = all_done(list(self._batches()))
+        self.look()
+        await done
 
     async def drop(self, reason: Exception) -> None:
         """Fail every record that is not on its way, and return when none is any more."""

@@ -36,6 +36,8 @@ from ottla.wire.records.compression import Compression
 ALL_REPLICAS: Final = -1
 IN_FLIGHT_MAX_WITH_IDEMPOTENCE: Final = 5
 """How many batches a broker remembers of a producer, to know a copy when it sees one."""
+TRANSACTIONAL_LINGER_MS: Final = 100
+"""Nobody is to see a transaction's records before its end, which waits for no clock."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +45,9 @@ class ProducerSettings:
     """One field for each setting of Kafka's, named like it."""
 
     acks: int = ALL_REPLICAS
-    batch_size: int = 1_000_000
-    """Bytes before compression. Kafka's 16384 would cost a request for every 150 small records."""
+    batch_size: int = (1 << 20) - (1 << 10)
+    """Bytes before compression: as many as a request can hold, beside the names in it. Kafka's
+    16384 would cost a request for every 150 small records."""
     linger_ms: float = 5
     buffer_memory: int = 32 << 20
     max_block_ms: int = 60_000
@@ -90,7 +93,8 @@ PRODUCER_SETTINGS: Final = (
     ClientSetting(
         "linger.ms",
         fine_milliseconds(),
-        "How long a record waits for others to be sent with.",
+        "How long a record waits for others to be sent with; with a transactional.id 100, if it is "
+        "not said.",
         aliases=("queue.buffering.max.ms",),
     ),
     ClientSetting(
@@ -214,7 +218,8 @@ def read_producer_settings(
     """Read what a producer is told; InvalidClientSettingError says everything that is wrong.
 
     As in Kafka, acks or retries that do not go with idempotence turn it off, unless it was asked
-    for; and delivery.timeout.ms grows with what it has to cover, unless it was said.
+    for; and delivery.timeout.ms grows with what it has to cover, unless it was said. Records of
+    transactions linger for longer, unless it was said how long.
     """
     table = SettingTable(
         "producer", (*CLIENT_SETTINGS, *PRODUCER_SETTINGS), WITHOUT_MEANING | _WITHOUT_MEANING
@@ -239,6 +244,8 @@ def _completed(
     is_idempotent = settings.enable_idempotence and (
         can_be_idempotent or "enable.idempotence" in said
     )
+    if settings.transactional_id is not None and "linger.ms" not in said:
+        settings = replace(settings, linger_ms=TRANSACTIONAL_LINGER_MS)
     delivery_timeout_ms = settings.delivery_timeout_ms
     if "delivery.timeout.ms" not in said:
         delivery_timeout_ms = max(delivery_timeout_ms, _delivery_timeout_min(settings, client))

@@ -11,7 +11,7 @@ coordinator again, who knows what was decided. Until then every other call is re
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
 from contextlib import asynccontextmanager, suppress
-from typing import Final, NoReturn, Protocol, TypeVar
+from typing import Final, NoReturn, TypeVar
 
 from ottla.clients.errors import NoAnswerError
 from ottla.clients.producer.settings import ProducerSettings
@@ -27,6 +27,7 @@ from ottla.clients.producer.transaction_errors import (
     fatal,
     is_abortable,
 )
+from ottla.clients.producer.transaction_records import Records
 from ottla.clients.producer.transaction_requests import (
     ADDING_BY_WRITING,
     NOBODY,
@@ -50,19 +51,6 @@ PRODUCE_VERSION_BEFORE_ADDING: Final = 11
 _SENDING: Final = frozenset({State.IN_TRANSACTION, State.COMMITTING})
 _COMPLETING: Final = frozenset({State.PREPARED, State.COMMITTING, State.ABORTING})
 T = TypeVar("T")
-
-
-class Records(Protocol):
-    """Where the producer's records wait."""
-
-    def refuse(self, reason: Exception | None) -> None:
-        """Take no more records, or if there is no reason take them again."""
-
-    async def flush(self) -> None:
-        """Return when every record that is there is delivered, or has failed."""
-
-    async def drop(self, reason: Exception) -> None:
-        """Fail every record that is not on its way, and return when none is any more."""
 
 
 class Transactions:
@@ -107,13 +95,19 @@ class Transactions:
         is_old = self._version < ADDING_BY_WRITING
         return PRODUCE_VERSION_BEFORE_ADDING if is_old else None
 
+    def sends_at_once(self) -> bool:
+        """Tell whether batches may go, which add their partitions themselves; then they do."""
+        if self._version < ADDING_BY_WRITING or self._is_closed or self.state not in _SENDING:
+            return False
+        self._is_started = True
+        return True
+
     async def before_send(self, partitions: Collection[TopicPartition]) -> None:
         """Have the partitions in the transaction, or raise what the batches are to fail with."""
         self._check_failure()
         if self._is_closed or self.state not in _SENDING:
             raise TransactionStateError("the transaction of these records has ended without them")
-        if self._version >= ADDING_BY_WRITING:
-            self._is_started = True
+        if self.sends_at_once():
             return
         async with self._adding:
             missing = [name for name in partitions if name not in self._added]

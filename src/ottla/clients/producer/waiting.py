@@ -75,8 +75,8 @@ def wait_in_loop(batch: Awaited) -> asyncio.Future[None]:
     return future
 
 
-async def all_done(batches: Sequence[Awaited]) -> None:
-    """Return when all of these are done; they are sent at once."""
+def all_done(batches: Sequence[Awaited]) -> asyncio.Future[None]:
+    """Return a future that is done when all of these are; they are sent at once."""
     future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     remaining = len(batches)
 
@@ -89,8 +89,9 @@ async def all_done(batches: Sequence[Awaited]) -> None:
     for batch in batches:
         batch.when_done(count)
         batch.hurry()
-    if batches:
-        await future
+    if not batches:
+        future.set_result(None)
+    return future
 
 
 def call_safely(function: Callable[..., Any], *arguments: Any) -> None:
