@@ -26,6 +26,7 @@ from ottla.broker.incoming import Incoming
 from ottla.broker.limits import ConnectionLimits
 from ottla.broker.outgoing import ColdReads, Outgoing, Piece, Progress
 from ottla.broker.request_memory import RequestMemory
+from ottla.broker.spare_bodies import SpareBodies
 from ottla.environment.network import Network, StreamSocket
 from ottla.wire.protocol_error import ProtocolError
 
@@ -52,6 +53,7 @@ class Shared:
     limits: ConnectionLimits
     memory: RequestMemory
     scratch: memoryview
+    spares: SpareBodies
     cold_reads: ColdReads
     threads: Executor
     network: Network
@@ -101,7 +103,7 @@ class Connection:
         self._on_closed = on_closed
         self._socket = connected
         self._is_open = True
-        self._incoming = Incoming(shared.limits.frame_bytes_max, shared.scratch)
+        self._incoming = Incoming(shared.limits.frame_bytes_max, shared.scratch, shared.spares)
         self._outgoing = Outgoing(shared.cold_reads, shared.threads)
         self._in_flight = InFlight()
         self._held_bytes = 0  # what the incoming side has taken of the shared memory

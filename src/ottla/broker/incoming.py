@@ -2,12 +2,14 @@
 
 A connection at rest has no buffer: bytes are received into a scratch that all connections share,
 and what is left there when a connection has had its turn is moved to memory of its own. The rest of
-a large frame is received where it stays. Room for it is made as it arrives: never more ahead than
-what is already here, or `ROOM_BYTES`. So a length alone, whatever it claims, costs next to nothing.
+a large frame is received where it stays: in what an earlier one has left (`spare_bodies.py`), or in
+room that is made as it arrives, never more ahead than what is already here, or `ROOM_BYTES`. So a
+length alone, whatever it claims, costs next to nothing.
 """
 
 from typing import Final
 
+from ottla.broker.spare_bodies import SpareBodies
 from ottla.wire.frames import LENGTH_BYTES, frame_bytes_at
 
 SCRATCH_BYTES: Final = 1 << 16
@@ -23,7 +25,7 @@ def new_scratch() -> memoryview:
 
 
 class Incoming:
-    """Cuts frames as they are asked for. Each is writable memory of its own, never used again.
+    """Cuts frames as they are asked for. Each is writable memory of its own, as long as it is used.
 
     A turn: `room`, `received`, `take_frame` while frames are wanted, `settle`.
     """
@@ -37,12 +39,14 @@ class Incoming:
         "_frame_bytes_max",
         "_position",
         "_scratch",
+        "_spares",
         "frame_count",
     )
 
-    def __init__(self, frame_bytes_max: int, scratch: memoryview) -> None:
+    def __init__(self, frame_bytes_max: int, scratch: memoryview, spares: SpareBodies) -> None:
         self._frame_bytes_max = frame_bytes_max
         self._scratch = scratch
+        self._spares = spares
         self._chunk = _NOTHING  # what was received, but for the body
         self._position = self._end = 0
         self._body: bytearray | None = None  # a frame of which a part is here
@@ -69,7 +73,7 @@ class Incoming:
         if self._filled_bytes == len(body):
             ahead_bytes = max(ROOM_BYTES, self._filled_bytes)
             body += _ZEROS[: min(ahead_bytes, self._frame_bytes - self._filled_bytes)]
-        return memoryview(body)[self._filled_bytes :]
+        return memoryview(body)[self._filled_bytes : self._frame_bytes]
 
     def _room_in_scratch(self) -> memoryview:
         """Put the beginning of a length, if that is what is here, before what is to come."""
@@ -107,15 +111,21 @@ class Incoming:
         return memoryview(bytearray(self._chunk[begin:end]))
 
     def _begin_body(self, begin: int, size_bytes: int) -> None:
-        self._body = bytearray(self._chunk[begin : self._end])
-        self._filled_bytes = len(self._body)
+        here = self._chunk[begin : self._end]
+        self._body = self._spares.take(size_bytes)
+        if self._body is None:
+            self._body = bytearray(here)
+        else:
+            self._body[: len(here)] = here
+        self._filled_bytes = len(here)
         self._frame_bytes = size_bytes
         self._position = self._end
 
     def _take_body(self) -> memoryview | None:
         if self._body is None or self._filled_bytes < self._frame_bytes:
             return None
-        frame = memoryview(self._body)
+        frame = memoryview(self._body)[: self._frame_bytes]
+        self._spares.keep(self._body)
         self._body = None
         self.frame_count += 1
         return frame

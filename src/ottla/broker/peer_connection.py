@@ -10,6 +10,7 @@ from collections import deque
 from typing import Any, Final, NamedTuple, TypeVar, cast
 
 from ottla.broker.incoming import Incoming, new_scratch
+from ottla.broker.spare_bodies import SpareBodies
 from ottla.environment.network import Network, StreamSocket
 from ottla.wire.apis import api_of, key_of
 from ottla.wire.codec import decode_response, encode_request
@@ -38,7 +39,7 @@ class PeerConnection:
         self._socket = connected
         self._client_id = client_id
         self._loop = asyncio.get_running_loop()
-        self._incoming = Incoming(FRAME_BYTES_MAX, new_scratch())
+        self._incoming = Incoming(FRAME_BYTES_MAX, new_scratch(), SpareBodies())
         self._unsent: deque[memoryview] = deque()
         self._pending: dict[int, _Pending] = {}
         self._correlation_id = 0

@@ -16,6 +16,7 @@ from ottla.broker.listening import listening_sockets, port_of
 from ottla.broker.outgoing import ColdReads
 from ottla.broker.request_context import Introduction
 from ottla.broker.request_memory import RequestMemory
+from ottla.broker.spare_bodies import SpareBodies
 from ottla.environment.clock import Clock
 from ottla.environment.network import ListeningSocket, Network, StreamSocket
 from ottla.model.listeners import Listener
@@ -53,6 +54,7 @@ class Server:
             limits,
             RequestMemory(limits.request_bytes_max),
             new_scratch(),
+            SpareBodies(),
             cold_reads,
             threads,
             network,

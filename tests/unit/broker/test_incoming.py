@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.broker.incoming import ROOM_BYTES, SCRATCH_BYTES, Incoming, new_scratch
+from ottla.broker.spare_bodies import SpareBodies
 from ottla.wire.frames import frame_prefix
 from ottla.wire.protocol_error import ProtocolError
 
@@ -48,7 +49,7 @@ def receive(incoming: Incoming, stream: bytes, step_bytes: int = 1 << 30) -> lis
 def test_frames_do_not_depend_on_where_the_stream_is_cut(
     bodies: list[bytes], step_bytes: int
 ) -> None:
-    incoming = Incoming(FRAME_BYTES_MAX, memoryview(bytearray(SMALL_SCRATCH_BYTES)))
+    incoming = Incoming(FRAME_BYTES_MAX, memoryview(bytearray(SMALL_SCRATCH_BYTES)), SpareBodies())
     frames = receive(incoming, b"".join(map(frame, bodies)), step_bytes)
     assert [bytes(taken) for taken in frames] == bodies
     assert incoming.frame_count == len(bodies)
@@ -58,7 +59,7 @@ def test_frames_do_not_depend_on_where_the_stream_is_cut(
 
 @given(st.lists(st.binary(max_size=20), min_size=1, max_size=8), st.integers(0, 8))
 def test_frames_that_nobody_takes_yet_are_kept(bodies: list[bytes], taken_at_first: int) -> None:
-    incoming = Incoming(FRAME_BYTES_MAX, new_scratch())
+    incoming = Incoming(FRAME_BYTES_MAX, new_scratch(), SpareBodies())
     put(incoming, b"".join(map(frame, bodies)))
     frames = [incoming.take_frame() for _ in bodies[:taken_at_first]]
     incoming.settle()
@@ -69,7 +70,7 @@ def test_frames_that_nobody_takes_yet_are_kept(bodies: list[bytes], taken_at_fir
 
 def test_connections_that_share_a_scratch_see_nothing_of_each_other() -> None:
     scratch = new_scratch()
-    ours, theirs = Incoming(FRAME_BYTES_MAX, scratch), Incoming(FRAME_BYTES_MAX, scratch)
+    ours, theirs = (Incoming(FRAME_BYTES_MAX, scratch, SpareBodies()) for _ in range(2))
     our_body, their_body = b"o" * 0x010203, b"t" * 0x040506
     frames = []
     for position in range(10):
@@ -82,7 +83,7 @@ def test_connections_that_share_a_scratch_see_nothing_of_each_other() -> None:
 
 def test_frames_that_nobody_takes_yet_are_safe_from_others() -> None:
     scratch = new_scratch()
-    ours, theirs = Incoming(FRAME_BYTES_MAX, scratch), Incoming(FRAME_BYTES_MAX, scratch)
+    ours, theirs = (Incoming(FRAME_BYTES_MAX, scratch, SpareBodies()) for _ in range(2))
     put(ours, frame(b"one") + frame(b"two"))
     ours.take_frame()
     ours.settle()
@@ -91,7 +92,7 @@ def test_frames_that_nobody_takes_yet_are_safe_from_others() -> None:
 
 
 def test_a_frame_can_be_written_to_and_stays_as_it_is_when_more_arrives() -> None:
-    incoming = Incoming(FRAME_BYTES_MAX, new_scratch())
+    incoming = Incoming(FRAME_BYTES_MAX, new_scratch(), SpareBodies())
     (first,) = receive(incoming, frame(b"one"))
     first[0:1] = b"O"
     (second,) = receive(incoming, frame(b"two"))
@@ -105,7 +106,7 @@ def test_a_frame_can_be_written_to_and_stays_as_it_is_when_more_arrives() -> Non
 
 @pytest.mark.parametrize("size", [-1, -(1 << 31), FRAME_BYTES_MAX + 1, (1 << 31) - 1])
 def test_a_length_out_of_bounds_is_refused_and_gets_no_memory(size: int) -> None:
-    incoming = Incoming(FRAME_BYTES_MAX, new_scratch())
+    incoming = Incoming(FRAME_BYTES_MAX, new_scratch(), SpareBodies())
     put(incoming, struct.pack(">i", size))
     with pytest.raises(ProtocolError, match=f"a frame of {size} bytes"):
         incoming.take_frame()
@@ -114,7 +115,7 @@ def test_a_length_out_of_bounds_is_refused_and_gets_no_memory(size: int) -> None
 
 def test_a_length_that_lies_gets_little_more_memory_than_what_is_sent() -> None:
     claimed_bytes = 100 << 20
-    incoming = Incoming(claimed_bytes, new_scratch())
+    incoming = Incoming(claimed_bytes, new_scratch(), SpareBodies())
     receive(incoming, frame_prefix(claimed_bytes))
     sent_bytes = 0
     for step_bytes in (1, 100, 10_000, 1_000_000, 3_000_000):
@@ -125,13 +126,13 @@ def test_a_length_that_lies_gets_little_more_memory_than_what_is_sent() -> None:
 
 
 def test_a_connection_between_requests_holds_no_memory() -> None:
-    incoming = Incoming(FRAME_BYTES_MAX, new_scratch())
+    incoming = Incoming(FRAME_BYTES_MAX, new_scratch(), SpareBodies())
     receive(incoming, frame(bytes(FRAME_BYTES_MAX)))
     assert incoming.held_bytes == 0
 
 
 def test_what_was_there_can_be_forgotten() -> None:
-    incoming = Incoming(FRAME_BYTES_MAX, new_scratch())
+    incoming = Incoming(FRAME_BYTES_MAX, new_scratch(), SpareBodies())
     receive(incoming, frame(bytes(1000))[:-1])
     incoming.clear()
     assert not incoming.has_unread

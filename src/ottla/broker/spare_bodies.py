@@ -1,0 +1,53 @@
+"""Memory of large frames, used again as soon as nobody looks at them any more.
+
+Room for a megabyte that comes anew from the kernel, page by page, takes longer than to receive what
+goes into it.
+"""
+
+from collections import deque
+from typing import Final
+
+SPARE_BYTES_MIN: Final = 1 << 16
+"""What is smaller is not worth keeping."""
+SPARE_BYTES_MAX: Final = 16 << 20
+"""How much is kept in all."""
+
+
+class SpareBodies:
+    """Remembers where frames lie that were handed out. Belongs to one event loop."""
+
+    __slots__ = ("_bodies", "_bytes_max", "kept_bytes")
+
+    def __init__(self, bytes_max: int = SPARE_BYTES_MAX) -> None:
+        self._bytes_max = bytes_max
+        self._bodies: deque[bytearray] = deque()
+        self.kept_bytes = 0
+
+    def keep(self, body: bytearray) -> None:
+        """Remember what a frame lies in, which is looked at still."""
+        if len(body) < SPARE_BYTES_MIN:
+            return
+        self._bodies.append(body)
+        self.kept_bytes += len(body)
+        while self.kept_bytes > self._bytes_max:
+            self.kept_bytes -= len(self._bodies.popleft())
+
+    def take(self, size_bytes: int) -> bytearray | None:
+        """Return one that is large enough and free, the last one kept if possible; or None."""
+        bodies = self._bodies
+        for number in range(len(bodies) - 1, -1, -1):
+            body = bodies[number]
+            if len(body) >= size_bytes and _is_free(body):
+                del bodies[number]
+                self.kept_bytes -= len(body)
+                return body
+        return None
+
+
+def _is_free(body: bytearray) -> bool:
+    """Tell whether there is no view of it: its length could not be changed."""
+    try:
+        body.append(body.pop())
+    except BufferError:
+        return False
+    return True
