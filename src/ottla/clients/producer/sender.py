@@ -308,8 +308,10 @@ class Sender:
     async def flush(self) -> None:
         """Return when every record that is there now is delivered, or has failed."""
         self._accumulator.is_rung = True  # who is in a hurry need not wake us: we look right now
-        done = all_done(list(self._batches()))
-        self.look()
+        try:
+            done = all_done(list(self._batches()))
+        finally:
+            self.look()
         await done
 
     async def drop(self, reason: Exception) -> None:
