@@ -159,6 +159,16 @@ def test_offsets_are_in_the_transaction(broker: Broker, topic: str) -> None:
         assert committed_offset(servers, topic, topic) == 17
 
 
+def test_an_offset_below_zero_is_refused_and_spoils_nothing(broker: Broker, topic: str) -> None:
+    with make(broker, topic) as producer:
+        with producer.transaction():
+            producer.send(topic, b"one")
+            with pytest.raises(ValueError, match="offset -1: offsets begin with 0"):
+                producer.send_offsets_to_transaction({(topic, 0): -1}, topic)
+        read_until(broker.bootstrap_servers, topic, [b"one"])
+    assert committed_offset(broker.bootstrap_servers, topic, topic) < 0
+
+
 def test_offsets_that_somebody_did_not_wait_for_are_not_committed(
     broker: Broker, topic: str
 ) -> None:
