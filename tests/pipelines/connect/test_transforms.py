@@ -107,7 +107,7 @@ def test_events_are_unwrapped_with_and_without_fields(spark: "SparkSession") -> 
 
 
 def test_a_field_that_is_not_there_is_named_with_the_nearest(frame: "DataFrame") -> None:
-    with pytest.raises(ConnectorError, match=r"no field 'crad'; did you mean 'card'\?"):
+    with pytest.raises(ConnectorError, match=r"no field 'crad'; did you mean card\?"):
         applied(frame, "mask", fields="crad")
     with pytest.raises(ConnectorError, match=r"needs fields, but the value is string"):
         applied(frame.withColumn("value", frame.topic), "drop", fields="id")

@@ -1,7 +1,6 @@
 """The assignors that come with the client, by the names that settings give."""
 
 from collections.abc import Iterable
-from difflib import get_close_matches
 from typing import Final
 
 from ottla.clients.assignors.assignor import Assignor
@@ -9,6 +8,7 @@ from ottla.clients.assignors.range_assignor import RangeAssignor
 from ottla.clients.assignors.round_robin_assignor import RoundRobinAssignor
 from ottla.clients.assignors.sticky_assignor import CooperativeStickyAssignor, StickyAssignor
 from ottla.clients.settings import InvalidClientSettingError
+from ottla.model.settings import nearest_to
 
 _JAVA_PACKAGE: Final = "org.apache.kafka.clients.consumer."
 _KNOWN: Final[tuple[Assignor, ...]] = (
@@ -38,6 +38,5 @@ def _assignor(strategy: str | Assignor) -> Assignor:
     known = _BY_NAME | _BY_JAVA_NAME
     if strategy in known:
         return known[strategy]
-    nearest = get_close_matches(strategy, known, 1)
-    hint = f"did you mean {nearest[0]}?" if nearest else f"known are {', '.join(_BY_NAME)}"
-    raise InvalidClientSettingError(f"there is no assignor {strategy!r}: {hint}")
+    hint = nearest_to(strategy, known) or f"; known are {', '.join(_BY_NAME)}"
+    raise InvalidClientSettingError(f"there is no assignor {strategy!r}{hint}")

@@ -15,8 +15,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
+from ottla.model.settings import nearest_to
 from ottla.pipelines.connect.connector import Connector, SinkConnector, SourceConnector
-from ottla.pipelines.connect.errors import DeclarationError, nearest
+from ottla.pipelines.connect.errors import DeclarationError
 from ottla.pipelines.connect.settings import (
     REQUIRED,
     Setting,
@@ -122,7 +123,7 @@ def _check_shared(path: Path, declared: Sequence[Declaration], shared: Mapping[s
     tables = [setting for one in declared for setting in _table(one.connector)]
     for key in shared:
         if not is_known(key, tables):
-            hint = nearest(key, (setting.name for setting in tables))
+            hint = nearest_to(key, [setting.name for setting in tables])
             raise DeclarationError(str(path), key, f"there is no such setting{hint}")
 
 
@@ -202,7 +203,7 @@ def _connector(said: object) -> type[Connector]:
         raise SettingError("connector.class", f"is missing: one of {', '.join(CONNECTORS)}")
     module, colon, name = CONNECTORS.get(said, said).partition(":")
     if not colon:
-        hint = nearest(said, CONNECTORS)
+        hint = nearest_to(said, CONNECTORS)
         known = ", ".join(CONNECTORS)
         raise SettingError(
             "connector.class", f"{said!r} is none of {known}, nor module:Class{hint}"
@@ -244,7 +245,7 @@ def _named_transforms(flat: dict[str, Any]) -> dict[str, dict[str, Any]]:
     for key in members:
         _, name, rest = key.split(".", 2)
         if name not in order:
-            raise SettingError(key, f"transforms names no {name!r}{nearest(name, order)}")
+            raise SettingError(key, f"transforms names no {name!r}{nearest_to(name, order)}")
         named[f"transforms.{name}"][rest] = flat.pop(key)
     return named
 
@@ -253,7 +254,7 @@ def _transform(name: str, given: dict[str, Any]) -> DeclaredTransform:
     said = given.pop("type", None)
     kind = transform_name(str(said))
     if kind is None:
-        hint = nearest(str(said), TRANSFORMS)
+        hint = nearest_to(str(said), TRANSFORMS)
         raise SettingError("type", f"{said!r} is none of {', '.join(TRANSFORMS)}{hint}")
     return DeclaredTransform(name, kind, read_settings(given, TRANSFORMS[kind].settings))
 

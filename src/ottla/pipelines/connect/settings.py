@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from ottla.pipelines.connect.errors import nearest
+from ottla.model.settings import nearest_to
 
 Parse = Callable[[object], Any]
 Values = Mapping[str, Any]
@@ -93,7 +93,7 @@ def read_settings(given: Mapping[str, object], table: Sequence[Setting]) -> dict
     left = dict(given)
     values = {setting.name: _value(setting, left) for setting in table}
     for key in left:
-        hint = nearest(key, (setting.name for setting in table))
+        hint = nearest_to(key, [setting.name for setting in table])
         raise SettingError(key, f"there is no such setting{hint}")
     return values
 
@@ -128,7 +128,7 @@ def _parsed(setting: Setting, found: object) -> Any:
     except ValueError as error:
         raise SettingError(setting.name, str(error)) from None
     if setting.choices and value not in setting.choices:
-        hint = nearest(str(value), setting.choices)
+        hint = nearest_to(str(value), setting.choices)
         known = ", ".join(setting.choices)
         raise SettingError(setting.name, f"is to be one of {known}, not {value!r}{hint}")
     return value

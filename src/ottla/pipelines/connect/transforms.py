@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from ottla.pipelines.connect.errors import ConnectorError, nearest
+from ottla.model.settings import nearest_to
+from ottla.pipelines.connect.errors import ConnectorError
 from ottla.pipelines.connect.settings import (
     REQUIRED,
     Setting,
@@ -51,7 +52,7 @@ def _known(frame: "DataFrame", names: tuple[str, ...], key: str) -> None:
     known = fields_of(frame).fieldNames()
     for name in names:
         if name not in known:
-            raise ConnectorError(f"{key}: the value has no field {name!r}{nearest(name, known)}")
+            raise ConnectorError(f"{key}: the value has no field {name!r}{nearest_to(name, known)}")
 
 
 def _with_fields(frame: "DataFrame", fields: "list[Column]") -> "DataFrame":
