@@ -25,7 +25,7 @@ class SpareBodies:
 
     def keep(self, body: bytearray) -> None:
         """Remember what a frame lies in, which is looked at still."""
-        if len(body) < SPARE_BYTES_MIN:
+        if not SPARE_BYTES_MIN <= len(body) <= self._bytes_max:  # nor would a larger one leave room
             return
         self._bodies.append(body)
         self.kept_bytes += len(body)

@@ -49,6 +49,27 @@ def test_no_more_is_kept_than_is_allowed_and_the_newest_stays() -> None:
     assert spares.take(1) is None
 
 
+def test_what_is_larger_than_all_that_may_be_kept_does_not_drive_the_others_out() -> None:
+    spares = SpareBodies(LARGE_BYTES)
+    body = bytearray(LARGE_BYTES)
+    spares.keep(body)
+    spares.keep(bytearray(LARGE_BYTES + 1))
+    assert spares.take(1) is body
+
+
+def test_the_next_large_frame_lies_where_one_lay_that_nobody_looks_at() -> None:
+    incoming = Incoming(1 << 20, new_scratch(), SpareBodies())
+    (first,) = receive(incoming, frame(b"1" * LARGE_BYTES))
+    (second,) = receive(incoming, frame(b"2" * LARGE_BYTES))
+    assert second.obj is not first.obj
+    place = first.obj
+    first.release()
+    (third,) = receive(incoming, frame(b"3" * (LARGE_BYTES - 1)))
+    assert third.obj is place
+    assert third == b"3" * (LARGE_BYTES - 1)
+    assert second == b"2" * LARGE_BYTES
+
+
 @given(
     st.lists(st.tuples(st.integers(0, 3 * SPARE_BYTES_MIN), st.booleans()), max_size=8),
     st.integers(1000, 1 << 20),
