@@ -53,6 +53,7 @@ def test_the_dead_broker_takes_no_answers_of_the_others_with_it(
     assert len(admin.offsets.ends(names)) == 3
     dead = next(one for one in (1, 2, 3) if one != watcher.controller())
     cluster.brokers[dead].kill()
+    assert set(admin.cluster.log_dirs()) == {1, 2, 3} - {dead}  # at once: it is still listed
     watcher.wait_until(lambda: watcher.leader("lonely", dead - 1) == -1)
     hasty = {"bootstrap.servers": cluster.bootstrap_servers, "default.api.timeout.ms": 2_000}
     with Admin(hasty) as impatient, pytest.raises(ItemsFailedError) as failure:

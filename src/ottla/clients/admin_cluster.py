@@ -1,5 +1,6 @@
 """The cluster itself: its brokers, and what their disks hold."""
 
+import asyncio
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
@@ -168,18 +169,28 @@ class ClusterAdmin:
     ) -> dict[int, tuple[LogDirDescription, ...]]:
         """Describe the folders of brokers, or of all that are there, by broker."""
         if broker_ids is None:
-            broker_ids = [row.broker_id for row in (await self.describe()).brokers]
+            return await in_time(self._view, self._all_log_dirs)
         wanted = [broker_ids] if isinstance(broker_ids, int) else list(dict.fromkeys(broker_ids))
 
         async def ask(broker_id: int, _: list[int]) -> dict[int, _Folders | ApiError]:
-            request = DescribeLogDirsRequest(topics=None)
-            answer = await self._view.ask_broker(broker_id, request, DescribeLogDirsResponse)
-            check(answer.error_code, f"the folders of broker {broker_id}")
-            return {broker_id: tuple(_folder(broker_id, row) for row in answer.results)}
+            return {broker_id: await self._log_dirs_at(broker_id)}
 
         return await for_each(
             self._view, wanted, lambda ids: ask_each({one: [one] for one in ids}, ask)
         )
+
+    async def _all_log_dirs(self) -> dict[int, _Folders]:
+        """Ask those that are there now: one that dies meanwhile is not waited for."""
+        await self._view.refresh([])
+        ids = self._view.broker_ids
+        found = await asyncio.gather(*map(self._log_dirs_at, ids))
+        return dict(zip(ids, found, strict=True))
+
+    async def _log_dirs_at(self, broker_id: int) -> _Folders:
+        request = DescribeLogDirsRequest(topics=None)
+        answer = await self._view.ask_broker(broker_id, request, DescribeLogDirsResponse)
+        check(answer.error_code, f"the folders of broker {broker_id}")
+        return tuple(_folder(broker_id, row) for row in answer.results)
 
     async def versions_by_api(self) -> dict[int, tuple[int, int]]:
         """Return what the first broker at hand speaks: first and last version by API number."""

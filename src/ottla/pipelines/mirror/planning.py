@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from ottla.clients.admin_cluster import ClusterAdmin, LogDirDescription
 from ottla.clients.admin_offsets import OffsetAdmin, OffsetSpec
+from ottla.clients.cluster_view import ClusterView
 from ottla.clients.outcomes import ItemsFailedError
 from ottla.model.api_error import ApiError
 from ottla.model.identifiers import TopicPartition
@@ -18,6 +19,8 @@ from ottla.pipelines.mirror.options import MirrorOptions
 
 SIZES_SECONDS: Final = 30.0
 """How long what is known about the sizes of partitions is used."""
+WEIGHING_SECONDS_MAX: Final = 5.0
+"""How long a plan waits for sizes, which it can do without."""
 OFFSETS_WITHOUT_SIZE: Final = 1_000_000
 """How many offsets are planned at once where brokers do not tell sizes."""
 Ends = dict[str, dict[str, int]]
@@ -125,9 +128,10 @@ class Planner:
         view = (await self._meet())[0].source
         names = [name for copy in copies for name in _partitions(copy)]
         try:
-            ends = await OffsetAdmin(view).ends(names)
-            self._begins = {name: start for name, (start, _) in ends.items()}
-            sizes = _sizes(await ClusterAdmin(view).log_dirs())
+            async with asyncio.timeout(WEIGHING_SECONDS_MAX):
+                ends = await OffsetAdmin(view).ends(names)
+                self._begins = {name: start for name, (start, _) in ends.items()}
+                sizes = _sizes(await ClusterAdmin(view).log_dirs(_leaders(view, names)))
         except (ApiError, OSError):
             return  # who may not know works with what is usual
         for name, (start, end) in ends.items():
@@ -147,6 +151,11 @@ def _partitions(copy: MirroredTopic) -> list[TopicPartition]:
 
 def _range(copy: MirroredTopic, number: int, end_offset: int) -> CopyRange:
     return CopyRange(copy.source_name, copy.source_id, copy.name, copy.ident, number, end_offset)
+
+
+def _leaders(view: ClusterView, names: Iterable[TopicPartition]) -> set[int]:
+    found = {view.known_leader(name) for name in names}
+    return {leader_id for leader_id in found if leader_id is not None}
 
 
 def _sizes(folders: Mapping[int, Iterable[LogDirDescription]]) -> dict[TopicPartition, int]:
