@@ -51,6 +51,8 @@ class ImageFollower:
         self._image: ClusterImage | None = None
         self._published: ClusterImage | None = None
         self._changing = asyncio.Lock()
+        self._unseen: dict[TopicPartition, bytes] = {}
+        """Partitions that may be in a folder that is offline, and their topics' ids."""
 
     def config_of(self, image: ClusterImage, topic: str) -> TopicConfig:
         """Return a topic's settings: its own, and for the rest the broker's."""
@@ -65,7 +67,10 @@ class ImageFollower:
         self._image = self._published = image
         for topic in image.topics.values():
             for wanted in self._missing(image, topic, range(len(topic.partitions))):
-                self._take(wanted, self._opened(wanted))
+                log = self._opened(wanted)
+                self._take(wanted, log)
+                if isinstance(log, ApiError) and not self._folders.are_all_online:
+                    self._unseen[wanted.partition] = wanted.topic_id
 
     def _is_stray(
         self, image: ClusterImage, partition: TopicPartition, topic_id: bytes | None
@@ -174,7 +179,9 @@ class ImageFollower:
         wanted = [
             (name, state)
             for name, state in states
-            if self._node_id in state.replicas and self._partitions.find(name) is None
+            if self._node_id in state.replicas
+            and self._partitions.find(name) is None
+            and self._unseen.get(name) != topic.topic_id
         ]
         config = self.config_of(image, topic.name) if wanted else None
         return [
@@ -205,6 +212,7 @@ class ImageFollower:
     async def _delete(self, partitions: Sequence[Partition]) -> None:
         for name in [name for name in self._partitions.offline if not self._is_wanted(name)]:
             del self._partitions.offline[name]
+            self._unseen.pop(name, None)
         for partition in partitions:
             self._partitions.remove(partition.name)
             self._roles.drop(partition)

@@ -45,6 +45,11 @@ class PartitionFolders:
         self.by_path = {posixpath.abspath(folder.path): folder for folder in log_dirs.dirs}
         """The folders by the paths that clients know them by."""
 
+    @property
+    def are_all_online(self) -> bool:
+        """Whether everything that is in the folders can be seen."""
+        return all(folder.is_online for folder in self.log_dirs.dirs)
+
     def open(self, config_of: ConfigOf, is_stray: IsStray) -> None:
         """Open every log, and bring to an end what a crash has interrupted. Blocks."""
         self.log_dirs.open(config_of, self._clock.now_ms(), is_stray)
@@ -64,7 +69,7 @@ class PartitionFolders:
         log = self.log_dirs.log_of(partition)
         if log is not None:
             return log
-        if not all(folder.is_online for folder in self.log_dirs.dirs):
+        if not self.are_all_online:
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, "a log folder is offline")
         if self._unopened_in(partition) is not None:
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, "its log could not be opened")

@@ -14,7 +14,12 @@ from ottla.broker.partition_folders import PartitionFolders
 from ottla.broker.partition_roles import PartitionRoles
 from ottla.broker.partitions import Partitions
 from ottla.metadata.image import ClusterImage, PartitionImage, TopicImage
-from ottla.metadata.records import PartitionRecord, RemoveTopicRecord, TopicRecord
+from ottla.metadata.records import (
+    PartitionChangeRecord,
+    PartitionRecord,
+    RemoveTopicRecord,
+    TopicRecord,
+)
 from ottla.model.api_error import ApiError
 from ottla.model.broker_config import BrokerConfig
 from ottla.model.error_code import ErrorCode
@@ -144,7 +149,14 @@ def test_a_partition_in_a_folder_that_is_offline_is_not_made_elsewhere(
     assert (codes.count(None), codes.count(ErrorCode.KAFKA_STORAGE_ERROR)) == (2, 2)
     with pytest.raises(ApiError, match="offline"):
         again.partitions.get(next(iter(again.partitions.offline)))
+    asyncio.run(again.follower.retry())
+    changed = [PartitionChangeRecord(topic_id=OLD_ID, partition_id=number) for number in range(4)]
+    asyncio.run(again.follower.prepare(with_topic(OLD_ID), changed))
+    assert len(again.partitions.offline) == 2
     assert len(again.dirs.dirs[1].hosted) == 2
+    again.delete()
+    again.create()  # nothing of this one can be in the other folder
+    assert again.codes() == [None] * 4
 
 
 def test_what_a_dead_broker_did_not_get_to_delete_is_not_taken_for_a_new_topic(
