@@ -304,3 +304,38 @@ def test_a_killed_broker_leaves_no_lock(tmp_path: Path) -> None:
     process.wait()
     with Broker(data_dir=tmp_path / "data") as broker:
         create(broker, "works")
+
+
+def test_a_broker_starts_without_a_folder_that_cannot_be_used(
+    broker: Broker, tmp_path: Path
+) -> None:
+    create(broker, "one", "two")
+    names = {next(iter(place(broker, name))): name for name in ("one", "two")}
+    for name in names.values():
+        produce(broker, name, 10)
+    broker.stop()
+    (tmp_path / "b").rename(tmp_path / "away")
+    (tmp_path / "b").touch()
+    broker.start()
+    folders = describe(broker)
+    assert [ErrorCode(folders[name].error_code) for name in "ab"] == [
+        ErrorCode.NONE,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+    ]
+    assert numbers(broker, names["a"], 10) == list(range(10))
+    create(broker, "three")
+    assert list(place(broker, "three")) == ["a"]
+    assert place(broker, names["b"]) == {}, "it is not made anew"
+    broker.stop()
+    (tmp_path / "b").unlink()
+    (tmp_path / "away").rename(tmp_path / "b")
+    broker.start()
+    assert numbers(broker, names["b"], 10) == list(range(10))
+
+
+def test_a_broker_does_not_start_without_its_metadata(broker: Broker, tmp_path: Path) -> None:
+    broker.stop()
+    (tmp_path / "a").rename(tmp_path / "away")
+    (tmp_path / "a").touch()
+    with pytest.raises(NotADirectoryError, match="/a"):
+        broker.start()

@@ -24,7 +24,7 @@ from ottla.simulation.process import current_process
 from ottla.simulation.replica_rules import ReplicaRules
 from ottla.simulation.workload import Workload
 from ottla.simulation.world import World
-from ottla.storage.folder_lock import lock_folders
+from ottla.storage.log_dirs import LogDirs
 from tests.simulation.sky import Sky, SkyStore, SkyTruth
 
 BROKERS = {"b0": 0, "b1": 1, "b2": 2}
@@ -76,7 +76,8 @@ class ReplicaProgram:
         config = BrokerConfig.parse({**DEFAULTS, **SETTINGS, **self._settings, **given})
         environment = environment_of(machine)
         operations = await Operations.open(config, machine.clock, environment.cold_reads)
-        with lock_folders(machine.disk, config.log_dirs) as locks:
+        log_dirs = LogDirs(machine.disk, config.log_dirs)
+        with log_dirs.lock() as locks:
             store = SkyStore(self._sky, self._broker_id, machine)
             broker = Broker(
                 config,
@@ -85,6 +86,7 @@ class ReplicaProgram:
                 InTheSky(self._broker_id, store, store.identity.directory_ids, machine.clock),
                 Bells(machine.clock),
                 operations,
+                log_dirs,
             )
             broker.folder_locks.enter_context(locks.pop_all())
         self._rules.follow(current_process(), broker)

@@ -51,7 +51,6 @@ from ottla.metadata.image import BrokerImage, Endpoint
 from ottla.model.api_error import ApiError
 from ottla.model.broker_config import BrokerConfig
 from ottla.model.listeners import Listener
-from ottla.storage.folder_lock import lock_folders
 from ottla.storage.log_dirs import LogDirs
 from ottla.wire.api_key import ApiKey
 from ottla.wire.coordinator_records.codec import CONSUMER_OFFSETS, RecordCodec
@@ -75,6 +74,7 @@ class Broker:
         metadata: MetadataMode,
         bells: Bells,
         operations: Operations,
+        log_dirs: LogDirs,
     ) -> None:
         self.config = config
         self.operations = operations
@@ -85,7 +85,6 @@ class Broker:
         self.metadata = metadata
         self._store = metadata.store
         self._live_config = LiveConfig(config)
-        log_dirs = LogDirs(environment.disk, config.log_dirs, guard=Lock())
         self._log_dirs = log_dirs
         self._bells = bells
         self._flushing = Flushing(threads, environment.clock)
@@ -107,9 +106,8 @@ class Broker:
         )
         self._background: Background | None = None
         self._moves: ReplicaMoves | None = None
-        self._folders = PartitionFolders(
-            log_dirs, threads, environment.clock, environment.randomness
-        )
+        clock, randomness = environment.clock, environment.randomness
+        self._folders = PartitionFolders(log_dirs, threads, clock, randomness)
         self.folder_locks = ExitStack()
         """What has to be given back when everything is closed."""
 
@@ -118,9 +116,10 @@ class Broker:
         """Open everything that is on the disks, and let clients in."""
         operations = await Operations.open(config, environment.clock, environment.cold_reads)
         try:
-            with lock_folders(environment.disk, config.log_dirs) as locks:
-                broker = await cls._start(config, environment, operations)
-                broker.folder_locks.enter_context(locks.pop_all())
+            log_dirs = LogDirs(environment.disk, config.log_dirs, guard=Lock())
+            with log_dirs.lock() as locks:
+                broker = await cls._start(config, environment, operations, log_dirs)
+                broker.folder_locks = locks.pop_all()
                 return broker
         except BaseException:
             await operations.close()
@@ -128,12 +127,16 @@ class Broker:
 
     @classmethod
     async def _start(
-        cls, config: BrokerConfig, environment: Environment, operations: Operations
+        cls,
+        config: BrokerConfig,
+        environment: Environment,
+        operations: Operations,
+        log_dirs: LogDirs,
     ) -> Self:
         threads = ThreadPoolExecutor(THREADS, thread_name_prefix="ottla")
         bells = Bells(environment.clock)
-        metadata = await open_metadata(config, environment, bells, threads)
-        broker = cls(config, environment, threads, metadata, bells, operations)
+        metadata = await open_metadata(config, environment, bells, threads, log_dirs)
+        broker = cls(config, environment, threads, metadata, bells, operations, log_dirs)
         try:
             await broker._open()
         except Exception:

@@ -34,6 +34,7 @@ from ottla.metadata.image import BrokerImage, ClusterImage
 from ottla.metadata.records import MetadataRecord
 from ottla.model.api_error import ApiError
 from ottla.model.broker_config import BrokerConfig
+from ottla.storage.log_dirs import LogDirs
 
 _log = logging.getLogger(__name__)
 
@@ -63,7 +64,7 @@ class MetadataMode(Protocol):
 
     @property
     def directory_ids(self) -> tuple[bytes, ...]:
-        """The ids of the log folders, in their order."""
+        """The ids of the log folders that can be used, in their order."""
         ...
 
     @property
@@ -97,7 +98,11 @@ class MetadataMode(Protocol):
 
 
 async def open_metadata(
-    config: BrokerConfig, environment: Environment, bells: Bells, threads: Executor
+    config: BrokerConfig,
+    environment: Environment,
+    bells: Bells,
+    threads: Executor,
+    log_dirs: LogDirs,
 ) -> MetadataMode:
     """Open the metadata where the settings say that it is.
 
@@ -105,8 +110,8 @@ async def open_metadata(
     cluster, and what `EmbeddedMetadataStore.open` and `ZooKeeperMetadataStore.open` raise.
     """
     if config.zookeeper_connect is None:
-        return Embedded.open(config, environment, threads)
-    return await InZooKeeper.open(config, environment, bells, threads)
+        return Embedded.open(config, environment, threads, log_dirs)
+    return await InZooKeeper.open(config, environment, bells, threads, log_dirs)
 
 
 class Embedded:
@@ -125,11 +130,19 @@ class Embedded:
         self._follower: ImageFollower | None = None
 
     @classmethod
-    def open(cls, config: BrokerConfig, environment: Environment, threads: Executor) -> "Embedded":
-        """Open the metadata log in the first of the folders."""
+    def open(
+        cls,
+        config: BrokerConfig,
+        environment: Environment,
+        threads: Executor,
+        log_dirs: LogDirs,
+    ) -> "Embedded":
+        """Open the metadata log in the first of the folders; OSError if that has failed."""
+        if (failure := log_dirs.dirs[0].failure) is not None:
+            raise failure
         store = EmbeddedMetadataStore.open(
             environment.disk,
-            config.log_dirs,
+            log_dirs.online_paths,
             controller_settings(config),
             clock=environment.clock,
             randomness=environment.randomness,
@@ -181,6 +194,7 @@ class InZooKeeper:
         source: ControllerMetadata,
         cluster: Cluster,
         threads: Executor,
+        folders: Sequence[str],
     ) -> None:
         """Claim the folders. ForeignFolderError."""
         self.store = store
@@ -188,7 +202,7 @@ class InZooKeeper:
         self.controller = cluster.controller
         identity = claim_folders(
             environment.disk,
-            config.log_dirs,
+            folders,
             config.node_id,
             environment.randomness,
             store.cluster_id,
@@ -198,14 +212,19 @@ class InZooKeeper:
         self._shut_down_ms = _shut_down_ms(config)
         self._source = source
         self._threads = threads
-        self._lost_tail = LostTail(environment.disk, config.log_dirs, environment.boot_id)
+        self._lost_tail = LostTail(environment.disk, folders, environment.boot_id)
         self._follower: ImageFollower | None = None
         self._is_open = False
         self._running: asyncio.Task[None] | None = None
 
     @classmethod
     async def open(
-        cls, config: BrokerConfig, environment: Environment, bells: Bells, threads: Executor
+        cls,
+        config: BrokerConfig,
+        environment: Environment,
+        bells: Bells,
+        threads: Executor,
+        log_dirs: LogDirs,
     ) -> "InZooKeeper":
         """Begin a session, and make all that a broker among others needs."""
         hosts, connect = config.zookeeper_connect, environment.connect_to_zookeeper
@@ -232,7 +251,8 @@ class InZooKeeper:
         store.on_doubt(lambda: bells.ring(DOUBT_BELL))
         cluster = Cluster.of(config.node_id, store, source, network, clock, bells, threads)
         try:
-            return cls(config, environment, store, source, cluster, threads)
+            folders = log_dirs.online_paths
+            return cls(config, environment, store, source, cluster, threads, folders)
         except BaseException:
             await store.close()
             raise

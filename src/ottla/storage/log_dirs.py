@@ -10,13 +10,15 @@ offline, and no others. A full disk has not failed: it refuses what needs room.
 """
 
 from collections.abc import Iterable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
 
 from ottla.environment.disk import Disk
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
 from ottla.model.topic_config import TopicConfig
+from ottla.storage.disk_bound import is_full
+from ottla.storage.folder_lock import FolderInUseError, lock_folder
 from ottla.storage.log import PartitionLog
 from ottla.storage.log_dir import ConfigOf, HostedLog, IsStray, LogDir
 from ottla.storage.open_files import OPEN_FILES_MAX, OpenFiles
@@ -39,14 +41,32 @@ class LogDirs:
         self.dirs = [LogDir(files, path, guard) for path in paths]
         assert self.dirs, "a broker needs a folder for its logs"
 
+    def lock(self) -> ExitStack:
+        """Take the folders until the stack is closed or the process ends; before all else.
+
+        One whose disk fails is offline, if there are others. Raises FolderInUseError, and has
+        taken none, if somebody has one of them, and OSError if a disk is full or all have failed.
+        """
+        with ExitStack() as locks:
+            for folder in self.dirs:
+                locks.enter_context(_locked(folder))
+            if not self.online and (failure := self.dirs[0].failure) is not None:
+                raise failure
+            return locks.pop_all()
+
     @property
     def online(self) -> list[LogDir]:
         """The folders whose disks have not failed."""
         return [folder for folder in self.dirs if folder.is_online]
 
+    @property
+    def online_paths(self) -> tuple[str, ...]:
+        """Where they are."""
+        return tuple(folder.path for folder in self.online)
+
     def open(self, config_of: ConfigOf, now_ms: int, is_stray: IsStray = lambda *_: False) -> None:
-        """Open every log in every folder; strays are set aside."""
-        for folder in self.dirs:
+        """Open every log in every folder that is online; strays are set aside."""
+        for folder in self.online:
             folder.open(config_of, now_ms, is_stray)
 
     def close(self, now_ms: int, broker_epoch: int) -> None:
@@ -82,3 +102,14 @@ class LogDirs:
                 folder.checkpoint()
             except OSError as error:
                 folder.refuse(error)
+
+
+def _locked(folder: LogDir) -> AbstractContextManager[object]:
+    """Take one folder; a disk that fails takes it offline."""
+    try:
+        return closing(lock_folder(folder.open_files.disk, folder.path))
+    except OSError as error:
+        if isinstance(error, FolderInUseError) or is_full(error):
+            raise
+        folder.fail(error)
+        return nullcontext()
