@@ -51,6 +51,14 @@ class Watcher:
         for partition, brokers in enumerate(replicas):
             self.wait_until(lambda: self.in_sync(name, partition) == set(brokers))
 
+    def delete_topics(self) -> None:
+        """Delete what stories have made, and wait until nothing of it is left."""
+        admin = AdminClient({"bootstrap.servers": self._cluster.bootstrap_servers, "log_level": 0})
+        names = [name for name in self._topics() if not name.startswith("__")]
+        for deleted in (admin.delete_topics(names) if names else {}).values():
+            deleted.result(WAIT_SECONDS_MAX)
+        self.wait_until(lambda: set(names).isdisjoint(self._topics()))
+
     def controller(self) -> int:
         """Return who has the office; -1 if nobody has."""
         try:
