@@ -15,6 +15,7 @@ from ottla.broker.metrics.error_codes import error_finder
 from ottla.broker.peer_errors import check_answer
 from ottla.environment.clock import Clock
 from ottla.machines.controller.producer_ids import ProducerIdBlock
+from ottla.metadata.records import LOST_DIRECTORY
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.wire.api_key import ApiKey
@@ -23,6 +24,12 @@ from ottla.wire.messages.allocate_producer_ids import (
     AllocateProducerIdsResponse,
 )
 from ottla.wire.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
+from ottla.wire.messages.assign_replicas_to_dirs import (
+    AssignReplicasToDirsRequest,
+    AssignReplicasToDirsRequestDirectory,
+    AssignReplicasToDirsRequestTopic,
+    AssignReplicasToDirsResponse,
+)
 from ottla.wire.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 from ottla.wire.messages.create_topics import (
     CreatableTopic,
@@ -41,6 +48,7 @@ ATTEMPT_MS: Final = 10_000
 RETRY_MS: Final = 100
 SHUT_DOWN_RETRY_MS: Final = 20
 ALTER_PARTITION_VERSION: Final = 3
+ASSIGN_REPLICAS_TO_DIRS_VERSION: Final = 0
 ALLOCATE_PRODUCER_IDS_VERSION: Final = 0
 CREATE_TOPICS_VERSION: Final = 7
 HEARTBEAT_VERSION: Final = 1
@@ -90,6 +98,21 @@ class ActiveController:
             request, ALTER_PARTITION_VERSION, AlterPartitionResponse, timeout_ms=ATTEMPT_MS
         )
         return await _in_a_task(asking)
+
+    async def lose_replicas(self, lost: list[AssignReplicasToDirsRequestTopic]) -> None:
+        """Have others lead in place of replicas that are lost here. ApiError."""
+        directory = AssignReplicasToDirsRequestDirectory(id=LOST_DIRECTORY, topics=lost)
+        request = AssignReplicasToDirsRequest(
+            broker_id=self._broker_id, broker_epoch=self._broker_epoch(), directories=[directory]
+        )
+        response = await self._ask(
+            request, ASSIGN_REPLICAS_TO_DIRS_VERSION, AssignReplicasToDirsResponse
+        )
+        if response is None:
+            response = await self._store.execute(
+                lambda controller: controller.lose_replicas(request)
+            )
+        check_answer(response.error_code)
 
     async def allocate_producer_ids(self) -> ProducerIdBlock:
         """Get producer ids that nobody else has. ApiError."""

@@ -160,7 +160,7 @@ class Broker:
                 log_dirs=self._log_dirs,
                 image=lambda: self._store.image,
                 broker_epoch=lambda: self.metadata.broker_epoch,
-                channel=self.metadata.controller,
+                controller=self.metadata.controller,
             )
         )
 

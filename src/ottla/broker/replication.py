@@ -4,10 +4,12 @@ from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import dataclass
 
+from ottla.broker.active_controller import ActiveController
 from ottla.broker.background import Background
 from ottla.broker.flushing import Flushing
 from ottla.broker.high_watermarks import HighWatermarks
-from ottla.broker.isr_changes import ControllerChannel, IsrChanges
+from ottla.broker.isr_changes import IsrChanges
+from ottla.broker.lost_replicas import LOOK_MS, LostReplicas
 from ottla.broker.partition_roles import PartitionRoles
 from ottla.broker.partitions import Partitions
 from ottla.broker.progress import Bells
@@ -39,7 +41,7 @@ class ReplicationSources:
     image: Callable[[], ClusterImage]
     broker_epoch: Callable[[], int]
     """Which life of the broker this is; negative until it has registered."""
-    channel: ControllerChannel
+    controller: ActiveController
 
 
 class Replication:
@@ -71,10 +73,13 @@ class Replication:
             config.node_id,
             sources.broker_epoch,
             sources.image,
-            sources.channel,
+            sources.controller,
             sources.bells,
             sources.clock,
             config.replica_lag_time_max_ms,
+        )
+        self._lost_replicas = LostReplicas(
+            config.node_id, sources.image, sources.partitions, sources.controller
         )
         self.roles = PartitionRoles(
             config.node_id,
@@ -91,6 +96,7 @@ class Replication:
         self._fetchers.start()
         lag_ms = self._config.replica_lag_time_max_ms
         background.every("in-sync replicas", max(lag_ms // 2, 1), self._check_in_sync)
+        background.every("lost replicas", LOOK_MS, self._lost_replicas.tell)
         background.every(
             "high watermarks",
             self._config.replica_high_watermark_checkpoint_interval_ms,

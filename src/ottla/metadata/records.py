@@ -32,6 +32,8 @@ LEADER_UNCHANGED: Final = -2
 RECOVERY_STATE_UNCHANGED: Final = -1
 UNASSIGNED_DIRECTORY: Final = bytes(15) + b"\x01"
 """The directory of a replica whose broker has not chosen one of its folders yet."""
+LOST_DIRECTORY: Final = bytes(15) + b"\x02"
+"""The directory of a replica that its broker has lost, with the disk."""
 
 
 class BrokerEndpoint(Struct):

@@ -92,10 +92,10 @@ class BrokerProcess:
         self._ready_file.unlink(missing_ok=True)
         settings = {
             "advertised.listeners": f"PLAINTEXT://{self.bootstrap_servers}",
+            "log.dirs": str(self.data_dir),
             **self.settings,
             "broker.id": str(self.id),
             "listeners": f"PLAINTEXT://{self.bootstrap_servers}",
-            "log.dirs": str(self.data_dir),
             "zookeeper.connect": self.zookeeper_connect,
         }
         options = [word for row in settings.items() for word in ("-X", "=".join(row))]

@@ -6,6 +6,7 @@ from ottla.broker.cluster import Cluster
 from ottla.broker.handlers import (
     allocate_producer_ids,
     alter_partition,
+    assign_replicas_to_dirs,
     broker_heartbeat,
     envelope,
     fetch_snapshot,
@@ -40,6 +41,7 @@ def _routes_for_brokers(
     isr = alter_partition.AlterPartitionHandler(store)
     producer_ids = allocate_producer_ids.AllocateProducerIdsHandler(store)
     heartbeat = broker_heartbeat.BrokerHeartbeatHandler(store, cluster.departures)
+    lost = assign_replicas_to_dirs.AssignReplicasToDirsHandler(store)
     snapshot = fetch_snapshot.FetchSnapshotHandler(cluster.feed, cluster.snapshots)
     wrapped = envelope.EnvelopeHandler(
         here, cluster.controller.is_here, services.config.inter_broker_listener
@@ -48,6 +50,9 @@ def _routes_for_brokers(
         ApiKey.ALTER_PARTITION: Route(alter_partition.VERSIONS, isr.handle, _never),
         ApiKey.ALLOCATE_PRODUCER_IDS: Route(
             allocate_producer_ids.VERSIONS, producer_ids.handle, _never
+        ),
+        ApiKey.ASSIGN_REPLICAS_TO_DIRS: Route(
+            assign_replicas_to_dirs.VERSIONS, lost.handle, _never
         ),
         ApiKey.BROKER_HEARTBEAT: Route(broker_heartbeat.VERSIONS, heartbeat.handle, _never),
         ApiKey.FETCH_SNAPSHOT: Route(fetch_snapshot.VERSIONS, snapshot.handle, _never),

@@ -45,7 +45,7 @@ def alter_partition(
         answers = []
         for wanted in topic.partitions:
             try:
-                place = _place(image, topic.topic_id, wanted)
+                place = leadership.place(topic.topic_id, wanted.partition_index)
                 record = _decide(leadership, place, request.broker_id, wanted)
                 answers.append(_answer(place, record))
                 records += [record] if record is not None else []
@@ -57,16 +57,6 @@ def alter_partition(
                 )
         topics.append(AlterPartitionResponseTopic(topic_id=topic.topic_id, partitions=answers))
     return Decision(tuple(records), AlterPartitionResponse(topics=topics))
-
-
-def _place(image: ClusterImage, topic_id: bytes, wanted: AlterPartitionRequestPartition) -> Place:
-    topic = image.topics_by_id.get(topic_id)
-    if topic is None:
-        raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID)
-    partition = topic.partition(wanted.partition_index)
-    if partition is None:
-        raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    return Place(topic, wanted.partition_index, partition)
 
 
 def _decide(

@@ -10,6 +10,8 @@ from ottla.machines.controller.partition_change import Election, PartitionChange
 from ottla.machines.controller.settings import ControllerSettings
 from ottla.metadata.image import ClusterImage, PartitionImage, TopicImage
 from ottla.metadata.records import NO_LEADER, UNASSIGNED_DIRECTORY, PartitionChangeRecord
+from ottla.model.api_error import ApiError
+from ottla.model.error_code import ErrorCode
 from ottla.model.topic_config import TopicConfig
 
 
@@ -59,6 +61,16 @@ class Leadership:
             has_lost_tail,
             self._directory_of,
         )
+
+    def place(self, topic_id: bytes, number: int) -> Place:
+        """Find a partition; ApiError UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION."""
+        topic = self.image.topics_by_id.get(topic_id)
+        if topic is None:
+            raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID)
+        partition = topic.partition(number)
+        if partition is None:
+            raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return Place(topic, number, partition)
 
     def places(self, wanted: Callable[[PartitionImage], bool]) -> Iterator[Place]:
         """Yield the partitions for which this holds, of all topics."""

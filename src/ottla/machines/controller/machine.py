@@ -15,6 +15,7 @@ from ottla.machines.controller.lifecycle import (
     unfence_broker,
     unregister_broker,
 )
+from ottla.machines.controller.lost_replicas import lose_replicas
 from ottla.machines.controller.partitions import create_partitions
 from ottla.machines.controller.producer_ids import ProducerIdBlock, allocate_producer_ids
 from ottla.machines.controller.reassignment import reassign_partitions
@@ -29,6 +30,10 @@ from ottla.wire.messages.alter_partition import AlterPartitionRequest, AlterPart
 from ottla.wire.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
+)
+from ottla.wire.messages.assign_replicas_to_dirs import (
+    AssignReplicasToDirsRequest,
+    AssignReplicasToDirsResponse,
 )
 from ottla.wire.messages.create_partitions import (
     CreatePartitionsTopic,
@@ -162,6 +167,12 @@ class Controller:
     ) -> Decision[MetadataRecord, AlterPartitionResponse]:
         """Hear from a leader who is in sync; ApiError STALE_BROKER_EPOCH."""
         return alter_partition(self.image, self.settings, request)
+
+    def lose_replicas(
+        self, request: AssignReplicasToDirsRequest
+    ) -> Decision[MetadataRecord, AssignReplicasToDirsResponse]:
+        """Hear from a broker which of its replicas are lost; ApiError STALE_BROKER_EPOCH."""
+        return lose_replicas(self.image, self.settings, request)
 
     def elect_leaders(
         self, request: ElectLeadersRequest

@@ -1,0 +1,33 @@
+"""AssignReplicasToDirs v0: a broker says which of its replicas are lost (KIP-858).
+
+For brokers only, and not told to clients. Each replica has its own answer; NOT_CONTROLLER and
+STALE_BROKER_EPOCH concern them all.
+"""
+
+from dataclasses import dataclass
+
+from ottla.broker.metadata_store.store import MetadataStore
+from ottla.broker.request_context import RequestContext
+from ottla.model.api_error import ApiError
+from ottla.wire.messages.assign_replicas_to_dirs import (
+    AssignReplicasToDirsRequest,
+    AssignReplicasToDirsResponse,
+)
+
+VERSIONS = range(1)
+
+
+@dataclass(frozen=True, slots=True)
+class AssignReplicasToDirsHandler:
+    """Answers AssignReplicasToDirs."""
+
+    store: MetadataStore
+
+    async def handle(
+        self, _context: RequestContext, request: AssignReplicasToDirsRequest
+    ) -> AssignReplicasToDirsResponse:
+        """Let the controller decide who leads instead."""
+        try:
+            return await self.store.execute(lambda controller: controller.lose_replicas(request))
+        except ApiError as error:
+            return AssignReplicasToDirsResponse(error_code=error.code)

@@ -1,0 +1,80 @@
+"""AssignReplicasToDirs: brokers say which of their replicas are lost, and others lead.
+
+Where the other replicas of a broker are it need not say. One that is lost is not trusted to have
+everything when it comes back, and not eligible to lead. If nobody else has all that it had,
+everything stays as it is: its disk may be mended.
+"""
+
+from ottla.machines.controller.brokers import check_broker_epoch
+from ottla.machines.controller.leadership import Leadership, Place
+from ottla.machines.controller.settings import ControllerSettings
+from ottla.machines.decision import Decision
+from ottla.metadata.image import ClusterImage, PartitionImage
+from ottla.metadata.records import LOST_DIRECTORY, MetadataRecord, PartitionChangeRecord
+from ottla.model.api_error import ApiError
+from ottla.model.error_code import ErrorCode
+from ottla.wire.messages.assign_replicas_to_dirs import (
+    AssignReplicasToDirsRequest,
+    AssignReplicasToDirsResponse,
+    AssignReplicasToDirsResponseDirectory,
+    AssignReplicasToDirsResponsePartition,
+    AssignReplicasToDirsResponseTopic,
+)
+
+
+def lose_replicas(
+    image: ClusterImage, settings: ControllerSettings, request: AssignReplicasToDirsRequest
+) -> Decision[MetadataRecord, AssignReplicasToDirsResponse]:
+    """Take replicas out of sync; each succeeds or fails by itself.
+
+    ApiError STALE_BROKER_EPOCH if the sender is an earlier life of its broker.
+    """
+    broker_id = request.broker_id
+    check_broker_epoch(image, broker_id, request.broker_epoch)
+    leadership = Leadership(image, settings, leaving=frozenset([broker_id]))
+    records: list[MetadataRecord] = []
+
+    def lose(directory_id: bytes, topic_id: bytes, number: int) -> ErrorCode:
+        if directory_id != LOST_DIRECTORY:
+            return ErrorCode.INVALID_REQUEST
+        try:
+            record = _lose(leadership, leadership.place(topic_id, number), broker_id)
+        except ApiError as error:
+            return error.code
+        records.extend([] if record is None else [record])
+        return ErrorCode.NONE
+
+    directories = [
+        AssignReplicasToDirsResponseDirectory(
+            id=directory.id,
+            topics=[
+                AssignReplicasToDirsResponseTopic(
+                    topic_id=topic.topic_id,
+                    partitions=[
+                        AssignReplicasToDirsResponsePartition(
+                            partition_index=one.partition_index,
+                            error_code=lose(directory.id, topic.topic_id, one.partition_index),
+                        )
+                        for one in topic.partitions
+                    ],
+                )
+                for topic in directory.topics
+            ],
+        )
+        for directory in request.directories
+    ]
+    return Decision(tuple(records), AssignReplicasToDirsResponse(directories=directories))
+
+
+def is_counted_on(partition: PartitionImage, broker_id: int) -> bool:
+    """Tell whether a broker is one of several that have all of a partition."""
+    complete = {*partition.isr, *partition.eligible_leader_replicas}
+    return broker_id in complete and len(complete) > 1
+
+
+def _lose(leadership: Leadership, place: Place, broker_id: int) -> PartitionChangeRecord | None:
+    if broker_id not in place.partition.replicas:
+        raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    if not is_counted_on(place.partition, broker_id):
+        return None
+    return leadership.without(place, broker_id, frozenset([broker_id]))

@@ -1,0 +1,63 @@
+"""A broker loses one of its two disks: others lead what was on it, and nothing else changes."""
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ottla.testing.cluster import Cluster
+from ottla.testing.zookeeper_server import why_not
+from tests.cluster.load import Load
+from tests.cluster.stories import counted
+from tests.cluster.watching import BROKERS, SETTINGS, Watcher
+
+QUICK = {"replica.high.watermark.checkpoint.interval.ms": "200"}
+"""A disk that does nothing is not known to have failed."""
+
+
+def folders(cluster: Cluster, broker: int) -> list[Path]:
+    data_dir = cluster.brokers[broker].data_dir
+    return [data_dir, data_dir.with_name(f"{data_dir.name}-second")]
+
+
+def folder_of(cluster: Cluster, broker: int, partition: str) -> Path:
+    (found,) = [one for one in folders(cluster, broker) if (one / partition).exists()]
+    return found
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    if why_not():
+        pytest.skip(why_not())
+    cluster = Cluster(BROKERS, SETTINGS | QUICK, data_dir=tmp_path_factory.mktemp("cluster"))
+    for number, broker in cluster.brokers.items():
+        broker.settings["log.dirs"] = ",".join(map(str, folders(cluster, number)))
+    with cluster:
+        yield cluster
+
+
+def test_others_lead_what_was_on_a_disk_that_fails(cluster: Cluster, watcher: Watcher) -> None:
+    watcher.create_topic("torn", [[1, 2, 3], [1, 2, 3]])
+    lost = folder_of(cluster, 1, "torn-0")
+    assert lost != folder_of(cluster, 1, "torn-1")
+    broker = cluster.brokers[1]
+    with Load(cluster.bootstrap_servers, "torn", 2) as load:
+        shutil.rmtree(lost)
+        watcher.wait_until(lambda: watcher.leader("torn", 0) in {2, 3})
+        assert watcher.in_sync("torn", 0) == {2, 3}
+        load.goes_on()
+        assert (watcher.leader("torn", 1), watcher.in_sync("torn", 1)) == (1, {1, 2, 3})
+
+        broker.stop()
+        lost.write_text("nothing that could be a folder")
+        broker.start()
+        watcher.wait_until(lambda: watcher.in_sync("torn", 1) == {1, 2, 3})
+        assert watcher.in_sync("torn", 0) == {2, 3}
+        assert not (folder_of(cluster, 1, "torn-1") / "torn-0").exists()
+
+        broker.stop()
+        lost.unlink()
+        broker.start()
+        watcher.wait_until_whole()
+    counted(load)

@@ -1,0 +1,88 @@
+"""What cannot be used is told to the controller, as long as others count on it."""
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from ottla.broker.lost_replicas import LostReplicas
+from ottla.broker.partition_roles import PartitionRoles
+from ottla.broker.partitions import Partitions
+from ottla.metadata.image import ClusterImage, PartitionImage, TopicImage
+from ottla.model.api_error import ApiError
+from ottla.model.error_code import ErrorCode
+from ottla.model.identifiers import TopicPartition
+from ottla.model.topic_config import TopicConfig
+from ottla.runtime.clock import SystemClock
+from ottla.simulation.disk import SimulatedDisk
+from ottla.storage.log_dirs import LogDirs
+from ottla.wire.messages.assign_replicas_to_dirs import AssignReplicasToDirsRequestTopic
+
+NODE = 1
+TOPIC_ID = b"sixteen bytes id"
+IN_SYNC = PartitionImage(replicas=(NODE, 2), isr=(NODE, 2), leader=NODE)
+NAMES = [TopicPartition("orders", number) for number in range(3)]
+
+
+def image_of(*partitions: PartitionImage) -> ClusterImage:
+    topic = TopicImage("orders", TOPIC_ID, partitions)
+    return replace(ClusterImage("cluster"), topics={"orders": topic})
+
+
+class Told:
+    """A controller that writes down what it is told, or does not answer."""
+
+    def __init__(self) -> None:
+        self.lost: list[list[int]] = []
+        self.is_away = False
+
+    async def lose_replicas(self, lost: list[AssignReplicasToDirsRequestTopic]) -> None:
+        if self.is_away:
+            raise ApiError(ErrorCode.REQUEST_TIMED_OUT, "nobody answers")
+        (topic,) = lost
+        assert topic.topic_id == TOPIC_ID
+        self.lost.append([one.partition_index for one in topic.partitions])
+
+
+@pytest.fixture
+def partitions() -> Partitions:
+    """Three partitions: one whose disk has failed, one that was never opened, and a good one."""
+    dirs = LogDirs(SimulatedDisk(), ["/a"])
+    dirs.open(lambda _: TopicConfig(), now_ms=0)
+    roles = PartitionRoles(NODE, SystemClock(), lambda _: None)
+    partitions = Partitions()
+    for name in (NAMES[0], NAMES[2]):
+        log = dirs.create(name, TOPIC_ID, TopicConfig(), now_ms=0)
+        partitions.add(roles.new(name, TOPIC_ID, log))
+    partitions.get(NAMES[0]).log.take_offline(OSError("gone"))
+    partitions.offline[NAMES[1]] = "a log folder is offline"
+    return partitions
+
+
+def told(partitions: Partitions, *states: PartitionImage, controller: Told) -> list[list[int]]:
+    replicas = LostReplicas(NODE, lambda: image_of(*states), partitions, controller)
+    asyncio.run(replicas.tell())
+    return controller.lost
+
+
+def test_what_failed_and_what_was_never_opened_is_told_and_nothing_else(
+    partitions: Partitions,
+) -> None:
+    assert [sorted(one) for one in told(partitions, *[IN_SYNC] * 3, controller=Told())] == [[0, 1]]
+
+
+def test_nobody_is_told_of_what_nobody_counts_on(partitions: Partitions) -> None:
+    alone = replace(IN_SYNC, isr=(NODE,))
+    gone = replace(IN_SYNC, isr=(2,), leader=2)
+    assert told(partitions, alone, gone, IN_SYNC, controller=Told()) == []
+    assert told(partitions, controller=Told()) == [], "the topic has fewer partitions"
+    waiting = replace(IN_SYNC, isr=(NODE,), eligible_leader_replicas=(2,))
+    assert told(partitions, waiting, gone, IN_SYNC, controller=Told()) == [[0]]
+
+
+def test_a_controller_that_does_not_answer_is_told_again(partitions: Partitions) -> None:
+    controller = Told()
+    controller.is_away = True
+    assert told(partitions, *[IN_SYNC] * 3, controller=controller) == []
+    controller.is_away = False
+    assert len(told(partitions, *[IN_SYNC] * 3, controller=controller)) == 1

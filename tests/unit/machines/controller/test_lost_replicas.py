@@ -1,0 +1,102 @@
+"""A broker has lost a disk: others lead what was on it."""
+
+import pytest
+
+from ottla.machines.controller.machine import Controller
+from ottla.metadata.records import LOST_DIRECTORY, NO_LEADER
+from ottla.model.api_error import ApiError
+from ottla.model.error_code import ErrorCode
+from ottla.wire.messages.assign_replicas_to_dirs import (
+    AssignReplicasToDirsRequest,
+    AssignReplicasToDirsRequestDirectory,
+    AssignReplicasToDirsRequestPartition,
+    AssignReplicasToDirsRequestTopic,
+)
+from tests.metadata_building import run, uuid_of
+from tests.unit.machines.controller.cluster import TOPIC_ID, alter, cluster, partition
+
+
+def lose(
+    controller: Controller,
+    broker_id: int,
+    number: int = 0,
+    *,
+    topic_id: bytes = TOPIC_ID,
+    directory: bytes = LOST_DIRECTORY,
+    broker_epoch: int | None = None,
+) -> ErrorCode:
+    wanted = AssignReplicasToDirsRequestTopic(
+        topic_id=topic_id,
+        partitions=[AssignReplicasToDirsRequestPartition(partition_index=number)],
+    )
+    known = controller.image.brokers[broker_id].broker_epoch
+    request = AssignReplicasToDirsRequest(
+        broker_id=broker_id,
+        broker_epoch=known if broker_epoch is None else broker_epoch,
+        directories=[AssignReplicasToDirsRequestDirectory(id=directory, topics=[wanted])],
+    )
+    response = run(controller, controller.lose_replicas(request))
+    return ErrorCode(response.directories[0].topics[0].partitions[0].error_code)
+
+
+def test_another_leads_what_was_lost_and_nothing_else() -> None:
+    controller = cluster(1, 2, 0, partitions=2)
+    assert lose(controller, 1) is ErrorCode.NONE
+    after = partition(controller)
+    assert (after.leader, after.isr, after.leader_epoch) == (2, (2, 0), 1)
+    assert partition(controller, 1).leader == 1
+    assert not controller.image.brokers[1].is_fenced
+
+
+def test_a_follower_that_is_lost_is_not_waited_for() -> None:
+    controller = cluster(1, 2, 0)
+    assert lose(controller, 0) is ErrorCode.NONE
+    after = partition(controller)
+    assert (after.leader, after.isr, after.leader_epoch) == (1, (1, 2), 0)
+
+
+def test_below_min_isr_the_lost_one_is_not_eligible_to_lead() -> None:
+    controller = cluster(0, 1, min_insync_replicas="2")
+    lose(controller, 0)
+    after = partition(controller)
+    assert (after.leader, after.isr, after.eligible_leader_replicas) == (1, (1,), ())
+    assert after.last_known_elr == (0,)
+
+
+def test_one_that_is_only_eligible_is_not_any_more() -> None:
+    controller = cluster(0, 1, 2, min_insync_replicas="2")
+    alter(controller, 0)
+    assert partition(controller).eligible_leader_replicas == (1, 2)
+    lose(controller, 1)
+    assert partition(controller).eligible_leader_replicas == (2,)
+    lose(controller, 0)
+    after = partition(controller)
+    assert (after.leader, after.isr) == (2, (2,))
+
+
+def test_the_last_one_that_has_everything_stays_what_it_is() -> None:
+    controller = cluster(0, 1)
+    alter(controller, 0)
+    assert lose(controller, 0) is ErrorCode.NONE
+    after = partition(controller)
+    assert (after.leader, after.isr) == (0, (0,))
+
+
+def test_a_lost_leader_gives_way_to_one_that_is_eligible_though_it_is_away() -> None:
+    controller = cluster(0, 1, min_insync_replicas="2")
+    run(controller, controller.fence_broker(1))
+    lose(controller, 0)
+    assert partition(controller).leader == NO_LEADER
+    run(controller, controller.unfence_broker(1))
+    assert partition(controller).leader == 1
+
+
+def test_what_does_not_fit_is_refused_one_by_one() -> None:
+    controller = cluster(0, 1)
+    assert lose(controller, 2) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert lose(controller, 0, 7) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert lose(controller, 0, topic_id=uuid_of(9)) is ErrorCode.UNKNOWN_TOPIC_ID
+    assert lose(controller, 0, directory=uuid_of(3)) is ErrorCode.INVALID_REQUEST
+    with pytest.raises(ApiError, match="STALE_BROKER_EPOCH"):
+        lose(controller, 0, broker_epoch=77)
+    assert partition(controller).isr == (0, 1)
