@@ -1,6 +1,7 @@
 """Two log folders: what clients are told of them, and partitions that move between them."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -339,3 +340,20 @@ def test_a_broker_does_not_start_without_its_metadata(broker: Broker, tmp_path: 
     (tmp_path / "a").touch()
     with pytest.raises(NotADirectoryError, match="/a"):
         broker.start()
+
+
+def test_a_broker_whose_last_folder_fails_ends(tmp_path: Path) -> None:
+    ready, data = tmp_path / "ready", tmp_path / "data"
+    words = ["start", "--port", "0", "--data-dir", str(data), "--ready-file", str(ready)]
+    words += ["-X", "log.flush.offset.checkpoint.interval.ms=100"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "ottla.cli.main", *words], stderr=subprocess.PIPE, text=True
+    )
+    while not ready.exists():
+        assert process.poll() is None
+        time.sleep(0.01)
+    shutil.rmtree(data)
+    _, told = process.communicate(timeout=SECONDS_MAX)
+    assert process.returncode == 1
+    assert "its partitions are offline until a restart" in told
+    assert told.splitlines()[-1].endswith("every log folder has failed: the broker cannot go on")

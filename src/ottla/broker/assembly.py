@@ -372,7 +372,7 @@ class Broker:
 
     async def serve_until(self, stopping: asyncio.Event) -> None:
         """Wait until the broker is to stop, or raise why it cannot go on; `stop` it then."""
-        await self.metadata.serve_until(stopping)
+        await self.operations.watch_over(self.metadata.serve_until(stopping))
 
     async def stop(self) -> None:
         """Answer what is in flight, close every log, and leave the marks of a clean stop."""

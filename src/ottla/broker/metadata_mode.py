@@ -177,8 +177,11 @@ class Embedded:
         """Go: there are no others."""
 
     async def close(self) -> None:
-        """Close the metadata log."""
-        await self.store.close()
+        """Close the metadata log; all others are to be closed, too, if its disk has failed."""
+        try:
+            await self.store.close()
+        except (ApiError, OSError) as error:
+            _log.error("the metadata log is not closed: %s", error)
 
 
 class InZooKeeper:

@@ -2,13 +2,14 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
-from typing import Self
+from collections.abc import Callable, Coroutine
+from typing import Any, Self
 
 from ottla.broker.admin.admin_server import AdminServer
 from ottla.broker.group_coordinator import GroupCoordinator
 from ottla.broker.isr_changes import IsrChanges
 from ottla.broker.metadata_store.store import MetadataStore
+from ottla.broker.metadata_store.waits import first_of
 from ottla.broker.metrics.cold_reads import CountedColdReads
 from ottla.broker.metrics.elections import Elections
 from ottla.broker.metrics.loop_watch import LoopWatch
@@ -28,6 +29,10 @@ _MS_PER_SECOND = 1000
 _log = logging.getLogger(__name__)
 
 
+class NoFolderLeftError(OSError):
+    """The disks of all log folders have failed."""
+
+
 class Operations:
     """Opened before anything else of a broker, and closed after everything else."""
 
@@ -41,6 +46,7 @@ class Operations:
         self._admin = admin
         self._started_ms = clock.monotonic_ms()
         self._watch: LoopWatch | None = None
+        self._notices: Notices | None = None
 
     @classmethod
     async def open(cls, config: BrokerConfig, clock: Clock, cold_reads: ColdReads) -> Self:
@@ -73,11 +79,11 @@ class Operations:
         store.subscribe(TopicNotices(store.image).on_change)
         elections = Elections(store.image, is_controller)
         store.subscribe(elections.on_change)
-        notices = Notices(log_dirs, server.closed_by_reason, self._clock)
+        self._notices = Notices(log_dirs, server.closed_by_reason, self._clock)
         self._watch = LoopWatch(
             asyncio.get_running_loop(),
             self._clock,
-            [notices.look],
+            [self._notices.look],
             [self.meters.a_minute_has_passed],
         )
         self._watch.start()
@@ -101,6 +107,15 @@ class Operations:
         )
         self._admin.serve_metrics(sources)
         _log.info("broker %d is ready after %.3f s", self._config.node_id, start_seconds)
+
+    async def watch_over(self, serving: Coroutine[Any, Any, None]) -> None:
+        """Wait for this to end; NoFolderLeftError if every log folder has failed before."""
+        await first_of(serving, self._wait_for_the_last_folder())
+
+    async def _wait_for_the_last_folder(self) -> None:
+        assert self._notices is not None
+        await self._notices.no_folder_left.wait()
+        raise NoFolderLeftError("every log folder has failed: the broker cannot go on")
 
     def is_stopping(self) -> None:
         """Tell everybody that nobody is let in any more."""

@@ -207,11 +207,18 @@ class ClusterNemesis:
         await self._elapse(self._pause_seconds)
 
     async def _break_disk(self, machine: Machine) -> None:
-        """Let a folder fail until the machine is started anew, as with another cable."""
+        """Let a folder fail until the machine is started anew, as with another cable.
+
+        In between a broker may have to start without the folder.
+        """
         self._around.excuse(machine.name)
         kind = self._stream.choice([None, OperationKind.SYNC, OperationKind.WRITE])
         machine.disk.faults.fail_on(kind, under=self._stream.choice(self._around.folders))
         await self._elapse(self._fault_seconds)
+        if machine.is_running and self._stream.random() < 0.5:
+            machine.kill()
+            self._around.restart(machine)
+            await self._elapse(self._fault_seconds)
         machine.disk.faults.heal()
         if machine.is_running:
             machine.cut_power()

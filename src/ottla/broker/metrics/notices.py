@@ -1,5 +1,6 @@
 """Tells the log what happened, from what others have counted; never one line for each event."""
 
+import asyncio
 import logging
 from collections.abc import Mapping
 from typing import Final
@@ -19,6 +20,7 @@ class Notices:
     def __init__(
         self, log_dirs: LogDirs, closed_by_reason: Mapping[CloseReason, int], clock: Clock
     ) -> None:
+        self.no_folder_left = asyncio.Event()
         self._log_dirs = log_dirs
         self._closed_by_reason = closed_by_reason
         self._clock = clock
@@ -43,6 +45,8 @@ class Notices:
                     folder.failure,
                     extra={"folder": folder.path},
                 )
+        if not self._log_dirs.online:
+            self.no_folder_left.set()
 
     def _tell_refusals(self) -> bool:
         is_new = False
