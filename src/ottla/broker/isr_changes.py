@@ -119,9 +119,12 @@ class IsrChanges:
         return broker is not None and broker.is_active and broker.broker_epoch == broker_epoch
 
     def check(self, partition: Partition) -> None:
-        """Look whether a member of the ISR has fallen behind; to be done at half the lag."""
+        """Look whether a member of the ISR has fallen behind; to be done at half the lag.
+
+        Of a leader whose disk has failed nobody can fetch: that says nothing about the others.
+        """
         in_sync = partition.in_sync
-        if in_sync is None or partition.is_alone:
+        if in_sync is None or partition.is_alone or partition.log.is_offline:
             return
         now_ms = self._clock.monotonic_ms()
         end_offset = partition.log.end_offset

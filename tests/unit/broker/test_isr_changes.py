@@ -128,6 +128,19 @@ def test_who_does_not_fetch_leaves_the_isr() -> None:
     tell(story)
 
 
+def test_a_leader_whose_disk_has_failed_puts_nobody_out() -> None:
+    async def story(leader: Leader) -> None:
+        leader.partition.append_as_leader(batch(), NOW_MS)
+        leader.partition.log.take_offline(OSError("gone"))
+        await leader.pass_ms(LAG_MS + 100)
+        leader.changes.check(leader.partition)
+        await leader.pass_ms(10)
+        assert leader.channel.requests == []
+        assert leader.in_sync.isr == (0, 1, 2)
+
+    tell(story)
+
+
 def test_who_has_caught_up_comes_back() -> None:
     async def story(leader: Leader) -> None:
         await let_fall_behind(leader, 2)
