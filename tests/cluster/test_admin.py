@@ -4,7 +4,15 @@ from collections.abc import Iterator
 
 import pytest
 
-from ottla import Admin, ApiError, ElectionType, ErrorCode, ItemsFailedError, TopicPartition
+from ottla import (
+    Admin,
+    ApiError,
+    ElectionType,
+    ErrorCode,
+    ItemsFailedError,
+    OffsetSpec,
+    TopicPartition,
+)
 from ottla.testing.cluster import Cluster
 from tests.cluster.watching import Watcher
 
@@ -60,6 +68,9 @@ def test_the_dead_broker_takes_no_answers_of_the_others_with_it(
         impatient.offsets.delete_before(dict.fromkeys(names, 0))
     assert set(failure.value.done) == {name for name in names if name.partition != dead - 1}
     assert failure.value.code is ErrorCode.LEADER_NOT_AVAILABLE
+    with pytest.raises(ItemsFailedError) as failure:
+        admin.offsets.find(dict.fromkeys(names, OffsetSpec.LATEST), timeout_ms=500)
+    assert set(failure.value.failed) == {TopicPartition("lonely", dead - 1)}
     described = admin.cluster.describe(include_fenced=True).brokers
     assert {row.broker_id for row in described if not row.is_fenced} == {1, 2, 3} - {dead}
     with pytest.raises(ApiError):

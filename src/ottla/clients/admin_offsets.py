@@ -63,11 +63,16 @@ class OffsetAdmin:
         self._view = view
 
     async def find(
-        self, time_by_partition: Mapping[TopicPartition, int], *, is_committed_only: bool = False
+        self,
+        time_by_partition: Mapping[TopicPartition, int],
+        *,
+        is_committed_only: bool = False,
+        timeout_ms: int | None = None,
     ) -> dict[TopicPartition, FoundOffset]:
         """Find the first offset at or after a time, in milliseconds, or what an OffsetSpec says.
 
-        The end is the high watermark, or the last stable offset for committed records only.
+        The end is the high watermark, or the last stable offset for committed records only. A
+        partition that nobody leads is waited for, `default.api.timeout.ms` if nothing else is said.
         """
         isolation_level = READ_COMMITTED if is_committed_only else 0
 
@@ -76,7 +81,10 @@ class OffsetAdmin:
             return await self._find_at(leader, wanted, isolation_level)
 
         return await for_each(
-            self._view, time_by_partition, lambda names: ask_leaders(self._view, names, ask)
+            self._view,
+            time_by_partition,
+            lambda names: ask_leaders(self._view, names, ask),
+            timeout_ms=timeout_ms,
         )
 
     async def ends(

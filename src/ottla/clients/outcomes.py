@@ -118,6 +118,7 @@ async def for_each(
     ask: Callable[[list[K]], Awaitable[Mapping[K, V | ApiError]]],
     *,
     final: Collection[ErrorCode] = (),
+    timeout_ms: int | None = None,
 ) -> dict[K, V]:
     """Ask about items, and again about those whose failure may pass; return all results.
 
@@ -140,7 +141,7 @@ async def for_each(
     if not outcomes.waiting:
         return {}
     try:
-        await in_time(view, attempt)
+        await in_time(view, attempt, timeout_ms=timeout_ms)
     except (ApiError, UnreachableError, NoAnswerError) as error:
         if not outcomes.done and not outcomes.failed and not any(outcomes.waiting.values()):
             raise

@@ -3,13 +3,14 @@
 import asyncio
 import random
 import threading
+from pathlib import Path
 
 import pytest
 
 from ottla import Admin, Producer, TopicPartition
 from ottla.clients.cluster_view import ClusterView
 from ottla.pipelines.committed_log import CommittedLog
-from ottla.pipelines.mirror import copying
+from ottla.pipelines.mirror import copying, planning
 from ottla.pipelines.mirror.batches import Piece, pieces_of
 from ottla.pipelines.mirror.clusters import Clusters
 from ottla.pipelines.mirror.copying import CopyRange, PartitionCopier
@@ -30,6 +31,8 @@ from tests.pipelines.mirror.mirroring import (
     records_by_partition,
 )
 
+WAIT_SECONDS_MAX = 30
+"""Less than a call has time by default."""
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 
@@ -257,6 +260,32 @@ def test_a_plan_is_about_as_large_as_was_asked_for(source: str, target: str) -> 
         first, second = asyncio.run(plan())
     assert 0 < first < second < 1_000
     assert second == 2 * first
+
+
+def test_a_partition_that_nobody_leads_keeps_no_other_waiting(
+    target: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(planning, "LEADERLESS_MS_MAX", 300)
+    folders = [tmp_path / "a", tmp_path / "b"]
+    with Broker(SETTINGS | {"log.dirs": ",".join(map(str, folders))}) as source:
+        make_topic(source.bootstrap_servers, "torn", partitions=2)
+        send(source.bootstrap_servers, "torn", 100, partitions=2)
+        led = next(number for number in "01" if (folders[0] / f"torn-{number}").exists())
+        source.stop()
+        folders[1].rename(tmp_path / "away")
+        folders[1].touch()
+        source.start()
+        options = options_of(source.bootstrap_servers, target, "torn")
+
+        async def plan() -> dict[str, int]:
+            planner = Planner(options)
+            async with asyncio.timeout(WAIT_SECONDS_MAX):
+                (ends,) = (await planner.ends({}, None)).values()
+            (await planner._meet())[0].close()
+            return ends
+
+        with Following(options):
+            assert asyncio.run(plan()) == {led: 50}
 
 
 def test_a_source_that_ends_before_the_copy_is_an_error(source: str, target: str) -> None:

@@ -21,6 +21,8 @@ SIZES_SECONDS: Final = 30.0
 """How long what is known about the sizes of partitions is used."""
 WEIGHING_SECONDS_MAX: Final = 5.0
 """How long a plan waits for sizes, which it can do without."""
+LEADERLESS_MS_MAX: Final = 5_000
+"""How long a plan waits for partitions that nobody leads, if there will be another one."""
 OFFSETS_WITHOUT_SIZE: Final = 1_000_000
 """How many offsets are planned at once where brokers do not tell sizes."""
 Ends = dict[str, dict[str, int]]
@@ -53,8 +55,8 @@ class Planner:
         What a start says stays, also of copies that are gone.
         """
         copies = await self._copies()
-        stable = last if last is not None else await self._all_ends(copies)
-        await self._weigh(copies)
+        stable = last if last is not None else await self._ends_of_the_led(copies)
+        await self._weigh([name for copy in copies for name in _known(copy, stable)])
         ends: Ends = {key: dict(offsets) for key, offsets in start.items()}
         for copy in copies:
             planned = ends.setdefault(_key(copy), {})
@@ -73,8 +75,17 @@ class Planner:
                     ranges.append(_range(copy, int(number), end_offset))
         return ranges
 
-    async def _all_ends(self, copies: Sequence[MirroredTopic]) -> Ends:
-        found = await self._stable_ends(copies)
+    async def _ends_of_the_led(self, copies: Sequence[MirroredTopic]) -> Ends:
+        """Return where partitions end that somebody leads; wait only if that is none."""
+        try:
+            return await self._all_ends(copies, LEADERLESS_MS_MAX)
+        except (ApiError, OSError):
+            return await self._all_ends(copies)
+
+    async def _all_ends(
+        self, copies: Sequence[MirroredTopic], timeout_ms: int | None = None
+    ) -> Ends:
+        found = await self._stable_ends(copies, timeout_ms)
         ends: Ends = {_key(copy): {} for copy in copies}
         for copy in copies:
             for name in _partitions(copy):
@@ -96,12 +107,14 @@ class Planner:
         known = await notes.read_on(clusters.target)
         return await clusters.alive(filter(self._options.is_fed, known.topics.values()))
 
-    async def _stable_ends(self, copies: Sequence[MirroredTopic]) -> dict[TopicPartition, int]:
+    async def _stable_ends(
+        self, copies: Sequence[MirroredTopic], timeout_ms: int | None
+    ) -> dict[TopicPartition, int]:
         names = [name for copy in copies for name in _partitions(copy)]
         admin = OffsetAdmin((await self._meet())[0].source)
         wanted = dict.fromkeys(names, OffsetSpec.LATEST)
         try:
-            found = await admin.find(wanted, is_committed_only=True)
+            found = await admin.find(wanted, is_committed_only=True, timeout_ms=timeout_ms)
         except ItemsFailedError as error:
             if not error.done:
                 raise
@@ -119,14 +132,13 @@ class Planner:
             return begin + OFFSETS_WITHOUT_SIZE
         return begin + max(int(self._options.range_bytes / each), 1)
 
-    async def _weigh(self, copies: Iterable[MirroredTopic]) -> None:
+    async def _weigh(self, names: Sequence[TopicPartition]) -> None:
         """Learn how large records are: a partition's size by its number of offsets."""
         now = asyncio.get_running_loop().time()
         if now - self._sizes_at < SIZES_SECONDS:
             return
         self._sizes_at = now
         view = (await self._meet())[0].source
-        names = [name for copy in copies for name in _partitions(copy)]
         try:
             async with asyncio.timeout(WEIGHING_SECONDS_MAX):
                 ends = await OffsetAdmin(view).ends(names)
@@ -147,6 +159,11 @@ def _key(copy: MirroredTopic) -> str:
 def _partitions(copy: MirroredTopic) -> list[TopicPartition]:
     """Return the partitions of the source."""
     return [TopicPartition(copy.source_name, number) for number in range(copy.partition_count)]
+
+
+def _known(copy: MirroredTopic, ends: Ends) -> list[TopicPartition]:
+    """Return the partitions of the source that are known to have a leader."""
+    return [TopicPartition(copy.source_name, int(one)) for one in ends.get(_key(copy), {})]
 
 
 def _range(copy: MirroredTopic, number: int, end_offset: int) -> CopyRange:
