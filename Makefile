@@ -11,7 +11,7 @@ demo: $(READY)
 	@$(BIN)/python -m examples.demo
 
 test: $(READY)
-	$(BIN)/python -m pytest --numprocesses 3 --dist loadfile $(ARGS)
+	$(BIN)/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 check: $(READY)
 	$(BIN)/ruff check .
