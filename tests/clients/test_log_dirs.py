@@ -338,7 +338,7 @@ def test_a_broker_does_not_start_without_its_metadata(broker: Broker, tmp_path: 
     broker.stop()
     (tmp_path / "a").rename(tmp_path / "away")
     (tmp_path / "a").touch()
-    with pytest.raises(NotADirectoryError, match="/a"):
+    with pytest.raises(NotADirectoryError, match="/a, which cannot be used"):
         broker.start()
 
 

@@ -138,8 +138,10 @@ class Embedded:
         log_dirs: LogDirs,
     ) -> "Embedded":
         """Open the metadata log in the first of the folders; OSError if that has failed."""
-        if (failure := log_dirs.dirs[0].failure) is not None:
-            raise failure
+        first = log_dirs.dirs[0]
+        if first.failure is not None:
+            why = f"the metadata is in {first.path}, which cannot be used: {first.failure}"
+            raise OSError(first.failure.errno, why)
         store = EmbeddedMetadataStore.open(
             environment.disk,
             log_dirs.online_paths,
