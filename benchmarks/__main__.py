@@ -25,6 +25,7 @@ from benchmarks import (
     spark_source,
     storage,
     three_brokers,
+    transaction_floor,
     transactions,
 )
 from benchmarks.comparison import measure
@@ -45,6 +46,7 @@ GROUPS = {
     "against_kafka": against_kafka,
     "three_brokers": three_brokers,
     "transactions": transactions,
+    "transaction_floor": transaction_floor,
     "consumers": consumers,
     "producers": producers,
     "spark_source": spark_source,

@@ -51,10 +51,12 @@ def kafka_name() -> str:
 
 
 @contextmanager
-def started_ottla(folder: str, environment: dict[str, str]) -> Iterator[Started]:
+def started_ottla(
+    folder: str, environment: dict[str, str], program: str = "ottla.cli.main"
+) -> Iterator[Started]:
     """Run `ottla start` for the block, in a folder that it makes."""
     port = free_port()
-    command = [sys.executable, "-m", "ottla.cli.main", "start"]
+    command = [sys.executable, "-m", program, "start"]
     listeners = ["--listen", f"127.0.0.1:{port}", "-X", "ottla.admin.listener=127.0.0.1:0"]
     began = time.perf_counter()
     with subprocess.Popen(

@@ -1,4 +1,4 @@
-"""What producers do to a broker in transactions, and without them; and librdkafka reads it again.
+"""What producers do to a broker in transactions, or without; and librdkafka reads it again.
 
 Settings are the producers' own, librdkafka's and ours, but for their queues: they keep a few
 megabytes, so that none measures how fast memory can be had. Consumers ask again as in
@@ -7,6 +7,7 @@ megabytes, so that none measures how fast memory can be had. Consumers ask again
 
 import multiprocessing
 from contextlib import closing
+from enum import Enum
 from threading import BrokenBarrierError
 from time import perf_counter
 from typing import Any, Final, NamedTuple, Protocol
@@ -19,11 +20,21 @@ from benchmarks.librdkafka_load import (
     BACKOFF_MS,
     CONSUMED_AT_ONCE,
 )
+from ottla.clients.producer.settings import TRANSACTIONAL_LINGER_MS
 
 RECORD_BYTES: Final = 1000
 QUEUE_KILOBYTES: Final = 8_000
 QUEUE_WAIT_SECONDS: Final = 0.001
 """Nothing wakes a producer whose queue has room again, if it has asked for no reports."""
+
+
+class Way(Enum):
+    """How records are written that could be in transactions."""
+
+    TRANSACTIONS = "in transactions"
+    WAITING = "without, but waited for after each 1,000"
+    """As a producer has to at each end, though nothing ends here."""
+    WITHOUT = "without transactions"
 
 
 class Transactions(NamedTuple):
@@ -41,7 +52,7 @@ class Transactions(NamedTuple):
         return self.transactions * self.records * RECORD_BYTES
 
 
-def write(port: int, topic: str, load: Transactions, *, is_transactional: bool) -> float:
+def write(port: int, topic: str, load: Transactions, way: Way = Way.TRANSACTIONS) -> float:
     """Return the seconds until all is committed; without transactions, until it is acknowledged.
 
     Each producer has a process and a partition of its own, so that what one waits for keeps
@@ -51,7 +62,7 @@ def write(port: int, topic: str, load: Transactions, *, is_transactional: bool) 
     gate = processes.Barrier(load.producers + 1, timeout=ANSWER_SECONDS_MAX)
     each = load._replace(transactions=load.transactions // load.producers)
     producers = [
-        processes.Process(target=_produce, args=(gate, port, topic, each, is_transactional, number))
+        processes.Process(target=_produce, args=(gate, port, topic, each, way, number))
         for number in range(load.producers)
     ]
     for producer in producers:
@@ -89,17 +100,15 @@ def read(port: int, topic: str, load: Transactions, isolation_level: str) -> flo
         return perf_counter() - began
 
 
-def _produce(
-    gate: Any, port: int, topic: str, load: Transactions, is_transactional: bool, number: int
-) -> None:
+def _produce(gate: Any, port: int, topic: str, load: Transactions, way: Way, number: int) -> None:
     """Be one producer: get ready, wait for the others, send, and say when that is done."""
     try:
         make = _Ours if load.is_ours else _Librdkafka
-        producer = make(port, f"{topic}-{number}", is_transactional=is_transactional)
+        producer = make(port, f"{topic}-{number}", way)
         one = load._replace(transactions=1, records=1)  # until then brokers and ids are looked for
-        _send_all(producer, topic, number, one, is_transactional)
+        _send_all(producer, topic, number, one, way)
         gate.wait()
-        _send_all(producer, topic, number, load, is_transactional)
+        _send_all(producer, topic, number, load, way)
         gate.wait()
     except BaseException:
         gate.abort()
@@ -118,22 +127,23 @@ class _Writer(Protocol):
     def flush(self) -> None: ...
 
 
-def _send_all(
-    producer: _Writer, topic: str, partition: int, load: Transactions, is_transactional: bool
-) -> None:
+def _send_all(producer: _Writer, topic: str, partition: int, load: Transactions, way: Way) -> None:
     value = bytes(RECORD_BYTES)
     for _ in range(load.transactions):
-        if is_transactional:
+        if way is Way.TRANSACTIONS:
             producer.begin()
         for _ in range(load.records):
             producer.send(topic, partition, value)
-        if is_transactional:
+        if way is Way.TRANSACTIONS:
             producer.commit()
+        elif way is Way.WAITING:
+            producer.flush()
     producer.flush()
 
 
 class _Librdkafka:
-    def __init__(self, port: int, name: str, *, is_transactional: bool) -> None:
+    def __init__(self, port: int, name: str, way: Way) -> None:
+        is_transactional = way is Way.TRANSACTIONS
         own = {"transactional.id": name} if is_transactional else {"enable.idempotence": True}
         queue = {"queue.buffering.max.kbytes": QUEUE_KILOBYTES}
         self._producer = Producer({**_address(port), **queue, **own})
@@ -159,11 +169,15 @@ class _Librdkafka:
 
 
 class _Ours:
-    def __init__(self, port: int, name: str, *, is_transactional: bool) -> None:
+    def __init__(self, port: int, name: str, way: Way) -> None:
+        is_transactional = way is Way.TRANSACTIONS
+        # What is waited for is sent as in transactions: nothing before it is wanted.
+        linger = {"linger_ms": TRANSACTIONAL_LINGER_MS} if way is Way.WAITING else {}
         self._producer = ottla.Producer(
             bootstrap_servers=f"127.0.0.1:{port}",
             buffer_memory=QUEUE_KILOBYTES * 1000,
             transactional_id=name if is_transactional else None,
+            **linger,
         )
         if is_transactional:
             self._producer.init_transactions()

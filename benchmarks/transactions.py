@@ -28,7 +28,7 @@ from benchmarks.side_by_side import (
     case,
     in_turns,
 )
-from benchmarks.transactional_load import Transactions, read, write
+from benchmarks.transactional_load import Transactions, Way, read, write
 
 TITLE = "Transactions, beside Apache Kafka"
 ROUNDS: Final = 5
@@ -74,29 +74,30 @@ def _small_cases(brokers: list[MeasuredBroker]) -> Iterator[Case]:
 def _small(broker: MeasuredBroker) -> tuple[float, float]:
     """Return the milliseconds, and those of the broker's CPU, that a transaction takes."""
     before = broker.cpu_seconds()
-    seconds = _write(SMALL, broker, is_transactional=True)
+    seconds = written(SMALL, Way.TRANSACTIONS, broker)
     cpu_seconds = broker.cpu_seconds() - before
     return 1000 * seconds / SMALL.transactions, 1000 * cpu_seconds / SMALL.transactions
 
 
 def _large_cases(brokers: list[MeasuredBroker], load: Transactions) -> Iterator[Case]:
-    ways = [partial(_write, load, is_transactional=is_so) for is_so in (True, False)]
+    ways = [partial(written, load, way) for way in (Way.TRANSACTIONS, Way.WITHOUT)]
     figures = _measured(brokers, partial(_compared, load, ways), ROUNDS_OF_LARGE)
     who = "one producer" if load.producers == 1 else f"{load.producers} producers"
     who += " of ours" if load.is_ours else ""
-    yield from _rows(f"{load.records:,} x 1 KB each, {who}", "without transactions", figures)
+    yield from _rows(f"{load.records:,} x 1 KB each, {who}", Way.WITHOUT.value, figures)
 
 
-def _write(load: Transactions, broker: MeasuredBroker, *, is_transactional: bool) -> float:
+def written(load: Transactions, way: Way, broker: MeasuredBroker) -> float:
+    """Return the seconds that it takes to write this to a topic that is made for it."""
     with topic_for(broker.port, f"written-{next(_numbers)}", load.producers) as topic:
-        return write(broker.port, topic, load, is_transactional=is_transactional)
+        return write(broker.port, topic, load, way)
 
 
 def _reading_cases(brokers: list[MeasuredBroker]) -> Iterator[Case]:
     with ExitStack() as stack:
         for broker in brokers:
             topic = stack.enter_context(topic_for(broker.port, "read", 1))
-            write(broker.port, topic, READ, is_transactional=True)
+            write(broker.port, topic, READ)
         ways = [partial(_read, level) for level in LEVELS]
         figures = _measured(brokers, partial(_compared, READ, ways))
     yield from _rows(f"catch up with {LEVELS[0]}", LEVELS[1], figures)
