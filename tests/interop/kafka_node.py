@@ -48,7 +48,8 @@ share.coordinator.state.topic.num.partitions=1
 share.coordinator.state.topic.replication.factor=1
 share.coordinator.state.topic.min.isr=1
 """
-# What loading a log finds out of order is told at INFO: that is what the tests want to see.
+# What loading a log finds out of order, and what becomes of markers, is told at INFO: that is what
+# the tests want to see.
 _LOGGING = """\
 appender.out.type=Console
 appender.out.name=out
@@ -60,6 +61,8 @@ logger.storage.name=org.apache.kafka.storage.internals.log
 logger.storage.level=INFO
 logger.manager.name=kafka.log
 logger.manager.level=INFO
+logger.transactions.name=kafka.coordinator.transaction
+logger.transactions.level=INFO
 """
 
 

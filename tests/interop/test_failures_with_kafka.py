@@ -4,6 +4,8 @@ Its machine goes on, so that a log has all that its broker wrote: nothing may be
 """
 
 from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
 
 import pytest
 
@@ -14,6 +16,16 @@ from tests.interop.kafka_clients import create_topic
 from tests.interop.kafka_node import KafkaNode, kafka_node
 
 DEATHS = 2
+KAFKAS_FAULTS: Final = {
+    "likely deleted already and hence can be skipped": (
+        "nobody led the partitions yet when Kafka had started again: it took them for deleted, "
+        "wrote no markers there, and called the transaction complete"
+    ),
+    "while it already a pending state": (
+        "Kafka answered EndTxn with UNKNOWN_SERVER_ERROR: the transaction had just timed out"
+    ),
+}
+"""What Kafka 4.3.1 says when it loses the end of a transaction by itself, and what that means."""
 
 
 @pytest.fixture(scope="module")
@@ -31,10 +43,25 @@ def test_what_is_acknowledged_is_there_once_and_in_order(node: KafkaNode) -> Non
             load.goes_on()
 
 
+@contextmanager
+def expecting_kafkas_faults(node: KafkaNode) -> Iterator[None]:
+    """Let a story fail that Kafka says to have spoiled; records are missing then, or twice."""
+    try:
+        yield
+    except AssertionError:
+        for words, fault in KAFKAS_FAULTS.items():
+            if words in node.output:
+                pytest.xfail(fault)
+        raise
+
+
 def test_two_copiers_copy_everything_once(node: KafkaNode) -> None:
     for topic in names_of("copy"):
         create_topic(node.bootstrap_server, topic, PARTITIONS)
-    with copied_by_ours(node.bootstrap_server, node.directory, "copy") as copying:
+    with (
+        expecting_kafkas_faults(node),
+        copied_by_ours(node.bootstrap_server, node.directory, "copy") as copying,
+    ):
         copying.let_transactions_end()
         node.kill()
         node.start()
