@@ -1,6 +1,7 @@
 """A broker loses one of its two disks: others lead what was on it, and nothing else changes."""
 
 import shutil
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +15,8 @@ from tests.cluster.watching import BROKERS, SETTINGS, Watcher
 
 QUICK = {"replica.high.watermark.checkpoint.interval.ms": "200"}
 """A disk that does nothing is not known to have failed."""
+STAYS_SECONDS = 1.5
+"""Lost replicas are looked for three times in this."""
 
 
 def folders(cluster: Cluster, broker: int) -> list[Path]:
@@ -24,6 +27,14 @@ def folders(cluster: Cluster, broker: int) -> list[Path]:
 def folder_of(cluster: Cluster, broker: int, partition: str) -> Path:
     (found,) = [one for one in folders(cluster, broker) if (one / partition).exists()]
     return found
+
+
+def stays_in_sync(watcher: Watcher, topic: str, brokers: set[int]) -> None:
+    """See for a while that these are in sync, and that the one without a disk is not again."""
+    deadline = time.monotonic() + STAYS_SECONDS
+    while time.monotonic() < deadline:
+        assert watcher.in_sync(topic) == brokers
+        time.sleep(0.01)
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +56,7 @@ def test_others_lead_what_was_on_a_disk_that_fails(cluster: Cluster, watcher: Wa
     with Load(cluster.bootstrap_servers, "torn", 2) as load:
         shutil.rmtree(lost)
         watcher.wait_until(lambda: watcher.leader("torn", 0) in {2, 3})
-        assert watcher.in_sync("torn", 0) == {2, 3}
+        stays_in_sync(watcher, "torn", {2, 3})
         load.goes_on()
         assert (watcher.leader("torn", 1), watcher.in_sync("torn", 1)) == (1, {1, 2, 3})
 
@@ -61,3 +72,23 @@ def test_others_lead_what_was_on_a_disk_that_fails(cluster: Cluster, watcher: Wa
         broker.start()
         watcher.wait_until_whole()
     counted(load)
+
+
+def test_a_topic_goes_on_without_the_last_one_if_it_says_so(
+    cluster: Cluster, watcher: Watcher
+) -> None:
+    careless = {"min_insync_replicas": "1", "unclean_leader_election_enable": "true"}
+    watcher.create_topic("careless", [[1, 2]], **careless)
+    cluster.brokers[2].stop()
+    watcher.wait_until(lambda: watcher.in_sync("careless") == {1})
+    lost = folder_of(cluster, 1, "careless-0")
+    shutil.rmtree(lost)
+    assert watcher.leader("careless") == 1, "nobody else is there"
+    cluster.brokers[2].start()
+    watcher.wait_until(lambda: watcher.leader("careless") == 2)
+    stays_in_sync(watcher, "careless", {2})
+
+    cluster.brokers[1].stop()
+    lost.mkdir(exist_ok=True)
+    cluster.brokers[1].start()
+    watcher.wait_until_whole()

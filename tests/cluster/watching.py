@@ -42,11 +42,15 @@ class Watcher:
         self._zookeeper.stop()
         self._zookeeper.close()
 
-    def create_topic(self, name: str, assignment: Sequence[Sequence[int]]) -> None:
-        """Make a topic with these replicas, the first of which leads, and wait for them."""
+    def create_topic(self, name: str, assignment: Sequence[Sequence[int]], **config: str) -> None:
+        """Make a topic with these replicas, the first of which leads, and wait for them.
+
+        Its settings are given with underscores.
+        """
         admin = AdminClient({"bootstrap.servers": self._cluster.bootstrap_servers, "log_level": 0})
         replicas = [list(row) for row in assignment]
-        wanted = NewTopic(name, len(replicas), replica_assignment=replicas)
+        settings = {setting.replace("_", "."): text for setting, text in config.items()}
+        wanted = NewTopic(name, len(replicas), replica_assignment=replicas, config=settings)
         admin.create_topics([wanted])[name].result(WAIT_SECONDS_MAX)
         for partition, brokers in enumerate(replicas):
             self.wait_until(lambda: self.in_sync(name, partition) == set(brokers))

@@ -1,7 +1,8 @@
 """Tells the controller which replicas here cannot be used, so that others lead and none waits.
 
 A disk has failed under them, or at the last start; or it is so full that they could not be made.
-They are told again and again, until the metadata says that nobody counts on them.
+They are told again and again, until the metadata says that nobody counts on them. Before that they
+follow no more: a leader that is still asked for more would take them for in sync again.
 """
 
 import logging
@@ -13,6 +14,7 @@ from ottla.machines.controller.lost_replicas import is_counted_on
 from ottla.metadata.image import ClusterImage
 from ottla.model.api_error import ApiError
 from ottla.model.identifiers import TopicPartition
+from ottla.replication.partition import Partition
 from ottla.wire.messages.assign_replicas_to_dirs import (
     AssignReplicasToDirsRequestPartition,
     AssignReplicasToDirsRequestTopic,
@@ -40,16 +42,22 @@ class LostReplicas:
         image: Callable[[], ClusterImage],
         partitions: Partitions,
         channel: ControllerChannel,
+        unfollow: Callable[[Partition], None],
     ) -> None:
         self._broker_id = broker_id
         self._image = image
         self._partitions = partitions
         self._channel = channel
+        self._unfollow = unfollow
 
     async def tell(self) -> None:
-        """Tell of those that others count on."""
+        """Let those follow nobody whose disk has failed, and tell of those others count on."""
+        failed = [one for one in self._partitions if one.log.is_offline]
+        for partition in failed:
+            self._unfollow(partition)
+        unusable = [*self._partitions.offline, *(one.name for one in failed)]
         lost: dict[bytes, AssignReplicasToDirsRequestTopic] = {}
-        for topic_id, number in self._counted_on():
+        for topic_id, number in self._counted_on(unusable):
             topic = lost.setdefault(topic_id, AssignReplicasToDirsRequestTopic(topic_id=topic_id))
             topic.partitions.append(AssignReplicasToDirsRequestPartition(partition_index=number))
         if not lost:
@@ -59,16 +67,12 @@ class LostReplicas:
         except ApiError as error:
             _log.warning("others do not lead yet what is lost here: %s", error)
 
-    def _counted_on(self) -> Iterator[tuple[bytes, int]]:
+    def _counted_on(self, unusable: list[TopicPartition]) -> Iterator[tuple[bytes, int]]:
         image = self._image()
-        for name in self._unusable():
+        for name in unusable:
             topic = image.topics.get(name.topic)
             state = None if topic is None else topic.partition(name.partition)
             if topic is None or state is None:
                 continue
             if is_counted_on(state, self._broker_id):
                 yield topic.topic_id, name.partition
-
-    def _unusable(self) -> list[TopicPartition]:
-        failed = [one.name for one in self._partitions if one.log.is_offline]
-        return [*self._partitions.offline, *failed]

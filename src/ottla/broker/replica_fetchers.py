@@ -34,10 +34,13 @@ class ReplicaFetchers:
             self._running[leader_id] = self._run(fetcher)
 
     def follow(self, partition: Partition) -> None:
-        """Follow a partition's leader, which is not this broker, as it is known to it now."""
+        """Follow a partition's leader, which is not this broker, as it is known to it now.
+
+        Not where the disk has failed: who fetches is believed to keep what it gets.
+        """
         if self._leader_by_partition.get(partition, NO_LEADER) != partition.leader_id:
             self.forget(partition)
-        if partition.leader_id == NO_LEADER:
+        if partition.leader_id == NO_LEADER or partition.log.is_offline:
             return
         leader_id = self._leader_by_partition[partition] = partition.leader_id
         running = self._running.get(leader_id)

@@ -79,7 +79,11 @@ class Replication:
             config.replica_lag_time_max_ms,
         )
         self._lost_replicas = LostReplicas(
-            config.node_id, sources.image, sources.partitions, sources.controller
+            config.node_id,
+            sources.image,
+            sources.partitions,
+            sources.controller,
+            self._fetchers.forget,
         )
         self.roles = PartitionRoles(
             config.node_id,

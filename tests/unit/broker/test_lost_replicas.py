@@ -9,10 +9,12 @@ from ottla.broker.lost_replicas import LostReplicas
 from ottla.broker.partition_roles import PartitionRoles
 from ottla.broker.partitions import Partitions
 from ottla.metadata.image import ClusterImage, PartitionImage, TopicImage
+from ottla.metadata.records import NO_LEADER
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
 from ottla.model.topic_config import TopicConfig
+from ottla.replication.partition import Partition
 from ottla.runtime.clock import SystemClock
 from ottla.simulation.disk import SimulatedDisk
 from ottla.storage.log_dirs import LogDirs
@@ -30,11 +32,16 @@ def image_of(*partitions: PartitionImage) -> ClusterImage:
 
 
 class Told:
-    """A controller that writes down what it is told, or does not answer."""
+    """A controller that writes down what it is told, or does not answer; and who follows."""
 
     def __init__(self) -> None:
         self.lost: list[list[int]] = []
+        self.unfollowed: list[TopicPartition] = []
         self.is_away = False
+
+    def unfollow(self, partition: Partition) -> None:
+        assert not self.lost, "the leader may have heard of it, and have been asked for more"
+        self.unfollowed.append(partition.name)
 
     async def lose_replicas(self, lost: list[AssignReplicasToDirsRequestTopic]) -> None:
         if self.is_away:
@@ -60,7 +67,8 @@ def partitions() -> Partitions:
 
 
 def told(partitions: Partitions, *states: PartitionImage, controller: Told) -> list[list[int]]:
-    replicas = LostReplicas(NODE, lambda: image_of(*states), partitions, controller)
+    image = image_of(*states)
+    replicas = LostReplicas(NODE, lambda: image, partitions, controller, controller.unfollow)
     asyncio.run(replicas.tell())
     return controller.lost
 
@@ -68,15 +76,23 @@ def told(partitions: Partitions, *states: PartitionImage, controller: Told) -> l
 def test_what_failed_and_what_was_never_opened_is_told_and_nothing_else(
     partitions: Partitions,
 ) -> None:
-    assert [sorted(one) for one in told(partitions, *[IN_SYNC] * 3, controller=Told())] == [[0, 1]]
+    controller = Told()
+    assert [sorted(one) for one in told(partitions, *[IN_SYNC] * 3, controller=controller)] == [
+        [0, 1]
+    ]
+    assert controller.unfollowed == [NAMES[0]]
 
 
 def test_nobody_is_told_of_what_nobody_counts_on(partitions: Partitions) -> None:
-    alone = replace(IN_SYNC, isr=(NODE,))
+    alone = PartitionImage(replicas=(NODE,), isr=(NODE,), leader=NODE)
     gone = replace(IN_SYNC, isr=(2,), leader=2)
+    unled = replace(IN_SYNC, isr=(NODE,), leader=NO_LEADER)
     assert told(partitions, alone, gone, IN_SYNC, controller=Told()) == []
+    assert told(partitions, unled, gone, IN_SYNC, controller=Told()) == []
     assert told(partitions, controller=Told()) == [], "the topic has fewer partitions"
-    waiting = replace(IN_SYNC, isr=(NODE,), eligible_leader_replicas=(2,))
+    last = replace(IN_SYNC, isr=(NODE,))
+    assert told(partitions, last, gone, IN_SYNC, controller=Told()) == [[0]]
+    waiting = replace(last, leader=NO_LEADER, eligible_leader_replicas=(2,))
     assert told(partitions, waiting, gone, IN_SYNC, controller=Told()) == [[0]]
 
 

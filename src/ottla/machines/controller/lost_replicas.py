@@ -2,7 +2,8 @@
 
 Where the other replicas of a broker are it need not say. One that is lost is not trusted to have
 everything when it comes back, and not eligible to lead. If nobody else has all that it had,
-everything stays as it is: its disk may be mended.
+everything stays as it is, for its disk may be mended; unless the topic would rather go on with
+less (`unclean.leader.election.enable`), and another replica is there.
 """
 
 from ottla.machines.controller.brokers import check_broker_epoch
@@ -10,7 +11,12 @@ from ottla.machines.controller.leadership import Leadership, Place
 from ottla.machines.controller.settings import ControllerSettings
 from ottla.machines.decision import Decision
 from ottla.metadata.image import ClusterImage, PartitionImage
-from ottla.metadata.records import LOST_DIRECTORY, MetadataRecord, PartitionChangeRecord
+from ottla.metadata.records import (
+    LOST_DIRECTORY,
+    NO_LEADER,
+    MetadataRecord,
+    PartitionChangeRecord,
+)
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.wire.messages.assign_replicas_to_dirs import (
@@ -67,9 +73,10 @@ def lose_replicas(
 
 
 def is_counted_on(partition: PartitionImage, broker_id: int) -> bool:
-    """Tell whether a broker is one of several that have all of a partition."""
-    complete = {*partition.isr, *partition.eligible_leader_replicas}
-    return broker_id in complete and len(complete) > 1
+    """Tell whether others wait for a broker's replica: it leads them, or may be asked to."""
+    is_complete = broker_id in {*partition.isr, *partition.eligible_leader_replicas}
+    is_needed = partition.leader == broker_id or not _is_last(partition, broker_id)
+    return is_complete and is_needed and len(partition.replicas) > 1
 
 
 def _lose(leadership: Leadership, place: Place, broker_id: int) -> PartitionChangeRecord | None:
@@ -77,4 +84,11 @@ def _lose(leadership: Leadership, place: Place, broker_id: int) -> PartitionChan
         raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
     if not is_counted_on(place.partition, broker_id):
         return None
-    return leadership.without(place, broker_id, frozenset([broker_id]))
+    record = leadership.without(place, broker_id, frozenset([broker_id]))
+    is_led = record is not None and record.leader not in {None, NO_LEADER}
+    return record if is_led or not _is_last(place.partition, broker_id) else None
+
+
+def _is_last(partition: PartitionImage, broker_id: int) -> bool:
+    """Tell whether nobody but a broker has all of a partition."""
+    return {*partition.isr, *partition.eligible_leader_replicas} <= {broker_id}

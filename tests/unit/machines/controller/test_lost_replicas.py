@@ -3,6 +3,7 @@
 import pytest
 
 from ottla.machines.controller.machine import Controller
+from ottla.machines.controller.partition_change import RECOVERING
 from ottla.metadata.records import LOST_DIRECTORY, NO_LEADER
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
@@ -80,6 +81,18 @@ def test_the_last_one_that_has_everything_stays_what_it_is() -> None:
     assert lose(controller, 0) is ErrorCode.NONE
     after = partition(controller)
     assert (after.leader, after.isr) == (0, (0,))
+
+
+def test_a_topic_that_would_rather_go_on_goes_on_without_the_last_one() -> None:
+    controller = cluster(0, 1, unclean_leader_election_enable="true")
+    alter(controller, 0)
+    run(controller, controller.fence_broker(1))
+    lose(controller, 0)
+    assert partition(controller).leader == 0, "there is nobody else"
+    run(controller, controller.unfence_broker(1))
+    lose(controller, 0)
+    after = partition(controller)
+    assert (after.leader, after.isr, after.leader_recovery_state) == (1, (1,), RECOVERING)
 
 
 def test_a_lost_leader_gives_way_to_one_that_is_eligible_though_it_is_away() -> None:
