@@ -19,6 +19,7 @@ from ottla.clients.consumer.async_consumer import AsyncConsumer
 from ottla.clients.consumer.group_errors import CommitFailedError, FencedInstanceIdError
 from ottla.clients.consumer.group_side import OffsetAndMetadata
 from ottla.clients.producer.producer import Producer
+from ottla.clients.producer.transaction_errors import TransactionAbortableError
 from ottla.model.identifiers import TopicPartition
 from ottla.testing import Broker
 from ottla.wire.api_key import ApiKey
@@ -192,6 +193,24 @@ def test_a_handler_that_takes_too_long_loses_its_partitions(
     slow.heard.clear()
     poll_until([slow, other], lambda: together([slow, other], 2))
     assert slow.heard[0] == ("lost", post.all())
+
+
+def test_who_has_lost_its_partitions_commits_nothing_in_a_transaction(
+    story_servers: str, topic: str, make: Make
+) -> None:
+    post = Post(story_servers, topic, 1)
+    post.send(4)
+    slow = make(story_servers, topic, topic, max_poll_interval_ms=500)
+    poll_until([slow], lambda: len(slow.values) == 4)
+    other = make(story_servers, topic, topic)
+    poll_until([other], lambda: other.share == post.all())  # while slow does not poll
+    ends = {name: slow.consumer.position(name) for name in post.all()}
+    with Producer(bootstrap_servers=story_servers, transactional_id=topic) as producer:
+        producer.init_transactions()
+        producer.begin_transaction()
+        with pytest.raises(TransactionAbortableError):
+            producer.send_offsets_to_transaction(ends, slow.consumer.group_metadata())
+        producer.abort_transaction()
 
 
 def test_a_poll_that_waits_for_long_is_no_silence(

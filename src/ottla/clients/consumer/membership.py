@@ -160,8 +160,8 @@ class GroupMembership:
         return was_wanted
 
     def group_metadata(self) -> ConsumerGroupMetadata:
-        """Return who this member is now."""
-        generation = self._standing.generation
+        """Return as whom this member reads, though the group may have gone on without it."""
+        generation = self._standing.reads_as
         return ConsumerGroupMetadata(
             self._requests.group_id,
             generation.generation_id,
@@ -223,6 +223,7 @@ class GroupMembership:
 
     async def _complete(self, joined: Joined) -> None:
         generation_id = joined.generation.generation_id
+        self._standing.reads_as = joined.generation
         self._standing.previous = PreviousAssignment(joined.partitions, generation_id)
         given = [name for name in joined.partitions if name.topic in self._state.topics]
         kept = set(given)

@@ -27,6 +27,9 @@ class Standing:
         self._state = state
         self._wake = wake
         self.generation = Generation()
+        self.reads_as = Generation()
+        """In which generation the assigned partitions were given; also when they are lost, so that
+        whoever commits in its name, as transactions do, is refused."""
         self.previous = PreviousAssignment()
         self.rejoin_reason: str | None = _FIRST
         self.is_lost = False
@@ -69,7 +72,7 @@ class Standing:
 
     def reset(self) -> None:
         """Be as if there had never been a group."""
-        self.generation = Generation()
+        self.generation = self.reads_as = Generation()
         self.previous = PreviousAssignment()
         self.rejoin_reason = _FIRST
         self.is_lost = False

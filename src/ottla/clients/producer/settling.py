@@ -115,7 +115,13 @@ class Settling:
         error: Exception,
         error_by_index: dict[int, BaseException] | None = None,
     ) -> None:
-        """Fail a batch that has numbers: those behind it have a gap before them now."""
+        """Fail a batch that has numbers: those behind it have a gap before them now.
+
+        Nothing where that was done before: what has expired on its way fails once more when its
+        request ends, and is in no transaction that is open then.
+        """
+        if shipment.batch.is_done:
+            return
         outbox = shipment.outbox
         if shipment.base_sequence != NO_SEQUENCE and isinstance(self.identity, PlainIdentity):
             outbox.must_renumber = True

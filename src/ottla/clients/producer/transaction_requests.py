@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Final, NamedTuple, Protocol
 
-from ottla.clients.cluster_view import ClusterView
 from ottla.clients.errors import check, error_code
 from ottla.clients.producer.transaction_coordinator import TransactionCoordinator
 from ottla.model.api_error import ApiError
@@ -175,8 +174,8 @@ async def end(
 class OffsetCommit:
     """Offsets on their way into a transaction; those that are taken are not sent again."""
 
-    view: ClusterView
-    transactional_id: str
+    coordinator: TransactionCoordinator
+    """Of the transaction; another one keeps the group."""
     who: ProducerName
     group: GroupMetadata
     waiting: dict[TopicPartition, OffsetToCommit]
@@ -185,7 +184,7 @@ class OffsetCommit:
     async def ask(self) -> None:
         """Commit what waits; ApiError with the first refusal, the others wait on."""
         version_max = 5 if self.version >= ADDING_BY_WRITING else _LAST_BEFORE_ADDING_BY_WRITING
-        answer = await self.view.ask_coordinator(
+        answer = await self.coordinator.view.ask_coordinator(
             self.group.group_id, self._request(), TxnOffsetCommitResponse, version_max=version_max
         )
         codes = {
@@ -200,11 +199,11 @@ class OffsetCommit:
 
     def forget_coordinator(self) -> None:
         """Look for the group's coordinator again."""
-        self.view.forget_coordinator(self.group.group_id)
+        self.coordinator.view.forget_coordinator(self.group.group_id)
 
     def _request(self) -> TxnOffsetCommitRequest:
         return TxnOffsetCommitRequest(
-            transactional_id=self.transactional_id,
+            transactional_id=self.coordinator.transactional_id,
             group_id=self.group.group_id,
             producer_id=self.who.producer_id,
             producer_epoch=self.who.epoch,

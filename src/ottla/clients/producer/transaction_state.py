@@ -43,6 +43,11 @@ MOVES: Final = {
     State.FATAL_ERROR: frozenset(),
 }
 """The moves besides those to FATAL_ERROR."""
+SENDING: Final = frozenset({State.IN_TRANSACTION, State.COMMITTING})
+"""Records of the transaction may go to brokers."""
+COMPLETING: Final = frozenset({State.PREPARED, State.COMMITTING, State.ABORTING})
+LEFT_OPEN: Final = frozenset({State.IN_TRANSACTION, State.ABORTABLE_ERROR, State.ABORTING})
+"""A producer that is closed aborts its transaction."""
 
 WHY_NOT: Final = {
     State.UNINITIALIZED: "call init_transactions first",

@@ -41,15 +41,21 @@ from ottla.clients.producer.transaction_requests import (
     end,
     init_producer,
 )
-from ottla.clients.producer.transaction_state import WHY_NOT, PreparedTxnState, State, is_move
+from ottla.clients.producer.transaction_state import (
+    COMPLETING,
+    LEFT_OPEN,
+    SENDING,
+    WHY_NOT,
+    PreparedTxnState,
+    State,
+    is_move,
+)
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
 
 PRODUCE_VERSION_BEFORE_ADDING: Final = 11
 """The last version of Produce whose batches do not add their partition to the transaction."""
-_SENDING: Final = frozenset({State.IN_TRANSACTION, State.COMMITTING})
-_COMPLETING: Final = frozenset({State.PREPARED, State.COMMITTING, State.ABORTING})
 T = TypeVar("T")
 
 
@@ -74,7 +80,6 @@ class Transactions:
         self._must_renew = False  # the epoch, because sequence numbers are in doubt
         self._call = asyncio.Lock()
         self._adding = asyncio.Lock()
-        self.state = State.UNINITIALIZED
         self._enter(State.UNINITIALIZED)
 
     # -- for the sender -------------------------------------------------------------------------
@@ -97,7 +102,7 @@ class Transactions:
 
     def sends_at_once(self) -> bool:
         """Tell whether batches may go, which add their partitions themselves; then they do."""
-        if self._version < ADDING_BY_WRITING or self._is_closed or self.state not in _SENDING:
+        if self._version < ADDING_BY_WRITING or self._is_closed or self.state not in SENDING:
             return False
         self._is_started = True
         return True
@@ -105,7 +110,7 @@ class Transactions:
     async def before_send(self, partitions: Collection[TopicPartition]) -> None:
         """Have the partitions in the transaction, or raise what the batches are to fail with."""
         self._check_failure()
-        if self._is_closed or self.state not in _SENDING:
+        if self._is_closed or self.state not in SENDING:
             raise TransactionStateError("the transaction of these records has ended without them")
         if self.sends_at_once():
             return
@@ -124,7 +129,7 @@ class Transactions:
         self._must_renew = True
         if code in FATAL_FOR_BATCHES:
             self._fail(fatal(code, f"records for {partition} were refused: {error}"))
-        elif self.state in _SENDING:
+        elif self.state in SENDING:
             self._fail(abortable(code, f"records for {partition} are not delivered: {error}"))
 
     # -- for the application --------------------------------------------------------------------
@@ -156,10 +161,9 @@ class Transactions:
             self._is_closed = False
 
     def begins_at_once(self) -> bool:
-        """Begin in a thread that is not the loop's, if there is nothing to wait for or refuse.
+        """Begin, in any thread, if there is nothing to wait for or refuse; tell whether it has.
 
-        Tell whether it has begun. While nobody calls, nothing changes what is READY; threads that
-        begin must not do so at the same time.
+        While nobody calls, nothing changes what is READY; threads must not begin at the same time.
         """
         if self.state is not State.READY or self._call.locked():
             return False
@@ -177,19 +181,13 @@ class Transactions:
                 self._refuse("send_offsets_to_transaction")
             if not offsets:
                 return
-            commit = OffsetCommit(
-                self._coordinator.view,
-                self.transactional_id,
-                self._who,
-                group,
-                dict(offsets),
-                self._version,
-            )
+            commit = OffsetCommit(self._coordinator, self._who, group, dict(offsets), self._version)
             try:
                 async with self._limited("send_offsets_to_transaction"):
                     await self._commit_offsets(commit)
             except asyncio.CancelledError:
                 detail = "send_offsets_to_transaction was cancelled: nobody knows what is committed"
+                self._must_renew = True
                 self._fail(abortable(ErrorCode.TRANSACTION_ABORTABLE, detail))
                 raise
 
@@ -215,7 +213,7 @@ class Transactions:
 
     async def complete(self, prepared: PreparedTxnState) -> bool:
         """Commit if this is the transaction that is prepared, else abort; return which."""
-        if self.state not in _COMPLETING:
+        if self.state not in COMPLETING:
             self._check_failure()
             self._refuse("complete_transaction")
         is_it = prepared == self._prepared
@@ -225,45 +223,53 @@ class Transactions:
     async def commit(self) -> None:
         """Send everything and commit; see the top for what an error means."""
         async with self._call:
+            await self._commit()
+
+    async def _commit(self) -> None:
+        self._check_failure()
+        if self.state is not State.COMMITTING:
+            self._move(State.COMMITTING, "commit_transaction")
+        async with self._limited("commit_transaction"):
+            await self._records.flush()
             self._check_failure()
-            if self.state is not State.COMMITTING:
-                self._move(State.COMMITTING, "commit_transaction")
-            async with self._limited("commit_transaction"):
-                await self._records.flush()
-                self._check_failure()
-                await self._end(committed=True)
+            await self._end(committed=True)
 
     async def abort(self) -> None:
         """Drop what was not sent, and abort the rest."""
         async with self._call:
-            if self.state is not State.ABORTABLE_ERROR:
-                self._check_failure()
-            if self.state is not State.ABORTING:
-                self._move(State.ABORTING, "abort_transaction")
-            self._is_closed = True
-            self._failure = None
-            async with self._limited("abort_transaction"):
-                await self._records.drop(TransactionAbortedError("the transaction was aborted"))
-                self._check_failure()
-                await self._end(committed=False)
+            await self._abort()
+
+    async def _abort(self) -> None:
+        if self.state is not State.ABORTABLE_ERROR:
+            self._check_failure()
+        if self.state is not State.ABORTING:
+            self._move(State.ABORTING, "abort_transaction")
+        self._is_closed = True
+        self._failure = None
+        async with self._limited("abort_transaction"):
+            await self._records.drop(TransactionAbortedError("the transaction was aborted"))
+            self._check_failure()
+            await self._end(committed=False)
 
     async def leave(self, timeout: float | None) -> None:
-        """Abort a transaction that is open, as far as that can be done in so many seconds.
+        """Abort what is open, or go on with its commit, as far as so many seconds suffice.
 
-        One that is prepared stays for whoever comes to complete it.
+        What is prepared stays for whoever comes to complete it.
         """
-        if self.state not in {State.IN_TRANSACTION, State.ABORTABLE_ERROR}:
-            return
         with suppress(TransactionFailedError, OSError):
-            async with asyncio.timeout(timeout):
-                await self.abort()
+            async with asyncio.timeout(timeout), self._call:
+                if self.state in LEFT_OPEN:
+                    await self._abort()
+                elif self.state is State.COMMITTING:
+                    await self._commit()
 
     # -- inside ---------------------------------------------------------------------------------
 
     async def _commit_offsets(self, commit: OffsetCommit) -> None:
         if self._version < ADDING_BY_WRITING:
-            group_id = commit.group.group_id
-            await self._asked(lambda: add_offsets(self._coordinator, self._who, group_id))
+            await self._asked(
+                lambda: add_offsets(self._coordinator, self._who, commit.group.group_id)
+            )
         self._is_started = True
         await self._asked(commit.ask, commit.forget_coordinator)
 
@@ -302,8 +308,7 @@ class Transactions:
                 lambda: end(ask, self._who, committed=committed, version=self._version)
             )
             self._is_started = False
-        was_old = self._version < ADDING_BY_WRITING
-        if was_old:
+        if self._version < ADDING_BY_WRITING:
             is_new = await self._asked(self._coordinator.transaction_version) >= ADDING_BY_WRITING
             if self._must_renew or is_new:
                 await self._init(former=self._who)
@@ -340,7 +345,8 @@ class Transactions:
     def _raise_failed(self, error: ApiError) -> NoReturn:
         """Take down that a coordinator has refused, and raise what that means."""
         is_new = self._version >= ADDING_BY_WRITING
-        if self.state in _SENDING and is_abortable(error.code, is_new=is_new):
+        is_spoiled = self.state is State.ABORTABLE_ERROR or self.state in SENDING
+        if is_spoiled and is_abortable(error.code, is_new=is_new):
             self._must_renew = True
             failure: TransactionFailedError = abortable(error.code, error.detail)
         else:

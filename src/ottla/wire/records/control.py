@@ -65,7 +65,12 @@ def end_txn_marker(
 
 
 def control_type_of(batch: RecordBatch) -> ControlType:
-    """Tell what a control batch is about; ProtocolError if its first record does not say."""
+    """Tell what a control batch is about; ProtocolError if its first record does not say.
+
+    UNKNOWN, too, for one of which compaction has left the header, and so nothing to end.
+    """
+    if batch.is_control and batch.record_count == 0:
+        return ControlType.UNKNOWN
     return _type_of(batch, _first_record(batch))
 
 

@@ -7,7 +7,13 @@ from ottla.clients.consumer.fetched import FetchedPartition, end_of_batches
 from ottla.clients.consumer.subscription import AssignedPartition, Phase, Position
 from ottla.model.identifiers import TopicPartition
 from ottla.wire.messages.fetch import AbortedTransaction
-from ottla.wire.records.batch import batch_at
+from ottla.wire.records.batch import (
+    HEADER,
+    HEADER_BYTES,
+    LOG_OVERHEAD_BYTES,
+    batch_at,
+    write_crc,
+)
 from ottla.wire.records.builder import build_batch
 from ottla.wire.records.control import ControlType, end_txn_marker
 from ottla.wire.records.record import Record
@@ -191,3 +197,15 @@ def test_the_end_of_batches_is_that_of_the_last_whole_one() -> None:
     assert end_of_batches(memoryview(data)) == Position(9, 5)
     assert end_of_batches(memoryview(data[:-1])) == Position(7, 2)
     assert end_of_batches(memoryview(data[:20])) is None
+
+
+@pytest.mark.parametrize("aborted", [None, []], ids=["all", "committed"])
+def test_a_marker_that_compaction_has_emptied_is_passed_over(
+    aborted: list[tuple[int, int]] | None,
+) -> None:
+    emptied = marker(0, ControlType.COMMIT, 7)[:HEADER_BYTES]
+    fields = list(HEADER.unpack_from(emptied))
+    fields[1], fields[-1] = HEADER_BYTES - LOG_OVERHEAD_BYTES, 0  # its length, how many records
+    HEADER.pack_into(emptied, 0, *fields)
+    write_crc(memoryview(emptied))
+    assert offsets(fetched(emptied, batch(1), aborted=aborted)) == [1]
