@@ -386,6 +386,7 @@ cdef class Accumulator:
         cdef Batch batch
         cdef Delivery delivery = None
         while delivery is None:
+            self._check_again()
             rings |= self._make_room(lane, needed)
             with cython.critical_section(self):
                 batch = lane.open
@@ -400,6 +401,12 @@ cdef class Accumulator:
         if rings and not (self.linger_ms == 0 and self._depart(lane, batch)):
             self.ring()
         return delivery
+
+    cdef inline int _check_again(self) except -1:
+        """Raise if nothing is taken any more: a partitioner may have let other threads go on."""
+        if self.failure is not None:
+            raise self.failure
+        return 0
 
     cdef inline bint _has_room(self, Batch batch, Py_ssize_t needed):
         return (
@@ -418,6 +425,7 @@ cdef class Accumulator:
         # Making a batch may run other threads, which may have been quicker: look again.
         cdef int64_t created_ms = self._monotonic_ms()
         cdef Batch fresh = Batch(self, lane.topic, lane.partition, RecordAccumulator(), created_ms)
+        self._check_again()
         with cython.critical_section(self):
             if lane.open is full:
                 self._close(lane)
@@ -437,6 +445,7 @@ cdef class Accumulator:
             return None
         cdef Batch batch = Batch(self, topic, partition, records, self._monotonic_ms())
         batch.charged_bytes = size
+        self._check_again()
         with cython.critical_section(self):
             self.used_bytes += size
             self._close(lane)

@@ -125,8 +125,7 @@ class Accumulator:
 
         Raises RecordTooLargeError for a record that no request has room for.
         """
-        if self.failure is not None:
-            raise self.failure
+        self._check_taking()
         key_bytes, value_bytes = _bytes(key), _bytes(value)
         needed = record_bytes_max(key_bytes, value_bytes, headers)
         if HEADER_BYTES + needed > min(self.request_bytes_max, self.memory_bytes_max):
@@ -136,6 +135,7 @@ class Accumulator:
             return None
         timestamp_ms = self._now_ms() if timestamp_ms is None else checked_timestamp(timestamp_ms)
         with self.lock:
+            self._check_taking()
             batch, rings = self._batch_with_room(lane, needed)
             records = batch.records
             before = batch.charged_bytes
@@ -154,8 +154,7 @@ class Accumulator:
 
         It goes behind what was appended before, and is sent without lingering.
         """
-        if self.failure is not None:
-            raise self.failure
+        self._check_taking()
         size = records.size_bytes
         if size > min(self.request_bytes_max, self.memory_bytes_max):
             raise self._too_large(topic, size)
@@ -164,6 +163,7 @@ class Accumulator:
             return None
         batch = Batch(self, topic, partition, records, self._monotonic_ms())
         with self.lock:
+            self._check_taking()
             batch.charged_bytes = size
             self.used_bytes += size
             self._close(lane)
@@ -259,6 +259,11 @@ class Accumulator:
         lane.open = Batch(self, lane.topic, lane.partition, RecordAccumulator(), created_ms)
         self.active[lane] = None
         return lane.open, was_full or created_ms + self.linger_ms < self.next_look_ms
+
+    def _check_taking(self) -> None:
+        """Raise if nothing is taken any more; a partitioner may have let other threads go on."""
+        if self.failure is not None:
+            raise self.failure
 
     def _close(self, lane: Lane) -> None:
         if lane.open is not None:

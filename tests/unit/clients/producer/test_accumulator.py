@@ -352,3 +352,22 @@ def test_a_timestamp_is_a_whole_number_of_milliseconds(twin: Any) -> None:
     with pytest.raises(ValueError, match="since 1970"):
         accumulator.append("t", b"", timestamp_ms=-2)
     assert accumulator.append("t", b"", timestamp_ms=0) is not None
+
+
+@pytest.mark.parametrize("count", [0, 1], ids=["its first record", "a later one"])
+def test_what_nobody_takes_any_more_when_its_partition_is_known_is_not_taken(
+    twin: Any, count: int
+) -> None:
+    def choose(_topic: str, _key: bytes | None, _count: int) -> int:
+        world.accumulator.failure = RuntimeError("the transaction ends")
+        return 0
+
+    world = World(twin, partitioner=choose)
+    world.accumulator.set_partition_count("new", 1)
+    for _ in range(count):
+        assert world.accumulator.append("new", b"before", partition=0) is not None
+    with pytest.raises(RuntimeError, match="the transaction ends"):
+        world.accumulator.append("new", b"value")
+    (lane,) = [one for one in world.accumulator.lanes() if one.topic == "new"]
+    assert (lane.open.records.record_count if lane.open else 0) == count
+    assert not lane.closed
