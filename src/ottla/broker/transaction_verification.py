@@ -80,8 +80,11 @@ class TransactionVerification:
     async def terms(
         self, transactional_id: str, writes: Sequence[Write], support: Support
     ) -> dict[TopicPartition, TransactionTerms | ApiError]:
-        """Return the terms for each partition, or why nothing may be appended to it."""
-        if not self.is_enabled():
+        """Return the terms for each partition, or why nothing may be appended to it.
+
+        Whose partitions are added by being written to has them added, switched off or not.
+        """
+        if not self.is_enabled() and not support.is_adding:
             return {write.partition.name: ANY_TRANSACTION for write in writes}
         if len({(write.producer_id, write.producer_epoch) for write in writes}) > 1:
             error = ApiError(

@@ -360,8 +360,8 @@ class PartitionLog(DiskBound):
         From `rebuilt_from` on segments have lost their index of aborted transactions; snapshots
         behind it are not used, so that every transaction that ended there is seen again.
         """
-        end_offset = self.end_offset if rebuilt_from is None else rebuilt_from
-        replay_from = self.producers.reload(self.log_start_offset, end_offset).replay_from
+        start_offset, end_offset = self.log_start_offset, self.end_offset
+        replay_from = self.producers.reload(start_offset, end_offset, rebuilt_from).replay_from
         for segment in self.segments.since(replay_from):
             if rebuilt_from is not None and segment.base_offset > replay_from:
                 self.producers.take_snapshot(segment.base_offset, sync=False)

@@ -230,7 +230,6 @@ class ProducerStates:
         ]
         for producer_id in expired:
             del self._producers[producer_id]
-            self._verified.pop(producer_id, None)
 
     # What readers may see
 
@@ -277,13 +276,17 @@ class ProducerStates:
         assert all(entry.last_offset < offset for entry in entries), offset
         self.snapshots.write(offset, entries, sync=sync)
 
-    def reload(self, start_offset: int, end_offset: int) -> Reloaded:
+    def reload(
+        self, start_offset: int, end_offset: int, snapshots_until: int | None = None
+    ) -> Reloaded:
         """Go back to the newest snapshot of a log that was opened with, or cut to, these bounds.
 
         The caller goes on by applying every batch from the returned offset to end_offset.
-        Transactions that ended before that offset count as stable.
+        Transactions that ended before that offset count as stable. Snapshots behind
+        `snapshots_until` are not used.
         """
-        found = self.snapshots.find_newest(start_offset, end_offset)
+        until = end_offset if snapshots_until is None else snapshots_until
+        found = self.snapshots.find_newest(start_offset, until)
         self._forget_all()
         self._acknowledged = min(self._acknowledged, end_offset)
         opened = []

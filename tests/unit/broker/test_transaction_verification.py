@@ -101,6 +101,13 @@ def test_nobody_is_asked_where_it_is_switched_off() -> None:
     assert coordinators.asked == []
 
 
+def test_who_adds_partitions_by_writing_has_them_added_also_where_it_is_switched_off() -> None:
+    coordinators = Coordinators(ErrorCode.NONE)
+    write = Write(new_partition(), 9, 0, 0)
+    terms_for(coordinators, write, support=NEW, is_enabled=False)
+    assert coordinators.asked == [("copier", 9, 0, (PARTITION,), True)]
+
+
 def test_a_request_has_batches_of_one_producer() -> None:
     other = TopicPartition("events", 1)
     writes = [Write(new_partition(), 9, 0, 0), Write(new_partition(other), 8, 0, 0)]

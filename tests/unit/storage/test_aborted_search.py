@@ -1,9 +1,15 @@
 """Which aborted transactions readers are told of."""
 
+from ottla.model.topic_config import TopicConfig
+from ottla.replication.partition import Partition
+from ottla.simulation.disk import SimulatedDisk
 from ottla.storage.admission import Origin
 from ottla.storage.log import PartitionLog
+from ottla.storage.open_files import OpenFiles
+from ottla.storage.recovery import open_log
 from ottla.wire.records.control import ControlType
-from tests.log_building import NOW_MS, batch, marker, new_log
+from tests.log_building import NOW_MS, PARTITION, batch, marker, new_log
+from tests.unit.storage.compacted_logs import DIRECTORY, START_MS, Writer, opened
 
 
 def aborted_log(count: int, segment_bytes: int) -> PartitionLog:
@@ -48,3 +54,22 @@ def test_one_that_ends_in_a_later_segment_is_told_too() -> None:
     assert log.segments.since(0)[0].aborted_index.entry_count == 0
     assert first_offsets(log, 0, 12, 10) == [0]
     assert first_offsets(log, 1, 12, 10) == [0]
+
+
+def test_an_index_that_is_mended_takes_nothing_back_from_readers() -> None:
+    disk, config = SimulatedDisk(), TopicConfig()
+    writer = Writer(opened(disk, config))
+    writer.put((b"key", b"aborted"), producer_id=1, is_transactional=True)
+    writer.end(1, ControlType.ABORT)
+    writer.put((b"key", b"committed"), producer_id=2, is_transactional=True)
+    writer.end(2, ControlType.COMMIT)
+    writer.roll()
+    end_offset = writer.put((b"key", b"plain")) + 1
+    writer.log.close(START_MS)
+    disk.open_file(f"{DIRECTORY}/{0:020}.txnindex").write_at(0, b"\x7f")
+    files = OpenFiles(disk)
+    log = open_log(files, DIRECTORY, config, START_MS, is_clean=True, recovery_point=end_offset).log
+    partition = Partition(PARTITION, bytes(16), log, lambda _: None, high_watermark=end_offset)
+    partition.lead(0)
+    assert partition.read(0, 1 << 20, is_committed_only=True).aborted == [(1, 0)]
+    assert partition.last_stable_offset == end_offset

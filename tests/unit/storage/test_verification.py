@@ -6,6 +6,7 @@ from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.storage.admission import Origin
 from ottla.storage.log import PartitionLog
+from ottla.storage.producer_state import PRODUCER_ID_EXPIRATION_MS
 from ottla.storage.verification import VERIFIED_ONLY, TransactionTerms, Verification
 from ottla.wire.records.control import ControlType
 from tests.log_building import NOW_MS, batch, marker, new_log
@@ -149,3 +150,13 @@ def test_so_many_verifications_are_kept_and_no_more() -> None:
     for producer_id in range(1, 4):
         states.verification(producer_id, 0, 0, is_epoch_bumped=False)
     assert states.verification(0, 0, 0, is_epoch_bumped=False) is not first
+
+
+def test_what_is_being_verified_stays_when_its_producer_is_forgotten() -> None:
+    log = new()
+    write(log, verified(log))
+    end(log, epoch=1)
+    terms = verified(log, epoch=1, is_epoch_bumped=True)
+    log.producers.expire(NOW_MS + PRODUCER_ID_EXPIRATION_MS)
+    assert log.producers.producer(PRODUCER) is None
+    assert write(log, terms, epoch=1) == ErrorCode.NONE

@@ -178,36 +178,34 @@ class ProduceHandler:
 
     async def _verify(self, request: ProduceRequest, version: int) -> Terms:
         """Find out which batches of a transaction may be appended."""
-        writes = [
-            write
-            for topic in request.topic_data
-            for data in topic.partition_data
-            if (write := self._write_of(topic, data.index, data.records, version)) is not None
-        ]
+        writes: list[Write] = []
+        refused: dict[TopicPartition, ApiError] = {}
+        for name, records in self._of_transactions(request, version):
+            partition = self.partitions.find(name)
+            if partition is None or partition.in_sync is None:
+                # It may be led here by the time that others are verified.
+                refused[name] = ApiError(
+                    ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{name} was not led here"
+                )
+            elif (write := _write_of(partition, records)) is not None:
+                writes.append(write)
         if not writes:
-            return {}
+            return refused
         assert request.transactional_id is not None
         support = Support(version >= _ADDING_SINCE, version >= _ABORTABLE_SINCE)
-        return await self.verification.terms(request.transactional_id, writes, support)
+        terms = await self.verification.terms(request.transactional_id, writes, support)
+        return {**terms, **refused}
 
-    def _write_of(
-        self, topic: TopicProduceData, index: int, records: memoryview | None, version: int
-    ) -> Write | None:
-        """Return what has to be verified; what is wrong otherwise is told when it is appended."""
-        if records is None or len(records) < HEADER_BYTES or not _is_transactional(records):
-            return None
+    def _of_transactions(
+        self, request: ProduceRequest, version: int
+    ) -> Iterator[tuple[TopicPartition, memoryview]]:
         by_id = version >= _TOPIC_IDS_SINCE
-        name = self.partitions.topic_name(topic.topic_id) if by_id else topic.name
-        partition = self.partitions.find(TopicPartition(name or "", index))
-        if partition is None or partition.in_sync is None:
-            return None
-        try:
-            batch = batch_at(records)
-        except ProtocolError:
-            return None
-        if batch.producer_id <= NO_PRODUCER_ID:
-            return None
-        return Write(partition, batch.producer_id, batch.producer_epoch, batch.base_sequence)
+        for topic in request.topic_data:
+            name = self.partitions.topic_name(topic.topic_id) if by_id else topic.name
+            for data in topic.partition_data:
+                records = data.records
+                if records and len(records) >= HEADER_BYTES and _is_transactional(records):
+                    yield TopicPartition(name or "", data.index), records
 
     def _append_each(self, request: ProduceRequest, terms: _Terms) -> _Outcomes:
         return [(topic, list(self._append_all(topic, terms))) for topic in request.topic_data]
@@ -278,6 +276,17 @@ class ProduceHandler:
                         node_id=leader.leader_id, host=end.host, port=end.port, rack=leader.rack
                     )
         response.node_endpoints = list(endpoints.values())
+
+
+def _write_of(partition: Partition, records: memoryview) -> Write | None:
+    """Return what has to be verified; what is wrong otherwise is told when it is appended."""
+    try:
+        batch = batch_at(records)
+    except ProtocolError:
+        return None
+    if batch.producer_id <= NO_PRODUCER_ID:
+        return None
+    return Write(partition, batch.producer_id, batch.producer_epoch, batch.base_sequence)
 
 
 def _has_failed(outcomes: _Outcomes) -> bool:
