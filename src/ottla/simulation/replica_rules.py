@@ -10,7 +10,7 @@
     R9   leader, ISR and eligible replicas fit together; who is not registered leads nothing
     R11  nothing that is committed is cut off
     R12  a follower has nothing that no leader of that epoch has written
-    R15  a follower fetches from its leader, a leader from nobody
+    R15  a follower fetches from its leader, a leader from nobody, nor soon one without a disk
     R16  what is acknowledged is committed
     D2   a log has no holes, whatever its disk has lost
 
@@ -137,7 +137,8 @@ class ReplicaRules:
                 self._fail("R9", f"{partition.name}: {name} leads without a registration")
             source = broker._replication.source_of(partition)  # noqa: SLF001 - nobody else asks
             wanted = NO_LEADER if partition.in_sync is not None else partition.leader_id
-            if source not in {None, wanted}:
+            is_idle = partition.log.is_offline and source == NO_LEADER
+            if source not in {None, wanted} and not is_idle:
                 self._fail("R15", f"{partition.name} on {name} fetches from {source}")
         return changed
 

@@ -72,8 +72,8 @@ class Ending:
 
     def fence(self, found: Transaction, now: Moment) -> Records:
         """Abort an ongoing transaction in an epoch that its producer does not have."""
-        version = self._roster.version_of(is_able=True)
-        can_recover = version >= EPOCH_BUMP_VERSION
+        can_recover = self._roster.level >= EPOCH_BUMP_VERSION
+        version = self._roster.version_of(is_able=can_recover)
         holder = found.holder
         prepared = found.prepared(
             State.PREPARE_ABORT,

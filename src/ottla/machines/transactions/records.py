@@ -9,7 +9,7 @@ from itertools import groupby
 from typing import Final, NamedTuple
 
 from ottla.machines.transactions.producer_ids import NO_EPOCH, NO_ID, NO_PRODUCER, Producer
-from ottla.machines.transactions.transaction import State, Transaction
+from ottla.machines.transactions.transaction import FORMAT_LEVEL, State, Transaction
 from ottla.model.identifiers import TopicPartition
 from ottla.wire.coordinator_records.transaction_state import (
     PartitionsSchema,
@@ -50,7 +50,7 @@ def record_of(transaction: Transaction, level: int) -> TransactionRecord:
         transaction_last_update_timestamp_ms=transaction.update_ms,
         transaction_start_timestamp_ms=transaction.start_ms,
     )
-    if level >= 1:
+    if level >= FORMAT_LEVEL:
         value.previous_producer_id = transaction.previous_producer_id
         value.next_producer_id = transaction.next_producer.producer_id
         value.next_producer_epoch = transaction.next_producer.epoch

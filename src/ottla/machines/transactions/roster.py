@@ -8,6 +8,7 @@ from ottla.machines.transactions.producer_ids import Producer
 from ottla.machines.transactions.records import transaction_of
 from ottla.machines.transactions.transaction import (
     EPOCH_BUMP_VERSION,
+    FORMAT_LEVEL,
     NEVER_WRITTEN,
     PREPARED,
     State,
@@ -83,8 +84,12 @@ class Roster:
         return found
 
     def version_of(self, *, is_able: bool) -> int:
-        """Return in which version a client's transaction is that could be in the second."""
-        return EPOCH_BUMP_VERSION if is_able and self.level >= EPOCH_BUMP_VERSION else 0
+        """Return in which version the transaction is of a client that asks in the second, or not.
+
+        It finishes in that what it has begun, also where the cluster has gone back to the first
+        meanwhile; but at level 0 there would be no place to write it down.
+        """
+        return EPOCH_BUMP_VERSION if is_able and self.level >= FORMAT_LEVEL else 0
 
     # -- replaying ------------------------------------------------------------------------------
 

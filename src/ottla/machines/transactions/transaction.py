@@ -30,6 +30,8 @@ from ottla.model.identifiers import TopicPartition
 
 EPOCH_BUMP_VERSION: Final = 2
 """The version of transactions in which every end brings a new epoch."""
+FORMAT_LEVEL: Final = 1
+"""From which level of `transaction.version` on records say in which version a transaction is."""
 NO_TIME_MS: Final = -1
 NO_TIMEOUT_MS: Final = (1 << 31) - 1
 """The time-out of those who prepare for a coordinator elsewhere: they are never aborted for age."""

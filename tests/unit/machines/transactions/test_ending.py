@@ -120,8 +120,19 @@ def test_the_table_of_the_first_version(
         assert too_old is ErrorCode.INVALID_PRODUCER_EPOCH
 
 
-def test_a_cluster_of_the_first_version_bumps_no_epoch_for_clients_of_the_second() -> None:
-    host = in_state(State.ONGOING, level=1)
+def test_clients_of_the_second_version_finish_in_it_where_the_cluster_has_gone_back() -> None:
+    host = in_state(State.ONGOING)
+    holder = host.transaction().holder
+    host.machine.use_level(1)
+    told = host.end(holder, version=5)
+    assert told == holder._replace(epoch=EARLIER + 1)
+    host.mark_all()
+    assert host.end(holder, version=5) == told, "the answer was lost"
+    assert host.end(told, committed=False, version=5).epoch == EARLIER + 2, "nothing was written"
+
+
+def test_where_the_version_cannot_be_written_down_no_end_brings_an_epoch() -> None:
+    host = in_state(State.ONGOING, level=0)
     assert host.end(host.transaction().holder, version=5) == Producer(-1, -1)
     assert host.transaction().holder.epoch == EARLIER
 
