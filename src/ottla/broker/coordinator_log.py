@@ -16,14 +16,14 @@ from ottla.storage.verification import ANY_TRANSACTION, TransactionTerms
 from ottla.wire.coordinator_records.codec import RecordCodec
 from ottla.wire.protocol_error import ProtocolError
 from ottla.wire.records.batch import NO_PRODUCER_ID, batches
-from ottla.wire.records.builder import BatchBuilder
+from ottla.wire.records.builder import BatchBuilder, record_bytes_max
 from ottla.wire.records.compression import Compression
 from ottla.wire.schema import Message
 
 LOAD_BYTES: Final = 256 << 10
 """How much is read at a time while loading."""
-BATCH_BYTES: Final = 256 << 10
-"""From which size on a decision goes on in another batch."""
+BATCH_BYTES_MAX: Final = 256 << 10
+"""A decision that would take more goes on in another batch; so it does where topics have less."""
 _RECORDS_PER_LOOK: Final = 16
 _log = logging.getLogger(__name__)
 
@@ -63,7 +63,8 @@ class CoordinatorLog:
     ) -> None:
         """Append the records of one decision in their order. ApiError if that is not possible."""
         now_ms = self._clock.now_ms()
-        for batch in self._built(records, now_ms, transaction):
+        bytes_max = min(BATCH_BYTES_MAX, partition.log.config.max_message_bytes)
+        for batch in self._built(records, bytes_max, now_ms, transaction):
             partition.append_as_leader(
                 memoryview(batch), now_ms, origin=Origin.COORDINATOR, terms=transaction.terms
             )
@@ -99,15 +100,23 @@ class CoordinatorLog:
         return values
 
     def _built(
-        self, records: Sequence[CoordinatorRecord], now_ms: int, transaction: OffsetsTransaction
+        self,
+        records: Sequence[CoordinatorRecord],
+        bytes_max: int,
+        now_ms: int,
+        transaction: OffsetsTransaction,
     ) -> Iterator[bytearray]:
         builder = self._builder(transaction)
         for key, value, version in records:
             encoded = None if value is None else self._codec.encode_value(value, version)
-            builder.append(now_ms, self._codec.encode_key(key), encoded)
-            if builder.size_bytes >= BATCH_BYTES:
+            encoded_key = self._codec.encode_key(key)
+            if (
+                builder.record_count
+                and builder.size_bytes + record_bytes_max(encoded_key, encoded) > bytes_max
+            ):
                 yield builder.build()
                 builder = self._builder(transaction)
+            builder.append(now_ms, encoded_key, encoded)
         if builder.record_count:
             yield builder.build()
 

@@ -32,8 +32,12 @@ class HastyClock(FixedClock):
         return self.time_ms
 
 
-def new_partition() -> Partition:
-    log = new_log(segment_bytes=1 << 20, cleanup_policy=frozenset({"compact"}))
+def new_partition(max_message_bytes: int = 1 << 20) -> Partition:
+    log = new_log(
+        segment_bytes=1 << 20,
+        cleanup_policy=frozenset({"compact"}),
+        max_message_bytes=max_message_bytes,
+    )
     partition = Partition(PARTITION, bytes(16), log, lambda _: None)
     partition.lead(0)
     return partition
@@ -62,7 +66,7 @@ def offsets(machine: GroupMachine) -> dict[int, int]:
 def test_a_large_decision_is_several_batches_and_is_loaded_again(
     monkeypatch: pytest.MonkeyPatch, compression: Compression
 ) -> None:
-    monkeypatch.setattr(coordinator_log, "BATCH_BYTES", 1_000)
+    monkeypatch.setattr(coordinator_log, "BATCH_BYTES_MAX", 1_000)
     monkeypatch.setattr(coordinator_log, "LOAD_BYTES", 2_000)
     partition = new_partition()
     log = log_of(FixedClock(), compression)
@@ -72,6 +76,14 @@ def test_a_large_decision_is_several_batches_and_is_loaded_again(
     assert {one.compression for one in found} == {compression}
     machine = asyncio.run(loaded(log, partition))
     assert offsets(machine) == dict.fromkeys(range(200), 7)
+
+
+def test_no_batch_is_larger_than_its_topic_allows() -> None:
+    partition = new_partition(max_message_bytes=1_000)
+    log_of(FixedClock()).append(partition, committed(200))
+    sizes = [one.size_bytes for one in batches_of(partition.log)]
+    assert max(sizes) <= 1_000
+    assert min(sizes[:-1]) > 800, "nor much smaller"
 
 
 def test_the_last_record_of_a_key_is_what_counts() -> None:
