@@ -322,6 +322,8 @@ class ReplicaFetcher:
         """Go on where the leader's log begins, if what comes next here is gone there."""
         partition = position.partition
         start_offset = await self._start_offset(partition.name, partition.leader_epoch)
+        if self._positions.get(position.key) is not position:
+            return  # it is not followed here any more
         if not position.is_answered():
             self._moved[position.key] = None
         elif start_offset > partition.log.end_offset:

@@ -37,9 +37,8 @@ COMMITTED_BELL = "committed"
 class Partition:
     """One replica of one partition.
 
-    `on_progress` is told the name when what readers may see has changed, or who leads, and
-    END_BELL when there is more for followers. `on_candidate` is told of each fetch of a follower
-    that is not in sync, and when that was.
+    `on_progress` is told the name when who leads or what readers may see has changed, and END_BELL
+    when there is more for followers; `on_candidate` of each fetch of one that is not in sync.
     """
 
     def __init__(
@@ -236,7 +235,8 @@ class Partition:
     def append_as_follower(self, data: memoryview, now_ms: int) -> Appended | None:
         """Append what the leader has sent; the caller has made sure that it still is the leader."""
         assert self.in_sync is None, "a leader has no leader"
-        return self.log.append_as_follower(data, now_ms)
+        # It may have been replaced in its log since, by what is of a later epoch (KAFKA-18723).
+        return self.log.append_as_follower(data, now_ms, self.leader_epoch)
 
     def follow_offsets(self, high_watermark: int, log_start_offset: int) -> None:
         """Show to readers what the leader shows, as far as it is here, and begin where it does."""

@@ -13,6 +13,8 @@ from ottla.storage.checkpoints import INT32_MAX, INT64_MAX, encode_table, read_t
 
 LEADER_EPOCH_FILE = "leader-epoch-checkpoint"
 NO_EPOCH = -1
+ANY_EPOCH = (1 << 31) - 1
+"""None is later."""
 NO_OFFSET = -1
 
 _EPOCH = itemgetter(0)

@@ -20,7 +20,7 @@ from ottla.storage.aborted_search import aborted_between
 from ottla.storage.admission import Origin, admit
 from ottla.storage.disk_bound import DiskBound, on_disk
 from ottla.storage.flush import Flush
-from ottla.storage.leader_epochs import LeaderEpochs
+from ottla.storage.leader_epochs import ANY_EPOCH, LeaderEpochs
 from ottla.storage.log_slice import NOTHING, LogSlice
 from ottla.storage.open_files import OpenFiles
 from ottla.storage.producer_state import ProducerStates
@@ -105,21 +105,23 @@ class PartitionLog(DiskBound):
         return Appended(batch.base_offset, batch.last_offset, time_ms)
 
     @on_disk
-    def append_as_follower(self, data: memoryview, now_ms: int) -> Appended | None:
+    def append_as_follower(
+        self, data: memoryview, now_ms: int, epoch_max: int = ANY_EPOCH
+    ) -> Appended | None:
         """Append what the leader sent as it is; a batch that is cut off at the end is left out.
 
-        Every batch is checked, and its offsets must go on where the log ends. Batches too far from
-        the first one for the same segment are left out too. None if no whole batch was there.
+        Every batch is checked, and goes on where the log ends. Those of a later epoch, or too far
+        from the first one for its segment, are left out, too. None if nothing is left.
         """
         found: list[RecordBatch] = []
         size_bytes, end_offset = 0, self.end_offset
         for batch in batches(data):
             batch.check_crc()
             if batch.base_offset < end_offset or batch.last_offset_delta < 0:
-                raise ApiError(
-                    ErrorCode.CORRUPT_MESSAGE, f"{batch} in a log that ends at {end_offset}"
-                )
-            if found and batch.last_offset - found[0].base_offset > RELATIVE_OFFSET_MAX:
+                detail = f"{batch} in a log that ends at {end_offset}"
+                raise ApiError(ErrorCode.CORRUPT_MESSAGE, detail)
+            is_far = found and batch.last_offset - found[0].base_offset > RELATIVE_OFFSET_MAX
+            if is_far or batch.partition_leader_epoch > epoch_max:
                 break
             found.append(batch)
             size_bytes, end_offset = size_bytes + batch.size_bytes, batch.end_offset
@@ -348,8 +350,7 @@ class PartitionLog(DiskBound):
         self.log_start_offset = self.end_offset = self.recovery_point = offset
 
     def _lower_recovery_point(self, offset: int) -> None:
-        # On disk first: what will be written behind the cut is not durable, and a recovery that
-        # believed it to be would take its torn end for damage.
+        # On disk first: a recovery would take the torn end of what is written next for damage.
         if offset < self.recovery_point:
             self._on_recovery_point_lowered(offset)
             self.recovery_point = offset

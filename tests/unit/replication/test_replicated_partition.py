@@ -10,6 +10,7 @@ from ottla.replication.follower import next_fetch
 from ottla.replication.partition import COMMITTED_BELL, END_BELL, Partition
 from ottla.replication.roles import NO_LEADER, Assignment, Follower
 from ottla.storage.leader_epochs import EpochEnd
+from ottla.wire.records.batch import batch_at
 from tests.log_building import NOW_MS, PARTITION, batch, new_log, refusal
 
 if TYPE_CHECKING:
@@ -312,3 +313,23 @@ def test_a_lonely_leader_shows_everything_and_stops_when_it_gets_company() -> No
     replica.partition.lead(0, Assignment(0, (0, 1), (0, 1), 1))
     replica.write(2)
     assert replica.partition.high_watermark == end_offset
+
+
+def test_what_another_leader_wrote_where_the_slow_answer_is_read_from_is_not_taken() -> None:
+    old, new, follower = cluster(epoch=5)
+    old.write()
+    for each in (new, follower):
+        each.fetch(old)
+    for _ in range(3):
+        old.write()
+    named = old.partition.log.read(1, 4, 1 << 20)  # and sent when the connection lets it
+    new.lead(6)
+    for _ in range(3):
+        new.write()
+    old.partition.follow(1, 6)
+    for _ in range(2):
+        old.fetch(new)
+    late = memoryview(bytearray(named.read()))
+    assert batch_at(late).partition_leader_epoch == 6
+    assert follower.partition.append_as_follower(late, NOW_MS) is None
+    assert follower.partition.log.end_offset == 1

@@ -39,6 +39,7 @@ _LAGS: Final = frozenset({"max.compaction.lag.ms", "min.compaction.lag.ms"})
 """The settings of topics that contradict each other where one of them comes from elsewhere."""
 CONTRADICTING: Final = _LAGS | {f"log.cleaner.{name}" for name in _LAGS}
 """The same, with those of brokers."""
+MIN_ISR: Final = "min.insync.replicas"
 _BROKER_ID_DIGITS_MAX: Final = 10
 
 Settings = Mapping[str, str]
@@ -131,6 +132,8 @@ def _check_broker_settings(
     for name in new:
         if not can_change_while_running(name) and name not in IDLE_SETTINGS:
             raise _refused(_why_not(name))
+    if MIN_ISR in new and resource != EVERY_BROKER:
+        raise _refused(f"{MIN_ISR} has to be the same for all brokers: set it for those")
     used = {name: text for name, text in new.items() if name in BROKER_SETTINGS}
     value_by_field, problem_by_name = read_settings(BROKER_SETTINGS, used)
     if problem_by_name:

@@ -13,14 +13,16 @@ from typing import Final, NamedTuple
 
 from ottla.machines.controller.config_checks import (
     CONTRADICTING,
+    MIN_ISR,
     ResourceRoom,
     alterable_resource,
     check_settings,
 )
+from ottla.machines.controller.leadership import Leadership
 from ottla.machines.controller.settings import ControllerSettings
 from ottla.machines.decision import Decision
 from ottla.metadata.image import ClusterImage, ConfigResource, ResourceType
-from ottla.metadata.records import ConfigRecord, MetadataRecord
+from ottla.metadata.records import ConfigRecord, MetadataRecord, PartitionChangeRecord
 from ottla.metadata.replay import replay
 from ottla.model.api_error import ApiError
 from ottla.model.broker_config import BrokerConfig
@@ -113,6 +115,7 @@ def _decide(
     outcomes: list[ConfigOutcome] = []
     count_by_resource = Counter(request[:2] for request in requests)
     room = ResourceRoom(image)
+    before = image
     # Each may be right by itself, and a topic contradict what it inherits when both have changed.
     has_brokers = any(request.resource_type == ResourceType.BROKER for request in requests)
     for request in requests:
@@ -132,7 +135,21 @@ def _decide(
         except ApiError as raised:
             error = raised
         outcomes.append(ConfigOutcome(request.resource_type, request.resource_name, error))
+    records += _without_needless_candidates(before, settings, records)
     return Decision(() if validate_only else tuple(records), outcomes)
+
+
+def _without_needless_candidates(
+    image: ClusterImage, settings: ControllerSettings, records: list[MetadataRecord]
+) -> list[PartitionChangeRecord]:
+    """Take eligible leaders back where those in sync are enough now, and go on without them."""
+    if not any(isinstance(one, ConfigRecord) and one.name == MIN_ISR for one in records):
+        return []
+    after = replay(image, records, image.end_offset + len(records))
+    leadership = Leadership(after, settings)
+    places = leadership.places(lambda one: bool(one.isr and one.eligible_leader_replicas))
+    changes = (leadership.change(place).record() for place in places)
+    return [change for change in changes if change is not None]
 
 
 # -- what the settings become ---------------------------------------------------------------------

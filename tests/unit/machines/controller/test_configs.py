@@ -9,11 +9,12 @@ from ottla.machines.controller.configs import ConfigOperation, ConfigOutcome
 from ottla.machines.controller.effective import topic_config, topic_defaults
 from ottla.machines.controller.machine import Controller
 from ottla.metadata.image import EVERY_BROKER, ResourceType
-from ottla.metadata.records import ConfigRecord
+from ottla.metadata.records import NO_LEADER, ConfigRecord
 from ottla.model.error_code import ErrorCode
 from ottla.model.topic_config import CleanupPolicy
 from ottla.wire.messages import alter_configs, incremental_alter_configs
 from tests.metadata_building import add_topics, controller_of, new_topic, one_broker, run
+from tests.unit.machines.controller.cluster import alter, cluster, partition
 
 TOPIC, BROKER, CLIENT_METRICS, GROUP = 2, 4, 16, 32
 SET, DELETE, APPEND, SUBTRACT = ConfigOperation
@@ -420,3 +421,43 @@ def test_there_is_a_limit_to_subscriptions(monkeypatch: pytest.MonkeyPatch) -> N
     code, detail = refusal(controller, third)
     assert code is ErrorCode.POLICY_VIOLATION
     assert "delete those of another first" in detail
+
+
+# -- who may lead ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "lowering",
+    [
+        changes((SET, "min.insync.replicas", "1"), name="a"),
+        changes((DELETE, "min.insync.replicas", None), name="a"),
+    ],
+    ids=["lower", "the default"],
+)
+def test_who_is_not_needed_any_more_to_commit_is_not_trusted_to_lead(lowering: Incremental) -> None:
+    controller = cluster(0, 1, 2, min_insync_replicas="2")
+    for away in (1, 2):
+        run(controller, controller.fence_broker(away))
+    assert partition(controller).eligible_leader_replicas == (2,)
+    change(controller, lowering)
+    assert partition(controller).eligible_leader_replicas == ()
+    run(controller, controller.fence_broker(0))  # which has committed alone meanwhile
+    run(controller, controller.unfence_broker(2))
+    assert partition(controller).leader == NO_LEADER
+
+
+def test_who_may_lead_stays_so_while_nobody_can_commit_without_it() -> None:
+    controller = cluster(0, 1, 2, min_insync_replicas="3")
+    alter(controller, 0)
+    change(controller, changes((SET, "min.insync.replicas", "2"), name="a"))
+    assert partition(controller).eligible_leader_replicas == (1, 2)
+    change(controller, broker_changes((SET, "min.insync.replicas", "1")))
+    assert partition(controller).eligible_leader_replicas == (1, 2), "its topic has its own"
+
+
+def test_one_broker_alone_cannot_need_fewer_in_sync() -> None:
+    controller = controller_with_topic()
+    fewer = broker_changes((SET, "min.insync.replicas", "2"), name="0")
+    code, detail = refusal(controller, fewer)
+    assert code is ErrorCode.INVALID_REQUEST
+    assert "the same for all brokers" in detail

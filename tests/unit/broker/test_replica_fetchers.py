@@ -1,0 +1,131 @@
+"""What becomes of a fetcher whose partitions come and go while it waits for an answer."""
+
+import asyncio
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from ottla.broker.flushing import Flushing
+from ottla.broker.peer_connection import PeerConnection
+from ottla.broker.progress import Bells
+from ottla.broker.replica_fetcher import FetcherSettings, FetcherWorld
+from ottla.broker.replica_fetchers import ReplicaFetchers
+from ottla.broker.replication_throttle import Throttles
+from ottla.model.broker_config import BrokerConfig
+from ottla.model.error_code import ErrorCode
+from ottla.model.identifiers import TopicPartition
+from ottla.replication.partition import Partition
+from ottla.runtime.clock import SystemClock
+from ottla.wire.messages.fetch import (
+    FetchableTopicResponse,
+    FetchRequest,
+    FetchResponse,
+    PartitionData,
+)
+from ottla.wire.messages.list_offsets import (
+    ListOffsetsPartitionResponse,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+from tests.log_building import new_log
+from tests.metadata_building import InlineExecutor
+
+LEADER, OTHER_LEADER = 1, 2
+FETCHES = 5
+SETTINGS = FetcherSettings(
+    wait_ms=500,
+    bytes_min=1,
+    partition_bytes_max=1 << 20,
+    bytes_max=1 << 20,
+    backoff_ms=20,
+    timeout_ms=1_000,
+)
+
+
+class Leader:
+    """A leader whose log of the first partition begins later than the follower's ends."""
+
+    is_open = True
+
+    def __init__(self, behind: Partition, meanwhile: Callable[[], None]) -> None:
+        self.fetch_count = 0
+        self.goes_on = asyncio.Event()
+        self._behind = behind
+        self._meanwhile = meanwhile
+
+    def close(self) -> None:
+        """Be asked no more."""
+
+    async def ask(self, request: Any, *_: Any, **_more: Any) -> Any:
+        await asyncio.sleep(0)
+        if isinstance(request, FetchRequest):
+            self.fetch_count += 1
+            if self.fetch_count == FETCHES:
+                self.goes_on.set()
+            return self._fetched() if self.fetch_count == 1 else FetchResponse(session_id=7)
+        self._meanwhile()
+        start = ListOffsetsPartitionResponse(partition_index=0, offset=50)
+        topic = ListOffsetsTopicResponse(name=self._behind.name.topic, partitions=[start])
+        return ListOffsetsResponse(topics=[topic])
+
+    def _fetched(self) -> FetchResponse:
+        refused = PartitionData(
+            partition_index=0, error_code=ErrorCode.OFFSET_OUT_OF_RANGE, high_watermark=-1
+        )
+        topic = FetchableTopicResponse(topic_id=self._behind.topic_id, partitions=[refused])
+        return FetchResponse(session_id=7, responses=[topic])
+
+
+@pytest.mark.parametrize("is_deleted", [False, True], ids=["it has another leader", "it is gone"])
+def test_one_that_leaves_while_its_beginning_is_asked_for_stops_no_other(
+    monkeypatch: pytest.MonkeyPatch, is_deleted: bool
+) -> None:
+    async def run() -> None:
+        clock = SystemClock()
+        bells = Bells(clock)
+        leaving, staying = (
+            Partition(TopicPartition(name, 0), name.encode() * 16, new_log(), bells.ring)
+            for name in "ab"
+        )
+
+        def leave() -> None:
+            if is_deleted:
+                fetchers.forget(leaving)
+            else:
+                leaving.follow(OTHER_LEADER, 1)
+                fetchers.follow(leaving)
+
+        leader: Any = Leader(leaving, leave)
+
+        async def connect(*_: Any, **_more: Any) -> Any:
+            await asyncio.sleep(0)
+            return leader
+
+        monkeypatch.setattr(PeerConnection, "open", connect)
+        address = SimpleNamespace(host="127.0.0.1", port=1)
+        nowhere: Any = None
+        fetchers = ReplicaFetchers(
+            FetcherWorld(
+                0,
+                lambda: 1,
+                lambda broker_id: address if broker_id == LEADER else None,  # type: ignore[arg-type,return-value]
+                nowhere,
+                clock,
+                bells,
+                Flushing(InlineExecutor(), clock),
+                Throttles(BrokerConfig(), clock).follower,
+                SETTINGS,
+            )
+        )
+        for partition in (leaving, staying):
+            partition.follow(LEADER, 0)
+            fetchers.follow(partition)
+        fetchers.start()
+        async with asyncio.timeout(5):
+            await leader.goes_on.wait()
+        await fetchers.stop()
+        assert leaving.log.end_offset == 0
+
+    asyncio.run(run())
