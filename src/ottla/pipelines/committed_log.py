@@ -48,7 +48,8 @@ class CommittedLog:
                 before = self.offset
                 for batch in batches(fetched.data):
                     self._take(batch, take)
-                if self.offset == before and fetched.high_watermark >= end:
+                is_over = self.offset == before and fetched.high_watermark >= end
+                if is_over and await OffsetAdmin(view).is_local(self.name, before):
                     return  # compaction has left nothing up to the end
 
     def _take(self, batch: RecordBatch, take: Take) -> None:

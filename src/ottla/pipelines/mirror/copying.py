@@ -226,13 +226,18 @@ class PartitionCopier:
             while copied.offset < end and not copied.is_enough:
                 fetched = await self._fetched(fetcher, copied)
                 if fetched is not None and not fetched.data:
-                    is_over = fetched.last_stable_offset >= end  # compaction has left nothing
-                    copied.offset = end if is_over else copied.offset
+                    copied.offset = end if await self._is_over(fetched, copied) else copied.offset
                     break
                 if fetched is not None:
                     self._fetch_ahead(fetcher, fetched)
                     await self._send(transaction, fetched, copied)
         return copied
+
+    async def _is_over(self, fetched: Fetched, copied: _Copied) -> bool:
+        """Tell whether nothing came because compaction has left nothing up to the end."""
+        wanted, admin = self._range, OffsetAdmin(self._source)
+        is_there = fetched.last_stable_offset >= wanted.end_offset
+        return is_there and await admin.is_local(wanted.source, copied.offset)
 
     def _fetch_ahead(self, fetcher: RawFetcher, fetched: Fetched) -> None:
         ahead = end_of_batches(fetched.data)

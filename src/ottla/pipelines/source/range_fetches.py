@@ -139,7 +139,14 @@ class RangeFetches:
         if not rows:
             return None  # a broker that wants to be left alone for a while answers like this
         check(rows[0].error_code, f"a fetch of {self._wanted}")
-        return self._taken(rows[0])
+        if rows[0].preferred_read_replica >= 0:
+            self._replica_id = rows[0].preferred_read_replica
+        if rows[0].records:
+            return self._taken(rows[0])
+        if self._has_all(rows[0]) and await self._is_local():
+            # Compaction has taken the last records, and there are no others after them.
+            self._position = self._wanted.end_offset
+        return None
 
     def _request(self, leader_epoch: int) -> FetchRequest:
         bytes_max = self._sizes.bytes_for(
@@ -165,23 +172,23 @@ class RangeFetches:
             rack_id=self._fetching.rack,
         )
 
-    def _taken(self, row: PartitionData) -> FetchedBatches | None:
-        if row.preferred_read_replica >= 0:
-            self._replica_id = row.preferred_read_replica
-        if row.records:
-            data = memoryview(row.records)
-            end = end_of_batches(data)
-            if end is None:
-                raise SourceReadError(f"{self._wanted}: what is at {self._position} is no batch")
-            start_offset, self._position = self._position, max(self._position, end.offset)
-            self._sizes.learn(self._wanted.topic, len(data), self._position - start_offset)
-            return FetchedBatches(start_offset, data, tuple(row.aborted_transactions or ()))
+    def _taken(self, row: PartitionData) -> FetchedBatches:
+        data = memoryview(row.records)
+        end = end_of_batches(data)
+        if end is None:
+            raise SourceReadError(f"{self._wanted}: what is at {self._position} is no batch")
+        start_offset, self._position = self._position, max(self._position, end.offset)
+        self._sizes.learn(self._wanted.topic, len(data), self._position - start_offset)
+        return FetchedBatches(start_offset, data, tuple(row.aborted_transactions or ()))
+
+    def _has_all(self, row: PartitionData) -> bool:
+        """Whether who has answered has the range, and could give it out."""
         is_committed_only = self._fetching.is_committed_only
         readable = row.last_stable_offset if is_committed_only else row.high_watermark
-        if row.preferred_read_replica < 0 and readable >= self._wanted.end_offset:
-            # Compaction has taken the last records, and there are no others after them.
-            self._position = self._wanted.end_offset
-        return None
+        return row.preferred_read_replica < 0 and readable >= self._wanted.end_offset
+
+    async def _is_local(self) -> bool:
+        return await OffsetAdmin(self._view).is_local(self._wanted.name, self._position)
 
     async def _look_again(self, error: ApiError | OSError) -> None:
         """Find out what a failure means: records that are gone, or a leader that has moved."""

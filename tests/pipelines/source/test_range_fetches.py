@@ -1,0 +1,61 @@
+"""Answers that a fetch may get from brokers that keep old records elsewhere."""
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import AsyncMock
+
+import pytest
+
+from ottla.clients.admin_offsets import OffsetAdmin
+from ottla.pipelines.source.options import read_options
+from ottla.pipelines.source.planning import OffsetRange
+from ottla.pipelines.source.range_fetches import RangeFetches
+from ottla.pipelines.source.record_sizes import RecordSizes
+from ottla.wire.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
+from tests.log_building import batch
+
+END = 1
+
+
+class SlowStore:
+    """A leader that gives out nothing at first, though it says that it has everything."""
+
+    settings = SimpleNamespace(retry_backoff_ms=1, retry_backoff_max_ms=1)
+
+    def __init__(self, empty_count: int) -> None:
+        self._left = empty_count
+
+    async def partition(self, _: object) -> Any:
+        await asyncio.sleep(0)
+        return SimpleNamespace(leader_id=1, leader_epoch=0)
+
+    async def ask_broker(self, *_: Any, **_more: Any) -> FetchResponse:
+        await asyncio.sleep(0)
+        self._left -= 1
+        row = PartitionData(
+            partition_index=0,
+            high_watermark=END,
+            last_stable_offset=END,
+            records=b"" if self._left >= 0 else batch(),
+        )
+        return FetchResponse(responses=[FetchableTopicResponse(topic="old", partitions=[row])])
+
+
+@pytest.mark.parametrize(("is_local", "has_records"), [(False, True), (True, False)])
+def test_an_empty_answer_is_the_end_only_where_the_records_would_be_at_hand(
+    monkeypatch: pytest.MonkeyPatch, is_local: bool, has_records: bool
+) -> None:
+    monkeypatch.setattr(OffsetAdmin, "is_local", AsyncMock(return_value=is_local))
+    settings = {"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "old"}
+    fetching = read_options(settings, is_streaming=True).fetching
+
+    async def run() -> bool:
+        view: Any = SlowStore(empty_count=2)
+        wanted = OffsetRange("old", 0, 0, END)
+        fetches = RangeFetches(view, wanted, fetching, RecordSizes(), fail_on_data_loss=True)
+        found = await fetches.next()
+        assert fetches.is_over
+        return found is not None
+
+    assert asyncio.run(run()) is has_records
