@@ -126,6 +126,19 @@ def test_a_batch_that_comes_again_adds_nothing(query: Query) -> None:
     assert query.committed() == ["a", "b", "c"]
 
 
+def test_a_batch_before_the_last_that_was_decided_is_refused(query: Query) -> None:
+    with query.driver() as driver:
+        driver.commit(7, [query.write("a")])
+    opened = [query.write("b", run="r2")]
+    for _ in range(2):
+        with query.driver() as driver, pytest.raises(DecisionError, match="checkpoint is older"):
+            driver.commit(6, opened)
+    with query.driver() as driver:
+        driver.abort(opened)
+        assert driver.commit(8, [query.write("c", run="r2")])
+    assert query.committed() == ["a", "c"]
+
+
 def test_what_a_dead_driver_had_decided_is_done_by_the_next(query: Query) -> None:
     opened = [query.write("a"), query.write("b", task=1)]
     query.decide_and_die(opened)

@@ -27,7 +27,14 @@ class DeltaSink(SinkConnector):
         from deltalake import CommitProperties, Transaction, write_deltalake  # noqa: PLC0415
 
         app_id = f"ottla-connect-{self.home.name}-{self.home.id}"
-        if self._last_batch(app_id) >= batch_id:
+        last = self._last_batch(app_id)
+        if last > batch_id:
+            raise ConnectorError(
+                f"the checkpoint is older than what was written: the table has batch {last}, the "
+                f"checkpoint is at {batch_id}. Restore the newer checkpoint, or begin with a new "
+                "one; nothing of this batch is written"
+            )
+        if last == batch_id:
             return
         rows = batch.where("value IS NOT NULL").select("value.*").toArrow()
         if rows.num_rows == 0:

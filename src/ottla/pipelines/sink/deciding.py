@@ -26,6 +26,7 @@ from ottla.pipelines.sink.decision import (
     DecisionError,
     OpenTransaction,
     is_of_query,
+    older_checkpoint,
 )
 from ottla.pipelines.sink.decision_log import DecisionLog
 
@@ -143,8 +144,10 @@ class Deciding:
         """Return the last decision, which is about this batch if there is anything to decide."""
         is_first = self._held is None
         held = await self._hold()
-        if self._last.batch_id >= batch_id or not opened:
+        if self._last.batch_id == batch_id or not opened:
             return self._last
+        if self._last.batch_id > batch_id:
+            raise older_checkpoint(self._last.batch_id, batch_id)
         await self._check_open(opened)
         left = await self._left_open(opened) if is_first or has_lost else ()
         decision = Decision(batch_id, opened, left)

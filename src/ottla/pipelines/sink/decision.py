@@ -23,6 +23,15 @@ class DecisionError(Exception):
     """A decision cannot be made or kept; the words say what to do."""
 
 
+def older_checkpoint(last_batch_id: int, batch_id: int) -> DecisionError:
+    """Say that a query goes on from before what it has written."""
+    return DecisionError(
+        f"the checkpoint is older than what was written: batch {last_batch_id} was decided, the "
+        f"checkpoint is at {batch_id}. Restore the newer checkpoint, or begin with a new "
+        "checkpoint location; nothing of this batch is written"
+    )
+
+
 class AttemptName(NamedTuple):
     """One attempt of one task of one run of a query: nobody else ever has its transactions."""
 

@@ -158,8 +158,9 @@ class Decisions:
 
         It was not if the batch had been decided on before: then these transactions are aborted,
         and those of that decision are ended. `has_lost` says that attempts have failed and may
-        have left transactions open. DecisionError: nothing was decided, or what was can no more
-        be done. After any other error the same call, by anybody, goes on where this one ended.
+        have left transactions open. DecisionError: nothing was decided, as when a later batch was
+        before, or what was can no more be done. After any other error the same call, by anybody,
+        goes on where this one ended.
         """
         return self._thread.run(self._deciding.commit(batch_id, tuple(opened), has_lost=has_lost))
 

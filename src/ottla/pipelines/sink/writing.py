@@ -21,6 +21,7 @@ from ottla.clients.cluster_view import ClusterView
 from ottla.clients.producer.producer import Producer
 from ottla.clients.producer.settings import read_producer_settings
 from ottla.pipelines.garbage import spare_what_is_there
+from ottla.pipelines.sink.decision import older_checkpoint
 from ottla.pipelines.sink.options import SinkOptions, read_options
 from ottla.pipelines.sink.splitting import by_topic
 from ottla.pipelines.sink.two_phases import (
@@ -167,7 +168,10 @@ def write_at_least_once(options: SinkOptions, iterator: Iterator[Any]) -> Writte
 def write_in_transaction(
     options: SinkOptions, iterator: Iterator[Any], name: AttemptName, batch_id: int
 ) -> Written:
-    """Write rows in a transaction, and leave it open; nothing if the batch is decided already."""
+    """Write rows in a transaction, and leave it open; nothing if the batch is decided already.
+
+    DecisionError if a later batch of a stream is decided already.
+    """
     if _is_decided(options, name, batch_id):
         return Written(0, name.query, attempt=name.attempt, is_skipped=True)
     producer = open_producer(options.settings, name)
@@ -201,10 +205,22 @@ def _is_decided(options: SinkOptions, name: AttemptName, batch_id: int) -> bool:
     if batch_id < 0 or run in _started:
         return False
     with Decisions(options.settings, name.query) as decisions:
-        if decisions.last_batch_id() >= batch_id:
-            return True
+        last = decisions.last_batch_id()
+    if last > batch_id and _is_streamed(batch_id):
+        raise older_checkpoint(last, batch_id)
+    if last >= batch_id:
+        return True
     _started.add(run)
     return False
+
+
+def _is_streamed(batch_id: int) -> bool:
+    """Whether this is a micro-batch, which never comes after a later one, and no version of a job.
+
+    It is also one if `foreachBatch` gives its number as the version.
+    """
+    context = TaskContext.get()
+    return context is not None and context.getLocalProperty(BATCH_ID) == str(batch_id)
 
 
 def _attempt(query: str, run: str) -> AttemptName:

@@ -1,0 +1,53 @@
+"""Whether a task has to write its micro-batch, or may not."""
+
+from types import SimpleNamespace
+from typing import Any, Self
+from uuid import uuid4
+
+import pytest
+
+from ottla.pipelines.sink import writing
+from ottla.pipelines.sink.two_phases import AttemptName, DecisionError
+
+OPTIONS: Any = SimpleNamespace(settings={})
+
+
+class DecidedUpTo7:
+    """Decisions of a query whose last batch was the seventh."""
+
+    def __init__(self, *_: object) -> None:
+        pass
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def last_batch_id(self) -> int:
+        return 7
+
+
+def is_decided(monkeypatch: pytest.MonkeyPatch, batch_id: int, streamed_batch: str | None) -> bool:
+    context = SimpleNamespace(getLocalProperty={writing.BATCH_ID: streamed_batch}.get)
+    monkeypatch.setattr(writing, "Decisions", DecidedUpTo7)
+    monkeypatch.setattr(writing, "TaskContext", SimpleNamespace(get=lambda: context))
+    return writing._is_decided(OPTIONS, AttemptName("query", uuid4().hex, 0, 0), batch_id)
+
+
+def test_a_micro_batch_that_was_decided_is_not_written_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert is_decided(monkeypatch, 7, "7")
+    assert not is_decided(monkeypatch, 8, "8")
+
+
+def test_a_checkpoint_that_is_older_than_what_was_decided_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with pytest.raises(DecisionError, match=r"batch 7 was decided, the checkpoint is at 6"):
+        is_decided(monkeypatch, 6, "6")
+
+
+def test_an_older_version_of_a_job_adds_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert is_decided(monkeypatch, 6, None)
