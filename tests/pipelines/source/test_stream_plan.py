@@ -143,6 +143,17 @@ def test_what_is_available_now_may_be_nothing(servers: str) -> None:
         assert stream.step() == []
 
 
+def test_a_topic_that_was_missing_for_a_moment_keeps_its_offsets(servers: str) -> None:
+    topic = make_topic(servers, "orders")
+    send(servers, topic, {0: numbered(5)})
+    with query(servers, subscribe=topic, startingOffsets="earliest") as stream:
+        assert stream.step() == numbered(5)
+        read = stream.at.offset_by_partition
+        stream.plan._target = {}  # as a broker says that does not know the topic
+        assert stream.step() == []
+        assert stream.at.offset_by_partition == read
+
+
 def test_partitions_and_topics_are_found_that_are_new(servers: str) -> None:
     topic = make_topic(servers, "found")
     with query(servers, subscribePattern="found-.*") as stream:

@@ -67,9 +67,9 @@ class StreamPlan:
         self._check_ends(begins, ends)
         if self._target is not None:
             ends = {
-                name: max(begins[name], min(end, self._target[name]))
+                name: max(begins[name], min(end, self._target.get(name, begins[name])))
                 for name, end in ends.items()
-                if name in self._target
+                if name in self._target or name in start.offset_by_partition
             }
             is_delay_allowed = False
         if is_delay_allowed and self._is_worth_waiting(begins, ends):
