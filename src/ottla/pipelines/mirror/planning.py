@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from ottla.clients.admin_cluster import ClusterAdmin, LogDirDescription
 from ottla.clients.admin_offsets import OffsetAdmin, OffsetSpec
-from ottla.clients.cluster_view import ClusterView
+from ottla.clients.cluster_view import ClusterView, pause
 from ottla.clients.outcomes import ItemsFailedError
 from ottla.model.api_error import ApiError
 from ottla.model.identifiers import TopicPartition
@@ -25,6 +25,9 @@ LEADERLESS_MS_MAX: Final = 5_000
 """How long a plan waits for partitions that nobody leads, if there will be another one."""
 OFFSETS_WITHOUT_SIZE: Final = 1_000_000
 """How many offsets are planned at once where brokers do not tell sizes."""
+GONE_SECONDS: Final = 5.0
+"""How long a copy is looked for that was planned and is not there: a broker may know it later."""
+_PAUSE_MS: Final = 500
 Ends = dict[str, dict[str, int]]
 """The source's offsets by partition, which is text as it has to be in JSON, by copy."""
 
@@ -68,12 +71,24 @@ class Planner:
     async def ranges(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[CopyRange]:
         """Return what is to be copied for a micro-batch; copies that are gone are left out."""
         ranges = []
-        for copy in await self._copies():
+        for copy in await self._planned_copies(start, end):
             before = start.get(_key(copy), {})
             for number, end_offset in end.get(_key(copy), {}).items():
                 if end_offset > before.get(number, 0):
                     ranges.append(_range(copy, int(number), end_offset))
         return ranges
+
+    async def _planned_copies(
+        self, start: Mapping[str, Any], end: Mapping[str, Any]
+    ) -> list[MirroredTopic]:
+        """Return the copies; what a plan has of one that is not among them will not come again."""
+        planned = {key for key, offsets in end.items() if _is_more(start.get(key, {}), offsets)}
+        until = asyncio.get_running_loop().time() + GONE_SECONDS
+        copies = await self._copies()
+        while planned - set(map(_key, copies)) and asyncio.get_running_loop().time() < until:
+            await pause(_PAUSE_MS)
+            copies = await self._copies()
+        return copies
 
     async def _ends_of_the_led(self, copies: Sequence[MirroredTopic]) -> Ends:
         """Return where partitions end that somebody leads; wait only if that is none."""
@@ -154,6 +169,10 @@ class Planner:
 def _key(copy: MirroredTopic) -> str:
     """Name a copy in Spark's offsets: one that is made again begins anew."""
     return f"{copy.name}:{copy.ident}"
+
+
+def _is_more(before: Mapping[str, int], offsets: Mapping[str, int]) -> bool:
+    return any(end > before.get(number, 0) for number, end in offsets.items())
 
 
 def _partitions(copy: MirroredTopic) -> list[TopicPartition]:
