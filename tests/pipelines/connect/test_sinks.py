@@ -228,6 +228,15 @@ def test_a_record_that_postgresql_does_not_take_is_an_error_and_nothing_is_writt
         missing.check()
 
 
+def test_where_nothing_is_deleted_a_tombstone_takes_nothing_of_its_batch_along(
+    postgres: LocalPostgres, letters: Any, tmp_path: Path
+) -> None:
+    work = postgres_sink(letters, postgres, tmp_path, delete__enabled="false")._work()
+    letters.execute(OFFSETS)
+    work.write(iter([rows_for_task((0, '{"id":1}', '{"words":"a"}'), (1, '{"id":1}', None))]))
+    assert rows_of(letters) == [(1, "a")]
+
+
 def rows_for_task(*records: Record) -> pa.RecordBatch:
     """Return records as a task of the sink gets them."""
     offsets, keys, values = zip(*records, strict=True)

@@ -74,7 +74,7 @@ def upsert(
     ).fetchall()
     sent = {row[0] for row in found} | set(target.key)
     columns = [name for name in target.columns if name in sent]
-    connection.execute(_insertion(target, columns))
+    connection.execute(_insertion(target, columns, deletes=deletes))
     connection.execute("DROP TABLE ottla_stage")
 
 
@@ -107,15 +107,16 @@ def _deletion(target: Target) -> str:
     )
 
 
-def _insertion(target: Target, columns: Sequence[str]) -> str:
+def _insertion(target: Target, columns: Sequence[str], *, deletes: bool) -> str:
     listed = ", ".join(map(quoted, columns))
     taken = ", ".join(f"r.{quoted(name)}" for name in columns)
     others = [quoted(name) for name in columns if name not in target.key]
     changes = ", ".join(f"{name} = excluded.{name}" for name in others)
     action = f"DO UPDATE SET {changes}" if changes else "DO NOTHING"
+    is_deletion = "value IS NULL" if deletes else "false"
     return f"""
 WITH gone AS (
-    SELECT key, max(seq) AS seq FROM ottla_stage WHERE value IS NULL GROUP BY key
+    SELECT key, max(seq) AS seq FROM ottla_stage WHERE {is_deletion} GROUP BY key
 ), merged AS (
     SELECT s.key, pg_temp.ottla_merged({_SENT} ORDER BY s.seq) AS value
     FROM ottla_stage s LEFT JOIN gone ON gone.key = s.key
