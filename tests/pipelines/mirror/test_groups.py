@@ -72,6 +72,24 @@ def test_a_group_is_never_ahead_of_what_was_copied(source: str, target: str) -> 
     assert late.offset == max(records_by_partition(target, "trades")[0]) + 1
 
 
+def test_a_group_is_at_the_start_of_what_is_not_copied_yet(source: str, target: str) -> None:
+    options = options_of(source, target, "trades")
+    with Admin(bootstrap_servers=source) as admin:
+        admin.topics.create("trades", partitions=1)
+    commit(source, "early", 0)
+    with Following(options) as following:
+        following.follow()
+        early = committed(target, "early")
+        assert early is not None
+        assert early.offset == 0
+    write(source, 3)
+    commit(source, "early", 2)
+    mirror(options)
+    late = committed(target, "early")
+    assert late is not None
+    assert late.offset == 1
+
+
 def test_a_group_that_has_moved_on_is_not_taken_back(source: str, target: str) -> None:
     write(source, 10)
     options = options_of(source, target, "trades")

@@ -2,7 +2,8 @@
 
 A group that has members on the target goes its own way. One that has none, but has committed there
 something that this mirror has not, is only moved forward: it has been on the target, and what it
-did there counts.
+did there counts. Where nothing was copied yet, a group is at the start of the copy, or it would go
+by its auto.offset.reset and might pass over what comes.
 """
 
 import asyncio
@@ -117,8 +118,8 @@ class GroupFollower:
                 continue
             found = self.maps.of(copy.ident, name.partition).translate(offset.offset)
             there = TopicPartition(copy.name, name.partition)
-            if found is not None and there in starts:
-                start = max(found, starts[there])
+            if there in starts:
+                start = starts[there] if found is None else max(found, starts[there])
                 translated[there] = CommittedOffset(start, metadata=offset.metadata)
         return translated
 
