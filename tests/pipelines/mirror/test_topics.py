@@ -1,6 +1,7 @@
 """Topics on the target: made, followed, and refused where they cannot be copies."""
 
 import asyncio
+from time import time
 
 import pytest
 
@@ -10,7 +11,11 @@ from ottla.pipelines.mirror.errors import MirrorError
 from ottla.pipelines.mirror.options import MirrorOptions
 from ottla.pipelines.mirror.planning import Planner
 from ottla.pipelines.mirror.running import Following
-from tests.pipelines.mirror.mirroring import contents, mirror, options_of
+from ottla.pipelines.mirror.topics import AFTER_MAX, _different
+from ottla.testing import Broker
+from tests.pipelines.mirror.mirroring import SETTINGS, contents, mirror, options_of
+
+FOR_EVER_MS = str(2**63 - 1)
 
 
 def own_configs(servers: str, topic: str) -> dict[str, str | None]:
@@ -61,6 +66,38 @@ def test_new_partitions_and_changed_settings_are_followed(source: str, target: s
     mirror(options)
     assert own_configs(target, "growing") == {"segment.bytes": "3000000"}
     assert contents(target, "growing") == contents(source, "growing")
+
+
+def test_times_that_the_copy_refuses_are_told_of_and_allowed_there(target: str) -> None:
+    with Broker({**SETTINGS, "log.message.timestamp.after.max.ms": FOR_EVER_MS}) as broker:
+        source = broker.bootstrap_servers
+        with Producer(bootstrap_servers=source) as producer:
+            producer.send("future", b"of some other day", timestamp=int(time() * 1000) + 10**9)
+            producer.flush()
+        options = options_of(source, target, "future")
+        with pytest.raises(MirrorError, match="of topic 'future' on the target, which"):
+            mirror(options)
+        with Admin(bootstrap_servers=target) as admin:
+            admin.configs.alter({ConfigResource.topic("future"): {AFTER_MAX: FOR_EVER_MS}})
+        mirror(options)
+        assert contents(target, "future") == contents(source, "future")
+    assert own_configs(target, "future") == {AFTER_MAX: FOR_EVER_MS}
+
+
+@pytest.mark.parametrize(
+    ("own", "wanted", "changes"),
+    [
+        ({AFTER_MAX: "9"}, {}, {}),
+        ({AFTER_MAX: "9"}, {AFTER_MAX: "5"}, {}),
+        ({AFTER_MAX: "5"}, {AFTER_MAX: "9"}, {AFTER_MAX: "9"}),
+        ({}, {AFTER_MAX: "9"}, {AFTER_MAX: "9"}),
+        ({"retention.ms": "9"}, {}, {"retention.ms": None}),
+    ],
+)
+def test_how_late_times_may_be_is_only_raised(
+    own: dict[str, str | None], wanted: dict[str, str], changes: dict[str, str | None]
+) -> None:
+    assert _different(own, wanted) == changes
 
 
 def test_a_topic_that_appears_later_is_copied_if_it_matches(source: str, target: str) -> None:

@@ -168,6 +168,12 @@ class PartitionCopier:
             raise MirrorError(
                 f"somebody else copies to {self._range.target}: does another mirror run?"
             ) from error
+        if code is ErrorCode.INVALID_TIMESTAMP:
+            raise MirrorError(
+                f"{self._range.target} does not take the times of records: raise "
+                f"message.timestamp.after.max.ms of topic {self._range.target_topic!r} on the "
+                f"target, which stays as you set it ({error})"
+            ) from error
         if monotonic() > deadline or (code is not None and code not in _BEGIN_AGAIN):
             raise error
         _logger.info("%s is copied again from its position: %s", self._range.source, error)

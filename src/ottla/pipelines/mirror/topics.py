@@ -41,6 +41,8 @@ NOT_FOLLOWED: Final = frozenset(
     }
 )
 """What is about the source's brokers, or would refuse or change the times of old records."""
+AFTER_MAX: Final = "message.timestamp.after.max.ms"
+"""How late times may be. It is only raised: who needs more of it on the copy keeps that."""
 _MIN_IN_SYNC: Final = "min.insync.replicas"
 _NOTES_REPLICAS: Final = 3
 _logger: Final = logging.getLogger(__name__)
@@ -227,6 +229,8 @@ def _fitting(configs: Mapping[str, str], replication_factor: int) -> dict[str, s
 
 
 def _different(own: Mapping[str, str | None], wanted: Mapping[str, str]) -> dict[str, ConfigChange]:
+    if int(own.get(AFTER_MAX) or 0) > int(wanted.get(AFTER_MAX) or 0):
+        wanted = {**wanted, AFTER_MAX: own[AFTER_MAX] or ""}
     changes: dict[str, ConfigChange] = {
         key: value for key, value in wanted.items() if own.get(key) != value
     }
