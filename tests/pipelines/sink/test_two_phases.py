@@ -12,7 +12,7 @@ from ottla import Admin, Consumer, TopicPartition
 from ottla.clients.admin_cluster import FeatureUpdateType
 from ottla.clients.admin_configs import ConfigResource
 from ottla.clients.admin_transactions import TransactionStatus
-from ottla.pipelines.sink import two_phases
+from ottla.pipelines.sink import deciding, two_phases
 from ottla.pipelines.sink.decision import TOPIC
 from ottla.pipelines.sink.two_phases import (
     NO_BATCH,
@@ -81,8 +81,8 @@ class Query:
     def decide_and_die(self, opened: list[OpenTransaction]) -> None:
         """Do the first half of what a driver does for batch 0."""
         with self.driver() as driver:
-            deciding = driver._deciding._decided(0, tuple(opened), has_lost=False)
-            assert driver._thread.run(deciding).batch_id == 0
+            decided = driver._deciding._decided(0, tuple(opened), has_lost=False)
+            assert driver._thread.run(decided).batch_id == 0
 
     def committed(self) -> list[str]:
         return sorted(all_committed(self.servers, self.topic))
@@ -158,6 +158,23 @@ def test_what_dead_attempts_have_left_open_is_aborted_with_the_next_decision(que
         query.write("of a second attempt that died", task=1)
         driver.commit(1, [query.write("b", task=1, attempt=1)], has_lost=True)
     assert query.committed() == ["a", "b"]
+
+
+def test_what_a_slower_attempt_has_left_open_is_aborted_when_it_is_time(
+    query: Query, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with query.driver() as driver, Admin(query.settings) as admin:
+
+        def commit_with_a_slower_attempt(batch_id: int) -> str:
+            slower = query.write("came second", attempt=1).transactional_id
+            assert driver.commit(batch_id, [query.write(f"{batch_id}")])
+            return admin.transactions.describe(slower)[slower].state
+
+        driver.commit(0, [query.write("0")])
+        assert commit_with_a_slower_attempt(1) == TransactionStatus.ONGOING
+        monkeypatch.setattr(deciding, "LOOK_SECONDS", 0.0)
+        assert commit_with_a_slower_attempt(2) != TransactionStatus.ONGOING
+    assert query.committed() == ["0", "1", "2"]
 
 
 def test_transactions_of_other_queries_are_left_alone(query: Query) -> None:

@@ -31,6 +31,9 @@ from ottla.pipelines.sink.decision import (
 from ottla.pipelines.sink.decision_log import DecisionLog
 
 ENDING_AT_ONCE_MAX: Final = 50
+LOOK_SECONDS: Final = 10.0
+"""How often it is looked for what attempts have left open of which nobody tells: speculative ones
+that came second, after their batch was decided on."""
 OVER: Final = frozenset(
     {
         ErrorCode.INVALID_PRODUCER_EPOCH,
@@ -79,6 +82,7 @@ class Deciding:
         self._held: Transactions | None = None
         self._last = Decision()
         """The last decision, as long as the id is held."""
+        self._looked_at = -LOOK_SECONDS
 
     async def last_seen(self) -> Decision:
         """Return the last decision that is visible; a newer one may be on its way."""
@@ -149,7 +153,8 @@ class Deciding:
         if self._last.batch_id > batch_id:
             raise older_checkpoint(self._last.batch_id, batch_id)
         await self._check_open(opened)
-        left = await self._left_open(opened) if is_first or has_lost else ()
+        is_time = asyncio.get_running_loop().time() >= self._looked_at + LOOK_SECONDS
+        left = await self._left_open(opened) if is_first or has_lost or is_time else ()
         decision = Decision(batch_id, opened, left)
         await self._log.write(held, decision)
         self._last = decision
@@ -184,6 +189,7 @@ class Deciding:
         """Return what attempts of this query have left open, and is in nobody's batch."""
         wanted = {each.transactional_id for each in opened}
         listed = await self._admin.list(TransactionFilter(states={TransactionStatus.ONGOING}))
+        self._looked_at = asyncio.get_running_loop().time()
         names = [
             each.transactional_id
             for each in listed
