@@ -2,16 +2,18 @@
 
 import asyncio
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 from confluent_kafka.admin import AdminClient
 
+from ottla.clients.known_cluster import KnownCluster
 from ottla.clients.pausing import pause
 from ottla.clients.producer.async_producer import AsyncProducer
 from ottla.clients.producer.errors import DeliveryTimeoutError
 from ottla.clients.producer.producer import Producer
 from ottla.testing import Broker
+from ottla.wire.messages.metadata import MetadataResponse
 from tests.clients.consumer_stories import delete_topic, make_topic
 
 SECONDS = 60
@@ -90,5 +92,75 @@ def test_a_topic_that_nobody_sends_to_is_not_looked_at_any_more(servers: str, to
             assert view.known_topic(topic) is None
             assert (await (await producer.send(topic, b"after"))).offset == 1
             assert view.known_topic(topic) is not None
+
+    asyncio.run(work())
+
+
+@pytest.fixture
+def lose_leader(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+    """Have all metadata from now on say that this partition has no leader."""
+
+    def lose(partition: int) -> None:
+        take = KnownCluster.take
+
+        def altered(
+            self: KnownCluster, answer: MetadataResponse, now: float, *, is_whole: bool
+        ) -> None:
+            for topic in answer.topics:
+                for row in topic.partitions:
+                    if row.partition_index == partition:
+                        row.leader_id = -1
+            take(self, answer, now, is_whole=is_whole)
+
+        monkeypatch.setattr(KnownCluster, "take", altered)
+
+    return lose
+
+
+def test_a_partition_without_leader_holds_up_no_other_one(
+    servers: str, topic: str, lose_leader: Callable[[int], None]
+) -> None:
+    make_topic(servers, topic, partitions=2)
+
+    async def work() -> None:
+        async with AsyncProducer(
+            bootstrap_servers=servers, request_timeout_ms=1000, delivery_timeout_ms=2000
+        ) as producer:
+            await producer._core.partition_count(topic)
+            lose_leader(1)
+            producer._core.view.forget([topic])
+            told: asyncio.Queue[Exception | None] = asyncio.Queue()
+            await producer.send(
+                topic, b"after", partition=0, on_delivery=lambda error, _: told.put_nowait(error)
+            )
+            assert await told.get() is None
+
+    asyncio.run(work())
+
+
+def test_records_without_a_key_leave_a_partition_that_has_lost_its_leader(
+    servers: str, topic: str, lose_leader: Callable[[int], None]
+) -> None:
+    make_topic(servers, topic, partitions=2)
+
+    async def work() -> None:
+        async with AsyncProducer(
+            bootstrap_servers=servers,
+            request_timeout_ms=1000,
+            delivery_timeout_ms=2000,
+            retry_backoff_ms=1,
+        ) as producer:
+            await (await producer.send(topic, b"before", partition=0))
+            producer._core.view.forget([topic])
+            stuck = await producer.send(topic, b"stuck")
+            lose_leader(stuck.partition)
+            while producer._core.view.known_topic(topic) is None:
+                await pause(1)
+            later = [await producer.send(topic, b"later") for _ in range(20)]
+            assert {row.partition for row in later} == {1 - stuck.partition}
+            await producer.flush()
+            with pytest.raises(DeliveryTimeoutError):
+                await stuck
+            assert [(await row).offset >= 0 for row in later] == 20 * [True]
 
     asyncio.run(work())

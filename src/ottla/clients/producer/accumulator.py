@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING
 
+from ottla.clients.producer._accumulator_python import NO_PARTITION
 from ottla.clients.producer._delivery_python import OnDelivery
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ else:
 
 __all__ = [
     "NEVER_MS",
+    "NO_PARTITION",
     "Accumulator",
     "Batch",
     "Delivery",

@@ -38,7 +38,7 @@ class Leaders:
         self._on_news = on_news
         self._loop = asyncio.get_running_loop()
         self._used_at: dict[str, float] = {}
-        self._topic_ids: dict[str, bytes] = {}
+        self._seen: dict[str, MetadataResponseTopic] = {}
         self._wanted: set[str] = set()
         self._asking: asyncio.Task[None] | None = None
         self.last_failure: Exception | None = None
@@ -61,8 +61,8 @@ class Leaders:
         return -1 if row is None else row.leader_epoch
 
     def led_partitions(self, topic: str) -> list[int]:
-        """Return the partitions that have a leader."""
-        known = self._view.known_topic(topic)
+        """Return the partitions that have a leader, or had one when the topic was last seen."""
+        known = self._view.known_topic(topic) or self._seen.get(topic)
         rows = [] if known is None else known.partitions
         return [row.partition_index for row in rows if row.leader_id >= 0]
 
@@ -74,9 +74,9 @@ class Leaders:
         for row in rows:
             if row.name is not None and row.error_code == ErrorCode.NONE:
                 count = len(row.partitions)
-                if self._topic_ids.get(row.name, row.topic_id) == row.topic_id:
+                if self._seen.get(row.name, row).topic_id == row.topic_id:
                     count = max(count, self._accumulator.partition_count(row.name))
-                self._topic_ids[row.name] = row.topic_id
+                self._seen[row.name] = row
                 self._accumulator.set_partition_count(row.name, count)
 
     def close(self) -> None:
@@ -86,30 +86,29 @@ class Leaders:
             self._asking.cancel()
 
     async def _ask(self) -> None:
+        """Ask until nobody looks for a leader: after each answer, who still does says so again."""
         backoff_ms = self._view.settings.retry_backoff_ms
         while self._wanted:
-            found = await self._found(self._wanted)
-            self._wanted -= found
-            if found:
-                self._on_news()
+            topics = sorted(self._wanted)
+            self._wanted.clear()
+            await self._ask_once(topics)
+            self._on_news()
             if self._wanted:
                 await pause(backoff_ms)
                 backoff_ms = min(2 * backoff_ms, self._view.settings.retry_backoff_max_ms)
 
-    async def _found(self, topics: set[str]) -> set[str]:
-        """Ask once, and return the topics whose leaders are all known now."""
+    async def _ask_once(self, topics: list[str]) -> None:
         try:
             rows = await self._view.refresh(
-                sorted(topics), allow_auto_creation=self._settings.allow_auto_create_topics
+                topics, allow_auto_creation=self._settings.allow_auto_create_topics
             )
         except (OSError, ApiError) as error:
             self.last_failure = error
-            return set()
+            return
         self.learn(rows)
         for row in rows:
             if row.error_code != ErrorCode.NONE:
                 self.last_failure = ApiError(error_code(row.error_code), f"topic {row.name!r}")
-        return {row.name for row in rows if row.name is not None and _is_led(row)}
 
     def _in_use(self) -> list[str]:
         """Return the topics that records were sent to lately, and forget the others."""
@@ -119,8 +118,3 @@ class Leaders:
             del self._used_at[topic]
         self._view.forget(idle)
         return list(self._used_at)
-
-
-def _is_led(topic: MetadataResponseTopic) -> bool:
-    is_there = topic.error_code == ErrorCode.NONE and bool(topic.partitions)
-    return is_there and all(row.leader_id >= 0 for row in topic.partitions)

@@ -12,7 +12,7 @@ from typing import Final
 from ottla.clients.cluster_view import ClusterView
 from ottla.clients.errors import UnreachableError
 from ottla.clients.loop_thread import create_background_task
-from ottla.clients.producer.accumulator import NEVER_MS, Accumulator, Batch, Lane
+from ottla.clients.producer.accumulator import NEVER_MS, NO_PARTITION, Accumulator, Batch, Lane
 from ottla.clients.producer.errors import DeliveryTimeoutError
 from ottla.clients.producer.express import ExpressDesk
 from ottla.clients.producer.flights import Flight, Flights
@@ -129,7 +129,10 @@ class Sender:
                 self._retire(lane, outbox)
                 continue
             leader_id = self.leaders.leader_of(outbox.name)
-            if leader_id == NO_LEADER or not self._has_slot(leader_id):
+            if leader_id == NO_LEADER:
+                self._leave(lane)
+                continue
+            if not self._has_slot(leader_id):
                 continue
             size = outbox.next_bytes(lane)
             room = room_by_broker.get(leader_id, self._request_bytes_max)
@@ -168,6 +171,11 @@ class Sender:
             return True
         self._come_back(due_ms)
         return False
+
+    def _leave(self, lane: Lane) -> None:
+        """Let the next records without a key go to another partition."""
+        if lane.sticky_of.sticky == lane.partition:
+            lane.sticky_of.sticky = NO_PARTITION
 
     def _has_slot(self, broker_id: int) -> bool:
         in_flight = len(self.flights.to(broker_id)) + self._slow.get(broker_id, 0)
