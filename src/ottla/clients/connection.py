@@ -233,12 +233,29 @@ class Connection:
 
         return correlation_id, Pending(key_of(request), version, _Told(told), self.used_at)
 
-    async def tell(self, request: Message, *, version_max: int = EVERY_VERSION) -> None:
-        """Send a request that is not answered: Produce with acks 0."""
+    async def tell(
+        self, request: Message, *, timeout_ms: int, version_max: int = EVERY_VERSION
+    ) -> None:
+        """Send a request that is not answered: Produce with acks 0. All of it has left then.
+
+        NoAnswerError if the broker does not take it in time; the connection is given up as well.
+        """
         version = self.version_for(type(request), version_max)
-        async with self._welcomed():
+        try:
+            async with asyncio.timeout(None) as limit:
+                async with self._welcomed():
+                    limit.reschedule(self._loop.time() + timeout_ms / 1000)
+                    stream = await self._send(request, version, self._next_correlation_id())
+                is_sent = await stream.all_sent()
+        except TimeoutError:
+            reason = f"{self.address} did not take a request within {timeout_ms / 1000:g} s"
+            if self.stream is not None:
+                self.stream.close(UnreachableError(reason))
+            raise NoAnswerError(reason) from None
+        finally:
             self.used_at = self._loop.time()
-            await self._send(request, version, self._next_correlation_id())
+        if not is_sent:
+            raise self._end or UnreachableError(f"{self.address}: not connected")
 
     def close(self) -> None:
         """End the connection; requests that wait fail."""
@@ -312,10 +329,11 @@ class Connection:
         finally:
             self._queue_count -= 1
 
-    async def _send(self, request: Message, version: int, correlation_id: int) -> None:
+    async def _send(self, request: Message, version: int, correlation_id: int) -> FrameStream:
         if self._end is not None or self.stream is None:
             raise self._end or UnreachableError(f"{self.address}: not connected")
         await self.stream.send(self._encoded(request, version, correlation_id))
+        return self.stream
 
     def encoded(self, request: Message, version: int, correlation_id: int = 0) -> list[Any]:
         """Return a request as it goes to the broker, in pieces."""

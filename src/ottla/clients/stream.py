@@ -35,6 +35,9 @@ class FrameStream:
         self._frames = FrameBuffer(FRAME_BYTES_MAX)
         self.unsent: deque[memoryview] = deque()
         self._unsent_bytes = 0
+        self._sent_bytes = 0
+        self._waiting: deque[tuple[int, asyncio.Future[bool]]] = deque()
+        """Who waits until so many bytes were sent."""
         self._has_room = asyncio.Event()
         self._has_room.set()
         self.is_closed = False
@@ -51,6 +54,14 @@ class FrameStream:
         while not self._has_room.is_set():
             await self._has_room.wait()
         self.send_now(pieces)
+
+    async def all_sent(self) -> bool:
+        """Return when the kernel has all that is queued now; False if the connection has ended."""
+        if self.is_closed or not self.unsent:
+            return not self.is_closed
+        future: asyncio.Future[bool] = self._loop.create_future()
+        self._waiting.append((self._sent_bytes + self._unsent_bytes, future))
+        return await future
 
     @property
     def has_room(self) -> bool:
@@ -81,6 +92,7 @@ class FrameStream:
         self.unsent.clear()
         self._has_room.set()
         self._on_end(reason)
+        self._tell_sent()
 
     def _read(self) -> None:
         self.is_reading = True  # from here on no other thread begins to
@@ -112,6 +124,7 @@ class FrameStream:
                 piece = self.unsent[0]
                 sent = self.socket.send(piece)
                 self._unsent_bytes -= sent
+                self._sent_bytes += sent
                 if sent < len(piece):
                     self.unsent[0] = piece[sent:]
                 else:
@@ -128,3 +141,11 @@ class FrameStream:
                 self._loop.remove_writer(self.socket)
         if self._unsent_bytes <= UNSENT_BYTES_MAX:
             self._has_room.set()
+        self._tell_sent()
+
+    def _tell_sent(self) -> None:
+        """Tell those who wait for what is gone, or all of them if nothing more will go."""
+        while self._waiting and (self.is_closed or self._waiting[0][0] <= self._sent_bytes):
+            end_bytes, future = self._waiting.popleft()
+            if not future.done():
+                future.set_result(end_bytes <= self._sent_bytes)

@@ -19,6 +19,7 @@ from ottla.wire.messages.api_versions import ApiVersion, ApiVersionsRequest, Api
 from ottla.wire.messages.heartbeat import HeartbeatRequest
 from ottla.wire.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 from ottla.wire.messages.metadata import MetadataRequest, MetadataResponse
+from ottla.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 TIMEOUT_MS = 10_000
@@ -60,29 +61,27 @@ def groups_answer(correlation_id: int, version: int, name: str) -> bytes:
 
 def run(serve: Serve, work: Callable[[Address], Awaitable[None]]) -> None:
     """Do some work with a server that behaves as it is told."""
+    asyncio.run(serving(serve, work))
 
-    async def both() -> None:
-        serving = []
 
-        async def serve_and_close(
-            reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-        ) -> None:
-            serving.append(asyncio.current_task())
-            try:
-                await serve(reader, writer)
-            finally:
-                writer.close()
-                with suppress(ConnectionError):
-                    await writer.wait_closed()
+async def serving(serve: Serve, work: Callable[[Address], Awaitable[None]]) -> None:
+    tasks = []
 
-        server = await asyncio.start_server(serve_and_close, "127.0.0.1", 0)
+    async def serve_and_close(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        tasks.append(asyncio.current_task())
         try:
-            await work(Address("127.0.0.1", server.sockets[0].getsockname()[1]))
+            await serve(reader, writer)
         finally:
-            server.close()
-            await asyncio.gather(*filter(None, serving))
+            writer.close()
+            with suppress(ConnectionError):
+                await writer.wait_closed()
 
-    asyncio.run(both())
+    server = await asyncio.start_server(serve_and_close, "127.0.0.1", 0)
+    try:
+        await work(Address("127.0.0.1", server.sockets[0].getsockname()[1]))
+    finally:
+        server.close()
+        await asyncio.gather(*filter(None, tasks))
 
 
 async def opened(address: Address, timeout_ms: int = TIMEOUT_MS) -> Connection:
@@ -329,3 +328,71 @@ def test_who_waits_is_not_overtaken_by_who_would_not() -> None:
             await serve(reader, writer)
 
     run(serve_quietly, work)
+
+
+def many_records() -> ProduceRequest:
+    """Return a request that is larger than what the kernel keeps for a socket."""
+    row = PartitionProduceData(index=0, records=bytes(32 << 20))
+    return ProduceRequest(acks=0, topic_data=[TopicProduceData(name="t", partition_data=[row])])
+
+
+def run_telling(
+    work: Callable[[Connection, asyncio.Event], Awaitable[None]], *, is_read: bool = True
+) -> None:
+    """Do some work with a connection to a broker that reads once it is told to, or hangs up."""
+
+    async def main() -> None:
+        is_told = asyncio.Event()
+
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            _, version, number = await request_of(reader)
+            spoken = {ApiKey.PRODUCE: (3, 9)}
+            writer.write(versions_answer(number, version, spoken=spoken))
+            await is_told.wait()
+            if is_read:
+                with suppress(asyncio.IncompleteReadError, ConnectionError):
+                    await request_of(reader)
+
+        async def connect_and_work(address: Address) -> None:
+            connection = await opened(address)
+            try:
+                await work(connection, is_told)
+            finally:
+                is_told.set()
+                connection.close()
+
+        await serving(serve, connect_and_work)
+
+    asyncio.run(main())
+
+
+def test_a_request_without_answer_is_told_when_all_of_it_has_left() -> None:
+    async def work(connection: Connection, is_told: asyncio.Event) -> None:
+        telling = asyncio.create_task(connection.tell(many_records(), timeout_ms=TIMEOUT_MS))
+        await asyncio.wait([telling], timeout=0.05)
+        assert not telling.done()
+        is_told.set()
+        await telling
+        assert connection.stream is not None
+        assert not connection.stream.unsent
+
+    run_telling(work)
+
+
+def test_a_request_without_answer_fails_if_the_connection_ends_before_it_has_left() -> None:
+    async def work(connection: Connection, is_told: asyncio.Event) -> None:
+        telling = asyncio.create_task(connection.tell(many_records(), timeout_ms=TIMEOUT_MS))
+        is_told.set()
+        with pytest.raises(UnreachableError):
+            await telling
+
+    run_telling(work, is_read=False)
+
+
+def test_a_broker_that_does_not_take_a_request_is_taken_for_gone() -> None:
+    async def work(connection: Connection, _is_told: asyncio.Event) -> None:
+        with pytest.raises(NoAnswerError, match="did not take"):
+            await connection.tell(many_records(), timeout_ms=20)
+        assert not connection.is_open
+
+    run_telling(work)

@@ -66,11 +66,11 @@ class ProduceCalls:
         When there was no answer the connection is closed: a late one would be misleading.
         """
         request, version_max = self.request(identity, shipments)
+        timeout_ms = self._view.settings.request_timeout_ms
         if self.acks == NO_ANSWER:
-            await connection.tell(request, version_max=version_max)
+            await connection.tell(request, timeout_ms=timeout_ms, version_max=version_max)
             taken = PartitionProduceResponse(base_offset=-1)
             return {shipment.outbox.name: taken for shipment in shipments}
-        timeout_ms = self._view.settings.request_timeout_ms
         try:
             answer = await connection.ask(
                 request, ProduceResponse, timeout_ms=timeout_ms, version_max=version_max
