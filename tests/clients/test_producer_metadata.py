@@ -150,7 +150,7 @@ def test_records_without_a_key_leave_a_partition_that_has_lost_its_leader(
             delivery_timeout_ms=2000,
             retry_backoff_ms=1,
         ) as producer:
-            await (await producer.send(topic, b"before", partition=0))
+            await producer._core.partition_count(topic)
             producer._core.view.forget([topic])
             stuck = await producer.send(topic, b"stuck")
             lose_leader(stuck.partition)
@@ -162,5 +162,24 @@ def test_records_without_a_key_leave_a_partition_that_has_lost_its_leader(
             with pytest.raises(DeliveryTimeoutError):
                 await stuck
             assert [(await row).offset >= 0 for row in later] == 20 * [True]
+
+    asyncio.run(work())
+
+
+def test_leaders_are_looked_up_again_when_a_connection_ends_that_answers_nothing(
+    servers: str, topic: str
+) -> None:
+    async def work() -> None:
+        async with AsyncProducer(
+            bootstrap_servers=servers, acks=0, enable_idempotence=False
+        ) as producer:
+            await (await producer.send(topic, b"before"))
+            view = producer._core.view
+            assert view.known_topic(topic) is not None
+            connection = await view.connection_to(view.broker_ids[0])
+            connection.close()
+            assert view.known_topic(topic) is None
+            await (await producer.send(topic, b"after"))
+            assert view.known_topic(topic) is not None
 
     asyncio.run(work())

@@ -96,6 +96,7 @@ class Connection:
         self._versions: dict[int, tuple[int, int]] = {}
         self._feature_levels: dict[str, int] = {}
         self._end: UnreachableError | None = None
+        self.on_end: Callable[[], None] = lambda: None
         self._loop = asyncio.get_running_loop()
         self.used_at = self.heard_at = self._loop.time()
         self.muted_until = 0.0
@@ -370,6 +371,7 @@ class Connection:
     def _fail(self, reason: UnreachableError) -> None:
         self._end = UnreachableError(f"{self.address}: {reason}")
         self.counts.closed += 1
+        self.on_end()
         for pending in list(self.pending.values()):
             if not pending.answer.done():
                 pending.answer.set_exception(self._end)

@@ -1,7 +1,9 @@
 """One Produce request: written for many partitions of one broker, and its answer read."""
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Final
+from weakref import WeakKeyDictionary
 
 from ottla.clients.cluster_view import ClusterView
 from ottla.clients.connection import Address, Connection, TakeAnswer
@@ -32,6 +34,8 @@ class ProduceCalls:
     def __init__(self, view: ClusterView, acks: int) -> None:
         self._view = view
         self.acks = acks
+        self._told: WeakKeyDictionary[Connection, set[str]] = WeakKeyDictionary()
+        """The topics of what was sent without an answer."""
 
     def ask_now(
         self,
@@ -68,6 +72,7 @@ class ProduceCalls:
         request, version_max = self.request(identity, shipments)
         timeout_ms = self._view.settings.request_timeout_ms
         if self.acks == NO_ANSWER:
+            self._note_told(connection, {shipment.batch.topic for shipment in shipments})
             await connection.tell(request, timeout_ms=timeout_ms, version_max=version_max)
             taken = PartitionProduceResponse(base_offset=-1)
             return {shipment.outbox.name: taken for shipment in shipments}
@@ -106,6 +111,14 @@ class ProduceCalls:
             topic_data=list(topics.values()),
         )
         return request, version_max
+
+    def _note_told(self, connection: Connection, topics: set[str]) -> None:
+        """Forget who leads these when the connection ends: it is all that a broker can say."""
+        told = self._told.get(connection)
+        if told is None:
+            told = self._told[connection] = set()
+            connection.on_end = partial(self._view.forget, told)
+        told |= topics
 
     def _outcomes(self, request: ProduceRequest, answer: ProduceResponse) -> Outcomes:
         """Read an answer by partition, and learn who leads where it says so."""
