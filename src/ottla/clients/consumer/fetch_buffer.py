@@ -91,9 +91,9 @@ class FetchBuffer:
         with self._state.lock:
             if self._next() is not fetched:
                 return []  # the partition has been taken away
-            fetched.finish()
+            fetched.finish(added)
             self._drop_if_over(fetched)
-        return added
+        return added.batches
 
     def _next(self) -> FetchedPartition | None:
         """Find what is to be read next; what nobody wants any more is thrown away."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection
 from struct import Struct
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ottla.clients.consumer.errors import CorruptRecordError, DeserializationError, RecordError
 from ottla.clients.consumer.subscription import AssignedPartition, Position
@@ -63,6 +63,14 @@ class AbortedBatches:
         return batch.is_transactional and batch.producer_id in self._aborted
 
 
+class ArrowRows(NamedTuple):
+    """What was made of the first bytes of a fetch, and who knows what is aborted behind them."""
+
+    batches: list[Any]
+    size_bytes: int
+    aborted: AbortedBatches | None
+
+
 class FetchedPartition:
     """Batches of one partition, from an offset on. Reading moves the partition's position.
 
@@ -112,30 +120,61 @@ class FetchedPartition:
                 raise  # else it comes again with the next call
         return records
 
-    def as_arrow(self, start_offset: int, columns: Collection[str] | None) -> list[Any]:
-        """Return all that is left, as pyarrow has it; RecordError if a part of it is damaged.
+    def as_arrow(self, start_offset: int, columns: Collection[str] | None) -> ArrowRows:
+        """Return all that is left, as pyarrow has it, or what is before a damaged batch.
 
-        The only reader needs no lock for this: nothing changes until `finish` is called.
+        RecordError if the very next batch is damaged. The only reader needs no lock for this:
+        nothing changes until `finish` is called.
         """
+        aborted = None if self._aborted is None else self._aborted.copy()
+        try:
+            rows = self._arrow_of(self._data, start_offset, columns, aborted)
+        except ProtocolError:
+            return self._arrow_before_damage(start_offset, columns)
+        return ArrowRows(rows, len(self._data), aborted)
+
+    def _arrow_before_damage(self, start_offset: int, columns: Collection[str] | None) -> ArrowRows:
+        """Read one batch after the other, until one is damaged."""
+        aborted = None if self._aborted is None else self._aborted.copy()
+        rows: list[Any] = []
+        position, batch = 0, None
+        try:
+            while (batch := next(batches(self._data[position:]), None)) is not None:
+                data = self._data[position : position + batch.size_bytes]
+                rows += self._arrow_of(data, start_offset, columns, aborted)
+                position += batch.size_bytes
+        except ProtocolError as error:
+            if position == 0:
+                raise self._corrupt(start_offset, error, batch) from error
+            return ArrowRows(rows, position, aborted)
+        return ArrowRows(rows, len(self._data), aborted)
+
+    def _arrow_of(
+        self,
+        data: memoryview,
+        start_offset: int,
+        columns: Collection[str] | None,
+        aborted: AbortedBatches | None,
+    ) -> list[Any]:
         from ottla.wire.records.arrow import arrow_batches  # noqa: PLC0415 - pyarrow is heavy
 
         rows = arrow_batches(
-            self._data,
+            data,
             *self.partition.name,
             start_offset=start_offset,
             columns=columns,
             check_crcs=self._check_crcs,
-            skip=None if self._aborted is None else self._aborted.copy().includes,
+            skip=None if aborted is None else aborted.includes,
         )
-        try:
-            return list(rows)
-        except ProtocolError as error:
-            raise self._corrupt(start_offset, error) from error
+        return list(rows)
 
-    def finish(self) -> None:
-        """Have nothing left: all of it was given out as Arrow."""
-        self._move(end_of_batches(self._data) or self._position)
-        self.is_over = True
+    def finish(self, rows: ArrowRows) -> None:
+        """Go on behind what was given out as Arrow."""
+        self._move(end_of_batches(self._data[: rows.size_bytes]) or self._position)
+        self._records = self._batch = None
+        self._data = self._data[rows.size_bytes :]
+        self._aborted = rows.aborted
+        self.is_over = not self._data
 
     def _read_on(self, count: int, readers: "Readers") -> list[ConsumerRecord]:
         """Read from the batch that is open, or else open the next one."""
@@ -173,7 +212,7 @@ class FetchedPartition:
             else:
                 self._close_batch(batch)
         except ProtocolError as error:
-            raise self._corrupt(position.offset, error) from error
+            raise self._corrupt(position.offset, error, self._batch) from error
 
     def _is_wanted(self, batch: RecordBatch, offset: int) -> bool:
         if self._check_crcs:
@@ -198,10 +237,12 @@ class FetchedPartition:
     def _unreadable(self, offset: int, error: Exception) -> RecordError:
         self._move(Position(offset, self._position.leader_epoch))
         if isinstance(error, ProtocolError):
-            return self._corrupt(offset, error)
+            return self._corrupt(offset, error, self._batch)
         reason = f"{type(error).__name__}: {error}"
         return DeserializationError(self.partition.name, offset, reason, offset + 1)
 
-    def _corrupt(self, offset: int, error: ProtocolError) -> CorruptRecordError:
-        end = offset + 1 if self._batch is None else max(self._batch.end_offset, offset + 1)
+    def _corrupt(
+        self, offset: int, error: ProtocolError, batch: RecordBatch | None
+    ) -> CorruptRecordError:
+        end = offset + 1 if batch is None else max(batch.end_offset, offset + 1)
         return CorruptRecordError(self.partition.name, offset, error.detail, end)

@@ -132,8 +132,8 @@ def test_arrow_goes_on_where_records_stopped_and_leaves_out_what_was_aborted() -
     assert [record.offset for record in found.read(2, PLAIN)] == [3, 4]
     for _ in range(2):
         rows = found.as_arrow(found.next_offset, ["offset", "value"])
-    found.finish()
-    assert [o for batch_ in rows for o in batch_["offset"].to_pylist()] == [5, 6, 10]
+    found.finish(rows)
+    assert [o for batch_ in rows.batches for o in batch_["offset"].to_pylist()] == [5, 6, 10]
     assert found.partition.position == Position(11, 0)
     assert found.is_over
 
@@ -159,8 +159,37 @@ def test_without_crc_checks_a_flipped_bit_of_a_value_goes_through() -> None:
 def test_damage_in_arrow_names_the_position() -> None:
     bad = batch(0, 3)
     bad[-1] ^= 1
-    with pytest.raises(CorruptRecordError, match="letters-0 offset 0"):
+    with pytest.raises(CorruptRecordError, match="letters-0 offset 0") as raised:
         fetched(bad).as_arrow(0, None)
+    assert raised.value.next_offset == 3
+
+
+@pytest.mark.parametrize("aborted", [None, [(7, 0)]])
+def test_damage_in_arrow_is_told_after_the_rows_before_it(
+    aborted: list[tuple[int, int]] | None,
+) -> None:
+    bad = batch(5, 3)
+    bad[-1] ^= 1
+    found = fetched(batch(0, 2), batch(2, 3, epoch=4), bad, batch(8), aborted=aborted)
+    rows = found.as_arrow(1, ["offset"])
+    assert [o for batch_ in rows.batches for o in batch_["offset"].to_pylist()] == [1, 2, 3, 4]
+    found.finish(rows)
+    assert (found.partition.position, found.is_over) == (Position(5, 4), False)
+    for _ in range(2):
+        with pytest.raises(CorruptRecordError, match=r"offset 5: .*CRC") as raised:
+            found.as_arrow(found.next_offset, ["offset"])
+        assert (raised.value.offset, raised.value.next_offset) == (5, 8)
+
+
+def test_arrow_knows_after_a_damaged_batch_what_was_aborted_before_it() -> None:
+    bad = batch(1)
+    bad[-1] ^= 1
+    found = fetched(batch(0, 1, 7), bad, batch(2, 1, 7), batch(3), aborted=[(7, 0)])
+    found.finish(found.as_arrow(0, ["offset"]))
+    bad[-1] ^= 1
+    found._data = memoryview(b"".join((bad, batch(2, 1, 7), batch(3))))
+    rows = found.as_arrow(found.next_offset, ["offset"])
+    assert [o for batch_ in rows.batches for o in batch_["offset"].to_pylist()] == [1, 3]
 
 
 def test_a_header_that_cannot_be_right_is_told_every_time() -> None:
