@@ -258,11 +258,13 @@ class SubscriptionState:
                 self._drop_unyielded((name,))
         self.on_change()
 
-    def give_back(self) -> None:
-        """Go back to where an iterator is: what it holds is fetched again."""
+    def give_back(self, of: Collection[TopicPartition] | None = None) -> None:
+        """Go back to where an iterator is: what it holds, of all or of some, is fetched again."""
         with self.lock:
             consumed = self.consumed()
             names = {TopicPartition(r.topic, r.partition) for r in self.unyielded}
+            if of is not None:
+                names.intersection_update(of)
             for name in names & consumed.keys():
                 self.of(name).place(consumed[name], Phase.READING)
             self._drop_unyielded(names)
@@ -270,10 +272,12 @@ class SubscriptionState:
             self.on_change()
 
     def pause(self, names: Iterable[TopicPartition]) -> None:
-        """Hand out nothing from these partitions; what is buffered stays."""
+        """Hand out nothing from these partitions; what is buffered stays, outside of iterators."""
+        paused = list(names)
         with self.lock:
-            for name in names:
+            for name in paused:
                 self.of(name).is_paused = True
+            self.give_back(paused)
         self.on_change()  # the others may have waited for one of these that is full
 
     def resume(self, names: Iterable[TopicPartition]) -> None:

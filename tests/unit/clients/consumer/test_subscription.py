@@ -89,6 +89,17 @@ def test_what_an_iterator_holds_can_be_given_back() -> None:
     assert state.consumed() == {ONE: Position(6), TWO: Position(4)}
 
 
+def test_an_iterator_holds_nothing_of_what_is_paused() -> None:
+    state = SubscriptionState()
+    state.assign_by_hand([ONE, TWO])
+    state.seek(ONE, Position(8))
+    state.seek(TWO, Position(4))
+    state.unyielded.extend([record(TWO, 3), record(ONE, 6), record(ONE, 7)])
+    state.pause(iter([ONE]))
+    assert list(state.unyielded) == [record(TWO, 3)]
+    assert (state.of(ONE).position, state.of(TWO).position) == (Position(6), Position(4))
+
+
 def test_what_is_paused_or_being_revoked_is_not_fetched() -> None:
     state = SubscriptionState()
     state.assign_by_hand([ONE, TWO])
