@@ -244,6 +244,7 @@ class CoordinatedTopic(ABC, Generic[M, R]):
                 partition.check_enough_in_sync()
                 (write or self._write)(partition, machine, decision.records)
             except ApiError as error:
+                self._arm(index, machine, _EXPIRE_AGAIN_MS)
                 raise _told(error) from error
         self._on_decided(index, machine, decision.records)
         self._arm(index, machine)
@@ -341,15 +342,21 @@ class CoordinatedTopic(ABC, Generic[M, R]):
 
     # -- deadlines ------------------------------------------------------------------------------
 
-    def _arm(self, index: int, machine: M) -> None:
-        """Have the next deadline of a machine come true; a timer may be early, but never late."""
+    def _arm(self, index: int, machine: M, delay_ms_min: int = 0) -> None:
+        """Have the next deadline of a machine come true; a timer may be early, but never late.
+
+        Late it is only where a delay is asked for, since what was decided last could not be.
+        """
         deadline_ms = machine.next_deadline_ms()
+        if deadline_ms is None:
+            return
+        delay_ms = max(deadline_ms - self._clock.monotonic_ms(), delay_ms_min)
         armed = self._timers.get(index)
-        if deadline_ms is None or (armed is not None and armed.deadline_ms <= deadline_ms):
+        if armed is not None and armed.deadline_ms <= self._clock.monotonic_ms() + delay_ms:
             return
         if armed is not None:
             armed.handle.cancel()
-        self._arm_in(index, max(deadline_ms - self._clock.monotonic_ms(), 0))
+        self._arm_in(index, delay_ms)
 
     def _arm_in(self, index: int, delay_ms: int) -> None:
         handle = asyncio.get_running_loop().call_later(delay_ms / 1000, self._expire, index)
@@ -362,7 +369,8 @@ class CoordinatedTopic(ABC, Generic[M, R]):
             self._execute(index, lambda machine: machine.expire(now))
         except ApiError as error:
             _log.warning("%s-%d: %s", self.topic, index, error)
-            self._arm_in(index, _EXPIRE_AGAIN_MS)
+            if index not in self._timers:
+                self._arm_in(index, _EXPIRE_AGAIN_MS)
 
 
 def _told(error: ApiError) -> ApiError:

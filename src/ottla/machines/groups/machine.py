@@ -6,8 +6,8 @@
     next_deadline_ms(), expire(now)                            time
 
 Records of a decision are appended and replayed before anything else is decided. Should appending
-fail, nothing has happened that a client would not repair by asking again. The order of records
-matters and their being one batch does not.
+fail, nothing has happened that a client would not repair by asking again, or a deadline by itself.
+The order of records matters and their being one batch does not.
 
 JoinGroup and SyncGroup may be answered `NotYet`: then the caller waits for the bell of the group
 and asks again with what it was given, as often as it takes. Nobody needs to tell if it gives up.

@@ -16,7 +16,10 @@ from ottla.machines.groups.settings import GroupSettings
 
 Records = tuple[GroupRecord, ...]
 RETRY_MS_MIN: Final = 1_000
-"""How soon at the earliest to look again for static members of whom none has joined."""
+"""How soon at the earliest to look again for static members of whom none has joined.
+
+So soon, too, does a group that nobody is in any more try again to be empty.
+"""
 
 
 class Rebalancing:
@@ -106,6 +109,8 @@ class Rebalancing:
             if not has_joined and member.group_instance_id is None:
                 self.remove(group, member.member_id)
         if not group.members:
+            # It is empty once that is in the log, which may not take it now.
+            self._set_deadline(Phase.JOIN, group, now, RETRY_MS_MIN)
             return (group.propose_empty(now.wall_ms),)
         if group.elect():
             self._begin_generation(group, now)

@@ -100,6 +100,7 @@ class Roster:
         group = self._groups.get(group_id)
         if group is not None and value is not None and group.proposed == value:
             group.settle(value)
+            self._liveness.deadlines.cancel(Due(Phase.JOIN, group_id))
         else:
             # A fact from before our time, or the end: what was under way here is void.
             if group is not None:

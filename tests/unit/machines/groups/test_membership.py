@@ -4,6 +4,7 @@ import pytest
 
 from ottla.machines.groups.calls import NotYet
 from ottla.machines.groups.classic_group import GroupState
+from ottla.machines.groups.rebalance import RETRY_MS_MIN
 from ottla.model.error_code import ErrorCode
 from ottla.wire.messages.heartbeat import HeartbeatRequest
 from ottla.wire.messages.join_group import JoinGroupResponse
@@ -266,6 +267,34 @@ def test_a_group_that_everybody_left_is_empty_and_in_its_next_generation() -> No
     assert host.group.stored.protocol_type == "consumer"
     host.reload()
     assert (host.group.state, host.group.generation) == (GroupState.EMPTY, 2)
+
+
+def test_a_group_whose_last_member_went_unwritten_is_empty_soon() -> None:
+    host = Host()
+    (member,) = host.stable_group(members=1)
+    request = LeaveGroupRequest(group_id=GROUP, members=[MemberIdentity(member_id=member)])
+    host.machine.decide_leave(request, 5, host.now)  # and appending fails
+    assert host.commit(5) == ErrorCode.UNKNOWN_MEMBER_ID
+    host.pass_ms(RETRY_MS_MIN)
+    assert (host.group.state, host.group.generation) == (GroupState.EMPTY, 2)
+    assert host.commit(5) == ErrorCode.NONE
+    log_length = len(host.log)
+    host.pass_ms(10 * RETRY_MS_MIN)
+    assert len(host.log) == log_length, "once is enough"
+
+
+def test_a_member_that_comes_before_its_group_was_written_to_be_empty_is_in_it() -> None:
+    host = Host()
+    (member,) = host.stable_group(members=1)
+    request = LeaveGroupRequest(group_id=GROUP, members=[MemberIdentity(member_id=member)])
+    host.machine.decide_leave(request, 5, host.now)  # and appending fails
+    first = host.join()
+    assert isinstance(first, JoinGroupResponse)
+    second = host.join(first.member_id)
+    assert isinstance(second, JoinGroupResponse)
+    host.sync(second.member_id, second.generation_id, {second.member_id: b"all"})
+    host.pass_ms(5 * RETRY_MS_MIN)
+    assert (host.group.state, list(host.group.members)) == (GroupState.STABLE, [second.member_id])
 
 
 def test_each_leaving_member_has_an_answer_of_its_own() -> None:
