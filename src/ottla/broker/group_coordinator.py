@@ -90,7 +90,7 @@ class GroupCoordinator(CoordinatedTopic[GroupMachine, GroupRecord]):
         decide: Callable[[GroupMachine], Decision[GroupRecord, "T | NotYet"]],
         ask_again: Callable[[GroupMachine, NotYet], Decision[GroupRecord, "T | NotYet"]],
     ) -> T:
-        """Execute and settle a request that may have to wait for other members."""
+        """Execute a request that may have to wait for other members. Nothing is settled."""
         answer = self.execute(group_id, decide)
         while isinstance(answer, NotYet):
             deadline_ms = self._clock.monotonic_ms() + _WAIT_MS
@@ -98,7 +98,6 @@ class GroupCoordinator(CoordinatedTopic[GroupMachine, GroupRecord]):
             if self._bells.is_closed:
                 raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "the broker stops")
             answer = self.execute(group_id, _asking_again(ask_again, answer))
-        await self.settle(group_id)
         return answer
 
     # -- what machines of groups need -----------------------------------------------------------

@@ -159,3 +159,32 @@ def test_a_group_whose_last_member_left_while_replicas_were_away_is_empty_once_t
         assert readers.state is GroupState.EMPTY
 
     tell(story)
+
+
+def test_who_joins_waits_for_no_replica_before_there_is_work_to_be_told() -> None:
+    async def story(readers: Readers) -> None:
+        readers.set_isr(0, epoch=1)
+        first = await readers.join()
+        assert (first.error_code, bool(first.member_id)) == (ErrorCode.MEMBER_ID_REQUIRED, True)
+        joined = await readers.join(first.member_id)
+        assert joined.error_code == ErrorCode.NONE
+        assert (await readers.sync(joined)).error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        readers.set_isr(0, 1, epoch=2)
+        assert (await readers.sync(joined)).error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert readers.state is GroupState.STABLE, "though the other replica does not have it"
+        stranger = JoinGroupResponse(member_id="stranger", generation_id=joined.generation_id)
+        assert (await readers.sync(stranger)).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+
+    tell(story)
+
+
+def test_a_static_member_is_told_its_id_once_the_replicas_have_it() -> None:
+    async def story(readers: Readers) -> None:
+        joined = await readers.join(instance="one")
+        assert joined.error_code == ErrorCode.NONE
+        await readers.sync(joined)
+        assert readers.state is GroupState.STABLE
+        again = await readers.join(instance="one")
+        assert again.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+    tell(story)

@@ -26,10 +26,14 @@ class JoinGroupHandler:
         fresh = self.randomness.uuid()
         now = self.coordinator.moment()
         try:
-            return await self.coordinator.execute_waiting(
+            response = await self.coordinator.execute_waiting(
                 request.group_id,
                 lambda machine: machine.decide_join(request, caller, fresh, now),
                 lambda machine, waiting: machine.ask_join_again(waiting),
             )
+            if request.group_instance_id is not None and not response.error_code:
+                # Its new id may have been written; of others nothing is before they sync.
+                await self.coordinator.settle(request.group_id)
         except ApiError as error:
             return JoinGroupResponse(error_code=error.code, member_id=request.member_id)
+        return response

@@ -22,10 +22,13 @@ class SyncGroupHandler:
         """Hand in, or wait for, the assignment."""
         now = self.coordinator.moment()
         try:
-            return await self.coordinator.execute_waiting(
+            response = await self.coordinator.execute_waiting(
                 request.group_id,
                 lambda machine: machine.decide_sync(request, now),
                 lambda machine, waiting: machine.ask_sync_again(waiting),
             )
+            if not response.error_code:
+                await self.coordinator.settle(request.group_id)
         except ApiError as error:
             return SyncGroupResponse(error_code=error.code)
+        return response
