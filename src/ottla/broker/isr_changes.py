@@ -106,28 +106,31 @@ class IsrChanges:
         """Look at a follower that is not in sync and has just fetched."""
         in_sync = partition.in_sync
         assert in_sync is not None
-        if not self._is_eligible(broker_id, in_sync.followers[broker_id].broker_epoch):
+        if not self._is_eligible(broker_id, in_sync):
             in_sync.awaited.discard(broker_id)
             return
         in_sync.await_if_near(broker_id, partition.log.end_offset, now_ms, self._lag_ms_max)
         if in_sync.may_join(broker_id, partition.high_watermark):
             self._propose(partition, in_sync, (*in_sync.isr, broker_id))
 
-    def _is_eligible(self, broker_id: int, broker_epoch: int) -> bool:
-        """Tell whether the controller would let a broker be in sync, in this life of it."""
+    def _is_eligible(self, broker_id: int, in_sync: InSync) -> bool:
+        """Tell whether the controller would let a follower be in sync, in this life of it."""
         broker = self._image().brokers.get(broker_id)
+        broker_epoch = in_sync.followers[broker_id].broker_epoch
         return broker is not None and broker.is_active and broker.broker_epoch == broker_epoch
 
     def check(self, partition: Partition) -> None:
         """Look whether a member of the ISR has fallen behind; to be done at half the lag.
 
-        Of a leader whose disk has failed nobody can fetch: that says nothing about the others.
+        Nobody waits any longer for one on its way into it that is late, too, or gone. Of a leader
+        whose disk has failed nobody can fetch: that says nothing about the others.
         """
         in_sync = partition.in_sync
         if in_sync is None or partition.is_alone or partition.log.is_offline:
             return
         now_ms = self._clock.monotonic_ms()
         end_offset = partition.log.end_offset
+        in_sync.awaited = {one for one in in_sync.awaited if self._is_eligible(one, in_sync)}
         for broker_id in list(in_sync.awaited):
             in_sync.await_if_near(broker_id, end_offset, now_ms, self._lag_ms_max)
         late = in_sync.fell_behind(end_offset, now_ms, self._lag_ms_max)

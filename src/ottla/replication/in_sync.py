@@ -185,5 +185,9 @@ class InSync:
         return True
 
     def refused(self) -> None:
-        """Forget the proposal: the controller has not decided so, and never will."""
+        """Forget the proposal: the controller has not decided so, and never will.
+
+        Who was to come in is not awaited until it fetches again.
+        """
+        self.awaited.difference_update(self.proposed or ())
         self.proposed = None

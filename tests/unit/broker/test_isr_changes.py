@@ -168,6 +168,22 @@ def test_only_the_life_that_is_registered_may_come_back() -> None:
     tell(story)
 
 
+def test_nobody_waits_for_one_that_was_fenced_on_its_way_back() -> None:
+    async def story(leader: Leader) -> None:
+        await let_fall_behind(leader, 2)
+        await leader.pass_ms(10)
+        leader.in_sync.propose((0, 1))  # so that it cannot be proposed now
+        leader.fetched_by(2)
+        run(leader.controller, leader.controller.fence_broker(2))
+        leader.partition.append_as_leader(batch(), NOW_MS)
+        leader.fetched_by(1)
+        assert (leader.in_sync.awaited, leader.partition.high_watermark) == ({2}, 1)
+        leader.changes.check(leader.partition)
+        assert (leader.in_sync.awaited, leader.partition.high_watermark) == (set(), 2)
+
+    tell(story)
+
+
 def test_a_question_without_an_answer_is_asked_until_there_is_one() -> None:
     async def story(leader: Leader) -> None:
         leader.channel.losses = ["question", "question"]
@@ -204,6 +220,7 @@ def test_a_refusal_is_believed_if_nothing_else_can_be_on_its_way() -> None:
         run(leader.controller, leader.controller.fence_broker(2))
         await leader.pass_ms(10)
         assert (leader.in_sync.proposed, leader.in_sync.isr) == (None, (0, 1))
+        assert not leader.in_sync.awaited
 
     tell(story)
 
