@@ -37,6 +37,12 @@ class FetchPosition:
         """How requests and answers name it."""
         return self.partition.topic_id, self.partition.name.partition
 
+    @property
+    def has_nothing(self) -> bool:
+        """Whether the log is empty, and no epoch is known of what was before it."""
+        log = self.partition.log
+        return log.log_start_offset == log.end_offset and log.epochs.latest_epoch is None
+
     def is_answered(self) -> bool:
         """Tell whether an answer is to what is here now: same leader epoch, same end of the log."""
         partition, asked = self.partition, self.asked

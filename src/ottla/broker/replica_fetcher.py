@@ -47,6 +47,7 @@ _SESSION_LOST: Final = frozenset(
     }
 )
 _INT32_MAX: Final = 2**31 - 1
+_LOST: Final = "%s: what was committed is lost, by an unclean election"
 _log = logging.getLogger(__name__)
 
 
@@ -314,21 +315,25 @@ class ReplicaFetcher:
         assert found is not None
         end_offset = partition.log.end_offset
         if partition.truncate(EpochEnd(found.epoch, found.end_offset)):
-            _log.error("%s: what was committed is lost, by an unclean election", partition.name)
+            _log.error(_LOST, partition.name)
         _log.info("%s: cut from %d to %d", partition.name, end_offset, partition.log.end_offset)
         self._moved[position.key] = None
 
     async def _begin_anew(self, position: FetchPosition) -> None:
-        """Go on where the leader's log begins, if what comes next here is gone there."""
+        """Go on where the leader's log begins, if what comes next here is gone there.
+
+        So it does where the leader's log ends before ours begins, in which there is nothing.
+        """
         partition = position.partition
         start_offset = await self._start_offset(partition.name, partition.leader_epoch)
         if self._positions.get(position.key) is not position:
             return  # it is not followed here any more
         if not position.is_answered():
             self._moved[position.key] = None
-        elif start_offset > partition.log.end_offset:
+        elif start_offset > partition.log.end_offset or position.has_nothing:
             _log.warning("%s: begins anew at %d, as its leader does", partition.name, start_offset)
-            partition.restart_at(start_offset, self._world.clock.now_ms())
+            if partition.restart_at(start_offset, self._world.clock.now_ms()):
+                _log.error(_LOST, partition.name)
             self._moved[position.key] = None
         else:
             self._refuse(partition, ErrorCode.OFFSET_OUT_OF_RANGE.name)

@@ -29,7 +29,7 @@ from ottla.wire.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
-from tests.log_building import new_log
+from tests.log_building import batch, new_log, stamped
 from tests.metadata_building import InlineExecutor
 
 LEADER, OTHER_LEADER = 1, 2
@@ -45,15 +45,27 @@ SETTINGS = FetcherSettings(
 
 
 class Leader:
-    """A leader whose log of the first partition begins later than the follower's ends."""
+    """A leader that does not have what comes next in the first partition."""
 
     is_open = True
 
-    def __init__(self, behind: Partition, meanwhile: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        behind: Partition,
+        meanwhile: Callable[[], None] = lambda: None,
+        *,
+        start_offset: int = 50,
+    ) -> None:
         self.fetch_count = 0
         self.goes_on = asyncio.Event()
         self._behind = behind
         self._meanwhile = meanwhile
+        self._start_offset = start_offset
+
+    async def has_been_asked(self) -> None:
+        """Wait until the fetcher has had time to do something."""
+        async with asyncio.timeout(5):
+            await self.goes_on.wait()
 
     def close(self) -> None:
         """Be asked no more."""
@@ -66,7 +78,7 @@ class Leader:
                 self.goes_on.set()
             return self._fetched() if self.fetch_count == 1 else FetchResponse(session_id=7)
         self._meanwhile()
-        start = ListOffsetsPartitionResponse(partition_index=0, offset=50)
+        start = ListOffsetsPartitionResponse(partition_index=0, offset=self._start_offset)
         topic = ListOffsetsTopicResponse(name=self._behind.name.topic, partitions=[start])
         return ListOffsetsResponse(topics=[topic])
 
@@ -78,13 +90,38 @@ class Leader:
         return FetchResponse(session_id=7, responses=[topic])
 
 
+def fetchers_of(leader: Leader, bells: Bells, monkeypatch: pytest.MonkeyPatch) -> ReplicaFetchers:
+    """Return what follows this leader and knows no other."""
+
+    async def connect(*_: Any, **_more: Any) -> Any:
+        await asyncio.sleep(0)
+        return leader
+
+    monkeypatch.setattr(PeerConnection, "open", connect)
+    clock = SystemClock()
+    address = SimpleNamespace(host="127.0.0.1", port=1)
+    nowhere: Any = None
+    return ReplicaFetchers(
+        FetcherWorld(
+            0,
+            lambda: 1,
+            lambda broker_id: address if broker_id == LEADER else None,  # type: ignore[arg-type,return-value]
+            nowhere,
+            clock,
+            bells,
+            Flushing(InlineExecutor(), clock),
+            Throttles(BrokerConfig(), clock).follower,
+            SETTINGS,
+        )
+    )
+
+
 @pytest.mark.parametrize("is_deleted", [False, True], ids=["it has another leader", "it is gone"])
 def test_one_that_leaves_while_its_beginning_is_asked_for_stops_no_other(
     monkeypatch: pytest.MonkeyPatch, is_deleted: bool
 ) -> None:
     async def run() -> None:
-        clock = SystemClock()
-        bells = Bells(clock)
+        bells = Bells(SystemClock())
         leaving, staying = (
             Partition(TopicPartition(name, 0), name.encode() * 16, new_log(), bells.ring)
             for name in "ab"
@@ -97,35 +134,39 @@ def test_one_that_leaves_while_its_beginning_is_asked_for_stops_no_other(
                 leaving.follow(OTHER_LEADER, 1)
                 fetchers.follow(leaving)
 
-        leader: Any = Leader(leaving, leave)
-
-        async def connect(*_: Any, **_more: Any) -> Any:
-            await asyncio.sleep(0)
-            return leader
-
-        monkeypatch.setattr(PeerConnection, "open", connect)
-        address = SimpleNamespace(host="127.0.0.1", port=1)
-        nowhere: Any = None
-        fetchers = ReplicaFetchers(
-            FetcherWorld(
-                0,
-                lambda: 1,
-                lambda broker_id: address if broker_id == LEADER else None,  # type: ignore[arg-type,return-value]
-                nowhere,
-                clock,
-                bells,
-                Flushing(InlineExecutor(), clock),
-                Throttles(BrokerConfig(), clock).follower,
-                SETTINGS,
-            )
-        )
+        leader = Leader(leaving, leave)
+        fetchers = fetchers_of(leader, bells, monkeypatch)
         for partition in (leaving, staying):
             partition.follow(LEADER, 0)
             fetchers.follow(partition)
         fetchers.start()
-        async with asyncio.timeout(5):
-            await leader.goes_on.wait()
+        await leader.has_been_asked()
         await fetchers.stop()
         assert leaving.log.end_offset == 0
 
     asyncio.run(run())
+
+
+@pytest.mark.parametrize("is_empty", [True, False], ids=["it has nothing", "it has records"])
+def test_one_that_is_beyond_its_leader_begins_anew_if_it_has_nothing_to_lose(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, is_empty: bool
+) -> None:
+    async def run() -> None:
+        bells = Bells(SystemClock())
+        follower = Partition(TopicPartition("a", 0), b"a" * 16, new_log(), bells.ring)
+        follower.follow(LEADER, 0)
+        follower.restart_at(50, 0)
+        if not is_empty:
+            follower.append_as_follower(stamped(batch(), 50), 0)
+        leader = Leader(follower, start_offset=3)
+        fetchers = fetchers_of(leader, bells, monkeypatch)
+        fetchers.follow(follower)
+        fetchers.start()
+        await leader.has_been_asked()
+        await fetchers.stop()
+        end_offset, high_watermark = (3, 3) if is_empty else (51, 50)
+        assert follower.log.end_offset == end_offset
+        assert follower.high_watermark == high_watermark
+
+    asyncio.run(run())
+    assert ("what was committed is lost" in caplog.text) == is_empty
