@@ -48,7 +48,6 @@ class ImageFollower:
         self._partitions = partitions
         self._live_config = live_config
         self._applied = live_config.topic_defaults
-        self._image: ClusterImage | None = None
         self._published: ClusterImage | None = None
         self._changing = asyncio.Lock()
         self._unseen: dict[TopicPartition, bytes] = {}
@@ -64,7 +63,7 @@ class ImageFollower:
             lambda topic: self.config_of(image, topic),
             lambda partition, topic_id: self._is_stray(image, partition, topic_id),
         )
-        self._image = self._published = image
+        self._partitions.image = self._published = image
         for topic in image.topics.values():
             for wanted in self._missing(image, topic, range(len(topic.partitions))):
                 log = self._opened(wanted)
@@ -91,7 +90,7 @@ class ImageFollower:
     async def prepare(self, image: ClusterImage, records: Sequence[MetadataRecord]) -> None:
         """Delete and make partitions, so that the next image can be published."""
         async with self._changing:
-            self._image = image
+            self._partitions.image = image
             touched = _touched(image, records)
             gone = dict.fromkeys([*self._removed(records), *self._moved_away(image, touched)])
             if gone or self._partitions.offline:
@@ -121,11 +120,11 @@ class ImageFollower:
     async def retry(self) -> None:
         """Try again to open or make what a full disk has refused."""
         async with self._changing:
-            if self._partitions.offline and self._image is not None:
+            if self._partitions.offline:
                 touched: dict[str, set[int]] = {}
                 for name in self._partitions.offline:
                     touched.setdefault(name.topic, set()).add(name.partition)
-                await self._make(self._image, touched)
+                await self._make(self._partitions.image, touched)
 
     def on_change(self, image: ClusterImage, records: Sequence[MetadataRecord]) -> None:
         """Go on to the next image; what failed is offline and says so to whoever uses it."""
@@ -201,11 +200,11 @@ class ImageFollower:
             _log.error("%s: %s", name, log)
             self._partitions.offline[name] = log.detail
             return
-        assert self._image is not None
         log.config = wanted.config
         partition = self._roles.new(name, wanted.topic_id, log)
-        state = self._image.topics[name.topic].partitions[name.partition]
-        is_registered = self._roles.is_registered(self._image)
+        image = self._partitions.image
+        state = image.topics[name.topic].partitions[name.partition]
+        is_registered = self._roles.is_registered(image)
         self._roles.apply(partition, state, is_registered=is_registered)
         self._partitions.add(partition)
 
@@ -219,7 +218,7 @@ class ImageFollower:
         await self._folders.delete((one.name, one.topic_id) for one in partitions)
 
     def _is_wanted(self, name: TopicPartition) -> bool:
-        topic = None if self._image is None else self._image.topics.get(name.topic)
+        topic = self._partitions.image.topics.get(name.topic)
         state = None if topic is None else topic.partition(name.partition)
         return state is not None and self._node_id in state.replicas
 

@@ -2,18 +2,24 @@
 
 from collections import Counter
 from collections.abc import Iterator
+from typing import Final
 
+from ottla.metadata.image import ClusterImage
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
 from ottla.replication.partition import Partition
 from ottla.replication.traffic import Traffic
 
+_NOTHING_KNOWN: Final = ClusterImage("")
+
 
 class Partitions:
     """All partitions here."""
 
     def __init__(self) -> None:
+        self.image = _NOTHING_KNOWN
+        """What they are kept by, which is about to be published if it is not yet."""
         self._by_name: dict[TopicPartition, Partition] = {}
         self._topic_by_id: dict[bytes, str] = {}
         self._count_by_id: Counter[bytes] = Counter()
@@ -48,17 +54,28 @@ class Partitions:
         return self._by_name.get(name)
 
     def get(self, name: TopicPartition) -> Partition:
-        """Return a partition; ApiError UNKNOWN_TOPIC_OR_PARTITION if it is not here.
+        """Return a partition; ApiError if it is not here.
 
-        KAFKA_STORAGE_ERROR if it should be, and its disk does not let it.
+        KAFKA_STORAGE_ERROR if it should be, and its disk does not let it. NOT_LEADER_OR_FOLLOWER if
+        others have it, and UNKNOWN_TOPIC_OR_PARTITION if nobody does.
         """
         partition = self._by_name.get(name)
         if partition is None:
-            if name in self.offline:
-                raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, self.offline[name])
-            raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, str(name))
+            raise self._absence(name)
         return partition
 
+    def _absence(self, name: TopicPartition) -> ApiError:
+        if name in self.offline:
+            return ApiError(ErrorCode.KAFKA_STORAGE_ERROR, self.offline[name])
+        topic = self.image.topics.get(name.topic)
+        if topic is None or topic.partition(name.partition) is None:
+            return ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, str(name))
+        return ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{name} is not kept here")
+
     def topic_name(self, topic_id: bytes) -> str | None:
-        """Return the name of a topic of which a partition is here."""
-        return self._topic_by_id.get(topic_id)
+        """Return the name of a topic, whoever has its partitions."""
+        name = self._topic_by_id.get(topic_id)
+        if name is None:
+            topic = self.image.topics_by_id.get(topic_id)
+            name = None if topic is None else topic.name
+        return name
