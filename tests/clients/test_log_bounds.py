@@ -102,6 +102,22 @@ def test_an_epoch_ends_where_the_log_ends_or_the_next_one_begins(client: PlainSo
     assert end_of_epoch(client, "none", 0, 0) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1, -1)
 
 
+def test_a_partition_that_is_named_twice_has_no_offset(client: PlainSocket) -> None:
+    client.create("twice", 2)
+    client.produce("twice", batch(b"x"))
+    first, *others = [ListOffsetsPartition(partition_index=n, timestamp=-1) for n in (0, 1, 0)]
+    topics = [
+        ListOffsetsTopic(name="twice", partitions=[first]),
+        ListOffsetsTopic(name="twice", partitions=others),
+    ]
+    answered = client.ask(ApiKey.LIST_OFFSETS, 7, ListOffsetsRequest(topics=topics)).topics
+    assert [(one.error_code, one.offset) for each in answered for one in each.partitions] == [
+        (ErrorCode.INVALID_REQUEST, -1),
+        (0, 0),
+        (ErrorCode.INVALID_REQUEST, -1),
+    ]
+
+
 @pytest.mark.parametrize(
     ("timestamp", "since"), [(-1, 1), (-2, 1), (-3, 7), (-4, 8), (-5, 9), (-6, 11), (-7, 12)]
 )

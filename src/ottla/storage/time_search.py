@@ -1,11 +1,14 @@
 """Finds records by their timestamps, which need not rise with the offsets."""
 
 from collections.abc import Iterator
+from typing import Final
 
 from ottla.storage.segments import SegmentRow
 from ottla.storage.time_index import NO_TIMESTAMP_MS, TimestampOffset
 from ottla.wire.records.batch import RecordBatch
-from ottla.wire.records.record import records_of
+from ottla.wire.records.record import find_time
+
+_NEVER_MS: Final = 2**63 - 1
 
 
 def first_record_since(
@@ -17,9 +20,9 @@ def first_record_since(
             return None
         if batch.max_timestamp_ms < timestamp_ms:
             continue
-        for record in records_of(batch):
-            if record.timestamp_ms >= timestamp_ms and start_offset <= record.offset < end_offset:
-                return TimestampOffset(record.timestamp_ms, record.offset)
+        found = find_time(batch, timestamp_ms, start_offset, end_offset)
+        if found is not None and found[0] >= timestamp_ms:
+            return TimestampOffset(*found)
     return None
 
 
@@ -29,9 +32,11 @@ def greatest_record(
     """Return the greatest timestamp in these bounds, and the first record that has it."""
     first, *others = segments.since(start_offset)
     times_ms = [segment.greatest_timestamp.timestamp_ms for segment in others]
-    if start_offset <= first.base_offset:
-        times_ms.append(first.greatest_timestamp.timestamp_ms)
-    elif (place := first.find(start_offset)) is not None:
+    greatest, place = first.greatest_timestamp, first.find(start_offset)
+    is_behind = place is not None and place.last_offset < greatest.offset
+    if start_offset <= first.base_offset or is_behind:
+        times_ms.append(greatest.timestamp_ms)
+    elif place is not None:
         # What the segment knows may be the timestamp of a record before the start.
         times_ms += _times_ms(first.batches(place.position), start_offset)
     greatest_ms = max(times_ms, default=NO_TIMESTAMP_MS)
@@ -45,8 +50,8 @@ def _times_ms(batches: Iterator[RecordBatch], start_offset: int) -> Iterator[int
     for batch in batches:
         if batch.base_offset >= start_offset:
             yield batch.max_timestamp_ms
-        else:
-            yield from (r.timestamp_ms for r in records_of(batch) if r.offset >= start_offset)
+        elif (youngest := find_time(batch, _NEVER_MS, start_offset, batch.end_offset)) is not None:
+            yield youngest[0]
 
 
 def _batches_since(

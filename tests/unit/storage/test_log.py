@@ -343,6 +343,11 @@ class TestTimestamps:
         log.advance_log_start(1)
         assert log.greatest_timestamp() == (40, 2)
 
+    def test_a_greatest_timestamp_behind_the_start_counts(self) -> None:
+        log = self.log_with(10, 20, 90, 90, 30)
+        log.advance_log_start(1)
+        assert log.greatest_timestamp() == (90, 2)
+
     def test_a_greatest_timestamp_in_the_batch_of_the_start_counts_if_it_is_behind_it(self) -> None:
         log = new_log()
         log.append_as_leader(batch(3, 100), 0, NOW_MS)

@@ -8,6 +8,9 @@ moved, have no answer.
 A leader that does not know yet up to where the one before it has told readers to be committed
 says so: OFFSET_NOT_AVAILABLE, in older versions LEADER_NOT_AVAILABLE.
 
+A partition that is named twice is refused with INVALID_REQUEST, since version 1. Between one
+partition and the next everybody else has a turn.
+
 Version 0 is answered with up to max_num_offsets offsets: those with which segments begin that are
 no younger, and if there are any records, the end; the last one first.
 """
@@ -16,6 +19,7 @@ from dataclasses import dataclass
 
 from ottla.broker.partitions import Partitions
 from ottla.broker.request_context import RequestContext
+from ottla.broker.turns import Turns
 from ottla.environment.clock import Clock
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
@@ -65,38 +69,32 @@ class ListOffsetsHandler:
     ) -> ListOffsetsResponse:
         """Look every partition up."""
         if context.api_version == 0:
-            return self._handle_old(request)
-        is_committed_only = request.isolation_level == READ_COMMITTED
-        return ListOffsetsResponse(
-            topics=[
-                ListOffsetsTopicResponse(
-                    name=topic.name,
-                    partitions=[
-                        self._answer(
-                            topic.name,
-                            wanted,
-                            is_committed_only=is_committed_only,
-                            version=context.api_version,
-                        )
-                        for wanted in topic.partitions
-                    ],
-                )
-                for topic in request.topics
-            ]
-        )
+            return await self._handle_old(request)
+        twice = _named_twice(request)
+        turns = Turns(self.clock)
+        topics: list[ListOffsetsTopicResponse] = []
+        for topic in request.topics:
+            answered = ListOffsetsTopicResponse(name=topic.name)
+            topics.append(answered)
+            for wanted in topic.partitions:
+                if (topic.name, wanted.partition_index) in twice:
+                    answer = _refused(wanted, ErrorCode.INVALID_REQUEST)
+                else:
+                    answer = self._answer(topic.name, wanted, request, context.api_version)
+                answered.partitions.append(answer)
+                await turns.pause()
+        return ListOffsetsResponse(topics=topics)
 
-    def _handle_old(self, request: ListOffsetsRequest) -> ListOffsetsResponse:
-        return ListOffsetsResponse(
-            topics=[
-                ListOffsetsTopicResponse(
-                    name=topic.name,
-                    partitions=[
-                        self._old_answer(topic.name, wanted) for wanted in topic.partitions
-                    ],
-                )
-                for topic in request.topics
-            ]
-        )
+    async def _handle_old(self, request: ListOffsetsRequest) -> ListOffsetsResponse:
+        turns = Turns(self.clock)
+        topics: list[ListOffsetsTopicResponse] = []
+        for topic in request.topics:
+            answered = ListOffsetsTopicResponse(name=topic.name)
+            topics.append(answered)
+            for wanted in topic.partitions:
+                answered.partitions.append(self._old_answer(topic.name, wanted))
+                await turns.pause()
+        return ListOffsetsResponse(topics=topics)
 
     def _old_answer(self, topic: str, wanted: ListOffsetsPartition) -> ListOffsetsPartitionResponse:
         index = wanted.partition_index
@@ -105,7 +103,7 @@ class ListOffsetsHandler:
             partition.check_leader()
             offsets = offsets_before(partition.log, wanted.timestamp, self.clock.now_ms())
         except ApiError as error:
-            return ListOffsetsPartitionResponse(partition_index=index, error_code=error.code)
+            return _refused(wanted, error.code)
         high_watermark = partition.high_watermark
         if offsets and offsets[0] > high_watermark:
             offsets = [high_watermark, *(o for o in offsets if o < high_watermark)]
@@ -117,11 +115,11 @@ class ListOffsetsHandler:
         self,
         topic: str,
         wanted: ListOffsetsPartition,
-        *,
-        is_committed_only: bool,
+        request: ListOffsetsRequest,
         version: int,
     ) -> ListOffsetsPartitionResponse:
         index = wanted.partition_index
+        is_committed_only = request.isolation_level == READ_COMMITTED
         try:
             partition = self.partitions.get(TopicPartition(topic, index))
             partition.check_leader(wanted.current_leader_epoch)
@@ -133,13 +131,27 @@ class ListOffsetsHandler:
                 _check_known(partition, version)
             timestamp_ms, offset = _find(partition, wanted.timestamp, end_offset)
         except ApiError as error:
-            return ListOffsetsPartitionResponse(partition_index=index, error_code=error.code)
+            return _refused(wanted, error.code)
         return ListOffsetsPartitionResponse(
             partition_index=index,
             timestamp=timestamp_ms,
             offset=offset,
             leader_epoch=_epoch(partition, offset) if version >= _EPOCHS_SINCE else NO_EPOCH,
         )
+
+
+def _named_twice(request: ListOffsetsRequest) -> set[tuple[str, int]]:
+    seen: set[tuple[str, int]] = set()
+    twice: set[tuple[str, int]] = set()
+    for topic in request.topics:
+        for wanted in topic.partitions:
+            name = topic.name, wanted.partition_index
+            (twice if name in seen else seen).add(name)
+    return twice
+
+
+def _refused(wanted: ListOffsetsPartition, code: ErrorCode) -> ListOffsetsPartitionResponse:
+    return ListOffsetsPartitionResponse(partition_index=wanted.partition_index, error_code=code)
 
 
 def _check_timestamp(timestamp: int, version: int) -> None:

@@ -319,6 +319,44 @@ def scan_records(section not None, Py_ssize_t record_count):
         PyBuffer_Release(&buffer)
 
 
+cdef object time_in(
+    const Py_buffer *buffer, batch, int64_t wanted_ms, int64_t start_offset, int64_t end_offset
+):
+    cdef Cursor cursor = cursor_over(buffer)
+    cdef int64_t base_offset = batch.base_offset
+    cdef int64_t base_ms = batch.base_timestamp_ms
+    cdef int64_t last_offset_delta = batch.last_offset_delta
+    cdef bint is_fixed = batch.is_log_append_time
+    cdef int64_t timestamp_ms = batch.max_timestamp_ms
+    cdef int64_t delta = -1, youngest_ms = 0, youngest_offset = 0
+    cdef bint is_found = False
+    cdef int32_t index, count = batch.record_count
+    for index in range(count):
+        enter_record(&cursor)
+        read_timestamp(&cursor, base_ms, is_fixed, &timestamp_ms)
+        read_offset_delta(&cursor, last_offset_delta, &delta)
+        cursor.at = cursor.end
+        if base_offset + delta >= end_offset:
+            break
+        if base_offset + delta >= start_offset and (not is_found or timestamp_ms > youngest_ms):
+            is_found, youngest_ms, youngest_offset = True, timestamp_ms, base_offset + delta
+            if timestamp_ms >= wanted_ms:
+                break
+    return (youngest_ms, youngest_offset) if is_found else None
+
+
+def find_time(
+    batch, section not None, int64_t timestamp_ms, int64_t start_offset, int64_t end_offset
+):
+    """See the twin."""
+    cdef Py_buffer buffer
+    PyObject_GetBuffer(section, &buffer, PyBUF_SIMPLE)
+    try:
+        return time_in(&buffer, batch, timestamp_ms, start_offset, end_offset)
+    finally:
+        PyBuffer_Release(&buffer)
+
+
 cdef inline object made_of(Place span, int64_t size, reader, topic, headers):
     if size == -1:
         return None

@@ -113,6 +113,34 @@ def scan_records(section: Buffer, record_count: int) -> tuple[int, int, int, boo
     return null_key_count, least, greatest, previous + 1 == record_count
 
 
+def find_time(
+    batch: RecordBatch, section: Buffer, timestamp_ms: int, start_offset: int, end_offset: int
+) -> tuple[int, int] | None:
+    """Find the first record in these bounds that is no older, else the first of the youngest.
+
+    Return its timestamp and offset, or None if no record lies in the bounds. Of the records on the
+    way only the timestamps and offsets are looked at; what is wrong with these raises as it does
+    in read_records.
+    """
+    cursor = _Cursor(section)
+    fixed_ms = batch.max_timestamp_ms if batch.is_log_append_time else None
+    youngest: tuple[int, int] | None = None
+    previous = -1
+    for _ in range(batch.record_count):
+        cursor.enter_record()
+        found_ms = _timestamp(cursor, batch.base_timestamp_ms, fixed_ms)
+        previous = cursor.read_offset_delta(previous, batch.last_offset_delta)
+        cursor.skip_rest()
+        offset = batch.base_offset + previous
+        if offset >= end_offset:
+            break
+        if offset >= start_offset and (youngest is None or found_ms > youngest[0]):
+            youngest = found_ms, offset
+            if found_ms >= timestamp_ms:
+                break
+    return youngest
+
+
 class ConsumedRecords:
     """The records of a batch from an offset on, for a consumer that takes some at a time.
 
@@ -242,6 +270,9 @@ class _Cursor:
         if length == 0:
             raise self.error(self.position, FIELDS_CUT)
         self.position += 1  # the attributes, in which no bit has a meaning
+
+    def skip_rest(self) -> None:
+        self.position = self.end
 
     def leave_record(self) -> None:
         if self.position != self.end:

@@ -6,6 +6,7 @@ from ottla.model.error_code import ErrorCode
 from ottla.wire.protocol_error import ProtocolError
 from ottla.wire.records.batch import Buffer, RecordBatch
 from ottla.wire.records.compression import Compression, decompress
+from ottla.wire.records.loops import find_time as find_time_in_section
 from ottla.wire.records.loops import read_records
 from ottla.wire.records.loops import scan_records as scan_section
 
@@ -49,11 +50,7 @@ def records_of(batch: RecordBatch) -> list[Record]:
     broken. Offsets rise strictly and stay within the batch; header keys are UTF-8. The checksum
     is not looked at.
     """
-    if batch.last_offset > _OFFSET_MAX:
-        raise ProtocolError(
-            f"batch's last offset {batch.last_offset} has more than 64 bits",
-            code=ErrorCode.INVALID_RECORD,
-        )
+    _check_offsets(batch)
     return read_records(batch, uncompressed_records(batch), Record, RecordHeader)
 
 
@@ -64,6 +61,28 @@ def scan_records(section: Buffer, record_count: int) -> RecordScan:
     for the deltas.
     """
     return RecordScan(*scan_section(section, record_count))
+
+
+def find_time(
+    batch: RecordBatch, timestamp_ms: int, start_offset: int, end_offset: int
+) -> tuple[int, int] | None:
+    """Return timestamp and offset of the first record in these bounds that is no older than this.
+
+    If all are older it is the first of the youngest; None if there is none. No record is built, and
+    what does not matter here is not checked: keys, values, headers, and all that comes later.
+    """
+    _check_offsets(batch)
+    return find_time_in_section(
+        batch, uncompressed_records(batch), timestamp_ms, start_offset, end_offset
+    )
+
+
+def _check_offsets(batch: RecordBatch) -> None:
+    if batch.last_offset > _OFFSET_MAX:
+        raise ProtocolError(
+            f"batch's last offset {batch.last_offset} has more than 64 bits",
+            code=ErrorCode.INVALID_RECORD,
+        )
 
 
 def uncompressed_records(batch: RecordBatch) -> bytes | memoryview:

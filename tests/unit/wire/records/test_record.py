@@ -18,6 +18,7 @@ from ottla.wire.records.record import (
     Record,
     RecordHeader,
     RecordScan,
+    find_time,
     records_of,
     scan_records,
     uncompressed_records,
@@ -240,6 +241,36 @@ def test_a_scan_tells_what_admission_asks() -> None:
     assert scan_records(b"", 0) == RecordScan(0, 0, 0, is_sequential=True)
 
 
+@given(
+    records=record_lists(),
+    timestamp_ms=st.integers(-(2**63), 2**63 - 1),
+    start=st.integers(0, 20),
+    end=st.integers(0, 20),
+)
+def test_a_time_is_found_as_if_by_looking_at_every_record(
+    records: list[Record], timestamp_ms: int, start: int, end: int
+) -> None:
+    first_offset = records[0].offset if records else 0
+    start_offset, end_offset = first_offset + start, first_offset + end
+    within = [record for record in records if start_offset <= record.offset < end_offset]
+    young = [record for record in within if record.timestamp_ms >= timestamp_ms]
+    expected = young[0] if young else max(within, key=lambda each: each.timestamp_ms, default=None)
+    batch = batch_at(build_batch(records))
+    for module in BOTH:
+        found = module.find_time(batch, batch.records_view, timestamp_ms, start_offset, end_offset)
+        assert found == (expected and (expected.timestamp_ms, expected.offset))
+
+
+def test_a_search_by_time_goes_no_further_than_it_has_to() -> None:
+    raw = build_batch(RECORDS)
+    raw[-1] = 0x7F
+    assert outcome(records_of, batch_at(raw))[0] is ErrorCode.INVALID_RECORD
+    assert find_time(batch_at(raw), PLAIN.timestamp_ms, 0, 100) == (PLAIN.timestamp_ms, 40)
+    by_log = batch_at(build_batch(RECORDS, compression=Compression.GZIP, log_append_time_ms=5))
+    assert find_time(by_log, 5, 41, 100) == (5, 41)
+    assert find_time(by_log, 6, 42, 45) is None
+
+
 def agree(raw: bytes | bytearray) -> None:
     """Hold compiled and plain reading of a batch, damaged or not, against each other."""
     try:
@@ -251,6 +282,9 @@ def agree(raw: bytes | bytearray) -> None:
     count = batch.record_count
     scans = [outcome(module.scan_records, batch.records_view, count) for module in BOTH]
     assert scans[0] == scans[1]
+    for bounds in ((2**63 - 1, 0, 2**63 - 1), (99, 2, 41)):
+        found = [outcome(module.find_time, batch, batch.records_view, *bounds) for module in BOTH]
+        assert found[0] == found[1]
     if isinstance(compiled, list):
         assert len(compiled) == count
         assert len(scans[0]) == len(RecordScan._fields), "the scan refuses what can be read"
