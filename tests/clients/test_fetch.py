@@ -1,11 +1,16 @@
 """What Fetch promises, asked for over a socket."""
 
+from collections import Counter
 from collections.abc import Iterator
 from itertools import count
+from time import sleep
+from typing import Any
 
 import pytest
 
 from ottla.model.error_code import ErrorCode
+from ottla.replication.fetched import Fetched
+from ottla.replication.partition import Partition
 from ottla.testing import Broker
 from ottla.wire.api_key import ApiKey
 from ottla.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
@@ -165,6 +170,38 @@ def test_a_topic_that_is_not_there_keeps_nobody_from_waiting(
     there, missing = client.receive(ApiKey.FETCH, 12).responses
     assert offsets(there.partitions[0].records) == [9]
     assert missing.partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_who_waits_for_many_partitions_looks_only_into_those_that_are_written_to(
+    broker: Broker, client: PlainSocket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client.create("many", 50)
+    looks: Counter[int] = Counter()
+    read = Partition.read
+
+    def counted_read(partition: Partition, *args: Any, **how: Any) -> Fetched:
+        looks[partition.name.partition] += 1
+        return read(partition, *args, **how)
+
+    monkeypatch.setattr(Partition, "read", counted_read)
+    wanted = [FetchPartition(partition=i, partition_max_bytes=1 << 20) for i in range(50)]
+    request = FetchRequest(
+        max_wait_ms=LONG_MS,
+        min_bytes=10 * BATCH_BYTES,
+        max_bytes=1 << 20,
+        topics=[FetchTopic(topic="many", partitions=wanted)],
+    )
+    with PlainSocket(broker) as waiting:
+        waiting.send(ApiKey.FETCH, 12, request)
+        while len(looks) < 50:
+            sleep(0.01)
+        for index in [7, 3, 7, 49, 0, 3, 7, 8, 9, 10]:
+            client.produce("many", batch(b"a", b"b", b"c"), index=index)
+        (answered,) = waiting.receive(ApiKey.FETCH, 12).responses
+    found = {p.partition_index: offsets(p.records) for p in answered.partitions if p.records}
+    assert found == {0: [0], 3: [0, 3], 7: [0, 3, 6], 8: [0], 9: [0], 10: [0], 49: [0]}
+    assert looks[20] == 2, "once at the beginning and once for the answer"
+    assert looks.total() <= 2 * 50 + 10
 
 
 def test_a_topic_that_is_deleted_meanwhile_ends_the_wait(

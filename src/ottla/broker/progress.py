@@ -2,10 +2,13 @@
 
 A request looks, and if what it finds is not enough it waits for a bell and looks again. No ring is
 lost in between: `wait_any` registers before its first suspension, and until then nobody else runs.
+Who waits for many bells, again and again, keeps a `Listener`, which also tells which of them rang.
 """
 
 import asyncio
 from collections.abc import Hashable, Sequence
+from types import TracebackType
+from typing import Self
 
 from ottla.broker.deadlines import Deadlines
 from ottla.broker.eager_start import Woken
@@ -19,7 +22,7 @@ class Bells:
         self._clock = clock
         self._deadlines = Deadlines(clock)
         # Dicts in place of sets, for their order: who came first is woken first.
-        self._waiting: dict[Hashable, dict[asyncio.Future[bool], None]] = {}
+        self._waiting: dict[Hashable, dict[Listener, None]] = {}
         self.is_closed = False
 
     def close(self) -> None:
@@ -30,8 +33,8 @@ class Bells:
 
     def ring(self, name: Hashable) -> None:
         """Wake all who wait for this name."""
-        for woken in self._waiting.pop(name, ()):
-            _wake(woken, True)
+        for listener in self._waiting.pop(name, ()):
+            listener.hear(name)
 
     def shared_deadline(self, start_ms: int, wait_ms: int) -> int:
         """Return when a wait ends at the latest, at a moment in common with others if it can be."""
@@ -39,29 +42,77 @@ class Bells:
 
     async def wait_any(self, names: Sequence[Hashable], deadline_ms: int) -> bool:
         """Wait until one of the bells rings; False if the deadline, or the end, came first."""
-        left_ms = deadline_ms - self._clock.monotonic_ms()
-        if left_ms <= 0 or self.is_closed:
-            return False
-        loop = asyncio.get_running_loop()
-        woken = Woken(loop=loop)
+        with self.listening(names) as listener:
+            return await listener.is_rung(deadline_ms)
+
+    def listening(self, names: Sequence[Hashable]) -> "Listener":
+        """Begin to listen to these bells; the listener is to be closed, as by `with`."""
+        return Listener(self, names)
+
+    def add(self, names: Sequence[Hashable], listener: "Listener") -> None:
+        """Have a listener hear the next ring of each of these."""
         for name in names:
-            self._waiting.setdefault(name, {})[woken] = None
+            self._waiting.setdefault(name, {})[listener] = None
+
+    def remove(self, names: Sequence[Hashable], listener: "Listener") -> None:
+        """Have a listener hear nothing of these any more."""
+        for name in names:
+            waiting = self._waiting.get(name)
+            if waiting is not None:
+                waiting.pop(listener, None)
+                if not waiting:
+                    del self._waiting[name]
+
+    async def sleep(self, deadline_ms: int, woken: Woken) -> bool:
+        """Wait until it is woken; False if the deadline, or the end, came first."""
+        if deadline_ms <= self._clock.monotonic_ms() or self.is_closed:
+            return False
         self._deadlines.add(deadline_ms, woken)
         try:
             return await woken
         finally:
             self._deadlines.remove(deadline_ms, woken)
-            self._forget(names, woken)
-
-    def _forget(self, names: Sequence[Hashable], woken: "asyncio.Future[bool]") -> None:
-        for name in names:
-            waiting = self._waiting.get(name)
-            if waiting is not None:
-                waiting.pop(woken, None)
-                if not waiting:
-                    del self._waiting[name]
 
 
-def _wake(woken: "asyncio.Future[bool]", is_rung: bool) -> None:
-    if not woken.done():
-        woken.set_result(is_rung)
+class Listener:
+    """Hears some bells from its construction on until it is closed."""
+
+    __slots__ = ("_bells", "_names", "_rung", "_woken")
+
+    def __init__(self, bells: Bells, names: Sequence[Hashable]) -> None:
+        self._bells = bells
+        self._names = names
+        self._rung: dict[Hashable, None] = {}
+        self._woken: Woken | None = None
+        bells.add(names, self)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._bells.remove(self._names, self)
+
+    def hear(self, name: Hashable) -> None:
+        """Take note of a ring. The next one of this bell is heard after it has been taken."""
+        self._rung[name] = None
+        if self._woken is not None and not self._woken.done():
+            self._woken.set_result(True)
+
+    async def is_rung(self, deadline_ms: int) -> bool:
+        """Wait until a bell has rung; False if the deadline, or the end, came first."""
+        if self._rung:
+            return True
+        self._woken = Woken(loop=asyncio.get_running_loop())
+        return await self._bells.sleep(deadline_ms, self._woken)
+
+    def take(self) -> list[Hashable]:
+        """Return which bells have rung, and listen to them again."""
+        rung = list(self._rung)
+        self._rung.clear()
+        self._bells.add(rung, self)
+        return rung

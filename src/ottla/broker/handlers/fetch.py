@@ -12,11 +12,12 @@ may read from followers, and are sent to the one of their rack (`preferred_repli
 to 3 are answered in message sets, which are converted on a thread.
 """
 
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from ottla.broker.current_leaders import CurrentLeaders
+from ottla.broker.fetch_answers import fail, grouped
 from ottla.broker.fetch_sessions import FetchedPartition, Fetching, FetchSessions, Read, Seen
 from ottla.broker.metadata_fetch import MetadataFetch
 from ottla.broker.metrics.meters import Meters
@@ -35,9 +36,6 @@ from ottla.replication.partition import COMMITTED_BELL, END_BELL
 from ottla.replication.roles import Follower
 from ottla.wire.api_key import ApiKey
 from ottla.wire.messages.fetch import (
-    AbortedTransaction,
-    EpochEndOffset,
-    FetchableTopicResponse,
     FetchRequest,
     FetchResponse,
     LeaderIdAndEpoch,
@@ -55,7 +53,6 @@ _RACKS_SINCE = 11
 _TOPIC_IDS_SINCE = 13
 _REPLICA_STATE_SINCE = 15
 _LEADERS_SINCE = 16
-_NO_OFFSET = -1
 _NOT_THERE = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
 _WRONG_LEADER = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH})
 
@@ -113,7 +110,7 @@ class FetchHandler:
             self.meters.errors[ApiKey.FETCH, error.code] += 1
             return FetchResponse(error_code=error.code)
         failures = self._count(answer.reads, is_consumer=terms.follower is None)
-        response = FetchResponse(session_id=answer.session_id, responses=_grouped(answer.reads))
+        response = FetchResponse(session_id=answer.session_id, responses=grouped(answer.reads))
         if version >= _LEADERS_SINCE:
             if failures:
                 self._name_leaders(answer.reads, response, context.listener)
@@ -163,14 +160,42 @@ class FetchHandler:
         )
         is_hopeless = missing == len(fetching.partitions)
         while not (is_hopeless or size_bytes >= terms.bytes_min or self._is_final(reads, missing)):
-            if terms.follower is not None and self._has_news(reads):
-                break
-            names = [one.name for one, _ in reads if one.name is not None]
-            awaited = names if terms.follower is None else self._bells_of_followers()
-            if not await self.bells.wait_any(awaited, deadline_ms):
+            if terms.follower is None:
+                is_worth_it = await self._await_more(reads, terms, deadline_ms)
+            else:
+                is_worth_it = not self._has_news(reads) and await self.bells.wait_any(
+                    self._bells_of_followers(), deadline_ms
+                )
+            if not is_worth_it:
                 break
             reads, size_bytes = self._read_all(fetching.partitions, terms)
         return reads
+
+    async def _await_more(self, reads: list[Read], terms: _Terms, deadline_ms: int) -> bool:
+        """Wait until all should be read again for a consumer; False if nothing has happened.
+
+        There may be enough by now, or the time is up. A bell costs a look into the one partition
+        for which it rings, however many there are.
+        """
+        sizes_bytes = [_counted_bytes(found) for _, found in reads]
+        places: dict[Hashable, list[int]] = {}
+        for place, (partition, _) in enumerate(reads):
+            if partition.name is not None:
+                places.setdefault(partition.name, []).append(place)
+        is_rung = False
+        with self.bells.listening(tuple(places)) as listener:
+            while await listener.is_rung(deadline_ms):
+                is_rung = True
+                rung = [place for name in listener.take() for place in places[name]]
+                again = [
+                    self._try_to_read(reads[place][0], sum(sizes_bytes[:place]), terms)
+                    for place in rung
+                ]
+                for place, (_, found) in zip(rung, again, strict=True):
+                    sizes_bytes[place] = _counted_bytes(found)
+                if sum(sizes_bytes) >= terms.bytes_min or self._is_final(again, 0):
+                    break
+        return is_rung
 
     def _is_final(self, reads: list[Read], missing: int) -> bool:
         """Tell whether a reader should not wait for more than this.
@@ -214,18 +239,17 @@ class FetchHandler:
         for partition in wanted:
             if terms.follower is not None and self._is_quiet(partition, terms.follower.broker_id):
                 continue
-            found: Fetched | ApiError
-            try:
-                found = self._read(
-                    partition, max(terms.bytes_max - size_bytes, 0), size_bytes, terms
-                )
-            except ApiError as error:
-                found = error
-            else:
-                # What is left out is not awaited either.
-                size_bytes += found.records.size_bytes + found.records.left_out_bytes
-            reads.append((partition, found))
+            read = self._try_to_read(partition, size_bytes, terms)
+            size_bytes += _counted_bytes(read[1])
+            reads.append(read)
         return reads, size_bytes
+
+    def _try_to_read(self, fetched: FetchedPartition, bytes_before: int, terms: _Terms) -> Read:
+        try:
+            bytes_left = max(terms.bytes_max - bytes_before, 0)
+            return fetched, self._read(fetched, bytes_left, bytes_before, terms)
+        except ApiError as error:
+            return fetched, error
 
     def _is_quiet(self, fetched: FetchedPartition, broker_id: int) -> bool:
         """Tell whether a follower in sync would be told what it was told the last time: nothing.
@@ -335,7 +359,7 @@ class FetchHandler:
                 bytes_max=bytes_left,
             )
         except ApiError as error:
-            _fail(answer, error)
+            fail(answer, error)
             return
         # Where the limit was for messages, they break off there: so a client sees that it is small.
         limit = partition.wanted.partition_max_bytes if version < _WHOLE_SINCE else len(messages)
@@ -351,49 +375,8 @@ def _follower(request: FetchRequest, version: int) -> Follower | None:
     return Follower(state.replica_id, state.replica_epoch)
 
 
-def _grouped(reads: list[Read]) -> list[FetchableTopicResponse]:
-    """Put neighbours of the same topic together."""
-    topics: list[FetchableTopicResponse] = []
-    last: FetchableTopicResponse | None = None
-    for read in reads:
-        partition = read[0]
-        if last is None or last.topic_id != partition.topic_id or last.topic != partition.topic:
-            last = FetchableTopicResponse(
-                topic=partition.topic, topic_id=partition.topic_id, partitions=[]
-            )
-            topics.append(last)
-        last.partitions.append(_answer(*read))
-    return topics
-
-
-def _answer(partition: FetchedPartition, found: Fetched | ApiError) -> PartitionData:
-    index = partition.wanted.partition
+def _counted_bytes(found: Fetched | ApiError) -> int:
+    """Return what counts as read. What is left out is not awaited either."""
     if isinstance(found, ApiError):
-        answer = PartitionData(partition_index=index)
-        _fail(answer, found)
-        return answer
-    answer = PartitionData(
-        partition_index=index,
-        high_watermark=found.high_watermark,
-        last_stable_offset=found.last_stable_offset,
-        log_start_offset=found.log_start_offset,
-        aborted_transactions=None,
-        records=found.records if found.records.size_bytes else b"",  # one piece with the rest
-    )
-    if found.aborted is not None:
-        answer.aborted_transactions = [
-            AbortedTransaction(producer_id=producer_id, first_offset=first_offset)
-            for producer_id, first_offset in found.aborted
-        ]
-    if found.diverging is not None:
-        epoch, end_offset = found.diverging
-        answer.diverging_epoch = EpochEndOffset(epoch=epoch, end_offset=end_offset)
-    if found.preferred_replica != NO_REPLICA:
-        answer.preferred_read_replica = found.preferred_replica
-    return answer
-
-
-def _fail(answer: PartitionData, error: ApiError) -> None:
-    answer.error_code = error.code
-    answer.high_watermark = answer.last_stable_offset = answer.log_start_offset = _NO_OFFSET
-    answer.records = b""
+        return 0
+    return found.records.size_bytes + found.records.left_out_bytes
