@@ -1,6 +1,11 @@
-"""The metrics of kafka_exporter, by its names: topics, partitions, groups and their lag."""
+"""The metrics of kafka_exporter, by its names: topics, partitions, groups and their lag.
+
+Where a partition begins and ends is told by its leader. How far a group is, its coordinator tells,
+which knows the ends only of those partitions that it keeps a replica of.
+"""
 
 from collections.abc import Callable, Iterator
+from itertools import compress
 
 from ottla.broker.metrics.exposition import Family, Sample, column, gauge, labels
 from ottla.broker.metrics.snapshot import GroupFacts, PartitionFacts, Snapshot
@@ -39,15 +44,17 @@ def _brokers(snapshot: Snapshot) -> Iterator[Family]:
 
 
 def _offsets(partitions: PartitionFacts) -> Iterator[Family]:
+    led = partitions.are_led
+    texts = list(compress(partitions.labels, led))
     yield gauge(
         "kafka_topic_partition_current_offset",
         "The offset that the next record visible to consumers gets.",
-        column(partitions.labels, partitions.high_watermarks),
+        column(texts, compress(partitions.high_watermarks, led)),
     )
     yield gauge(
         "kafka_topic_partition_oldest_offset",
         "The offset of the oldest record.",
-        column(partitions.labels, partitions.log_start_offsets),
+        column(texts, compress(partitions.log_start_offsets, led)),
     )
 
 
@@ -97,7 +104,7 @@ def _groups(snapshot: Snapshot) -> Iterator[Family]:
     )
     yield gauge(
         "kafka_consumergroup_lag",
-        "Records that a group has still to read.",
+        "Records that a group has still to read, in partitions that are on this broker.",
         (
             Sample(_group_labels(group, topic, partition), lag)
             for group in groups
@@ -111,8 +118,8 @@ def _groups(snapshot: Snapshot) -> Iterator[Family]:
     )
     yield gauge(
         "kafka_consumergroup_lag_sum",
-        "The lag of a group, over all partitions of a topic.",
-        (sample for group in groups for sample in _sums(group, _lags(group, end_offsets))),
+        "The lag of a group, over all partitions of a topic, where all are on this broker.",
+        (sample for group in groups for sample in _sums(group, _whole_lags(group, end_offsets))),
     )
 
 
@@ -135,6 +142,16 @@ def _lags(group: GroupFacts, end_offsets: _EndOffsets) -> tuple[tuple[str, int, 
         for topic, partition, offset in group.offsets
         if (end_offset := end_offsets.get(topic, {}).get(partition)) is not None
     )
+
+
+def _whole_lags(group: GroupFacts, end_offsets: _EndOffsets) -> tuple[tuple[str, int, int], ...]:
+    """Leave those topics out of which a partition is not here: a part of a sum misleads."""
+    incomplete = {
+        topic
+        for topic, partition, _ in group.offsets
+        if partition not in end_offsets.get(topic, {})
+    }
+    return tuple(row for row in _lags(group, end_offsets) if row[0] not in incomplete)
 
 
 def _sums(group: GroupFacts, values: tuple[tuple[str, int, int], ...]) -> Iterator[Sample]:

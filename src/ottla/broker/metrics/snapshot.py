@@ -39,6 +39,7 @@ class PartitionFacts:
 
     topics: list[str] = field(default_factory=list)
     numbers: list[int] = field(default_factory=list)
+    are_led: list[bool] = field(default_factory=list)
     labels: list[str] = field(default_factory=list)
     log_start_offsets: list[int] = field(default_factory=list)
     high_watermarks: list[int] = field(default_factory=list)
@@ -53,6 +54,7 @@ class PartitionFacts:
         topic, number = partition.name
         self.topics.append(topic)
         self.numbers.append(number)
+        self.are_led.append(partition.in_sync is not None)
         self.labels.append(labels(topic=topic, partition=number))
         self.log_start_offsets.append(log.log_start_offset)
         self.high_watermarks.append(partition.high_watermark)

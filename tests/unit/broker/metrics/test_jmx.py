@@ -1,18 +1,10 @@
 """What the metrics of Kafka's beans say of a cluster, on the controller and elsewhere."""
 
-from collections import Counter
-
 from ottla.broker.metrics.jmx import jmx_families
-from ottla.broker.metrics.snapshot import (
-    LoopFacts,
-    PartitionFacts,
-    ReplicationFacts,
-    Snapshot,
-    TransactionFacts,
-)
+from ottla.broker.metrics.snapshot import PartitionFacts
 from ottla.metadata.image import ClusterImage
-from ottla.replication.traffic import Traffic
 from tests.metadata_building import run
+from tests.unit.broker.metrics.snapshots import snapshot_of
 from tests.unit.machines.controller.cluster import cluster
 
 PREFIX = "kafka_controller_kafkacontroller_"
@@ -30,29 +22,7 @@ CLUSTER = {
 def values(image: ClusterImage, node_id: int, *, is_controller: bool) -> dict[str, float]:
     """Return what a broker with one partition of the topic tells, but for what has labels."""
     facts = PartitionFacts(topics=["a"], numbers=[0], insync_mins=[2])
-    snapshot = Snapshot(
-        node_id=node_id,
-        start_seconds=0,
-        is_controller=is_controller,
-        image=image,
-        partitions=facts,
-        groups=[],
-        transactions=TransactionFacts(Counter(), 0),
-        traffic=Traffic(),
-        traffic_by_topic={},
-        meters={},
-        errors={},
-        connections_by_listener={},
-        accepted_connections=0,
-        closed_by_reason={},
-        offline_folders=0,
-        cold_reads=0,
-        cold_bytes=0,
-        replication=ReplicationFacts(
-            isr_expands=3, isr_shrinks=4, isr_failures=5, elections=6, unclean_elections=1
-        ),
-        loop=LoopFacts(0, 0, 1),
-    )
+    snapshot = snapshot_of(image, facts, node_id=node_id, is_controller=is_controller)
     return {
         family.name + sample.suffix: sample.value
         for family in jmx_families(snapshot)
