@@ -26,6 +26,7 @@ from ottla.metadata.image import Endpoint
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
+from ottla.replication.follower import beginning_before
 from ottla.replication.partition import Partition
 from ottla.storage.leader_epochs import EpochEnd
 from ottla.wire.messages.fetch import FetchRequest, FetchResponse, PartitionData, ReplicaState
@@ -303,6 +304,8 @@ class ReplicaFetcher:
             data = memoryview(answer.records)
             if throttle.is_throttled(partition):
                 throttle.count(len(data))
+            if (beginning := beginning_before(partition.log, data)) is not None:
+                partition.restart_at(beginning, self._world.clock.now_ms())
             appended = partition.append_as_follower(data, self._world.clock.now_ms())
         partition.follow_offsets(answer.high_watermark, answer.log_start_offset)
         position.is_caught_up = answer.high_watermark <= partition.log.end_offset

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from ottla.storage.leader_epochs import EpochEnd
 from ottla.storage.log import PartitionLog
+from ottla.wire.records.batch import batches
 
 NO_EPOCH = -1
 
@@ -24,6 +25,18 @@ def next_fetch(log: PartitionLog) -> NextFetch:
     """Ask for what comes after the end, naming the epoch of what is there."""
     latest = log.epochs.latest_epoch
     return NextFetch(log.end_offset, NO_EPOCH if latest is None else latest)
+
+
+def beginning_before(log: PartitionLog, data: memoryview) -> int | None:
+    """Return where a log has to begin anew to take its first batch; None if it need not.
+
+    A leader whose records were deleted up to the middle of a batch gives out all of it.
+    """
+    if log.log_start_offset < log.end_offset:
+        return None
+    first = next(batches(data), None)
+    is_within = first is not None and first.base_offset < log.end_offset <= first.last_offset
+    return first.base_offset if first is not None and is_within else None
 
 
 def truncation_offset(log: PartitionLog, diverging: EpochEnd) -> int:

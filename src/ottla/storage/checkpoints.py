@@ -82,6 +82,13 @@ def remove_durably(disk: Disk, path: str) -> None:
     disk.sync_directory(posixpath.dirname(path))
 
 
+def remove_tree(disk: Disk, directory: str) -> None:
+    """Remove a folder and the files in it."""
+    for name in disk.list_directory(directory):
+        disk.remove(posixpath.join(directory, name))
+    disk.remove_directory(directory)
+
+
 def _read(disk: Disk, path: str, bytes_max: int) -> bytes | None:
     try:
         file = disk.open_file(path)

@@ -25,6 +25,7 @@ from ottla.storage.checkpoints import (
     read_offsets,
     read_topic_id,
     remove_durably,
+    remove_tree,
     write_clean_shutdown,
 )
 from ottla.storage.compaction_plan import FIRST_DIRTY_OFFSET_FILE, read_first_dirty_offsets
@@ -55,10 +56,11 @@ class HostedLog(NamedTuple):
 
 
 class _Noted(NamedTuple):
-    """What the checkpoints say of a log: up to where it is durable, and where it begins."""
+    """What is said of a log: up to where it is durable, where it begins, whether it was closed."""
 
     recovery_point: int
     log_start_offset: int
+    is_clean: bool
 
 
 class LogDir:
@@ -119,16 +121,15 @@ class LogDir:
                 self._disk.make_directory(self.path)
                 self._disk.sync_directory(posixpath.dirname(self.path) or ".")
             self._previous_broker_epoch = self._take_clean_mark()
-            recovery_points = self._read_offsets(RECOVERY_POINT_FILE)
-            start_offsets = self._read_offsets(LOG_START_OFFSET_FILE)
+            points = self._read_offsets(RECOVERY_POINT_FILE)
+            starts = self._read_offsets(LOG_START_OFFSET_FILE)
             for name in self._disk.list_directory(self.path):
                 partition = partition_of(name) or future_of(name)
                 if is_deleted(name):
-                    self._remove_tree(self._file(name))
+                    remove_tree(self._disk, self._file(name))
                 elif partition is not None and not self._set_aside(name, partition, is_stray):
-                    noted = _Noted(
-                        recovery_points.get(partition, 0), start_offsets.get(partition, 0)
-                    )
+                    is_clean = self.was_clean and partition in points
+                    noted = _Noted(points.get(partition, 0), starts.get(partition, 0), is_clean)
                     self._open_found(name, partition, config_of(partition.topic), now_ms, noted)
             self._read_first_dirty_offsets()
             self._read_high_watermarks()
@@ -141,7 +142,7 @@ class LogDir:
         if not is_stray(partition, topic_id):
             return False
         if partition_of(name) is None:  # a copy of what is gone
-            self._remove_tree(self._file(name))
+            remove_tree(self._disk, self._file(name))
             return True
         stray = stray_name(partition, topic_id or ZERO_UUID)
         if self._disk.exists(self._file(stray)):
@@ -196,7 +197,8 @@ class LogDir:
             for hosted in [*self.hosted.values(), *self.futures.values()]:
                 hosted.log.close(now_ms)
             self.checkpoint()
-            write_clean_shutdown(self._disk, self._file(CLEAN_SHUTDOWN_FILE), broker_epoch)
+            if not self.unopened:  # of which nobody knows whether they are whole
+                write_clean_shutdown(self._disk, self._file(CLEAN_SHUTDOWN_FILE), broker_epoch)
         except OSError as error:
             self.fail(error)
         except ApiError as error:  # a log went offline while it was being closed
@@ -224,7 +226,7 @@ class LogDir:
     def reopen(self, partition: TopicPartition, config: TopicConfig, now_ms: int) -> PartitionLog:
         """Open a log that a full disk did not let us open; `OSError` if it still does not."""
         self._previous_broker_epoch = None  # an opening was interrupted
-        noted = self.unopened[partition]
+        noted = self.unopened[partition]._replace(is_clean=False)
         hosted = self._open_log(str(partition), partition, config, now_ms, noted)
         self.hosted[partition] = hosted
         del self.unopened[partition]
@@ -239,7 +241,7 @@ class LogDir:
             directory,
             config,
             now_ms,
-            is_clean=self.was_clean,
+            is_clean=noted.is_clean,
             recovery_point=noted.recovery_point,
             log_start_offset=noted.log_start_offset,
             on_recovery_point_lowered=lambda offset: self._lower(partition, offset),
@@ -282,13 +284,13 @@ class LogDir:
         on_lowered = partial(self._lower, partition)
         try:
             if self._disk.exists(directory):  # a full disk did not let us take it away
-                self._remove_tree(directory)
+                remove_tree(self._disk, directory)
             log = begin_log(self.open_files, directory, topic_id, config, now_ms, on_lowered)
             if sync_name:
                 self.sync()
         except OSError:
             with suppress(OSError):  # a full disk gets back what it gave
-                self._remove_tree(directory)
+                remove_tree(self._disk, directory)
             raise
         return HostedLog(log, topic_id)
 
@@ -319,7 +321,7 @@ class LogDir:
         for partition in gone:  # another topic may get the name
             del self.first_dirty_offsets[partition]
         told = [self._first_dirty.told(self.first_dirty_offsets)] if gone else []
-        return [*told, self.sync]
+        return [*told, *self.begin_checkpoint(), self.sync]
 
     def drop_future(self, partition: TopicPartition, mark: bytes) -> str:
         """Give up a copy on its way here; return what `remove_deleted` has to remove."""
@@ -345,12 +347,7 @@ class LogDir:
     def remove_deleted(self, directory: str) -> None:
         """Remove the files of a log that was deleted."""
         with suppress(FileNotFoundError):
-            self._remove_tree(directory)
-
-    def _remove_tree(self, directory: str) -> None:
-        for name in self._disk.list_directory(directory):
-            self._disk.remove(posixpath.join(directory, name))
-        self._disk.remove_directory(directory)
+            remove_tree(self._disk, directory)
 
     # -- checkpoints ----------------------------------------------------------------------------
 
@@ -365,7 +362,7 @@ class LogDir:
             if log.log_start_offset > log.segments.base_offset
         }
         for partition, noted in self.unopened.items():
-            points[partition], starts[partition] = noted
+            points[partition], starts[partition], _ = noted
         return [self._recovery_points.told(points), self._start_offsets.told(starts)]
 
     def checkpoint(self) -> None:
@@ -386,15 +383,15 @@ class LogDir:
         return self._first_dirty.told(self.first_dirty_offsets)
 
     def _lower(self, partition: TopicPartition, offset: int) -> None:
-        points = {known: hosted.log.recovery_point for known, hosted in self._known()}
+        points = {known: noted.recovery_point for known, noted in self.unopened.items()}
+        points |= {known: hosted.log.recovery_point for known, hosted in self._known()}
         points[partition] = offset
         self._recovery_points.told(points)()
         if self.first_dirty_offsets.get(partition, offset) > offset:
             self.note_clean(partition, offset)()
 
     def _known(self) -> list[tuple[TopicPartition, HostedLog]]:
-        # A folder never has both of a partition.
-        return [*self.hosted.items(), *self.futures.items()]
+        return [*self.hosted.items(), *self.futures.items()]  # it never has both of one
 
     def _file(self, name: str) -> str:
         return posixpath.join(self.path, name)

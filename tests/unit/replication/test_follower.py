@@ -3,7 +3,12 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ottla.replication.follower import NextFetch, next_fetch, truncation_offset
+from ottla.replication.follower import (
+    NextFetch,
+    beginning_before,
+    next_fetch,
+    truncation_offset,
+)
 from ottla.storage.leader_epochs import EpochEnd
 from ottla.storage.log import PartitionLog
 from tests.log_building import NOW_MS, batch, batches_of, new_log
@@ -104,3 +109,20 @@ def test_nothing_that_both_have_is_ever_cut(logs: tuple[list[int], list[int]]) -
         end = leader.epochs.end_offset_for(wanted.last_fetched_epoch, leader.end_offset)
         if end.epoch >= 0:
             assert truncation_offset(follower, end) >= agreed
+
+
+def test_a_log_that_would_begin_inside_a_batch_begins_with_it() -> None:
+    leader, follower = (new_log(segment_bytes=1 << 20) for _ in range(2))
+    for _ in range(2):
+        leader.append_as_leader(batch(10), 0, NOW_MS)
+    leader.advance_log_start(5)
+    follower.restart_at(5)
+    sent = memoryview(bytearray(leader.read(5, 20, READ_BYTES).read()))
+    assert beginning_before(follower, sent) == 0
+    follower.restart_at(0)
+    follower.append_as_follower(sent, NOW_MS)
+    assert follower.end_offset == 20
+    assert beginning_before(follower, sent) is None, "it has what is there"
+    follower.restart_at(10)
+    after = memoryview(bytearray(leader.read(10, 20, READ_BYTES).read()))
+    assert beginning_before(follower, after) is None, "nor where a batch begins"

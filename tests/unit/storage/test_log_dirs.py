@@ -232,3 +232,60 @@ def test_what_belongs_to_no_topic_is_set_aside_and_not_deleted() -> None:
     assert disk.exists(f"/a/{stray}/00000000000000000000.log")
     assert any(stray in note for note in again.dirs[0].notes)
     append(again.create(ORDERS[0], TOPIC_ID, CONFIG, now_ms=0), b"another topic")
+
+
+def filled(disk: KernelDisk | SimulatedDisk, *paths: str, count: int = 30) -> LogDirs:
+    """Return folders with one log, all of which is durable, and noted to be."""
+    dirs = opened(disk, *paths)
+    log = dirs.dirs[0].create(ORDERS[0], TOPIC_ID, CONFIG, now_ms=0)
+    append(log, *(b"%d" % number for number in range(count)))
+    log.flush(0)
+    return dirs
+
+
+def test_a_topic_that_is_made_again_has_nothing_of_the_old_ones_bounds() -> None:
+    disk = SimulatedDisk()
+    dirs = filled(disk, "/a")
+    log = dirs.log_of(ORDERS[0])
+    assert log is not None
+    log.advance_log_start(29)
+    dirs.checkpoint()
+    folder = dirs.dirs[0]
+    folder.remove_deleted(folder.delete(ORDERS[0], bytes(16)))
+    new = folder.create(ORDERS[0], bytes(reversed(TOPIC_ID)), CONFIG, now_ms=0)
+    append(new, *(b"new %d" % number for number in range(10)))
+    new.flush(0)
+    disk.kill()
+
+    found = opened(disk, "/a").log_of(ORDERS[0])
+    assert found is not None
+    assert (found.log_start_offset, found.end_offset) == (0, 10)
+
+
+def test_a_log_that_somebody_has_moved_between_stopped_disks_is_whole(tmp_path: Path) -> None:
+    paths = [str(tmp_path / name) for name in ("a", "b")]
+    filled(KernelDisk(), *paths).close(now_ms=0, broker_epoch=7)
+    (tmp_path / "a" / str(ORDERS[0])).rename(tmp_path / "b" / str(ORDERS[0]))
+
+    found = opened(KernelDisk(), *paths).log_of(ORDERS[0])
+    assert found is not None
+    assert found.end_offset == 30
+
+
+def test_a_folder_with_a_log_that_was_not_open_is_not_said_to_be_clean() -> None:
+    disk = SimulatedDisk()
+    dirs = filled(disk, "/a", count=4)
+    dirs.checkpoint()
+    log = dirs.log_of(ORDERS[0])
+    assert log is not None
+    append(log, *(b"later %d" % number for number in range(20)))
+    disk.kill()
+    disk.faults.fail_on(OperationKind.WRITE, under=f"/a/{ORDERS[0]}", error=errno.ENOSPC)
+    full = opened(disk, "/a")
+    assert ORDERS[0] in full.dirs[0].unopened
+    disk.faults.heal()
+    full.close(now_ms=0, broker_epoch=7)
+
+    found = opened(disk, "/a").log_of(ORDERS[0])
+    assert found is not None
+    assert found.end_offset == 24
