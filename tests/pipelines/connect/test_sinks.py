@@ -1,5 +1,6 @@
 """What sinks write is there once, also if a batch comes again."""
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -41,7 +42,9 @@ def batch(
 
 
 def _sql(text: str | None) -> str:
-    return "CAST(NULL AS STRING)" if text is None else "'" + text.replace("'", "\\'") + "'"
+    if text is None:
+        return "CAST(NULL AS STRING)"
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
 def numbers(start: int, end: int, day: str = "mon") -> list[Record]:
@@ -91,15 +94,27 @@ def test_a_batch_is_made_good_wherever_it_was_killed(spark: "SparkSession", tmp_
     assert read_back(spark, out, "parquet") == [0, 1, 2, 3, 4, 5]
 
 
-@pytest.mark.parametrize("form", ["json", "csv"])
+@pytest.mark.parametrize("form", ["json", "csv", "parquet"])
 def test_small_files_are_merged_into_one(spark: "SparkSession", tmp_path: Path, form: str) -> None:
-    out = tmp_path / "out"
-    sink = made(FilesSink, tmp_path, path=str(out), format=form, compact__min__files=3)
-    for number in range(3):
-        sink.write(batch(spark, (number, None, f'{{"n":{number}}}'), fields="n INT"), number)
-    (file,) = out.glob(f"*.{form}")
+    out = tmp_path / "out put"
+    sink = made(
+        FilesSink, tmp_path, path=str(out), format=form, compact__min__files=3, partition__by="day"
+    )
+    notes = ["two\nlines", "a, b", "c"]
+    for number, note in enumerate(notes):
+        value = json.dumps({"n": number, "day": "mon", "note": note})
+        sink.write(batch(spark, (number, None, value), fields=f"{FIELDS}, note STRING"), number)
+    (file,) = out.glob("day=mon/*")
     assert "merged" in file.name
-    assert read_back(spark, out, form) == [0, 1, 2]
+    for number in range(3, 6):  # without a field that they had
+        sink.write(batch(spark, *numbers(number, number + 1), fields=FIELDS), number)
+    files = list(out.glob("day=mon/*"))
+    assert len(files) == 2
+    options = {"header": "true", "multiLine": "true"} if form == "csv" else {}
+    reader = spark.read.format(form).options(**options)
+    rows = [row.asDict() for file in files for row in reader.load(f"file://{file}").collect()]
+    found = sorted((int(row["n"]), row.get("note")) for row in rows)
+    assert found == [*enumerate(notes), (3, None), (4, None), (5, None)]
 
 
 def test_a_merge_that_was_killed_is_finished(spark: "SparkSession", tmp_path: Path) -> None:

@@ -15,10 +15,11 @@ from ottla.pipelines.connect.connector import SinkConnector
 from ottla.pipelines.connect.durable import sync
 from ottla.pipelines.connect.errors import ConnectorError
 from ottla.pipelines.connect.journal import Journal, Moves
+from ottla.pipelines.connect.merging import alike, ending_of, has_header, join
 from ottla.pipelines.connect.settings import REQUIRED, Setting, text, whole, words
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
 FORMATS: Final = ("json", "csv", "parquet")
 
@@ -47,7 +48,7 @@ class FilesSink(SinkConnector):
             journal.decide(f"batch-{batch_id}", self._moves(staged, name))
             journal.finish(f"batch-{batch_id}")
             journal.forget_before(batch_id)
-            self._merge(rows, journal, name)
+            self._merge(batch.sparkSession, journal, name)
 
     def _root(self) -> Path:
         path = self.settings["path"]
@@ -75,7 +76,7 @@ class FilesSink(SinkConnector):
         # All rows of a folder in one task: one file, not one of each task.
         gathered = rows.repartition(*by) if by else rows.coalesce(1)
         writer = gathered.write.format(self.settings["format"]).options(**self._options())
-        writer.partitionBy(*by).mode("overwrite").save(staged.as_uri())
+        writer.partitionBy(*by).mode("overwrite").save(_url(staged))
 
     def _options(self) -> dict[str, str]:
         header = {"header": "true"} if self.settings["format"] == "csv" else {}
@@ -90,47 +91,67 @@ class FilesSink(SinkConnector):
             moves[str(file)] = str(folder / f"{name}-{number}{_ending(file)}")
         return moves
 
-    def _merge(self, rows: "DataFrame", journal: Journal, name: str) -> None:
-        """Merge small files of each folder into one, if there are enough of them."""
-        least = self.settings["compact.min.files"]
-        folders = {file.parent for file in self._files()} if least else set()
-        for number, folder in enumerate(sorted(folders)):
-            small = _small(folder.glob(f"{self.home.name}-*"), self.settings["file.size.bytes"])
-            if len(small) >= least:
-                staged = journal.staging("staged-merge")
-                self._write_merged(rows, small, staged)
-                place = str(folder.relative_to(self._root()))
-                moves = {
-                    file: str(Path(place, Path(target).name))
-                    for file, target in self._moves(staged, f"{name}-merged-{number}").items()
-                }
-                removed = tuple(str(file.relative_to(self._root())) for file in small)
-                journal.decide("merge", moves, removed)
-                journal.finish("merge")
+    def _merge(self, spark: "SparkSession", journal: Journal, name: str) -> None:
+        """Merge small files of each folder that are alike, if there are enough of them."""
+        for number, small in enumerate(self._small_groups()):
+            staged = journal.staging("staged-merge")
+            self._write_merged(spark, small, staged)
+            place = small[0].parent.relative_to(self._root())
+            moves = {
+                file: str(place / Path(target).name)
+                for file, target in self._moves(staged, f"{name}-merged-{number}").items()
+            }
+            removed = tuple(str(file.relative_to(self._root())) for file in small)
+            journal.decide("merge", moves, removed)
+            journal.finish("merge")
 
-    def _write_merged(self, rows: "DataFrame", files: list[Path], staged: Path) -> None:
-        kept = [name for name in rows.columns if name not in self.settings["partition.by"]]
-        reader = rows.sparkSession.read.format(self.settings["format"]).options(**self._options())
-        merged = reader.schema(rows.select(*kept).schema).load([file.as_uri() for file in files])
-        writer = merged.coalesce(1).write.format(self.settings["format"]).options(**self._options())
-        writer.mode("overwrite").save(staged.as_uri())
+    def _small_groups(self) -> list[list[Path]]:
+        """Return the files that are to be merged, those together that will be one."""
+        least, size_bytes = self.settings["compact.min.files"], self.settings["file.size.bytes"]
+        small_by_folder: dict[Path, list[Path]] = {}
+        for file in self._files() if least else ():
+            if file.stat().st_size * 2 < size_bytes:
+                small_by_folder.setdefault(file.parent, []).append(file)
+        form, options = self.settings["format"], self._options()
+        groups = [
+            _up_to(size_bytes, group)
+            for _, small in sorted(small_by_folder.items())
+            if len(small) >= least
+            for group in alike(small, self.home.name, form, options)
+        ]
+        return [group for group in groups if len(group) >= least]
+
+    def _write_merged(self, spark: "SparkSession", files: list[Path], staged: Path) -> None:
+        form, options = self.settings["format"], self._options()
+        if form != "parquet":
+            have_headers = has_header(form, options)
+            join(files, self.home.name, staged, have_headers=have_headers)
+            return
+        merged = spark.read.format(form).options(**options).load([*map(_url, files)])
+        writer = merged.coalesce(1).write.format(form).options(**options)
+        writer.mode("overwrite").save(_url(staged))
 
     def _files(self) -> list[Path]:
-        depth = "/".join(["*"] * len(self.settings["partition.by"]))
-        pattern = f"{depth}/{self.home.name}-*" if depth else f"{self.home.name}-*"
-        return [file for file in self._root().glob(pattern) if not file.name.startswith(".")]
+        """Return the files that this connector has written, and no other."""
+        pattern = "/".join(["*"] * (len(self.settings["partition.by"]) + 1))
+        found = self._root().glob(pattern)
+        return [file for file in found if ending_of(file.name, self.home.name) is not None]
 
 
-def _small(files: Iterable[Path], size_bytes: int) -> list[Path]:
-    """Return the files that are less than half of what they should be, up to a full one."""
+def _up_to(size_bytes: int, files: Iterable[Path]) -> list[Path]:
+    """Return the first files, until they have so many bytes together."""
     chosen: list[Path] = []
     total = 0
-    for file in sorted(files):
-        size = file.stat().st_size
-        if size * 2 < size_bytes and total < size_bytes:
+    for file in files:
+        if total < size_bytes:
             chosen.append(file)
-            total += size
+            total += file.stat().st_size
     return chosen
+
+
+def _url(path: Path) -> str:
+    """Return a path as Spark takes it: nothing is escaped, as in `file:///out put/day=mon`."""
+    return f"file://{path}"
 
 
 def _ending(file: Path) -> str:

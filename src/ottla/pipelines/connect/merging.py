@@ -1,0 +1,102 @@
+"""Which small files can be one, and how text becomes it: what is in them stays as it is.
+
+Files go together that have the same ending and the same shape, which is the schema of Parquet and
+the first line of CSV. JSON lines and CSV are joined byte by byte and never read as records: their
+values may have fields that the newest batch has no more, and lines of their own.
+"""
+
+import io
+import re
+import shutil
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+_COMPRESSION_BY_ENDING: Final = {"": None, ".bz2": "bz2", ".gz": "gzip", ".zst": "zstd"}
+"""What text can be compressed with and joined; the names are Arrow's."""
+_UNUSUAL: Final = frozenset({"charset", "encoding", "linesep"})
+"""Options of writers whose lines are not found here."""
+
+
+def ending_of(file_name: str, connector: str) -> str | None:
+    """Return how the name of a connector's file ends, such as `.csv.gz`; None if it is not its.
+
+    The number that Spark puts before it in folders, as in `.c000.csv.gz`, does not count.
+    """
+    number = r"\d{10}-(?:merged-\d+-)?\d+(?:\.c\d+)?"
+    found = re.fullmatch(rf"{re.escape(connector)}-{number}(\..*)?", file_name)
+    return None if found is None else found[1] or ""
+
+
+def alike(
+    files: Iterable[Path], connector: str, form: str, options: Mapping[str, str]
+) -> list[list[Path]]:
+    """Return the files of a connector that can be merged, those together that are of one shape."""
+    groups: dict[tuple[str, str | bytes], list[Path]] = {}
+    for file in sorted(files):
+        ending = ending_of(file.name, connector)
+        shape = None if ending is None else _shape(file, ending, form, options)
+        if ending is not None and shape is not None:
+            groups.setdefault((ending, shape), []).append(file)
+    return list(groups.values())
+
+
+def join(files: Sequence[Path], connector: str, folder: Path, *, have_headers: bool) -> None:
+    """Write the text of files into one, in a new folder: the lines of all and one header."""
+    ending = ending_of(files[0].name, connector) or ""
+    folder.mkdir()
+    with _written(folder / f"part-0{ending}", ending) as joined:
+        for number, file in enumerate(files):
+            with _opened(file, ending) as text:
+                header = text.readline() if have_headers else b""
+                joined.write(header if number == 0 else b"")
+                shutil.copyfileobj(text, joined)
+
+
+def has_header(form: str, options: Mapping[str, str]) -> bool:
+    """Whether files begin with the names of their columns."""
+    said = {name.lower(): value.lower() for name, value in options.items()}
+    return form == "csv" and said.get("header") == "true"
+
+
+def _shape(file: Path, ending: str, form: str, options: Mapping[str, str]) -> str | bytes | None:
+    """Return what files have in common that can be one; None for a file that stays alone."""
+    if form == "parquet":
+        return _schema(file) if ending.endswith(".parquet") else None
+    is_known = ending.removeprefix(f".{form}") in _COMPRESSION_BY_ENDING
+    if not is_known or _UNUSUAL & {name.lower() for name in options}:
+        return None
+    if not has_header(form, options):
+        return b""
+    with _opened(file, ending) as text:
+        header = text.readline()
+    is_whole = header.endswith(b"\n") and header.count(b'"') % 2 == 0
+    return header if is_whole else None
+
+
+def _schema(file: Path) -> str | None:
+    """Return the schema in words; None if it cannot be read, as of a file that is encrypted."""
+    import pyarrow as pa  # noqa: PLC0415
+    from pyarrow import parquet  # noqa: PLC0415
+
+    try:
+        schema = parquet.read_schema(file)
+    except (pa.ArrowException, OSError):
+        return None
+    return str(schema.to_string(show_field_metadata=False, show_schema_metadata=False))
+
+
+def _opened(file: Path, ending: str) -> io.BufferedReader:
+    import pyarrow as pa  # noqa: PLC0415
+
+    return io.BufferedReader(pa.input_stream(str(file), compression=_compression(ending)))
+
+
+def _written(file: Path, ending: str) -> Any:
+    import pyarrow as pa  # noqa: PLC0415
+
+    return pa.output_stream(str(file), compression=_compression(ending))
+
+
+def _compression(ending: str) -> str | None:
+    return _COMPRESSION_BY_ENDING[re.sub(r"^\.(csv|json)", "", ending)]
