@@ -4,7 +4,11 @@ import json
 from pathlib import Path
 from typing import Any
 
-from ottla.pipelines.sink.two_phases import AttemptName, open_producer, prepare
+import pytest
+
+from ottla import Admin, TransactionFilter, TransactionStatus
+from ottla.pipelines.running.leftovers import end_transactions_of
+from ottla.pipelines.sink.two_phases import AttemptName, Decisions, open_producer, prepare
 from ottla.streams import Pipeline, run, stream
 from tests.pipelines.streams.topics import committed, create, send
 
@@ -33,6 +37,28 @@ def test_from_the_beginning_everything_comes_again_past_what_a_crash_left_open(
     leave_a_transaction_open(broker_servers, tmp_path / "pipelines" / "branches" / "checkpoints")
     send(broker_servers, "numbers", [(None, {"n": 10})])
     assert run_it(from_beginning=True) == sorted([*once, *once, (10, "big")])
+
+
+def test_what_was_decided_and_can_no_more_be_done_is_told_of_and_left(
+    broker_servers: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    create(broker_servers, "late", partitions=1)
+    settings = {"bootstrap.servers": broker_servers}
+    (tmp_path / "metadata").write_text('{"id":"late-query"}')
+    opened = []
+    for task in range(2):
+        producer = open_producer(settings, AttemptName("ottla-late-query", "run", task, 0))
+        producer.send("late", "{}")
+        opened.append(prepare(producer))
+    with Decisions(settings, "ottla-late-query") as driver:  # which dies when it has decided
+        decided = driver._deciding._decided(0, tuple(opened[:1]), has_lost=False)
+        driver._thread.run(decided)
+    with Admin(settings) as admin:
+        admin.transactions.terminate(opened[0].transactional_id)
+        open_now = TransactionFilter(states={TransactionStatus.ONGOING})
+        end_transactions_of(tmp_path, settings)
+        assert "begins again all the same: batch 0 was to be committed" in caplog.text
+        assert not admin.transactions.list(open_now)
 
 
 def leave_a_transaction_open(servers: str, checkpoints: Path) -> None:

@@ -4,24 +4,34 @@ They would be ended by the next run of the same checkpoint. Without it nobody wo
 and who reads committed records only would wait for them for ever.
 """
 
+import logging
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Final
 
 from ottla import Admin, TransactionFilter, TransactionStatus
 from ottla.pipelines.running.folders import read_json
 from ottla.pipelines.sink.decision import OpenTransaction, is_of_query
 from ottla.pipelines.sink.options import DEFAULT_PREFIX
-from ottla.pipelines.sink.two_phases import Decisions
+from ottla.pipelines.sink.two_phases import DecisionError, Decisions
+
+_logger: Final = logging.getLogger(__name__)
 
 
 def end_transactions_of(checkpoint: Path, settings: Mapping[str, str]) -> None:
-    """End what was decided in the runs of a checkpoint, and abort what was not."""
+    """End what was decided in the runs of a checkpoint, and abort what was not.
+
+    What can no more be committed is told of: all is read again, so nothing is lost by it.
+    """
     found = read_json(checkpoint / "metadata")
     if found is None:
         return
     query = f"{DEFAULT_PREFIX}-{found['id']}"
     with Decisions(settings, query) as decisions:
-        decisions.commit(decisions.last_batch_id(), ())
+        try:
+            decisions.commit(decisions.last_batch_id(), ())
+        except DecisionError as error:
+            _logger.warning("%s begins again all the same: %s", checkpoint.name, error)
         decisions.abort(_left_open(settings, query))
 
 
