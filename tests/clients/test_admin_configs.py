@@ -48,7 +48,7 @@ def test_settings_are_changed_one_by_one(admin: Admin, letters: ConfigResource) 
     assert values(admin, letters, "retention.ms", "retention.bytes", "cleanup.policy") == [
         "60000",
         "7",
-        "compact,delete",
+        "delete,compact",
     ]
     changes = {"retention.ms": None, "cleanup.policy": Subtract("delete")}
     admin.configs.alter({letters: changes})

@@ -236,7 +236,7 @@ def test_the_nearer_setting_of_a_broker_goes_first(servers: str) -> None:
 def test_lists_grow_and_shrink(servers: str) -> None:
     create(servers, "listed")
     change(servers, TOPIC, "listed", (APPEND, "cleanup.policy", "compact"))
-    assert describe(servers, TOPIC, "listed")["cleanup.policy"].value == "compact,delete"
+    assert describe(servers, TOPIC, "listed")["cleanup.policy"].value == "delete,compact"
     change(servers, TOPIC, "listed", (SUBTRACT, "cleanup.policy", "delete"))
     assert describe(servers, TOPIC, "listed")["cleanup.policy"].value == "compact"
 

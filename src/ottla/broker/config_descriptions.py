@@ -16,7 +16,7 @@ from ottla.model.broker_config import BrokerConfig
 from ottla.model.broker_settings import BROKER_SETTINGS, can_change_while_running
 from ottla.model.client_metrics_config import CLIENT_METRICS_SETTINGS, ClientMetricsConfig
 from ottla.model.group_config import GROUP_SETTINGS, GroupConfig
-from ottla.model.settings import Setting
+from ottla.model.settings import Setting, SettingType, split_list
 from ottla.model.synonyms import BROKER_SYNONYMS, TOPIC_SYNONYMS
 from ottla.model.topic_config import TOPIC_SETTINGS
 from ottla.wire.messages.describe_configs import (
@@ -60,7 +60,7 @@ class ConfigDescriptions:
             return self._inherited
         texts = topic_config(own, self._live_config.topic_defaults, name).as_strings()
         return [
-            self._own_of_topic(one.name, texts[one.name]) if one.name in own else one
+            self._own_of_topic(one.name, texts[one.name], own[one.name]) if one.name in own else one
             for one in self._inherited
         ]
 
@@ -141,9 +141,10 @@ class ConfigDescriptions:
             for setting in TOPIC_SETTINGS.values()
         ]
 
-    def _own_of_topic(self, name: str, text: str) -> DescribeConfigsResourceResult:
-        own = _synonym(name, text, ConfigSource.TOPIC)
-        return self._entry(TOPIC_SETTINGS[name], name, text, [own, *self._behind(name)])
+    def _own_of_topic(self, name: str, text: str, given: str) -> DescribeConfigsResourceResult:
+        setting = TOPIC_SETTINGS[name]
+        own = _synonym(name, _in_order(setting, text, given), ConfigSource.TOPIC)
+        return self._entry(setting, name, text, [own, *self._behind(name)])
 
     def _behind(self, topic_setting: str) -> list[DescribeConfigsSynonym]:
         """Return what brokers say for a topic's setting."""
@@ -187,6 +188,8 @@ class ConfigDescriptions:
         is_read_only: bool = False,
     ) -> DescribeConfigsResourceResult:
         is_sensitive = setting is not None and setting.is_sensitive
+        if synonyms:
+            text = _in_order(setting, text, synonyms[0].value)
         return DescribeConfigsResourceResult(
             name=name,
             value=None if is_sensitive else text,
@@ -203,6 +206,14 @@ class ConfigDescriptions:
 
 def _synonym(name: str, text: str | None, source: ConfigSource) -> DescribeConfigsSynonym:
     return DescribeConfigsSynonym(name=name, value=text, source=source)
+
+
+def _in_order(setting: Setting | None, text: str | None, given: str | None) -> str | None:
+    """Return a list as it was given, if it is that list, and anything else as it counts."""
+    if setting is None or setting.kind.type is not SettingType.LIST or not text or not given:
+        return text
+    items = split_list(given)
+    return ",".join(items) if sorted(items) == sorted(split_list(text)) else text
 
 
 def _unless_sensitive(name: str, text: str) -> str | None:

@@ -67,6 +67,26 @@ def test_values_of_all_levels_are_told_in_the_order_in_which_they_count() -> Non
     assert synonyms_of(entry_of(found.broker(), "log.retention.ms")) == at_brokers
 
 
+def test_lists_are_in_the_order_in_which_they_were_set() -> None:
+    found = descriptions(
+        {"log.cleanup.policy": "delete,compact"},
+        (2, "t", "leader.replication.throttled.replicas", "2:1, 10:1"),
+    )
+    throttled = entry_of(found.topic("t"), "leader.replication.throttled.replicas")
+    assert throttled.value == "2:1,10:1"
+    assert synonyms_of(throttled)[0][1] == "2:1,10:1"
+    for described, name in (
+        (found.topic("t"), "cleanup.policy"),
+        (found.broker(), "log.cleanup.policy"),
+    ):
+        assert entry_of(described, name).value == "delete,compact"
+
+
+def test_a_list_that_cannot_be_used_is_told_by_what_is() -> None:
+    found = descriptions({}, (2, "t", "cleanup.policy", "delete,shrink"))
+    assert entry_of(found.topic("t"), "cleanup.policy").value == "delete"
+
+
 def test_a_unit_that_does_not_count_is_described_by_its_own_value() -> None:
     found = descriptions({"log.retention.ms": "5"})
     hours = entry_of(found.broker(), "log.retention.hours")
