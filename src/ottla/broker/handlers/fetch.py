@@ -186,13 +186,14 @@ class FetchHandler:
         with self.bells.listening(tuple(places)) as listener:
             while await listener.is_rung(deadline_ms):
                 is_rung = True
-                rung = [place for name in listener.take() for place in places[name]]
-                again = [
-                    self._try_to_read(reads[place][0], sum(sizes_bytes[:place]), terms)
-                    for place in rung
-                ]
-                for place, (_, found) in zip(rung, again, strict=True):
-                    sizes_bytes[place] = _counted_bytes(found)
+                again: list[Read] = []
+                bytes_before = counted = 0
+                for place in sorted(place for name in listener.take() for place in places[name]):
+                    bytes_before += sum(sizes_bytes[counted:place])
+                    counted = place
+                    read = self._try_to_read(reads[place][0], bytes_before, terms)
+                    sizes_bytes[place] = _counted_bytes(read[1])
+                    again.append(read)
                 if sum(sizes_bytes) >= terms.bytes_min or self._is_final(again, 0):
                     break
         return is_rung
