@@ -1,14 +1,18 @@
 """What Produce accepts and what it refuses, asked for over a socket."""
 
+import threading
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from ottla.model.error_code import ErrorCode
+from ottla.storage import admission
 from ottla.testing import Broker
 from ottla.wire.api_key import ApiKey
 from ottla.wire.messages.find_coordinator import FindCoordinatorRequest
 from ottla.wire.messages.produce import PartitionProduceResponse
+from ottla.wire.records.batch import batches
 from ottla.wire.records.builder import BatchBuilder
 from ottla.wire.records.compression import Compression
 from tests.clients.plain_socket import PlainSocket, batch, produce_request
@@ -160,3 +164,54 @@ def test_the_time_of_the_log_is_told_where_it_is_the_logs(client: PlainSocket) -
     client.create("their-time")
     assert client.produce("log-time", batch(b"x")).log_append_time_ms > 1_700_000_000_000
     assert client.produce("their-time", batch(b"x")).log_append_time_ms == -1
+
+
+def test_what_a_topic_wants_compressed_otherwise_is_compressed_on_a_thread(
+    client: PlainSocket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client.create("dense", compression_type="zstd", compression_zstd_level="19")
+    threads: list[str] = []
+    compress = admission.compress
+
+    def noted_compress(*args: Any) -> bytes:
+        threads.append(threading.current_thread().name)
+        return compress(*args)
+
+    monkeypatch.setattr(admission, "compress", noted_compress)
+    for version in (3, 9):
+        assert client.produce("dense", batch(b"x" * 1000), version=version).error_code == 0
+    as_wanted = batch(b"x" * 1000, compression=Compression.ZSTD)
+    assert client.produce("dense", as_wanted).base_offset == 2
+    assert len(threads) == 2
+    assert all(name.startswith("ottla_") for name in threads)
+    found = list(batches(memoryview(client.fetch("dense").records)))
+    assert [one.compression for one in found] == [Compression.ZSTD] * 3
+    assert all(one.has_valid_crc() for one in found)
+
+
+def test_batches_of_one_connection_keep_their_order_whatever_their_codecs_are(
+    client: PlainSocket,
+) -> None:
+    client.create("codecs", compression_type="gzip")
+    codecs = [Compression.NONE, Compression.GZIP, Compression.ZSTD, Compression.GZIP] * 3
+    for codec in codecs:
+        request = produce_request("codecs", batch(bytes(100_000), compression=codec), acks=1)
+        client.send(ApiKey.PRODUCE, NEW, request)
+    answers = [client.receive(ApiKey.PRODUCE, NEW) for _ in codecs]
+    rows = [answer.responses[0].partition_responses[0] for answer in answers]
+    assert [(row.error_code, row.base_offset) for row in rows] == [
+        (0, number) for number in range(len(codecs))
+    ]
+
+
+def test_what_cannot_be_compressed_anew_is_refused(client: PlainSocket) -> None:
+    client.create("picky", compression_type="gzip", cleanup_policy="compact")
+    answer = client.produce("picky", batch(b"a", b"b"), version=NEW)
+    assert (answer.error_code, rejected(answer)) == (ErrorCode.INVALID_RECORD, [0, 1])
+    damaged = bytearray(batch(b"a", key=b"k"))
+    damaged[-1] ^= 1
+    assert client.produce("picky", bytes(damaged)).error_code == ErrorCode.CORRUPT_MESSAGE
+    old = batch(b"a", key=b"k", compression=Compression.ZSTD)
+    code = client.produce("picky", old, version=6).error_code
+    assert code == ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
+    assert client.produce("picky", old).error_code == 0

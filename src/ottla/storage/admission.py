@@ -51,6 +51,7 @@ REJECTED_MAX = 1_000
 """Of so many refused records in a batch the producer is told one by one."""
 
 _MAGIC_AT = 16  # in message sets as in batches
+_ATTRIBUTES_AT = 22  # the lower byte, where the codec is
 _BROKERS_BITS = CONTROL_BIT | LOG_APPEND_TIME_BIT | DELETE_HORIZON_BIT
 _LOG_APPEND_TIME = TimestampType.LOG_APPEND_TIME
 
@@ -84,11 +85,10 @@ def admit(
     leader epoch are still the producer's.
     """
     batch = _only_batch(data)
-    _check_size(batch, config)
     if origin is Origin.COORDINATOR:
+        _check_size(batch, config)
         return _own(batch, config, now_ms)
-    batch.check_crc()
-    _check_client_header(batch)
+    _check_from_client(batch, config)
     if (
         config.compression_type != PRODUCER_COMPRESSION
         or config.message_timestamp_before_max_ms != NO_LIMIT
@@ -102,6 +102,26 @@ def admit(
         records = records_of(batch) if batch.compression is Compression.NONE else ()
         raise _bad_timestamps(records, config, now_ms)
     return batch
+
+
+def is_compressed_anew(data: memoryview, config: TopicConfig) -> bool:
+    """Tell whether `admit` would compress this batch: it has another codec than its topic."""
+    return (
+        config.compression_type != PRODUCER_COMPRESSION
+        and len(data) >= HEADER_BYTES
+        and data[_MAGIC_AT] == MAGIC
+        and data[_ATTRIBUTES_AT] & CODEC_MASK != compression_named(config.compression_type)
+    )
+
+
+def compressed_anew(data: memoryview, config: TopicConfig, now_ms: int) -> memoryview:
+    """Do what takes longest in `admit` beforehand, on any thread; ApiError as there.
+
+    What is returned has its topic's codec, and can be admitted.
+    """
+    batch = _only_batch(data)
+    _check_from_client(batch, config)
+    return _opened(batch, config, now_ms).raw
 
 
 def _own(batch: RecordBatch, config: TopicConfig, now_ms: int) -> RecordBatch:
@@ -146,6 +166,12 @@ def _check_size(batch: RecordBatch, config: TopicConfig) -> None:
             ErrorCode.RECORD_LIST_TOO_LARGE,
             f"batch has {size_bytes} bytes, segment.bytes is {config.segment_bytes}",
         )
+
+
+def _check_from_client(batch: RecordBatch, config: TopicConfig) -> None:
+    _check_size(batch, config)
+    batch.check_crc()
+    _check_client_header(batch)
 
 
 def _check_client_header(batch: RecordBatch) -> None:

@@ -8,10 +8,10 @@ flushed before the answer, together with whatever else has been appended meanwhi
 refused to make durable is KAFKA_STORAGE_ERROR. Refused are: other formats than a version has (only
 versions 0 to 2 send message sets, which are converted on a thread), internal topics, and batches of
 transactions that their coordinator does not know of (`transaction_verification.py`). Since version
-12 it is told of them here.
+12 it is told of them here. What has another codec than its topic is compressed anew on a thread.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -21,6 +21,7 @@ from ottla.broker.metrics.meters import Meters
 from ottla.broker.old_formats import OldFormats
 from ottla.broker.partitions import Partitions
 from ottla.broker.progress import Bells
+from ottla.broker.recompression import Prepared, Recompression, config_with_codec
 from ottla.broker.request_context import RequestContext
 from ottla.broker.transaction_verification import (
     Support,
@@ -33,6 +34,7 @@ from ottla.environment.clock import Clock
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
+from ottla.model.topic_config import TopicConfig
 from ottla.model.topic_names import INTERNAL_TOPICS
 from ottla.replication.partition import Partition
 from ottla.storage.admission import RejectedRecordsError
@@ -102,8 +104,8 @@ class _Terms(NamedTuple):
 
     version: int
     acks: int
-    converted: Iterator[memoryview | ApiError] | None
-    """What the message sets of old versions have become."""
+    prepared: Iterator[Prepared] | None
+    """What the records have become, in their order, if some of them had to be converted."""
     transactions: Terms
     """For the partitions to which batches of a transaction are sent."""
 
@@ -117,6 +119,7 @@ class ProduceHandler:
     clock: Clock
     leaders: CurrentLeaders
     old_formats: OldFormats
+    recompression: Recompression
     meters: Meters
     bells: Bells
     may_promise: Callable[[], bool]
@@ -128,8 +131,7 @@ class ProduceHandler:
     ) -> ProduceResponse | None:
         """Append every batch, make durable what has to be, answer."""
         version = context.api_version
-        converted = await self._convert(request) if version < _BATCHES_SINCE else None
-        terms = _Terms(version, request.acks, converted, _NO_TERMS)
+        terms = _Terms(version, request.acks, await self._prepare(request, version), _NO_TERMS)
         if request.transactional_id:
             # What was verified already must not overtake what still is.
             async with self.verification.lines.turn(request.transactional_id):
@@ -172,9 +174,31 @@ class ProduceHandler:
                     response.error_message = error.detail
                     response.base_offset = response.log_start_offset = _NO_OFFSET
 
-    async def _convert(self, request: ProduceRequest) -> Iterator[memoryview | ApiError]:
-        sets = [data.records for topic in request.topic_data for data in topic.partition_data]
-        return iter(await self.old_formats.batches([records or _NOTHING for records in sets]))
+    async def _prepare(self, request: ProduceRequest, version: int) -> Iterator[Prepared] | None:
+        """Convert elsewhere what would take the event loop long; None if all can stay as it is."""
+        configs = self._configs_with_codec(request, version)
+        if version >= _BATCHES_SINCE and not any(configs):
+            return None
+        parts = (data.records for topic in request.topic_data for data in topic.partition_data)
+        sent = [_NOTHING if records is None else records for records in parts]
+        is_old = version < _BATCHES_SINCE
+        batches: Sequence[Prepared] = await self.old_formats.batches(sent) if is_old else sent
+        found = [_checked(records, version) for records in batches]
+        if any(configs):
+            found = await self.recompression.batches(found, configs, self.clock.now_ms())
+        return iter(found)
+
+    def _configs_with_codec(
+        self, request: ProduceRequest, version: int
+    ) -> list[TopicConfig | None]:
+        configs: list[TopicConfig | None] = []
+        by_id = version >= _TOPIC_IDS_SINCE
+        for topic in request.topic_data:
+            name = self.partitions.topic_name(topic.topic_id) if by_id else topic.name
+            for data in topic.partition_data:
+                partition = self.partitions.find(TopicPartition(name or "", data.index))
+                configs.append(config_with_codec(partition))
+        return configs
 
     async def _verify(self, request: ProduceRequest, version: int) -> Terms:
         """Find out which batches of a transaction may be appended."""
@@ -214,7 +238,7 @@ class ProduceHandler:
         by_id = terms.version >= _TOPIC_IDS_SINCE
         name = self.partitions.topic_name(topic.topic_id) if by_id else topic.name
         for data in topic.partition_data:
-            records = data.records if terms.converted is None else next(terms.converted)
+            records = data.records if terms.prepared is None else next(terms.prepared)
             try:
                 if name is None:
                     raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID)  # noqa: TRY301
@@ -223,9 +247,7 @@ class ProduceHandler:
                 self.meters.errors[ApiKey.PRODUCE, error.code] += 1
                 yield _Outcome(_refusal(data.index, error), None)
 
-    def _append(
-        self, name: TopicPartition, records: memoryview | ApiError | None, terms: _Terms
-    ) -> _Outcome:
+    def _append(self, name: TopicPartition, records: Prepared | None, terms: _Terms) -> _Outcome:
         partition = self.partitions.get(name)
         if not self.may_promise():
             raise in_doubt(name)
@@ -236,7 +258,8 @@ class ProduceHandler:
         if isinstance(records, ApiError):
             raise records
         data = _NOTHING if records is None else records
-        _check_format(data, terms.version)
+        if terms.prepared is None:
+            _check_format(data, terms.version)
         is_awaited = terms.acks == ACKS_ALL and not partition.is_alone
         if is_awaited:
             partition.check_leader()
@@ -291,6 +314,15 @@ def _write_of(partition: Partition, records: memoryview) -> Write | None:
 
 def _has_failed(outcomes: _Outcomes) -> bool:
     return any(outcome.response.error_code for _, found in outcomes for outcome in found)
+
+
+def _checked(records: Prepared, version: int) -> Prepared:
+    try:
+        if not isinstance(records, ApiError):
+            _check_format(records, version)
+    except ApiError as error:
+        return error
+    return records
 
 
 def _check_format(data: memoryview, version: int) -> None:

@@ -13,6 +13,7 @@ from ottla.broker.handlers import (
 )
 from ottla.broker.old_formats import OldFormats
 from ottla.broker.preferred_replicas import RACK_AWARE, PreferredReplicas
+from ottla.broker.recompression import Recompression
 from ottla.broker.routes import Route
 from ottla.broker.services import Services
 from ottla.wire.api_key import ApiKey
@@ -30,6 +31,7 @@ def data_routes(services: Services) -> dict[int, Route]:
         services.clock,
         leaders,
         old_formats,
+        Recompression(services.threads),
         services.meters,
         services.bells,
         may_promise,

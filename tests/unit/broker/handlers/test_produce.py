@@ -55,7 +55,7 @@ async def produced(partitions: Partitions, coordinators: Any) -> list[int]:
     )
     verification = TransactionVerification(clock, bells, lambda: True, coordinators)
     handler = ProduceHandler(
-        partitions, unused, clock, unused, unused, unused, bells, lambda: True, verification
+        partitions, unused, clock, unused, unused, unused, unused, bells, lambda: True, verification
     )
     rows = [
         PartitionProduceData(
