@@ -250,7 +250,7 @@ class FetchHandler:
             bytes_left = max(terms.bytes_max - bytes_before, 0)
             return fetched, self._read(fetched, bytes_left, bytes_before, terms)
         except ApiError as error:
-            return fetched, error
+            return fetched, error.with_traceback(None)  # else it keeps frames alive
 
     def _is_quiet(self, fetched: FetchedPartition, broker_id: int) -> bool:
         """Tell whether a follower in sync would be told what it was told the last time: nothing.

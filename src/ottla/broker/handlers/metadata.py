@@ -4,9 +4,10 @@ No list of topics asks for all of them; in version 0 an empty one does, too. A t
 exist is made if the client allows it and `auto.create.topics.enable` does; Kafka's clients have to
 ask again for it, ours find it in the answer. A topic that is named twice is described once.
 Topics can be asked for by id since version 12; the ids of versions 10 and 11 are INVALID_REQUEST.
+Between topics everybody else has a turn; all are described as they were when the request came.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -15,6 +16,8 @@ from ottla.broker.cluster_view import ClusterView
 from ottla.broker.described_topics import DescribedTopics
 from ottla.broker.request_context import RequestContext
 from ottla.broker.topic_creation import TopicCreation
+from ottla.broker.turns import Turns
+from ottla.environment.clock import Clock
 from ottla.metadata.image import ClusterImage, TopicImage
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
@@ -40,13 +43,16 @@ class MetadataHandler:
     creation: TopicCreation
     make_offsets_topic: Callable[[], Awaitable[None]]
     described: DescribedTopics
+    clock: Clock
 
     async def handle(self, context: RequestContext, request: MetadataRequest) -> MetadataResponse:
         """Describe what was asked for, and make what may be made."""
         wanted = request.topics
         if wanted is None or (context.api_version == 0 and not wanted):
             image = self.view.image
-            topics = [self._described(image, topic) for topic in image.topics.values()]
+            topics = await self._each(
+                self._described(image, topic) for topic in image.topics.values()
+            )
         elif context.api_version < IDS_SINCE and any(map(_is_by_id, wanted)):
             return MetadataResponse(topics=[_refused(topic) for topic in wanted])
         else:
@@ -78,7 +84,7 @@ class MetadataHandler:
     ) -> list[MetadataResponseTopic]:
         image = self.view.image
         keys = dict.fromkeys(map(_key, wanted))
-        topics = [self._find(image, name, topic_id) for name, topic_id in keys]
+        topics = await self._each(self._find(image, name, topic_id) for name, topic_id in keys)
         missing = [
             str(topic.name)
             for topic in topics
@@ -88,6 +94,14 @@ class MetadataHandler:
             return topics
         made = dict(zip(missing, await self._create(missing), strict=True))
         return [made.get(topic.name or "", topic) for topic in topics]
+
+    async def _each(self, topics: Iterable[MetadataResponseTopic]) -> list[MetadataResponseTopic]:
+        turns = Turns(self.clock)
+        found: list[MetadataResponseTopic] = []
+        for topic in topics:
+            found.append(topic)
+            await turns.pause()
+        return found
 
     def _find(
         self, image: ClusterImage, name: str | None, topic_id: bytes

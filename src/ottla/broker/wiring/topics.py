@@ -16,6 +16,7 @@ def topic_routes(services: Services) -> dict[int, Route]:
         services.creation,
         services.coordinator.open,
         DescribedTopics(services.view),
+        services.clock,
     )
     spread = nobody if services.cluster is None else services.cluster.spread
     create = create_topics.CreateTopicsHandler(services.creation, spread)

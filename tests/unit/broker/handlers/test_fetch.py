@@ -1,0 +1,47 @@
+"""Fetch of many partitions that are not there."""
+
+import asyncio
+from collections import Counter
+from types import SimpleNamespace
+from typing import Any
+
+from ottla.broker.fetch_sessions import Answer, FetchedPartition, Read
+from ottla.broker.handlers.fetch import FetchHandler
+from ottla.broker.partitions import Partitions
+from ottla.broker.progress import Bells
+from ottla.broker.request_context import RequestContext
+from ottla.model.api_error import ApiError
+from ottla.model.error_code import ErrorCode
+from ottla.wire.messages.fetch import FetchPartition, FetchRequest
+from tests.metadata_building import FixedClock
+
+CONTEXT = RequestContext("User:ANONYMOUS", None, "127.0.0.1", "PLAINTEXT", 12, 0)
+
+
+class Remembering:
+    """A fetch that keeps what was found."""
+
+    def __init__(self) -> None:
+        self.reads: list[Read] = []
+        self.partitions = [
+            FetchedPartition("gone", bytes(16), FetchPartition(partition=index), by_id=False)
+            for index in range(3)
+        ]
+
+    def conclude(self, reads: list[Read]) -> Answer:
+        self.reads = reads
+        return Answer(0, reads)
+
+
+def test_errors_of_partitions_keep_no_frames_alive() -> None:
+    fetching = Remembering()
+    unused: Any = SimpleNamespace(errors=Counter(), begin=lambda *_, **__: fetching)
+    handler = FetchHandler(
+        Partitions(), Bells(FixedClock()), unused, unused, unused, 1000, unused, unused, unused
+    )
+    answer = asyncio.run(handler.handle(CONTEXT, FetchRequest(max_bytes=1000)))
+    codes = [one.error_code for one in answer.responses[0].partitions]
+    assert codes == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * 3
+    for _, found in fetching.reads:
+        assert isinstance(found, ApiError)
+        assert found.__traceback__ is None
