@@ -135,6 +135,25 @@ def test_a_topic_made_anew_is_read_from_its_start() -> None:
             assert [r.value for r in read(consumer, 10)] == [b"%d" % n for n in range(10, 20)]
 
 
+def test_a_topic_made_anew_is_read_from_its_start_though_it_was_known_when_assigned() -> None:
+    with Broker({"auto.create.topics.enable": "false"}) as broker:
+        servers = broker.bootstrap_servers
+        make_topic(servers, "letters")
+        send(servers, "letters", [b"1", b"2", b"3"])
+        with consumer_of(servers, "letters", retry_backoff_ms=10) as consumer:
+            for _ in range(2):
+                consumer.unsubscribe()
+                consumer.assign([TopicPartition("letters", 0)])
+                assert len(read(consumer, 3)) == 3
+            consumer.pause(("letters", 0))
+            assert consumer.poll(timeout=0.5) == []  # no fetch is on its way then
+            delete_topic(servers, "letters")
+            make_topic(servers, "letters")
+            send(servers, "letters", [b"%d" % n for n in range(10, 20)])
+            consumer.resume(("letters", 0))
+            assert read(consumer, 1)[0].value == b"10"
+
+
 def test_without_a_reset_a_topic_made_anew_is_told_to_the_application() -> None:
     with Broker({"auto.create.topics.enable": "false"}) as broker:
         servers = broker.bootstrap_servers

@@ -2,14 +2,14 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Final
 
 from ottla.clients.cluster_view import ClusterView
 from ottla.clients.connection import Address
 from ottla.clients.consumer.errors import CorruptRecordError, OffsetOutOfRangeError
 from ottla.clients.consumer.fetch_buffer import FetchBuffer
-from ottla.clients.consumer.fetch_session import FetchSession
+from ottla.clients.consumer.fetch_session import Asked, FetchSession
 from ottla.clients.consumer.fetched import FetchedPartition, end_of_batches
 from ottla.clients.consumer.leaders import Leaders
 from ottla.clients.consumer.reset_policy import ResetPolicy
@@ -18,7 +18,7 @@ from ottla.clients.consumer.subscription import NO_REPLICA, AssignedPartition, S
 from ottla.clients.errors import RETRIABLE, error_code
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
-from ottla.model.identifiers import TopicPartition
+from ottla.model.identifiers import ZERO_UUID, TopicPartition
 from ottla.wire.messages.fetch import FetchResponse, PartitionData
 from ottla.wire.protocol_error import ProtocolError
 from ottla.wire.records.batch import batch_at
@@ -61,16 +61,21 @@ class FetchAnswers:
                 _logger.info("a fetch was refused: %s", code.name)
                 self.leave(partition for partition, _ in found.values())
             return
+        asked = session.partitions
         session.accept(answer.session_id)
         rows = [
             (session.name_of(topic), row) for topic in answer.responses for row in topic.partitions
         ]
+        refused: set[TopicPartition] = set()
         with self._state.lock:
             for topic_name, row in rows:
                 name = TopicPartition(topic_name or "", row.partition_index)
+                if row.error_code != ErrorCode.NONE:
+                    refused.add(name)
                 partition = self._unmoved(name, found)
                 if partition is not None:
                     self._take_row(partition, row, answer)
+            _identify(found, asked, refused)
 
     def back_off(self, partitions: Iterable[AssignedPartition]) -> None:
         """Ask for these again after a pause."""
@@ -177,3 +182,13 @@ def _why_unreadable(data: memoryview) -> str:
     except ProtocolError as error:
         return error.detail
     return "the batch there is cut"
+
+
+def _identify(
+    found: Found, asked: Mapping[TopicPartition, Asked], refused: Collection[TopicPartition]
+) -> None:
+    """Note which topic a position is in, the first time that a fetch from there is not refused."""
+    for name, (partition, generation) in found.items():
+        if not partition.topic_id and generation == partition.generation and name not in refused:
+            topic_id = asked[name].topic_id
+            partition.topic_id = b"" if topic_id == ZERO_UUID else topic_id
