@@ -18,6 +18,8 @@ Offsets = Mapping[TopicPartition, OffsetAndMetadata]
 OnCommit = Callable[[Offsets, Exception | None], object]
 COMMITS_MAX: Final = 1_000
 """How many commits may be under way at once; each is small, but there must be an end."""
+COMMIT_AGAIN_SECONDS: Final = 3600
+"""After so long also what is committed is, once more: brokers forget what is not for long."""
 COMMIT_FAILURES: Final = (ApiError, UnreachableError, NoAnswerError)
 _log = getLogger(__name__)
 
@@ -87,6 +89,7 @@ class AutoCommits:
         self._last: dict[TopicPartition, OffsetAndMetadata] = {}
         self.is_wanted = settings.enable_auto_commit
         self._due_at: float | None = None
+        self._all_due_at: float | None = None
 
     def is_due(self, now: float) -> bool:
         """Return whether it is time again."""
@@ -103,6 +106,9 @@ class AutoCommits:
         self._due_at = now + self._interval
         if not self.is_wanted:
             return {}
+        if self._all_due_at is None or now >= self._all_due_at:
+            self._all_due_at = now + COMMIT_AGAIN_SECONDS
+            self._last.clear()
         return {
             name: offset
             for name, offset in to_commit(self._state.consumed()).items()

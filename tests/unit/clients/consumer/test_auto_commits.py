@@ -4,7 +4,12 @@ import asyncio
 
 import pytest
 
-from ottla.clients.consumer.auto_commits import AutoCommits, BackgroundCommits, Offsets
+from ottla.clients.consumer.auto_commits import (
+    COMMIT_AGAIN_SECONDS,
+    AutoCommits,
+    BackgroundCommits,
+    Offsets,
+)
 from ottla.clients.consumer.group_side import OffsetAndMetadata
 from ottla.clients.consumer.settings import ConsumerSettings
 from ottla.clients.consumer.subscription import Position, SubscriptionState
@@ -36,6 +41,15 @@ def test_what_has_been_committed_is_not_committed_again() -> None:
     assert auto.take(0.0) == {}
     state.seek(A, Position(7, 2))
     assert auto.take(0.0) == {A: OffsetAndMetadata(7, 2)}
+
+
+def test_what_has_been_committed_is_committed_again_before_a_broker_forgets_it() -> None:
+    auto = AutoCommits(reading(at=3), ConsumerSettings())
+    for now in (100.0, 100.0 + COMMIT_AGAIN_SECONDS, 100.0 + 2 * COMMIT_AGAIN_SECONDS):
+        offsets = auto.take(now)
+        assert offsets == {A: OffsetAndMetadata(3)}
+        auto.on_commit(offsets, None)
+        assert auto.take(now + COMMIT_AGAIN_SECONDS - 1) == {}
 
 
 def test_what_failed_or_was_forgotten_is_committed_again(caplog: pytest.LogCaptureFixture) -> None:
