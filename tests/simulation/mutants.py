@@ -76,9 +76,22 @@ def not_comparing_logs() -> AbstractContextManager[None]:
     return patched(partition, "divergence", lambda *_: None)
 
 
-def counting_fetches_of_any_epoch() -> AbstractContextManager[None]:
-    """A leader answers, and counts, who believes in another epoch: before KIP-320."""
-    return patched(Partition, "_refuse_epoch", lambda *_: None)
+@contextmanager
+def counting_fetches_of_any_epoch() -> Iterator[None]:
+    """A leader answers, and counts, who believes in another epoch and takes what it gets.
+
+    That was so before KIP-320.
+    """
+    append = PartitionLog.append_as_follower
+
+    def append_any(log: PartitionLog, data: memoryview, now_ms: int, _: int = 0) -> object:
+        return append(log, data, now_ms)
+
+    with (
+        patched(Partition, "_refuse_epoch", lambda *_: None),
+        patched(PartitionLog, "append_as_follower", append_any),
+    ):
+        yield
 
 
 def not_noting_epochs() -> AbstractContextManager[None]:
