@@ -280,11 +280,10 @@ class CoordinatedTopic(ABC, Generic[M, R]):
         raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "its log could not be loaded")
 
     def _is_led(self, index: int) -> bool:
-        """Tell whether a partition is led here for sure, in the epoch in which it was loaded."""
+        """Tell whether a partition is led here, in the epoch in which it was loaded."""
         partition = self._partitions.find(TopicPartition(self.topic, index))
         return (
-            self._world.may_promise()
-            and partition is not None
+            partition is not None
             and partition.in_sync is not None
             and partition.leader_epoch == self._epochs.get(index)
         )

@@ -124,6 +124,9 @@ class TransactionCoordinator(CoordinatedTopic[TransactionMachine, TransactionRec
 
     # -- what machines of transactions need -----------------------------------------------------
 
+    def _is_led(self, index: int) -> bool:
+        return self._world.may_promise() and super()._is_led(index)
+
     def _new_machine(self, epoch: int) -> TransactionMachine:
         return TransactionMachine(
             self._settings, coordinator_epoch=epoch, level=_level(self._image)

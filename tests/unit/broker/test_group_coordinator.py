@@ -188,16 +188,3 @@ def test_a_static_member_is_told_its_id_once_the_replicas_have_it() -> None:
         assert again.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
 
     tell(story)
-
-
-def test_a_coordinator_that_may_have_been_replaced_says_nothing_about_its_groups() -> None:
-    async def story(readers: Readers) -> None:
-        first = await readers.join()
-        joined = await readers.join(first.member_id)
-        assert await readers.beat(joined) == ErrorCode.NONE
-        readers.is_sure = False
-        assert await readers.beat(joined) == ErrorCode.NOT_COORDINATOR
-        readers.is_sure = True
-        assert await readers.beat(joined) == ErrorCode.NONE
-
-    tell(story)
