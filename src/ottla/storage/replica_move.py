@@ -16,6 +16,7 @@ durable: at the swap the copy is durable as far as the old log was.
 
 from collections.abc import Iterable
 from contextlib import suppress
+from itertools import zip_longest
 from typing import Final
 
 from ottla.model.api_error import ApiError
@@ -206,10 +207,27 @@ def _settle_copy(
     if others:  # its destination was changed, and the crash has brought both copies back
         folder.remove_deleted(folder.drop_future(partition, mark))
     elif log is not None:
+        copy = folder.futures[partition].log
         with suppress(ApiError):  # it is offline then
-            folder.futures[partition].log.truncate_to(log.end_offset)
+            copy.truncate_to(_agreed_end(copy, log))
     elif all(f.is_online and partition not in f.unopened for f in folders):
         folder.adopt_future(partition)
         folder.notes.append(f"{partition} has been moved here")
         for write in folder.settle_deletes():
             write()
+
+
+def _agreed_end(copy: PartitionLog, log: PartitionLog) -> int:
+    """Return up to where a copy has what its log has: the log may have been cut, and have grown.
+
+    Two records at one offset are the same if they are of the same leader epoch.
+    """
+    start = max(copy.log_start_offset, log.log_start_offset)
+    if copy.epochs.epoch_for(start) != log.epochs.epoch_for(start):
+        return start
+    later = [
+        [entry for entry in one.epochs.entries if entry.start_offset > start] for one in (copy, log)
+    ]
+    differing = next((pair for pair in zip_longest(*later) if pair[0] != pair[1]), ())
+    ends = [entry.start_offset for entry in differing if entry is not None]
+    return min(copy.end_offset, log.end_offset, *ends)

@@ -197,3 +197,19 @@ def test_of_two_copies_one_is_dropped_at_the_next_start() -> None:
     settle_moves(third.dirs, MARK)
     assert [PARTITION in folder.futures for folder in third.dirs].count(True) == 1
     assert third.dir_of(PARTITION) is third.dirs[0]
+
+
+def test_a_copy_of_what_was_cut_since_is_cut_too_though_the_log_is_longer_by_now() -> None:
+    folders = Folders()
+    folders.copy()
+    folders.log.truncate_to(4)
+    for _ in range(12):
+        folders.log.append_as_leader(batch(value=b"of the next leader"), 1, NOW_MS)
+    folders.dirs.close(NOW_MS, 1)
+    folders.open()
+    log = folders.dirs.log_of(PARTITION)
+    assert log is not None
+    before = contents(log)
+    assert folders.target.futures[PARTITION].log.end_offset == 4
+    folders.move = ReplicaMove(PARTITION, folders.source, folders.target)
+    assert contents(folders.finish()) == before
