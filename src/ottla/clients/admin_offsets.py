@@ -8,7 +8,6 @@ from typing import Final, NamedTuple
 from ottla.clients.cluster_view import ClusterView
 from ottla.clients.outcomes import ask_leaders, for_each, outcome_of
 from ottla.model.api_error import ApiError
-from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
 from ottla.wire.messages.delete_records import (
     DeleteRecordsPartition,
@@ -98,19 +97,6 @@ class OffsetAdmin:
             self.find(dict.fromkeys(names, OffsetSpec.LATEST)),
         )
         return {name: (earliest[name].offset, latest[name].offset) for name in names}
-
-    async def is_local(self, name: TopicPartition, offset: int) -> bool:
-        """Tell whether the leader has an offset on its own disk, and does not fetch it itself.
-
-        Brokers that keep old records elsewhere answer a fetch with nothing while that takes long.
-        """
-        try:
-            found = await self.find({name: OffsetSpec.EARLIEST_LOCAL})
-        except ApiError as error:
-            if error.code is ErrorCode.UNSUPPORTED_VERSION:
-                return True  # it knows no other place
-            raise
-        return found[name].offset <= offset
 
     async def delete_before(
         self, offset_by_partition: Mapping[TopicPartition, int]

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from ottla.clients.admin_offsets import OffsetAdmin, OffsetSpec
 from ottla.clients.cluster_view import ClusterView
 from ottla.model.identifiers import TopicPartition
+from ottla.pipelines.local_records import are_local
 from ottla.pipelines.raw_fetcher import READ_UNCOMMITTED, RawFetcher
 from ottla.wire.records.batch import RecordBatch, batches
 from ottla.wire.records.control import ControlType, control_type_of
@@ -49,7 +50,7 @@ class CommittedLog:
                 for batch in batches(fetched.data):
                     self._take(batch, take)
                 is_over = self.offset == before and fetched.high_watermark >= end
-                if is_over and await OffsetAdmin(view).is_local(self.name, before):
+                if is_over and await are_local(view, self.name, before):
                     return  # compaction has left nothing up to the end
 
     def _take(self, batch: RecordBatch, take: Take) -> None:

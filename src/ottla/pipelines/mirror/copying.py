@@ -23,6 +23,7 @@ from ottla.clients.errors import RETRIABLE
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
+from ottla.pipelines.local_records import are_local
 from ottla.pipelines.mirror.batches import Piece, Span, pieces_of
 from ottla.pipelines.mirror.errors import MirrorError
 from ottla.pipelines.mirror.notes import (
@@ -241,9 +242,8 @@ class PartitionCopier:
 
     async def _is_over(self, fetched: Fetched, copied: _Copied) -> bool:
         """Tell whether nothing came because compaction has left nothing up to the end."""
-        wanted, admin = self._range, OffsetAdmin(self._source)
-        is_there = fetched.last_stable_offset >= wanted.end_offset
-        return is_there and await admin.is_local(wanted.source, copied.offset)
+        is_there = fetched.last_stable_offset >= self._range.end_offset
+        return is_there and await are_local(self._source, self._range.source, copied.offset)
 
     def _fetch_ahead(self, fetcher: RawFetcher, fetched: Fetched) -> None:
         ahead = end_of_batches(fetched.data)

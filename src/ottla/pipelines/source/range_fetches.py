@@ -20,6 +20,7 @@ from ottla.clients.pausing import pause
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import ZERO_UUID
+from ottla.pipelines.local_records import are_local
 from ottla.pipelines.source.cluster import NEWS_SECONDS_MAX
 from ottla.pipelines.source.errors import ADVICE_ON_LOSS, DataLossError, SourceReadError
 from ottla.pipelines.source.options import Fetching
@@ -188,7 +189,7 @@ class RangeFetches:
         return row.preferred_read_replica < 0 and readable >= self._wanted.end_offset
 
     async def _is_local(self) -> bool:
-        return await OffsetAdmin(self._view).is_local(self._wanted.name, self._position)
+        return await are_local(self._view, self._wanted.name, self._position)
 
     async def _look_again(self, error: ApiError | OSError) -> None:
         """Find out what a failure means: records that are gone, or a leader that has moved."""

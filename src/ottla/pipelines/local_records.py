@@ -1,0 +1,21 @@
+"""Whether records are at hand: brokers with tiered storage fetch old ones from elsewhere."""
+
+from ottla.clients.admin_offsets import OffsetAdmin, OffsetSpec
+from ottla.clients.cluster_view import ClusterView
+from ottla.model.api_error import ApiError
+from ottla.model.error_code import ErrorCode
+from ottla.model.identifiers import TopicPartition
+
+
+async def are_local(view: ClusterView, name: TopicPartition, offset: int) -> bool:
+    """Tell whether the leader has what is from an offset on on its own disk.
+
+    If not, it may answer a fetch with nothing while it takes long to get it.
+    """
+    try:
+        found = await OffsetAdmin(view).find({name: OffsetSpec.EARLIEST_LOCAL})
+    except ApiError as error:
+        if error.code is ErrorCode.UNSUPPORTED_VERSION:
+            return True  # it knows no other place
+        raise
+    return found[name].offset <= offset
