@@ -7,7 +7,6 @@ Who waits for many bells, again and again, keeps a `Listener`, which also tells 
 
 import asyncio
 from collections.abc import Hashable, Sequence
-from types import TracebackType
 from typing import Self
 
 from ottla.broker.deadlines import Deadlines
@@ -89,12 +88,7 @@ class Listener:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._bells.remove(self._names, self)
 
     def hear(self, name: Hashable) -> None:
