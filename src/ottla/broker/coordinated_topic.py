@@ -350,9 +350,10 @@ class CoordinatedTopic(ABC, Generic[M, R]):
         deadline_ms = machine.next_deadline_ms()
         if deadline_ms is None:
             return
-        delay_ms = max(deadline_ms - self._clock.monotonic_ms(), delay_ms_min)
+        now_ms = self._clock.monotonic_ms()
+        delay_ms = max(deadline_ms - now_ms, delay_ms_min)
         armed = self._timers.get(index)
-        if armed is not None and armed.deadline_ms <= self._clock.monotonic_ms() + delay_ms:
+        if armed is not None and armed.deadline_ms <= now_ms + delay_ms:
             return
         if armed is not None:
             armed.handle.cancel()

@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple, Protocol, TypeAlias
 
 from ottla.broker.last_values import LastValues
 from ottla.broker.turns import Turns
@@ -27,10 +27,19 @@ BATCH_BYTES_MAX: Final = 256 << 10
 _RECORDS_PER_LOOK: Final = 16
 _log = logging.getLogger(__name__)
 
-CoordinatorRecord: TypeAlias = tuple[Any, Any, int]
-"""A key, a value or None, and the version that the value is written in."""
 Replay: TypeAlias = Callable[[Message, Message | None, int], None]
 """Takes over a key, its value, and the id of the producer in whose open transaction it is."""
+
+
+class CoordinatorRecord(Protocol):
+    """A record to append: its value is written in this version, and None is a tombstone."""
+
+    @property
+    def key(self) -> Message: ...  # noqa: D102
+    @property
+    def value(self) -> Message | None: ...  # noqa: D102
+    @property
+    def version(self) -> int: ...  # noqa: D102
 
 
 class OffsetsTransaction(NamedTuple):
@@ -107,9 +116,10 @@ class CoordinatorLog:
         transaction: OffsetsTransaction,
     ) -> Iterator[bytearray]:
         builder = self._builder(transaction)
-        for key, value, version in records:
-            encoded = None if value is None else self._codec.encode_value(value, version)
-            encoded_key = self._codec.encode_key(key)
+        for record in records:
+            value = record.value
+            encoded = None if value is None else self._codec.encode_value(value, record.version)
+            encoded_key = self._codec.encode_key(record.key)
             if (
                 builder.record_count
                 and builder.size_bytes + record_bytes_max(encoded_key, encoded) > bytes_max

@@ -146,7 +146,7 @@ class TransactionCoordinator(CoordinatedTopic[TransactionMachine, TransactionRec
     ) -> None:
         self._log.append(partition, records)
         for record in records:
-            machine.replay(record.key, record.value)
+            machine.take(record)
 
     def _on_decided(
         self, index: int, machine: TransactionMachine, records: tuple[TransactionRecord, ...]

@@ -126,9 +126,10 @@ def compressed_anew(data: memoryview, config: TopicConfig, now_ms: int) -> memor
 
 def _own(batch: RecordBatch, config: TopicConfig, now_ms: int) -> RecordBatch:
     """Admit what was made here a moment ago, so that there is nothing to find out about it."""
-    wanted = _wanted_codec(batch, config)
-    if batch.compression is not wanted:
-        batch = _recompressed(batch, uncompressed_records(batch), wanted, config)
+    if config.compression_type != PRODUCER_COMPRESSION:
+        wanted = _wanted_codec(batch, config)
+        if batch.compression is not wanted:
+            batch = _recompressed(batch, uncompressed_records(batch), wanted, config)
     if config.message_timestamp_type is _LOG_APPEND_TIME:
         batch.stamp_log_append_time(now_ms)
     return batch

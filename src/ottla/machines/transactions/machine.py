@@ -1,7 +1,7 @@
 """The transaction coordinator of one partition of `__transaction_state`.
 
     decide_…(request, …, now) -> Decision(records, response)   changes nothing in the log's state
-    replay(key, value)                                          the only writer of the log's state
+    replay(key, value), take(record)                            the only writers of the log's state
     take_markers() -> markers that are owed now, to be called after replaying
     next_deadline_ms(), expire(now)                             time
 
@@ -84,8 +84,12 @@ class TransactionMachine:
         self._roster.level = level
 
     def replay(self, key: Message, value: Message | None) -> None:
-        """Take over one record, from the log or from a decision; None is a tombstone."""
+        """Take over one record of the log; None is a tombstone."""
         self._roster.replay(key, value)
+
+    def take(self, record: TransactionRecord) -> None:
+        """Take over one record of a decision, as if it were replayed."""
+        self._roster.take(record.transactional_id, record.transaction)
 
     def start(self, now: Moment) -> None:
         """Begin to watch time."""

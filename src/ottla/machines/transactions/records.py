@@ -33,34 +33,51 @@ _NUMBERS: Final = {state: number for number, state in enumerate(_STATES)}
 class TransactionRecord(NamedTuple):
     """A record to append: its value is written in this version, and None is a tombstone."""
 
-    key: TransactionLogKey
-    value: TransactionLogValue | None
+    transactional_id: str
+    transaction: Transaction | None
+    """What is read from it again, exactly."""
     version: int
+
+    @property
+    def key(self) -> TransactionLogKey:
+        """The key, to be written."""
+        return TransactionLogKey(transactional_id=self.transactional_id)
+
+    @property
+    def value(self) -> TransactionLogValue | None:
+        """The value, to be written."""
+        return None if self.transaction is None else _value_of(self.transaction)
 
 
 def record_of(transaction: Transaction, level: int) -> TransactionRecord:
     """Make the record of a transactional id, as `transaction.version` of this level wants it."""
+    if level < FORMAT_LEVEL:
+        transaction = transaction._replace(
+            previous_producer_id=NO_ID, next_producer=NO_PRODUCER, client_version=0
+        )
+    return TransactionRecord(transaction.transactional_id, transaction, min(level, 1))
+
+
+def tombstone(transactional_id: str) -> TransactionRecord:
+    """Make the record by which a transactional id is forgotten."""
+    return TransactionRecord(transactional_id, None, 0)
+
+
+def _value_of(transaction: Transaction) -> TransactionLogValue:
     is_empty = transaction.state is State.EMPTY
-    value = TransactionLogValue(
+    return TransactionLogValue(
         producer_id=transaction.producer.producer_id,
+        previous_producer_id=transaction.previous_producer_id,
+        next_producer_id=transaction.next_producer.producer_id,
         producer_epoch=transaction.producer.epoch,
+        next_producer_epoch=transaction.next_producer.epoch,
         transaction_timeout_ms=transaction.timeout_ms,
         transaction_status=_NUMBERS[transaction.state],
         transaction_partitions=None if is_empty else _by_topic(transaction.partitions),
         transaction_last_update_timestamp_ms=transaction.update_ms,
         transaction_start_timestamp_ms=transaction.start_ms,
+        client_transaction_version=transaction.client_version,
     )
-    if level >= FORMAT_LEVEL:
-        value.previous_producer_id = transaction.previous_producer_id
-        value.next_producer_id = transaction.next_producer.producer_id
-        value.next_producer_epoch = transaction.next_producer.epoch
-        value.client_transaction_version = transaction.client_version
-    return TransactionRecord(_key(transaction.transactional_id), value, min(level, 1))
-
-
-def tombstone(transactional_id: str) -> TransactionRecord:
-    """Make the record by which a transactional id is forgotten."""
-    return TransactionRecord(_key(transactional_id), None, 0)
 
 
 def transaction_of(transactional_id: str, value: TransactionLogValue) -> Transaction | None:
@@ -79,21 +96,19 @@ def transaction_of(transactional_id: str, value: TransactionLogValue) -> Transac
         previous_producer_id=value.previous_producer_id,
         next_producer=Producer(value.next_producer_id, next_epoch) if has_next else NO_PRODUCER,
         partitions=tuple(
-            TopicPartition(topic.topic, partition)
-            for topic in value.transaction_partitions or ()
-            for partition in topic.partition_ids
+            sorted(
+                TopicPartition(topic.topic, partition)
+                for topic in value.transaction_partitions or ()
+                for partition in topic.partition_ids
+            )
         ),
         start_ms=value.transaction_start_timestamp_ms,
         client_version=value.client_transaction_version,
     )
 
 
-def _key(transactional_id: str) -> TransactionLogKey:
-    return TransactionLogKey(transactional_id=transactional_id)
-
-
 def _by_topic(partitions: tuple[TopicPartition, ...]) -> list[PartitionsSchema]:
     return [
         PartitionsSchema(topic=topic, partition_ids=[partition for _, partition in group])
-        for topic, group in groupby(sorted(partitions), lambda partition: partition.topic)
+        for topic, group in groupby(partitions, lambda partition: partition.topic)
     ]

@@ -94,30 +94,31 @@ class Roster:
     # -- replaying ------------------------------------------------------------------------------
 
     def replay(self, key: Message, value: Message | None) -> None:
-        """Take over one record; what is no transaction is passed over."""
+        """Take over one record of the log; what is no transaction is passed over."""
         if not isinstance(key, TransactionLogKey):
             return
-        began_ms = self._began_ms.get(key.transactional_id, self.decided_ms)
-        self._forget(key.transactional_id)
-        if not isinstance(value, TransactionLogValue):
-            return
-        found = transaction_of(key.transactional_id, value)
-        if found is None or found.state in NEVER_WRITTEN:  # should somebody, the id is free
-            return
-        self._transactions[found.transactional_id] = found
-        if found.state is State.ONGOING:
-            self._began_ms[found.transactional_id] = began_ms
-        elif found.state in PREPARED:
-            self._number += 1
-            unmarked = dict.fromkeys(found.partitions)
-            self._unmarked[found.transactional_id] = (self._number, unmarked)
-            self._untold[found.transactional_id] = None
+        found = None
+        if isinstance(value, TransactionLogValue):
+            found = transaction_of(key.transactional_id, value)
+        if found is not None and found.state in NEVER_WRITTEN:  # should somebody, the id is free
+            found = None
+        self.take(key.transactional_id, found)
 
-    def _forget(self, transactional_id: str) -> None:
-        self._transactions.pop(transactional_id, None)
-        self._began_ms.pop(transactional_id, None)
+    def take(self, transactional_id: str, found: Transaction | None) -> None:
+        """Take over what has become of a transactional id; None, and it is forgotten."""
+        began_ms = self._began_ms.pop(transactional_id, self.decided_ms)
         self._unmarked.pop(transactional_id, None)
         self._untold.pop(transactional_id, None)
+        if found is None:
+            self._transactions.pop(transactional_id, None)
+            return
+        self._transactions[transactional_id] = found
+        if found.state is State.ONGOING:
+            self._began_ms[transactional_id] = began_ms
+        elif found.state in PREPARED:
+            self._number += 1
+            self._unmarked[transactional_id] = (self._number, dict.fromkeys(found.partitions))
+            self._untold[transactional_id] = None
 
     # -- markers --------------------------------------------------------------------------------
 

@@ -87,6 +87,7 @@ class Transaction(NamedTuple):
     next_producer: Producer = NO_PRODUCER
     """Who holds the transactional id, if that is not the one whose batches are in it."""
     partitions: tuple[TopicPartition, ...] = ()
+    """In their order, those of one topic together."""
     start_ms: int = NO_TIME_MS
     client_version: int = 0
 
@@ -157,7 +158,7 @@ class Transaction(NamedTuple):
         """Return it with these partitions as well; the first ones begin a transaction."""
         return self._moved(
             State.ONGOING,
-            partitions=tuple(dict.fromkeys((*self.partitions, *partitions))),
+            partitions=tuple(sorted({*self.partitions, *partitions})),
             start_ms=self.start_ms if self.state is State.ONGOING else now_ms,
             update_ms=now_ms,
             client_version=client_version,

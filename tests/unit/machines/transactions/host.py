@@ -31,7 +31,7 @@ P0, P1, P2 = (TopicPartition("events", n) for n in range(3))
 
 
 class Host:
-    """One machine over one log. Every record goes through its bytes before it is replayed."""
+    """One machine over one log, which it can be loaded from at any time."""
 
     machine_type = TransactionMachine
 
@@ -57,7 +57,7 @@ class Host:
             if record.value is not None:
                 value = CODEC.encode_value(record.value, record.version)
             self.log.append((key, value))
-            self.machine.replay(record.key, record.value)
+            self.machine.take(record)
         self.owed += self.machine.take_markers()
         return decision.response
 

@@ -41,25 +41,27 @@ transactions = st.builds(
 
 @given(transactions, st.integers(1, 2))
 def test_a_transaction_comes_back_from_its_bytes(transaction: Transaction, level: int) -> None:
-    key, value, version = record_of(transaction, level)
+    record = record_of(transaction, level)
+    key, value, version = record.key, record.value, record.version
     assert value is not None
     assert version == 1
     read_key, read = CODEC.decode(CODEC.encode_key(key), CODEC.encode_value(value, version))
     assert read_key == TransactionLogKey(transactional_id=ID)
     assert isinstance(read, TransactionLogValue)
-    assert transaction_of(ID, read) == transaction
+    assert transaction_of(ID, read) == record.transaction == transaction
 
 
 @given(transactions)
 def test_the_oldest_format_says_less_and_is_replayed_as_it_was_written(
     transaction: Transaction,
 ) -> None:
-    key, value, version = record_of(transaction, 0)
+    record = record_of(transaction, 0)
+    key, value, version = record.key, record.value, record.version
     assert value is not None
     assert version == 0
     _, read = CODEC.decode(CODEC.encode_key(key), CODEC.encode_value(value, version))
     assert isinstance(read, TransactionLogValue)
-    assert transaction_of(ID, read) == transaction_of(ID, value)
+    assert transaction_of(ID, read) == record.transaction
     assert transaction_of(ID, read) == transaction._replace(
         previous_producer_id=-1, next_producer=NO_PRODUCER, client_version=0
     )
@@ -67,9 +69,10 @@ def test_the_oldest_format_says_less_and_is_replayed_as_it_was_written(
 
 def test_the_bytes_are_those_of_kafka() -> None:
     transaction = Transaction(ID, Producer(1, 2), 3, 4, State.ONGOING, start_ms=5)
-    key, value, _ = record_of(transaction._replace(partitions=(P0, P1)), 0)
+    record = record_of(transaction._replace(partitions=(P0, P1)), 0)
+    value = record.value
     assert value is not None
-    assert CODEC.encode_key(key) == b"\x00\x00\x00\x06copier"
+    assert CODEC.encode_key(record.key) == b"\x00\x00\x00\x06copier"
     assert CODEC.encode_value(value, 0).hex() == (
         "0000"  # version
         "0000000000000001" "0002" "00000003"
@@ -80,7 +83,7 @@ def test_the_bytes_are_those_of_kafka() -> None:
 
 
 def test_an_empty_transaction_has_no_list_of_partitions() -> None:
-    _, value, _ = record_of(Transaction(ID, Producer(1, 2), 3, 4), 2)
+    value = record_of(Transaction(ID, Producer(1, 2), 3, 4), 2).value
     assert value is not None
     assert value.transaction_partitions is None
     assert value.transaction_status == 0
@@ -101,7 +104,8 @@ def test_a_tombstone_forgets() -> None:
     host = Host()
     host.init()
     record = tombstone(ID)
-    host.machine.replay(record.key, record.value)
+    assert record.value is None
+    host.machine.take(record)
     assert host.machine.transactional_ids() == []
 
 
