@@ -94,7 +94,8 @@ fields = ["card"]
 def test_files_become_records_once_and_bad_lines_dead_letters(
     spark: "SparkSession", broker_servers: str, tmp_path: Path
 ) -> None:
-    (tmp_path / "in").mkdir()
+    tmp_path /= "a folder"
+    (tmp_path / "in").mkdir(parents=True)
     first = '{"id":1,"words":"a","card":"4711"}\n{"id":"two"}\nnonsense\n'
     (tmp_path / "in" / "first.json").write_text(first, encoding="utf-8")
     tolerant = FILES.format(
@@ -103,6 +104,7 @@ def test_files_become_records_once_and_bad_lines_dead_letters(
         more='errors.tolerance = "all"\nerrors.deadletterqueue.topic.name = "dead"',
     )
     run_once(spark, tmp_path, tolerant)
+    assert [file.name for file in tmp_path.parent.iterdir()] == ["a folder"]
     (tmp_path / "in" / "second.json").write_text('{"id":2,"words":"b"}\n', encoding="utf-8")
     run_once(spark, tmp_path, tolerant)
     found = records_of(broker_servers, "letters", "dead")

@@ -94,6 +94,32 @@ def test_a_batch_is_made_good_wherever_it_was_killed(spark: "SparkSession", tmp_
     assert read_back(spark, out, "parquet") == [0, 1, 2, 3, 4, 5]
 
 
+@pytest.mark.parametrize("merged", [0, 2])
+def test_a_connector_that_begins_anew_replaces_no_file(
+    spark: "SparkSession", tmp_path: Path, merged: int
+) -> None:
+    out = tmp_path / "out"
+    for number, home in enumerate(["an-id", "another-id"]):
+        sink = made(FilesSink, tmp_path, path=str(out), format="json", compact__min__files=merged)
+        sink.home = Home("sink", tmp_path, home)
+        for half in range(2):
+            start = 4 * number + 2 * half
+            sink.write(batch(spark, *numbers(start, start + 2), fields=FIELDS), half)
+    assert read_back(spark, out, "json") == list(range(8))
+
+
+def test_a_checkpoint_that_is_older_than_the_files_is_refused(
+    spark: "SparkSession", tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    sink = made(FilesSink, tmp_path, path=str(out))
+    for number in range(2):
+        sink.write(batch(spark, *numbers(number, number + 1), fields=FIELDS), number)
+    with pytest.raises(ConnectorError, match="the folder has batch 1, the checkpoint is at 0"):
+        sink.write(batch(spark, *numbers(5, 6), fields=FIELDS), 0)
+    assert read_back(spark, out, "parquet") == [0, 1]
+
+
 @pytest.mark.parametrize("form", ["json", "csv", "parquet"])
 def test_small_files_are_merged_into_one(spark: "SparkSession", tmp_path: Path, form: str) -> None:
     out = tmp_path / "out put"

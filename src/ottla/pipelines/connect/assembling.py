@@ -10,6 +10,7 @@ from ottla.pipelines.connect.connector import Home, SinkConnector, SourceConnect
 from ottla.pipelines.connect.converters import decoded, encoded, subscription, value_schema
 from ottla.pipelines.connect.errors import ConnectorError
 from ottla.pipelines.connect.transforms import TRANSFORMS
+from ottla.pipelines.connect.urls import local_url
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -43,10 +44,9 @@ def start(spark: "SparkSession", declaration: "Declaration", *, is_once: bool) -
         writer = _sink_writer(spark, declaration, connector)
     interval = f"{declaration.settings['poll.interval.ms']} milliseconds"
     trigger: dict[str, Any] = {"availableNow": True} if is_once else {"processingTime": interval}
-    checkpoint = (declaration.folder / "spark").as_uri()
     return (
         writer.queryName(declaration.name)
-        .option("checkpointLocation", checkpoint)
+        .option("checkpointLocation", local_url(declaration.folder / "spark"))
         .trigger(**trigger)
         .start()
     )

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from ottla.pipelines.connect.connector import SinkConnector
-from ottla.pipelines.connect.errors import ConnectorError
+from ottla.pipelines.connect.errors import ConnectorError, older_checkpoint
 from ottla.pipelines.connect.settings import REQUIRED, Setting, text, whole, words
 
 if TYPE_CHECKING:
@@ -29,11 +29,7 @@ class DeltaSink(SinkConnector):
         app_id = f"ottla-connect-{self.home.name}-{self.home.id}"
         last = self._last_batch(app_id)
         if last > batch_id:
-            raise ConnectorError(
-                f"the checkpoint is older than what was written: the table has batch {last}, the "
-                f"checkpoint is at {batch_id}. Restore the newer checkpoint, or begin with a new "
-                "one; nothing of this batch is written"
-            )
+            raise older_checkpoint("the table", last, batch_id)
         if last == batch_id:
             return
         rows = batch.where("value IS NOT NULL").select("value.*").toArrow()

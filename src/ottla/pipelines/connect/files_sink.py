@@ -8,15 +8,17 @@ is in one file, once. Names that begin with a dot are not read by Spark and its 
 """
 
 from collections.abc import Iterable
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from ottla.pipelines.connect.connector import SinkConnector
 from ottla.pipelines.connect.durable import sync
-from ottla.pipelines.connect.errors import ConnectorError
+from ottla.pipelines.connect.errors import ConnectorError, older_checkpoint
 from ottla.pipelines.connect.journal import Journal, Moves
 from ottla.pipelines.connect.merging import alike, ending_of, has_header, join
 from ottla.pipelines.connect.settings import REQUIRED, Setting, text, whole, words
+from ottla.pipelines.connect.urls import local_url
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -39,13 +41,15 @@ class FilesSink(SinkConnector):
     def write(self, batch: "DataFrame", batch_id: int) -> None:
         """Write a batch, unless that was decided before; then finish what was decided."""
         journal = Journal(self._root() / ".ottla" / self.home.id, self._root())
+        if (last := journal.last_batch_id()) > batch_id:
+            raise older_checkpoint("the folder", last, batch_id)
         journal.finish("merge")
         if not journal.finish(f"batch-{batch_id}"):
             rows = self._rows(batch)
             staged = journal.staging(f"staged-{batch_id}")
             self._write_rows(rows, staged)
             name = f"{self.home.name}-{batch_id:010}"
-            journal.decide(f"batch-{batch_id}", self._moves(staged, name))
+            journal.decide(f"batch-{batch_id}", self._moves(staged, self._root(), name))
             journal.finish(f"batch-{batch_id}")
             journal.forget_before(batch_id)
             self._merge(batch.sparkSession, journal, name)
@@ -76,19 +80,25 @@ class FilesSink(SinkConnector):
         # All rows of a folder in one task: one file, not one of each task.
         gathered = rows.repartition(*by) if by else rows.coalesce(1)
         writer = gathered.write.format(self.settings["format"]).options(**self._options())
-        writer.partitionBy(*by).mode("overwrite").save(_url(staged))
+        writer.partitionBy(*by).mode("overwrite").save(local_url(staged))
 
     def _options(self) -> dict[str, str]:
         header = {"header": "true"} if self.settings["format"] == "csv" else {}
         return header | dict(self.settings["format."])
 
-    def _moves(self, staged: Path, name: str) -> Moves:
-        """Name the places of staged files, and make them durable."""
+    def _moves(self, staged: Path, place: Path, name: str) -> Moves:
+        """Name the places of staged files, where nothing is yet, and make them durable.
+
+        Something may be there: a connector that began anew counts its batches from 0 again.
+        """
         moves: Moves = {}
-        for number, file in enumerate(sorted(staged.rglob("part-*"))):
+        numbers = count()
+        for file in sorted(staged.rglob("part-*")):
             sync(file)
-            folder = file.parent.relative_to(staged)
-            moves[str(file)] = str(folder / f"{name}-{number}{_ending(file)}")
+            folder = place / file.parent.relative_to(staged)
+            named = (folder / f"{name}-{number}{_ending(file)}" for number in numbers)
+            target = next(free for free in named if not free.exists())
+            moves[str(file)] = str(target.relative_to(self._root()))
         return moves
 
     def _merge(self, spark: "SparkSession", journal: Journal, name: str) -> None:
@@ -96,11 +106,7 @@ class FilesSink(SinkConnector):
         for number, small in enumerate(self._small_groups()):
             staged = journal.staging("staged-merge")
             self._write_merged(spark, small, staged)
-            place = small[0].parent.relative_to(self._root())
-            moves = {
-                file: str(place / Path(target).name)
-                for file, target in self._moves(staged, f"{name}-merged-{number}").items()
-            }
+            moves = self._moves(staged, small[0].parent, f"{name}-merged-{number}")
             removed = tuple(str(file.relative_to(self._root())) for file in small)
             journal.decide("merge", moves, removed)
             journal.finish("merge")
@@ -127,9 +133,9 @@ class FilesSink(SinkConnector):
             have_headers = has_header(form, options)
             join(files, self.home.name, staged, have_headers=have_headers)
             return
-        merged = spark.read.format(form).options(**options).load([*map(_url, files)])
+        merged = spark.read.format(form).options(**options).load([*map(local_url, files)])
         writer = merged.coalesce(1).write.format(form).options(**options)
-        writer.mode("overwrite").save(_url(staged))
+        writer.mode("overwrite").save(local_url(staged))
 
     def _files(self) -> list[Path]:
         """Return the files that this connector has written, and no other."""
@@ -147,11 +153,6 @@ def _up_to(size_bytes: int, files: Iterable[Path]) -> list[Path]:
             chosen.append(file)
             total += file.stat().st_size
     return chosen
-
-
-def _url(path: Path) -> str:
-    """Return a path as Spark takes it: nothing is escaped, as in `file:///out put/day=mon`."""
-    return f"file://{path}"
 
 
 def _ending(file: Path) -> str:

@@ -45,10 +45,18 @@ class Journal:
             decision.unlink()
         return True
 
+    def last_batch_id(self) -> int:
+        """Return the last batch that was decided, or -1."""
+        return max(self._decided_batches(), default=-1)
+
     def forget_before(self, batch_id: int) -> None:
         """Remove what was kept of earlier batches, none of which can come again."""
-        for decision in self._folder.glob("batch-*.json"):
-            if int(decision.stem.removeprefix("batch-")) < batch_id:
+        for earlier, decision in self._decided_batches().items():
+            if earlier < batch_id:
                 decision.unlink()
         for staged in self._folder.glob("staged-*"):
             shutil.rmtree(staged, ignore_errors=True)
+
+    def _decided_batches(self) -> dict[int, Path]:
+        found = self._folder.glob("batch-*.json")
+        return {int(file.stem.removeprefix("batch-")): file for file in found}
