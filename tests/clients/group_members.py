@@ -1,6 +1,7 @@
 """Members of groups: ours, in this thread, and those of other libraries with any assignor."""
 
 import asyncio
+import threading
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -50,6 +51,7 @@ class OttlaMember:
     def __init__(self, servers: str, group: str, topic: str | None = None, **settings: Any) -> None:
         self.heard: list[tuple[str, list[TopicPartition]]] = []
         self.values: list[bytes | None] = []
+        self.polling = threading.Lock()
         self.consumer = Consumer(
             bootstrap_servers=servers,
             group_id=group,
@@ -71,7 +73,8 @@ class OttlaMember:
         self.consumer.subscribe(topics, **(listeners | more))
 
     def poll(self) -> list[ConsumerRecord]:
-        records = self.consumer.poll(timeout=POLL_SECONDS)
+        with self.polling:
+            records = self.consumer.poll(timeout=POLL_SECONDS)
         self.values += [record.value for record in records]
         return records
 

@@ -15,11 +15,17 @@ from confluent_kafka.admin import AdminClient
 
 from ottla.clients.assignors.assignor import Assignment, MemberSubscription, RacksByTopic
 from ottla.clients.assignors.range_assignor import RangeAssignor
+from ottla.clients.assignors.sticky_assignor import CooperativeStickyAssignor
 from ottla.clients.consumer.async_consumer import AsyncConsumer
-from ottla.clients.consumer.group_errors import CommitFailedError, FencedInstanceIdError
+from ottla.clients.consumer.group_errors import (
+    CommitFailedError,
+    FencedInstanceIdError,
+    RebalanceInProgressError,
+)
 from ottla.clients.consumer.group_side import OffsetAndMetadata
 from ottla.clients.producer.producer import Producer
 from ottla.clients.producer.transaction_errors import TransactionAbortableError
+from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
 from ottla.testing import Broker
 from ottla.wire.api_key import ApiKey
@@ -579,6 +585,62 @@ def test_an_own_assignor_decides_who_reads(story_servers: str, topic: str, make:
     poll_until(members, lambda: shares(members) == [0, 3] and all(one.heard for one in members))
     by_name = sorted(members, key=lambda one: one.consumer.group_metadata().member_id)
     assert len(by_name[0].share) == 3
+
+
+class InBetween(CooperativeStickyAssignor):
+    """Does something in the leader, when all have joined and nobody was given anything yet."""
+
+    name = "in-between"
+
+    def __init__(self) -> None:
+        self.do: Callable[[], object] = lambda: None
+
+    def assign(
+        self, racks_by_topic: RacksByTopic, subscriptions: Mapping[str, MemberSubscription]
+    ) -> Assignment:
+        self.do()
+        return super().assign(racks_by_topic, subscriptions)
+
+
+def is_refused_in_between(one: OttlaMember) -> bool:
+    """Commit; True if that is refused since all have joined, which not all may have heard yet."""
+    if not one.polling.acquire(blocking=False):
+        return False
+    try:
+        one.consumer.commit({one.share[0]: 0})
+    except RebalanceInProgressError as error:
+        return getattr(error.__cause__, "code", None) is ErrorCode.REBALANCE_IN_PROGRESS
+    except RuntimeError:
+        return False  # the leader cannot wait for itself
+    finally:
+        one.polling.release()
+    return False
+
+
+def test_a_commit_in_the_middle_of_a_rebalance_does_not_bring_about_another(
+    story_servers: str, topic: str, make: Make
+) -> None:
+    post = Post(story_servers, topic, 2)
+    assignor = InBetween()
+    settings = {"metadata_max_age_ms": 100, "partition_assignment_strategy": [assignor]}
+    members = [make(story_servers, topic, topic, **settings) for _ in range(2)]
+    poll_until(members, lambda: shares(members) == [1, 1])
+    refused: list[OttlaMember] = []
+
+    def commit_as_follower() -> None:
+        deadline = time.monotonic() + SECONDS_MAX
+        while not refused and time.monotonic() < deadline:
+            refused.extend(filter(is_refused_in_between, members))
+
+    assignor.do = commit_as_follower
+    post.grow(4)
+    poll_until(members, lambda: shares(members) == [2, 2])
+    generation = members[0].consumer.group_metadata().generation_id
+    for _ in range(20):
+        for one in members:
+            one.poll()
+    assert members[0].consumer.group_metadata().generation_id == generation
+    assert refused
 
 
 def test_asyncio_listeners_may_be_coroutines_that_use_the_consumer(

@@ -49,16 +49,23 @@ class MemberCommits:
             self._standing.fail(error)
             raise
         except ApiError as error:
-            if error.code is ErrorCode.REBALANCE_IN_PROGRESS:
-                self._standing.request_rejoin("a commit was refused, as the group is rebalancing")
-                raise RebalanceInProgressError(self._standing.group_id) from error
-            if error.code not in LOST or not self._standing.is_subscribed:
-                raise
-            if generation == self._standing.generation and not self._standing.is_joining:
-                reason = f"a commit was answered with {error.code.name}"
-                self._standing.lose(error.code, reason)
-            raise self._refusal(error.code) from error
+            # Else we have joined again since, or are about to.
+            is_news = generation == self._standing.generation and not self._standing.is_joining
+            told = self._told(error, is_news=is_news)
+            raise told from None if told is error else error
         self._on_committed(offsets)
+
+    def _told(self, error: ApiError, *, is_news: bool) -> ApiError:
+        """Take down what a refusal means, if that is news; return what is raised."""
+        if error.code is ErrorCode.REBALANCE_IN_PROGRESS:
+            if is_news:
+                self._standing.request_rejoin("a commit was refused, as the group is rebalancing")
+            return RebalanceInProgressError(self._standing.group_id)
+        if error.code not in LOST or not self._standing.is_subscribed:
+            return error
+        if is_news:
+            self._standing.lose(error.code, f"a commit was answered with {error.code.name}")
+        return self._refusal(error.code)
 
     def _refusal(self, code: ErrorCode) -> ApiError:
         if self._standing.is_joining:
