@@ -66,7 +66,7 @@ class Found(NamedTuple):
 
 BY_CHANCE = {
     "truncating_to_the_high_watermark": Found(1, 3, ("R11",)),
-    "not_comparing_logs": Found(3, 3, ("R1", "R2", "R3")),
+    "not_comparing_logs": Found(2, 3, ("R1", "R2", "R3")),
     "not_noting_epochs": Found(2, 3, ("R1", "R2", "R3", "R11")),
     "committing_on_what_is_only_proposed": Found(1, 3, ("R4", "R6", "R7")),
     "forgetting_who_was_proposed": Found(1, 3, ("R4", "R6")),
@@ -94,8 +94,8 @@ def test_what_was_once_wrong_is_found_by_chance(mutant: str) -> None:
     _, budget, rules, setting = BY_CHANCE[mutant]
     with MUTANTS[mutant]():
         reports = (run(seed, seconds=SECONDS, setting=setting) for seed in range(budget))
-        found = next((one.violations for one in reports if one.violations), [])
-    assert any(one.invariant.rstrip(":") in rules for one in found)
+        found = (one.invariant.rstrip(":") for report in reports for one in report.violations)
+        assert any(one in rules for one in found)
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 A failure names its seed; `ottla simulate --seed N` shows what happened.
 """
 
+import asyncio
 import os
 import subprocess
 import sys
@@ -115,7 +116,8 @@ def logs_around_a_power_cut(seed: int) -> tuple[Logs, Logs]:
         return found
 
     async def story() -> tuple[Logs, Logs]:
-        program = BrokerProgram()
+        is_up = asyncio.Event()
+        program = BrokerProgram(on_start=lambda _: is_up.set())
         broker.start(program)
         await world.machine("setup").start(workload.create_topic)
         writer = world.machine("writer").start(workload.write)
@@ -124,7 +126,9 @@ def logs_around_a_power_cut(seed: int) -> tuple[Logs, Logs]:
         await writer
         before = await logs()
         broker.cut_power()
+        is_up.clear()
         broker.start(program)
+        await is_up.wait()
         return before, await logs()
 
     return world.run(story())

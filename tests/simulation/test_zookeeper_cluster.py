@@ -4,17 +4,23 @@ from collections.abc import Sequence
 
 import pytest
 
+from ottla.broker.metadata_store import zookeeper_store
 from ottla.broker.metadata_store.identity import ForeignFolderError
+from ottla.broker.metadata_store.znode_reads import load_topics
 from ottla.broker.metadata_store.znodes import BROKER_IDS, read_broker
 from ottla.broker.offsets_topic import partition_of_group
 from ottla.broker.peer_connection import PeerConnection
+from ottla.environment.disk import File
+from ottla.environment.zookeeper import ZooKeeperSession
+from ottla.metadata.image import ClusterImage
 from ottla.model.error_code import ErrorCode
 from ottla.model.topic_names import CONSUMER_OFFSETS_TOPIC
-from ottla.simulation.broker_program import PORT, BrokerProgram
+from ottla.simulation.broker_program import DATA, PORT, BrokerProgram
 from ottla.simulation.machine import Machine
 from ottla.simulation.workload import TOPIC
 from ottla.simulation.zookeeper import MACHINE as ZOOKEEPER
 from ottla.simulation.zookeeper import SimulatedZooKeeper
+from ottla.storage.checkpoints import CLEAN_SHUTDOWN_FILE
 from ottla.wire.messages.produce import (
     PartitionProduceData,
     ProduceRequest,
@@ -130,6 +136,14 @@ def test_a_group_goes_on_when_its_coordinator_dies() -> None:
     assert set(read) == set(values)
 
 
+async def says_lost_tail(cluster: ZooKeeperCluster, name: str) -> bool:
+    cluster.start(name)
+    await cluster.until(lambda: name in cluster.running())
+    node = cluster.zookeeper.tree.get(f"{BROKER_IDS}/0")
+    _, has_lost_tail = read_broker(0, node.data, node.stat.created_zxid)
+    return has_lost_tail
+
+
 def test_a_broker_says_that_its_tail_is_lost_if_its_machine_has_lost_power() -> None:
     async def story(cluster: ZooKeeperCluster) -> None:
         (name, *_) = BROKERS
@@ -142,14 +156,79 @@ def test_a_broker_says_that_its_tail_is_lost_if_its_machine_has_lost_power() -> 
         cluster.machine(name).kill()  # by now the cluster knows of it
         assert not await says_lost_tail(cluster, name)
 
-    async def says_lost_tail(cluster: ZooKeeperCluster, name: str) -> bool:
-        cluster.start(name)
-        await cluster.until(lambda: name in cluster.running())
-        node = cluster.zookeeper.tree.get(f"{BROKER_IDS}/0")
-        _, has_lost_tail = read_broker(0, node.data, node.stat.created_zxid)
-        return has_lost_tail
-
     ZooKeeperCluster(seed=7).tell(story)
+
+
+def test_logs_are_open_before_a_broker_is_one_of_the_cluster(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def story(cluster: ZooKeeperCluster) -> None:
+        (name, *_) = BROKERS
+        machine, tree = cluster.machine(name), cluster.zookeeper.tree
+        await cluster.create_topic()
+        machine.cut_power()
+        await cluster.until(lambda: tree.exists(f"{BROKER_IDS}/0") is None)
+        was_registered: dict[str, bool] = {}
+        open_file = machine.disk.open_file
+
+        def watched(path: str) -> File:
+            if path.startswith(f"{DATA}/{TOPIC}-"):
+                was_registered.setdefault(path, tree.exists(f"{BROKER_IDS}/0") is not None)
+            return open_file(path)
+
+        monkeypatch.setattr(machine.disk, "open_file", watched)
+        cluster.start(name)
+        await cluster.until(cluster.is_whole)
+        assert was_registered
+        assert not any(was_registered.values())
+
+    ZooKeeperCluster(seed=9).tell(story)
+
+
+@pytest.mark.parametrize("has_looked", [False, True])
+def test_a_session_that_ends_before_a_broker_is_registered_is_replaced(
+    monkeypatch: pytest.MonkeyPatch, *, has_looked: bool
+) -> None:
+    looks: list[bool] = []
+
+    async def story(cluster: ZooKeeperCluster) -> None:
+        (name, *_) = BROKERS
+
+        async def load(session: ZooKeeperSession, cluster_id: str) -> ClusterImage:
+            looks.append(has_looked)
+            if len(looks) == 1 and not has_looked:
+                cluster.zookeeper.expire_last_of(name)
+            found = await load_topics(session, cluster_id)
+            if has_looked:
+                cluster.zookeeper.expire_last_of(name)
+            return found
+
+        await cluster.create_topic()
+        await cluster.stop(name)
+        monkeypatch.setattr(zookeeper_store, "load_topics", load)
+        cluster.start(name)
+        await cluster.until(cluster.is_whole)
+
+    ZooKeeperCluster(seed=6).tell(story)
+    assert len(looks) == (1 if has_looked else 2)
+
+
+def test_who_is_killed_while_it_opens_its_logs_has_lost_nothing() -> None:
+    async def story(cluster: ZooKeeperCluster) -> None:
+        (name, *_) = BROKERS
+        machine = cluster.machine(name)
+        await cluster.create_topic()
+        await cluster.stop(name)
+        machine.start(lambda _: cluster.world.elapse(1))
+        machine.cut_power()
+        cluster.start(name)
+        while machine.disk.exists(f"{DATA}/{CLEAN_SHUTDOWN_FILE}"):
+            await cluster.world.elapse(0.0001)
+        machine.kill()
+        assert cluster.zookeeper.tree.exists(f"{BROKER_IDS}/0") is None
+        assert not await says_lost_tail(cluster, name)
+
+    ZooKeeperCluster(seed=8).tell(story)
 
 
 def test_a_folder_of_another_cluster_is_refused() -> None:

@@ -139,7 +139,7 @@ class Broker:
         broker = cls(config, environment, threads, metadata, bells, operations, log_dirs)
         try:
             await broker._open()
-        except Exception:
+        except (Exception, asyncio.CancelledError):
             # Above all a session that nobody uses: the next start would have to wait for its end.
             with suppress(ApiError, OSError):
                 await metadata.close()
@@ -164,7 +164,7 @@ class Broker:
             )
         )
 
-    def _open_partitions(self) -> ImageFollower:
+    async def _open_partitions(self) -> ImageFollower:
         """Open what is on the disks, and let it follow the metadata from now on."""
         self._live_config.subscribe(
             lambda config: self._server.change_limits(connection_limits(config))
@@ -176,7 +176,7 @@ class Broker:
         follower = ImageFollower(
             self._replication.roles, self._folders, self.partitions, self._live_config
         )
-        self.metadata.follow_with(follower)
+        await self.metadata.follow_with(follower)
         return follower
 
     def _resume_moves(self) -> ReplicaMoves:
@@ -195,7 +195,7 @@ class Broker:
         return moves
 
     async def _open(self) -> None:
-        follower = self._open_partitions()
+        follower = await self._open_partitions()
         await self._register(await self._bind())
         creation = self._make_creation()
         clock, may_promise = self._environment.clock, self._may_promise()

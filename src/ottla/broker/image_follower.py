@@ -22,7 +22,7 @@ from ottla.metadata.records import (
     RemoveTopicRecord,
 )
 from ottla.model.api_error import ApiError
-from ottla.model.identifiers import TopicPartition
+from ottla.model.identifiers import ZERO_UUID, TopicPartition
 from ottla.model.topic_config import TopicConfig
 from ottla.replication.epochs import NO_EPOCH
 from ottla.replication.partition import Partition
@@ -57,19 +57,37 @@ class ImageFollower:
         """Return a topic's settings: its own, and for the rest the broker's."""
         return topic_config(image.topic_settings(topic), self._live_config.topic_defaults, topic)
 
-    def open_all(self, image: ClusterImage) -> None:
+    async def open_all(self, image: ClusterImage) -> None:
         """Open every log, and let it lead or follow as the image says."""
-        self._folders.open(
+        await self.open_logs(image)
+        await self.begin_with(image)
+
+    async def open_logs(self, image: ClusterImage) -> None:
+        """Open every log that is this broker's by an image, and give none a role."""
+        await self._folders.open(
             lambda topic: self.config_of(image, topic),
             lambda partition, topic_id: self._is_stray(image, partition, topic_id),
         )
+
+    async def begin_with(self, image: ClusterImage) -> None:
+        """Let the logs that are open lead or follow, and delete those that have become strays."""
+        await self._folders.delete(
+            (partition, topic_id or ZERO_UUID)
+            for partition, topic_id in self._folders.hosted()
+            if self._is_stray(image, partition, topic_id)
+        )
         self._partitions.image = self._published = image
+        new: list[NewLog] = []
         for topic in image.topics.values():
             for wanted in self._missing(image, topic, range(len(topic.partitions))):
-                log = self._opened(wanted)
+                log = self._opened(wanted.partition)
+                if log is None:
+                    new.append(wanted)
+                    continue
                 self._take(wanted, log)
                 if isinstance(log, ApiError) and not self._folders.are_all_online:
                     self._unseen[wanted.partition] = wanted.topic_id
+        await self._folders.make(new, self._take)
 
     def _is_stray(
         self, image: ClusterImage, partition: TopicPartition, topic_id: bytes | None
@@ -79,9 +97,9 @@ class ImageFollower:
         is_ours = state is not None and self._node_id in state.replicas
         return topic is None or not is_ours or topic_id not in {None, topic.topic_id}
 
-    def _opened(self, wanted: NewLog) -> PartitionLog | ApiError:
+    def _opened(self, partition: TopicPartition) -> PartitionLog | ApiError | None:
         try:
-            return self._folders.open_or_make(wanted)
+            return self._folders.opened(partition)
         except ApiError as error:
             return error
 

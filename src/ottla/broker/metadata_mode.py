@@ -72,12 +72,12 @@ class MetadataMode(Protocol):
         """The epoch of this life of the broker, once it is registered."""
         ...
 
-    def follow_with(self, follower: ImageFollower) -> None:
-        """Have the logs opened when it is known what is in them, and follow the metadata."""
+    async def follow_with(self, follower: ImageFollower) -> None:
+        """Return when the logs are open; follow the metadata from then on."""
         ...
 
     async def register(self, broker: BrokerImage) -> None:
-        """Return when the broker is one of the cluster, and its logs are open."""
+        """Return when the broker is one of the cluster, and its logs lead and follow."""
         ...
 
     def routes(self, here: Routes) -> dict[int, Route]:
@@ -152,10 +152,10 @@ class Embedded:
         )
         return cls(config.node_id, store, store.identity.directory_ids, environment.clock)
 
-    def follow_with(self, follower: ImageFollower) -> None:
-        """Open every log at once: all metadata is here."""
+    async def follow_with(self, follower: ImageFollower) -> None:
+        """Open every log, and let it lead: all metadata is here."""
         self._follower = follower
-        follower.open_all(self.store.image)
+        await follower.open_all(self.store.image)
         self.store.prepare_by(follower.prepare)
         self.store.subscribe(follower.on_change)
 
@@ -219,7 +219,8 @@ class InZooKeeper:
         self._threads = threads
         self._lost_tail = LostTail(environment.disk, folders, environment.boot_id)
         self._follower: ImageFollower | None = None
-        self._is_open = False
+        self._may_be_lost = True
+        self._has_begun = False
         self._running: asyncio.Task[None] | None = None
 
     @classmethod
@@ -269,45 +270,51 @@ class InZooKeeper:
 
     # -- the logs -------------------------------------------------------------------------------
 
-    def follow_with(self, follower: ImageFollower) -> None:
-        """Open the logs by the first image that knows of this life of the broker.
+    async def follow_with(self, follower: ImageFollower) -> None:
+        """Open the logs before anybody counts on this broker: there may be much to recover.
 
-        An earlier one may lack what is in the folders, which would be set aside.
+        They get their roles by the first image that knows of this life of the broker.
         """
         self._follower = follower
+        self._may_be_lost = self._lost_tail.may_be_lost()
+        if not self._may_be_lost:
+            await self._note_boot()  # who is killed while logs are opened has lost nothing either
+        await follower.open_logs(await self.store.look_ahead())
         self.store.prepare_by(self._prepare)
         self.store.subscribe(self._on_change)
         self.store.on_session_lost(follower.resign)
 
     async def _prepare(self, image: ClusterImage, records: Sequence[MetadataRecord]) -> None:
         assert self._follower is not None
-        if self._is_open:
+        if self._has_begun:
             await self._follower.prepare(image, records)
-        else:
-            self._open_if_known(image)
+        elif self._is_known_to(image):
+            self._has_begun = True
+            await self._follower.begin_with(image)
 
     def _on_change(self, image: ClusterImage, records: Sequence[MetadataRecord]) -> None:
         assert self._follower is not None
-        if self._is_open:
+        if self._has_begun:
             self._follower.on_change(image, records)
 
-    def _open_if_known(self, image: ClusterImage) -> None:
-        assert self._follower is not None
+    def _is_known_to(self, image: ClusterImage) -> bool:
         own = image.brokers.get(self._node_id)
-        if own is not None and own.broker_epoch == self.store.broker_epoch:
-            self._is_open = True
-            self._follower.open_all(image)
+        return own is not None and own.broker_epoch == self.store.broker_epoch
+
+    async def _note_boot(self) -> None:
+        loop = asyncio.get_running_loop()
+        await loop.run_in_executor(self._threads, self._lost_tail.is_known)
 
     # -- being a broker -------------------------------------------------------------------------
 
     async def register(self, broker: BrokerImage) -> None:
         """Register, and wait until the controller has taken note of it."""
         assert self._follower is not None
-        may_be_lost = self._lost_tail.may_be_lost()
-        self._running = asyncio.ensure_future(self.store.run(broker, has_lost_tail=may_be_lost))
+        running = self.store.run(broker, has_lost_tail=self._may_be_lost)
+        self._running = asyncio.ensure_future(running)
         await first_of(self.store.wait_until_in_service(), self._wait_for_failure())
-        loop = asyncio.get_running_loop()
-        await loop.run_in_executor(self._threads, self._lost_tail.is_known)
+        if self._may_be_lost:
+            await self._note_boot()
         self._follower.registered()
 
     def routes(self, here: Routes) -> dict[int, Route]:

@@ -8,6 +8,7 @@ import logging
 import posixpath
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
+from threading import Event
 from typing import Final
 
 from ottla.broker.turns import Turns
@@ -31,6 +32,10 @@ OnMade = Callable[[NewLog, PartitionLog | ApiError], None]
 """Told of each log that was wanted, on the loop: here it is, or why it is not."""
 
 
+class _OpeningCancelledError(Exception):
+    """The broker is not to start any more."""
+
+
 class PartitionFolders:
     """The log folders, for who lets partitions come and go. Belongs to the loop."""
 
@@ -50,8 +55,30 @@ class PartitionFolders:
         """Whether everything that is in the folders can be seen."""
         return all(folder.is_online for folder in self.log_dirs.dirs)
 
-    def open(self, config_of: ConfigOf, is_stray: IsStray) -> None:
-        """Open every log, and bring to an end what a crash has interrupted. Blocks."""
+    async def open(self, config_of: ConfigOf, is_stray: IsStray) -> None:
+        """Open every log, and bring to an end what a crash has interrupted.
+
+        There may be much to recover, so a thread does it, and calls both functions. If this is
+        cancelled, it ends when the thread has come to the end of a log and leaves the folders.
+        """
+        is_cancelled = Event()
+
+        def is_stray_here(partition: TopicPartition, topic_id: bytes | None) -> bool:
+            if is_cancelled.is_set():
+                raise _OpeningCancelledError
+            return is_stray(partition, topic_id)
+
+        loop = asyncio.get_running_loop()
+        opening = loop.run_in_executor(self._threads, self._open, config_of, is_stray_here)
+        try:
+            await asyncio.shield(opening)
+        except asyncio.CancelledError:
+            is_cancelled.set()
+            await asyncio.wait([opening])
+            opening.exception()
+            raise
+
+    def _open(self, config_of: ConfigOf, is_stray: IsStray) -> None:
         self.log_dirs.open(config_of, self._clock.now_ms(), is_stray)
         settle_moves(self.log_dirs.dirs, self._randomness.uuid())
         for folder in self.log_dirs.dirs:
@@ -60,12 +87,19 @@ class PartitionFolders:
             if folder.failure is not None:
                 _log.error("%s is offline: %s", folder.path, folder.failure)
 
-    def open_or_make(self, wanted: NewLog) -> PartitionLog:
-        """Return a log that was opened, or make one; blocks.
+    def hosted(self) -> list[tuple[TopicPartition, bytes | None]]:
+        """Return the partitions that have a log or a copy in the folders, and their topics' ids."""
+        return [
+            (partition, one.topic_id)
+            for folder in self.log_dirs.dirs
+            for partition, one in [*folder.hosted.items(), *folder.futures.items()]
+        ]
+
+    def opened(self, partition: TopicPartition) -> PartitionLog | None:
+        """Return a log that was opened, if there is one.
 
         ApiError KAFKA_STORAGE_ERROR if there may be one that cannot be seen right now.
         """
-        partition, topic_id, config, _ = wanted
         log = self.log_dirs.log_of(partition)
         if log is not None:
             return log
@@ -73,7 +107,7 @@ class PartitionFolders:
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, "a log folder is offline")
         if self._unopened_in(partition) is not None:
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, "its log could not be opened")
-        return self.log_dirs.create(partition, topic_id, config, self._clock.now_ms())
+        return None
 
     async def make(self, wanted: Sequence[NewLog], on_made: OnMade) -> None:
         """Make logs that are wanted, or open those that could not be opened before."""

@@ -95,7 +95,7 @@ def threads() -> Iterator[ThreadPoolExecutor]:
 @pytest.fixture
 def life(disk: SimulatedDisk, threads: ThreadPoolExecutor) -> Life:
     life = Life(disk, threads)
-    life.follower.open_all(EMPTY)
+    asyncio.run(life.follower.open_all(EMPTY))
     return life
 
 
@@ -144,7 +144,7 @@ def test_a_partition_in_a_folder_that_is_offline_is_not_made_elsewhere(
     disk.kill()
     disk.faults.fail_on(under="/a", error=errno.EIO)
     again = Life(disk, threads)
-    again.follower.open_all(with_topic(OLD_ID))
+    asyncio.run(again.follower.open_all(with_topic(OLD_ID)))
     codes = again.codes()
     assert (codes.count(None), codes.count(ErrorCode.KAFKA_STORAGE_ERROR)) == (2, 2)
     with pytest.raises(ApiError, match="offline"):
@@ -166,6 +166,46 @@ def test_what_a_dead_broker_did_not_get_to_delete_is_not_taken_for_a_new_topic(
     assert life.codes() == [None] * 4
     disk.kill()
     again = Life(disk, threads)
-    again.follower.open_all(with_topic(NEW_ID))
+    asyncio.run(again.follower.open_all(with_topic(NEW_ID)))
     assert [again.partitions.get(name).log.end_offset for name in NAMES] == [0] * 4
     assert sum(name.endswith("-stray") for name in disk.list_directory("/a")) == 2
+
+
+def test_logs_go_by_what_was_decided_while_they_were_opened(
+    life: Life, disk: SimulatedDisk, threads: ThreadPoolExecutor
+) -> None:
+    life.create()
+    assert life.codes() == [None] * 4
+    disk.kill()
+    again = Life(disk, threads)
+
+    async def open_logs() -> None:
+        await again.follower.open_logs(with_topic(OLD_ID))
+        assert not list(again.partitions)
+        await again.follower.begin_with(with_topic(NEW_ID))
+        await again.folders.stop()
+
+    asyncio.run(open_logs())
+    assert [again.partitions.get(name).log.end_offset for name in NAMES] == [0] * 4
+    assert again.codes() == [None] * 4
+    left = {name for folder in ("/a", "/b") for name in disk.list_directory(folder)}
+    assert {name for name in left if name.startswith("orders")} == set(map(str, NAMES))
+
+
+def test_what_others_got_while_logs_were_opened_is_gone(
+    life: Life, disk: SimulatedDisk, threads: ThreadPoolExecutor
+) -> None:
+    life.create()
+    disk.kill()
+    again = Life(disk, threads)
+
+    async def open_logs() -> None:
+        await again.follower.open_logs(with_topic(OLD_ID))
+        await again.follower.begin_with(EMPTY)
+        await again.folders.stop()
+
+    asyncio.run(open_logs())
+    assert again.codes() == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * 4
+    assert not any(name.startswith("orders") for name in disk.list_directory("/a"))
+    again.create()
+    assert again.codes() == [None] * 4

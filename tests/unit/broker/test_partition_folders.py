@@ -1,8 +1,11 @@
-"""Hundreds of logs are made at once, and the loop goes on meanwhile."""
+"""Logs are opened, and hundreds are made at once, and the loop goes on meanwhile."""
 
 import asyncio
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+
+import pytest
 
 from ottla.broker.partition_folders import MADE_AT_ONCE, PartitionFolders
 from ottla.model.api_error import ApiError
@@ -11,6 +14,7 @@ from ottla.model.topic_config import TopicConfig
 from ottla.runtime.clock import SystemClock
 from ottla.runtime.disk import KernelDisk
 from ottla.runtime.randomness import SystemRandomness
+from ottla.storage.checkpoints import CLEAN_SHUTDOWN_FILE
 from ottla.storage.log import PartitionLog
 from ottla.storage.log_dirs import LogDirs
 from ottla.storage.new_logs import NewLog
@@ -71,3 +75,65 @@ def test_those_who_produce_do_not_wait_for_many_new_logs(tmp_path: Path) -> None
         return len(made)
 
     assert asyncio.run(run()) == len(WANTED)
+
+
+class SlowLogs:
+    """Tells when a log is about to be opened, and waits for the word to go on."""
+
+    def __init__(self) -> None:
+        self.is_reached = threading.Event()
+        self.may_go_on = threading.Event()
+        self.reached: list[TopicPartition] = []
+
+    def is_stray(self, partition: TopicPartition, _: bytes | None) -> bool:
+        self.reached.append(partition)
+        self.is_reached.set()
+        assert self.may_go_on.wait(60)
+        return False
+
+
+def made(tmp_path: Path) -> None:
+    """Make two logs in each of two folders, and stop cleanly."""
+    dirs = opened(tmp_path)
+    for wanted in WANTED[:4]:
+        dirs.create(wanted.partition, TOPIC_ID, wanted.config, 0)
+    dirs.close(0, 1)
+
+
+def test_the_loop_goes_on_while_logs_are_opened(tmp_path: Path) -> None:
+    made(tmp_path)
+    dirs = LogDirs(KernelDisk(), [str(tmp_path / "a"), str(tmp_path / "b")])
+    slow = SlowLogs()
+
+    async def run() -> None:
+        with ThreadPoolExecutor(1) as threads:
+            folders = PartitionFolders(dirs, threads, SystemClock(), SystemRandomness())
+            opening = asyncio.ensure_future(folders.open(lambda _: TopicConfig(), slow.is_stray))
+            await asyncio.to_thread(slow.is_reached.wait)
+            slow.may_go_on.set()
+            await opening
+
+    asyncio.run(run())
+    assert all(dirs.log_of(wanted.partition) is not None for wanted in WANTED[:4])
+
+
+def test_who_does_not_want_logs_any_more_waits_for_one_at_most(tmp_path: Path) -> None:
+    made(tmp_path)
+    dirs = LogDirs(KernelDisk(), [str(tmp_path / "a"), str(tmp_path / "b")])
+    slow = SlowLogs()
+
+    async def run() -> None:
+        with ThreadPoolExecutor(1) as threads:
+            folders = PartitionFolders(dirs, threads, SystemClock(), SystemRandomness())
+            opening = asyncio.ensure_future(folders.open(lambda _: TopicConfig(), slow.is_stray))
+            await asyncio.to_thread(slow.is_reached.wait)
+            opening.cancel()
+            assert not (await asyncio.wait([opening], timeout=0.01))[0], "the thread is in a folder"
+            slow.may_go_on.set()
+            with pytest.raises(asyncio.CancelledError):
+                await opening
+
+    asyncio.run(run())
+    assert len(slow.reached) == 1
+    assert not (tmp_path / "a" / CLEAN_SHUTDOWN_FILE).exists()
+    assert (tmp_path / "b" / CLEAN_SHUTDOWN_FILE).exists(), "nobody has been there"

@@ -111,7 +111,7 @@ def threads() -> Iterator[ThreadPoolExecutor]:
 @pytest.fixture
 def life(disk: SimulatedDisk, threads: ThreadPoolExecutor) -> Life:
     life = Life(disk, threads)
-    life.follower.open_all(EMPTY)
+    asyncio.run(life.follower.open_all(EMPTY))
     return life
 
 
@@ -217,7 +217,7 @@ def test_what_was_committed_is_shown_again_after_a_restart(
     )
     disk.kill()
     again = Life(disk, threads)
-    again.follower.open_all(image(OTHER, 1))
+    asyncio.run(again.follower.open_all(image(OTHER, 1)))
     assert again.partition.high_watermark == 3
     again.high_watermarks.close()
     assert again.followed.leaders == {NAME: OTHER}
@@ -231,6 +231,6 @@ def test_a_checkpoint_that_cannot_be_read_is_done_without(
     disk.create_file("/a/replication-offset-checkpoint").write_at(0, b"nonsense")
     disk.kill()
     again = Life(disk, threads)
-    again.follower.open_all(image(OTHER, 1))
+    asyncio.run(again.follower.open_all(image(OTHER, 1)))
     assert again.partition.high_watermark == 0
     assert again.dirs.dirs[0].is_online

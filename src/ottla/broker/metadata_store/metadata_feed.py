@@ -9,10 +9,10 @@ the higher end offset is the newer one.
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from ottla.metadata.difference import records_between
-from ottla.metadata.image import ClusterImage
+from ottla.metadata.image import BrokerImage, ClusterImage
 from ottla.metadata.records import MetadataRecord, decode_record, encode_record
 from ottla.metadata.replay import UnreplayableRecordError, replay
 from ottla.model.error_code import ErrorCode
@@ -39,6 +39,19 @@ class Snapshot(NamedTuple):
     epoch: int
     end_offset: int
     data: bytes
+
+
+class MetadataSource(Protocol):
+    """Where a broker gets what the controller has decided."""
+
+    async def pull(self, controller: BrokerImage, epoch: int, offset: int) -> Batches | Snapshot:
+        """Return what a controller has decided after an offset of a term.
+
+        It may wait a while for something to be decided. If the offset is not one of the
+        controller's term, the answer is all of the metadata. ApiError or OSError if the broker
+        does not answer, or is not the controller.
+        """
+        ...
 
 
 def first_offset(epoch: int) -> int:

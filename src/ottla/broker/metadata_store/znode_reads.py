@@ -1,7 +1,7 @@
 """Everything that a cluster keeps in ZooKeeper, as the records that lead to it."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from ottla.broker.metadata_store.znodes import (
@@ -12,6 +12,8 @@ from ottla.broker.metadata_store.znodes import (
     PRODUCER_IDS,
     SEEN_EPOCHS,
     TOPICS,
+    UnreadableZnodeError,
+    config_path,
     config_resource,
     read_broker,
     read_config,
@@ -24,7 +26,13 @@ from ottla.broker.metadata_store.znodes import (
 )
 from ottla.environment.zookeeper import Node, NoNodeError, Watch, ZooKeeperSession
 from ottla.metadata.difference import topic_records
-from ottla.metadata.image import BrokerImage, ResourceType, TopicImage
+from ottla.metadata.image import (
+    BrokerImage,
+    ClusterImage,
+    ConfigResource,
+    ResourceType,
+    TopicImage,
+)
 from ottla.metadata.records import (
     NO_LEADER,
     ConfigRecord,
@@ -32,6 +40,7 @@ from ottla.metadata.records import (
     MetadataRecord,
     ProducerIdsRecord,
 )
+from ottla.metadata.replay import UnreplayableRecordError, replay
 
 READS_AT_ONCE_MAX: Final = 100
 """How many reads are on their way together: one after the other takes a round trip each."""
@@ -88,6 +97,29 @@ async def load(session: ZooKeeperSession) -> Loaded:
     unseen = sorted(trusted - seen_epochs.keys() - {NO_LEADER})
     # The marks go last: they say what else has to go.
     return Loaded(records, stateless, [*useless, *rubbish], seen_epochs, unseen)
+
+
+async def load_topics(session: ZooKeeperSession, cluster_id: str) -> ClusterImage:
+    """Read which topics there are, who keeps them, and what is set for them; not who leads.
+
+    Whatever was committed before the session began is in it: beginning one is a commit, too. What
+    changes meanwhile may be in it or not. UnreadableZnodeError.
+    """
+    names = await session.children(TOPICS)
+    nodes = await _get_all(session, [topic_path(name) for name in names])
+    records: list[MetadataRecord] = []
+    for name, node in zip(names, nodes, strict=True):
+        if node is not None:
+            records += topic_records(read_topic(name, node.data, {}))
+    paths = [config_path(ConfigResource(ResourceType.TOPIC, name)) for name in names]
+    for name, path, node in zip(names, paths, await _get_all(session, paths), strict=True):
+        if node is not None:
+            settings = read_config(path, node.data)
+            records += _config_records(ResourceType.TOPIC, name, settings)
+    try:
+        return replay(ClusterImage(cluster_id), records, 0)
+    except UnreplayableRecordError as error:
+        raise UnreadableZnodeError(f"the nodes of topics: {error}") from error
 
 
 async def live_brokers(
@@ -163,11 +195,15 @@ async def _configs(
             if is_orphan or not settings:
                 useless.append(path)
                 continue
-            records += [
-                ConfigRecord(resource_type=kind, resource_name=resource.name, name=key, value=value)
-                for key, value in settings.items()
-            ]
+            records += _config_records(kind, resource.name, settings)
     return records, useless
+
+
+def _config_records(
+    kind: ResourceType, name: str, settings: Mapping[str, str]
+) -> Iterator[MetadataRecord]:
+    for key, value in settings.items():
+        yield ConfigRecord(resource_type=kind, resource_name=name, name=key, value=value)
 
 
 async def _features(session: ZooKeeperSession) -> list[MetadataRecord]:

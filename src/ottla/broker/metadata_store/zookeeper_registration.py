@@ -16,6 +16,7 @@ from ottla.broker.metadata_store.znodes import (
     BROKER_IDS,
     CLUSTER_ID,
     PERSISTENT_PATHS,
+    UnreadableZnodeError,
     broker_data,
     cluster_id_data,
     read_cluster_id,
@@ -24,10 +25,21 @@ from ottla.environment.zookeeper import Create, NodeExistsError, ZooKeeperError,
 from ottla.metadata.image import BrokerImage
 
 RETRY_SECONDS: Final = 0.2
+UNREADABLE_RETRY_SECONDS: Final = 5.0
 Connect = Callable[[], Awaitable[ZooKeeperSession]]
 """Begins a session; ZooKeeperError if there is nobody."""
 
 _LOGGER: Final = logging.getLogger(__name__)
+
+
+async def pause_after(error: UnreadableZnodeError | ZooKeeperError) -> None:
+    """Tell what went wrong, and let some time pass before the next try."""
+    if isinstance(error, ZooKeeperError):
+        _LOGGER.info("ZooKeeper: %r", error)
+        await pause(RETRY_SECONDS)
+    else:
+        _LOGGER.error("what is in ZooKeeper cannot be read", exc_info=error)
+        await pause(UNREADABLE_RETRY_SECONDS)
 
 
 async def begin_session(connect: Connect, proposal: str) -> tuple[ZooKeeperSession, str]:

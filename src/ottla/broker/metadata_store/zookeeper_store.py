@@ -16,13 +16,19 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Final, Protocol, TypeVar
+from typing import Final, TypeVar
 
 from ottla.broker.metadata_store.embedded import OnChange, Prepare
 from ottla.broker.metadata_store.image_publisher import ImagePublisher
-from ottla.broker.metadata_store.metadata_feed import Batches, Snapshot, image_of, next_image
+from ottla.broker.metadata_store.metadata_feed import (
+    Batches,
+    MetadataSource,
+    Snapshot,
+    image_of,
+    next_image,
+)
 from ottla.broker.metadata_store.waits import first_of, pause
-from ottla.broker.metadata_store.znode_reads import get_or_none
+from ottla.broker.metadata_store.znode_reads import get_or_none, load_topics
 from ottla.broker.metadata_store.znodes import (
     BROKER_IDS,
     CONTROLLER,
@@ -35,6 +41,7 @@ from ottla.broker.metadata_store.zookeeper_registration import (
     Connect,
     begin_session,
     is_registered,
+    pause_after,
     register,
 )
 from ottla.broker.metadata_store.zookeeper_term import ControllerTerm, win
@@ -58,26 +65,12 @@ from ottla.model.identifiers import uuid_to_text
 from ottla.wire.protocol_error import ProtocolError
 
 NO_EPOCH: Final = -1
-UNREADABLE_RETRY_SECONDS: Final = 5.0
 T = TypeVar("T")
 _LOGGER: Final = logging.getLogger(__name__)
 
 
 class ForeignClusterError(Exception):
     """ZooKeeper has the metadata of another cluster than before: somebody has emptied it."""
-
-
-class MetadataSource(Protocol):
-    """Where a broker gets what the controller has decided."""
-
-    async def pull(self, controller: BrokerImage, epoch: int, offset: int) -> Batches | Snapshot:
-        """Return what a controller has decided after an offset of a term.
-
-        It may wait a while for something to be decided. If the offset is not one of the
-        controller's term, the answer is all of the metadata. ApiError or OSError if the broker
-        does not answer, or is not the controller.
-        """
-        ...
 
 
 class ZooKeeperMetadataStore:
@@ -209,12 +202,24 @@ class ZooKeeperMetadataStore:
 
     # -- sessions -------------------------------------------------------------------------------
 
+    async def look_ahead(self) -> ClusterImage:
+        """Return which topics there are, for a broker that is not registered yet.
+
+        Waits until ZooKeeper answers. ForeignClusterError.
+        """
+        while True:
+            try:
+                return await load_topics(self._session, self.cluster_id)
+            except SessionExpiredError:
+                await self._begin_session()
+            except (UnreadableZnodeError, ZooKeeperError) as error:
+                await pause_after(error)
+
     async def run(self, broker: BrokerImage, *, has_lost_tail: bool) -> None:
         """Be a broker of the cluster until cancelled.
 
         `has_lost_tail` says that the machine has started anew since the broker wrote something
-        that it did not sync. ApiError if an image could not be published, ForeignClusterError if
-        ZooKeeper has another cluster all of a sudden.
+        that it did not sync. ApiError if an image could not be published; ForeignClusterError.
         """
         self._has_lost_tail = has_lost_tail
         while True:
@@ -222,11 +227,14 @@ class ZooKeeperMetadataStore:
                 await self._live(self._session, broker)
             finally:
                 self._step_down()
-            with suppress(ZooKeeperError):
-                await self._session.close()
-            self._session, cluster_id = await begin_session(self._connect, self.cluster_id)
-            if cluster_id != self.cluster_id:
-                raise ForeignClusterError(f"{cluster_id} in place of {self.cluster_id}")
+            await self._begin_session()
+
+    async def _begin_session(self) -> None:
+        with suppress(ZooKeeperError):
+            await self._session.close()
+        self._session, cluster_id = await begin_session(self._connect, self.cluster_id)
+        if cluster_id != self.cluster_id:
+            raise ForeignClusterError(f"{cluster_id} in place of {self.cluster_id}")
 
     async def _live(self, session: ZooKeeperSession, broker: BrokerImage) -> None:
         """Take part until the session is lost."""
@@ -295,12 +303,8 @@ class ZooKeeperMetadataStore:
                     await self._follow(session)
             except SessionExpiredError:
                 return
-            except ZooKeeperError as error:
-                _LOGGER.info("ZooKeeper: %r", error)
-                await pause(RETRY_SECONDS)
-            except UnreadableZnodeError:
-                _LOGGER.exception("what is in ZooKeeper cannot be read")
-                await pause(UNREADABLE_RETRY_SECONDS)
+            except (UnreadableZnodeError, ZooKeeperError) as error:
+                await pause_after(error)
 
     async def _register(self, session: ZooKeeperSession, broker: BrokerImage) -> None:
         self.broker_epoch = await register(
