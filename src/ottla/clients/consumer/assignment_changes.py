@@ -23,15 +23,20 @@ class AssignmentChanges:
     async def revoke(
         self,
         names: Collection[TopicPartition],
-        commit: Callable[[Collection[TopicPartition]], Awaitable[None]],
-    ) -> None:
-        """Give partitions back, after a last commit and the listener."""
+        is_committed: Callable[[Collection[TopicPartition]], Awaitable[bool]] | None = None,
+    ) -> bool:
+        """Give partitions back, after a last commit, if there is one to make, and the listener.
+
+        False if the commit is not over: until it is, they stay, but nothing of them is handed out.
+        """
         if not names:
-            return
+            return True
         self._state.mark_revoking(names)
-        await commit(names)
+        if is_committed is not None and not await is_committed(names):
+            return False
         await self._call(self._state.listener.on_revoked, names)
         self._drop(names)
+        return True
 
     async def lose_all(self) -> None:
         """Give up everything: it belongs to others already, and must not be committed any more."""

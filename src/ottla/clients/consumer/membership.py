@@ -18,17 +18,13 @@ from ottla.clients.assignors.assignor import MemberSubscription, PreviousAssignm
 from ottla.clients.assignors.known import assignors
 from ottla.clients.cluster_view import ClusterView, pause
 from ottla.clients.consumer.assignment_changes import AssignmentChanges
-from ottla.clients.consumer.auto_commits import (
-    COMMIT_FAILURES,
-    AutoCommits,
-    BackgroundCommits,
-    OnCommit,
-)
+from ottla.clients.consumer.auto_commits import AutoCommits, BackgroundCommits, OnCommit
 from ottla.clients.consumer.group_metadata import ConsumerGroupMetadata
 from ottla.clients.consumer.group_requests import NO_GENERATION, GroupRequests
 from ottla.clients.consumer.group_side import OffsetAndMetadata
 from ottla.clients.consumer.joining import Joined, Joining
 from ottla.clients.consumer.keeping_up import KeepingUp
+from ottla.clients.consumer.last_commit import LastCommit
 from ottla.clients.consumer.member_commits import MemberCommits
 from ottla.clients.consumer.offset_commits import OffsetCommits
 from ottla.clients.consumer.settings import ConsumerSettings
@@ -73,6 +69,7 @@ class GroupMembership:
         self._commits = MemberCommits(self._offsets, self._standing, on_committed)
         self._background = BackgroundCommits(self._commits.commit)
         self._auto = AutoCommits(state, settings)
+        self._last_commit = LastCommit(self._auto, self._commit_in_time, wake)
         self._changes = AssignmentChanges(state)
         self._watch = TopicWatch(self._requests, state, settings)
         self._joiner = Joining(self._requests, self._assignors, self._standing.become)
@@ -83,6 +80,7 @@ class GroupMembership:
         self._joining: asyncio.Task[Joined | None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._polled_at = 0.0
+        self._last_commit_ms_max = min(view.settings.timeout_ms, settings.max_poll_interval_ms)
         self.rebalance_count = 0
 
     # -- polling --------------------------------------------------------------------------------
@@ -120,11 +118,14 @@ class GroupMembership:
 
     def _must_commit(self, now: float) -> bool:
         """Return whether an automatic commit has to begin; none does while a rebalance goes on."""
-        return self._joining is None and self._auto.is_due(now)
+        is_rebalancing = self._joining is not None or self._last_commit.is_begun
+        return not is_rebalancing and self._auto.is_due(now)
 
     def _must_join(self) -> bool:
         """Return whether a rebalance has to begin or to be completed; meanwhile reading goes on."""
         if not self._standing.is_subscribed:
+            return False
+        if self._last_commit.is_under_way and not self._standing.is_lost:
             return False
         if self._joining is not None:
             return self._joining.done()
@@ -169,13 +170,9 @@ class GroupMembership:
             self._requests.instance_id,
         )
 
-    async def _commit_consumed(self, names: Collection[TopicPartition] | None = None) -> None:
-        """Commit automatically before partitions go, or on closing. Never fails."""
-        offsets = self._auto.take(asyncio.get_running_loop().time(), names)
-        try:
-            await self._commits.commit(offsets)
-        except COMMIT_FAILURES as error:
-            self._auto.on_commit(offsets, error)
+    async def _commit_in_time(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        """Commit while the others may still wait for this member."""
+        await self._commits.commit(offsets, self._last_commit_ms_max)
 
     # -- rebalancing ----------------------------------------------------------------------------
 
@@ -184,65 +181,89 @@ class GroupMembership:
         if self._standing.is_lost:
             await self._give_up()
         if self._joining is None:
-            await self._prepare()
+            if not await self._prepare(deadline):
+                return False
             self._start_joining()
         assert self._joining is not None
-        is_reading = bool(self._state.assigned)
-        patience = 0.0 if is_reading else deadline - asyncio.get_running_loop().time()
-        await asyncio.wait([self._joining], timeout=max(0.0, patience))
+        await asyncio.wait([self._joining], timeout=self._patience(deadline))
         if not self._joining.done():
             return False
+        is_over = True
         try:
             joined = self._joining.result()
             if joined is not None and joined.generation == self._standing.generation:
-                await self._complete(joined)
+                is_over = await self._complete(joined, deadline)
         except BaseException:
             self._standing.request_rejoin("joining has failed, or was broken off")
             raise
         finally:
-            self._joining, self._standing.is_joining = None, False
+            if is_over:
+                self._end_joining()
         self._changes.raise_kept()
-        return True
+        return is_over
 
-    async def _prepare(self) -> None:
-        """Give back what cannot be kept: all, or in a cooperative group, what is not wanted."""
+    def _patience(self, deadline: float) -> float:
+        """Return for how many seconds to wait: not at all where there is something to read."""
+        is_reading = any(not row.is_being_revoked for row in self._state.assigned.values())
+        return 0.0 if is_reading else max(0.0, deadline - asyncio.get_running_loop().time())
+
+    def _end_joining(self) -> None:
+        self._last_commit.cancel()
+        self._joining, self._standing.is_joining = None, False
+
+    async def _prepare(self, deadline: float) -> bool:
+        """Give back what cannot be kept: all, or in a cooperative group, what is not wanted.
+
+        False if that goes on.
+        """
         assigned = list(self._state.assigned)
         if self._is_cooperative:
             is_pattern = self._state.choice is Choice.PATTERN  # what it matches is not known yet
             wanted = self._state.topics
             assigned = [name for name in assigned if not is_pattern and name.topic not in wanted]
-        await self._revoke(assigned)
+        is_over = await self._revoke(assigned, deadline)
         self._changes.raise_kept()
+        return is_over
 
     def _start_joining(self) -> None:
         reason = self._standing.rejoin_reason or "the subscription has changed"
         self._standing.rejoin_reason = None
         self._standing.is_joining = True
+        self._last_commit.cancel()
         self._joining = create_background_task(self._join(reason))
         self._joining.add_done_callback(lambda _: self._wake())
 
-    async def _complete(self, joined: Joined) -> None:
+    async def _complete(self, joined: Joined, deadline: float) -> bool:
+        """Have what was given; False if giving back the rest goes on."""
         generation_id = joined.generation.generation_id
         self._standing.reads_as = joined.generation
         self._standing.previous = PreviousAssignment(joined.partitions, generation_id)
         given = [name for name in joined.partitions if name.topic in self._state.topics]
         kept = set(given)
         gone = [name for name in self._state.assigned if name not in kept]
-        await self._revoke(gone)
+        if not await self._revoke(gone, deadline):
+            return False
         if joined.generation != self._standing.generation:
-            return  # the group went on without us while listeners were called
+            return True  # the group went on without us while listeners were called
         if gone:
             self._standing.request_rejoin("partitions were revoked, and can be given to others")
         await self._changes.assign(given)
         self.rebalance_count += 1
         names = ", ".join(map(str, given)) or "nothing"
         _log.info("group %r: generation %d reads %s", self._requests.group_id, generation_id, names)
+        return True
 
-    async def _revoke(self, names: Collection[TopicPartition]) -> None:
-        await self._changes.revoke(names, self._commit_consumed)
-        self._auto.forget(names)
+    async def _revoke(self, names: Collection[TopicPartition], deadline: float) -> bool:
+        async def is_committed(names: Collection[TopicPartition]) -> bool:
+            return await self._last_commit.is_made(names, self._patience(deadline))
+
+        is_over = await self._changes.revoke(names, is_committed)
+        if is_over:
+            self._auto.forget(names)
+        return is_over
 
     async def _give_up(self) -> None:
+        self._last_commit.cancel()
         self._auto.forget(list(self._state.assigned))
         await self._changes.lose_all()
         self._standing.is_lost = False
@@ -316,12 +337,13 @@ class GroupMembership:
             async with asyncio.timeout_at(deadline):
                 await self._background.drain()
                 if not self._standing.is_lost:
-                    await self._commit_consumed()
+                    loop = asyncio.get_running_loop()
+                    await self._last_commit.make(self._auto.take(loop.time()))
         await self._background.tell()
         if self._standing.is_lost:
             await self._changes.lose_all()
         elif self._standing.is_subscribed:
-            await self._changes.revoke(list(self._state.assigned), _nothing_to_commit)
+            await self._changes.revoke(list(self._state.assigned))
         with suppress(TimeoutError):
             async with asyncio.timeout_at(deadline):
                 await self._keeping_up.stop()
@@ -334,8 +356,4 @@ class GroupMembership:
             self._joining.cancel()
             await asyncio.wait([self._joining])
             self._requests.reconnect()
-        self._joining, self._standing.is_joining = None, False
-
-
-async def _nothing_to_commit(_names: Collection[TopicPartition]) -> None:
-    """All that is to be committed has been."""
+        self._end_joining()

@@ -29,8 +29,9 @@ class Heard:
     def _hear(self, what: str, names: list[TopicPartition]) -> None:
         self.events.append((what, names, set(self.state.assigned)))
 
-    async def commit(self, names: Collection[TopicPartition]) -> None:
+    async def is_committed(self, names: Collection[TopicPartition]) -> bool:
         self._hear("committed", sorted(names))
+        return True
 
 
 def test_listeners_are_called_while_the_partitions_are_assigned() -> None:
@@ -39,8 +40,8 @@ def test_listeners_are_called_while_the_partitions_are_assigned() -> None:
     async def story() -> None:
         await heard.changes.assign([A, B])
         await heard.changes.assign([A, B, C])
-        await heard.changes.revoke([B], heard.commit)
-        await heard.changes.revoke([], heard.commit)
+        await heard.changes.revoke([B], heard.is_committed)
+        await heard.changes.revoke([], heard.is_committed)
 
     asyncio.run(story())
     assert heard.events == [
@@ -56,16 +57,37 @@ def test_nothing_is_handed_out_any_more_while_a_partition_goes() -> None:
     heard = Heard()
     marks = []
 
-    async def commit(_names: Collection[TopicPartition]) -> None:
+    async def is_committed(_names: Collection[TopicPartition]) -> bool:
         await asyncio.sleep(0)
         marks.append([heard.state.of(name).is_being_revoked for name in (A, B)])
+        return True
 
     async def story() -> None:
         await heard.changes.assign([A, B])
-        await heard.changes.revoke([B], commit)
+        await heard.changes.revoke([B], is_committed)
 
     asyncio.run(story())
     assert marks == [[False, True]]
+
+
+def test_a_partition_stays_until_its_last_commit_is_over() -> None:
+    heard = Heard()
+    answers = [False, True]
+
+    async def is_committed(_names: Collection[TopicPartition]) -> bool:
+        await asyncio.sleep(0)
+        return answers.pop(0)
+
+    async def story() -> None:
+        await heard.changes.assign([A, B])
+        assert not await heard.changes.revoke([B], is_committed)
+        assert set(heard.state.assigned) == {A, B}
+        assert heard.state.of(B).is_being_revoked
+        assert await heard.changes.revoke([B], is_committed)
+
+    asyncio.run(story())
+    assert [what for what, _, _ in heard.events] == ["assigned", "revoked"]
+    assert set(heard.state.assigned) == {A}
 
 
 @pytest.mark.parametrize(("has_on_lost", "what"), [(True, "lost"), (False, "revoked")])

@@ -1,0 +1,69 @@
+"""The automatic commit before partitions go."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection
+
+from ottla.clients.consumer.auto_commits import COMMIT_FAILURES, AutoCommits, Offsets
+from ottla.clients.loop_thread import create_background_task
+from ottla.model.identifiers import TopicPartition
+
+
+class LastCommit:
+    """Outlives the poll that begins it: one that is held up is waited for by those that follow.
+
+    `wake` is called when it is over.
+    """
+
+    def __init__(
+        self,
+        auto: AutoCommits,
+        commit: Callable[[Offsets], Awaitable[None]],
+        wake: Callable[[], None],
+    ) -> None:
+        self._auto = auto
+        self._commit = commit
+        self._wake = wake
+        self._task: asyncio.Task[None] | None = None
+        self._names: frozenset[TopicPartition] = frozenset()
+
+    @property
+    def is_begun(self) -> bool:
+        """Whether somebody has still to wait for it, or to hear that it is over."""
+        return self._task is not None
+
+    @property
+    def is_under_way(self) -> bool:
+        """Whether it goes on by itself."""
+        return self._task is not None and not self._task.done()
+
+    async def is_made(self, names: Collection[TopicPartition], seconds: float) -> bool:
+        """Begin it, if it has not begun, and wait; False if it is not over by then.
+
+        A failure is logged, and ends it, too.
+        """
+        if self._task is None or self._names != frozenset(names):
+            self.cancel()
+            self._names = frozenset(names)
+            offsets = self._auto.take(asyncio.get_running_loop().time(), self._names)
+            if not offsets:
+                return True
+            self._task = create_background_task(self.make(offsets))
+            self._task.add_done_callback(lambda _: self._wake())
+        await asyncio.wait([self._task], timeout=seconds)
+        if not self._task.done():
+            return False
+        self._task = None
+        return True
+
+    def cancel(self) -> None:
+        """Forget it: the partitions stay, or are gone already."""
+        if self._task is not None:
+            self._task.cancel()
+            self._task = None
+
+    async def make(self, offsets: Offsets) -> None:
+        """Commit these offsets. Never fails."""
+        try:
+            await self._commit(offsets)
+        except COMMIT_FAILURES as error:
+            self._auto.on_commit(offsets, error)
