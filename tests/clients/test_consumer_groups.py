@@ -214,7 +214,7 @@ def test_who_has_lost_its_partitions_commits_nothing_in_a_transaction(
     with Producer(bootstrap_servers=story_servers, transactional_id=topic) as producer:
         producer.init_transactions()
         producer.begin_transaction()
-        with pytest.raises(TransactionAbortableError):
+        with pytest.raises(TransactionAbortableError, match=r"abort_transaction.* poll.* anew"):
             producer.send_offsets_to_transaction(ends, slow.consumer.group_metadata())
         producer.abort_transaction()
 

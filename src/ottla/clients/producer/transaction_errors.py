@@ -3,6 +3,7 @@
 Codes after which asking again may help are `ottla.clients.errors.RETRIABLE`; that is done inside.
 """
 
+from collections.abc import Mapping
 from typing import Final
 
 from ottla.clients.errors import RETRIABLE
@@ -41,6 +42,19 @@ UNAUTHORIZED: Final = frozenset(
     }
 )
 """After these init_transactions may be called again, when somebody has given the permission."""
+_JOIN_AGAIN: Final = (
+    "the group has gone on without this consumer: call abort_transaction, then have the consumer "
+    "poll, so that it joins again, and begin anew with what that returns"
+)
+_ADVICE_TO_MEMBERS: Final[Mapping[ErrorCode, str]] = {
+    ErrorCode.UNKNOWN_MEMBER_ID: _JOIN_AGAIN,
+    ErrorCode.ILLEGAL_GENERATION: _JOIN_AGAIN,
+    ErrorCode.FENCED_INSTANCE_ID: (
+        "another consumer has this group.instance.id now: call abort_transaction, and close this "
+        "consumer"
+    ),
+}
+"""What the coordinator of a group says, and what helps against it."""
 
 
 class TransactionStateError(RuntimeError):
@@ -55,9 +69,11 @@ class TransactionFailedError(ApiError):
     """A transaction, or its producer, cannot go on; the kinds below say what to do."""
 
     ADVICE = ""
+    ADVICE_BY_CODE: Mapping[ErrorCode, str] = {}
 
     def __init__(self, code: ErrorCode, detail: str = "") -> None:
-        super().__init__(code, f"{detail} ({self.ADVICE})" if detail else self.ADVICE)
+        advice = self.ADVICE_BY_CODE.get(code, self.ADVICE)
+        super().__init__(code, f"{detail} ({advice})" if detail else advice)
         self.reason = detail
 
     def again(self) -> "TransactionFailedError":
@@ -69,6 +85,7 @@ class TransactionAbortableError(TransactionFailedError):
     """This transaction cannot be committed; after abort_transaction the next one can begin."""
 
     ADVICE = "call abort_transaction, then begin it anew"
+    ADVICE_BY_CODE = _ADVICE_TO_MEMBERS
 
 
 class FatalTransactionError(TransactionFailedError):

@@ -98,6 +98,27 @@ def test_what_is_refused_after_a_batch_has_failed_is_no_worse_than_that() -> Non
     assert asyncio.run(run()) is State.READY
 
 
+@pytest.mark.parametrize(
+    ("code", "advice"),
+    [
+        (ErrorCode.UNKNOWN_MEMBER_ID, r"abort_transaction.* poll.* joins again"),
+        (ErrorCode.ILLEGAL_GENERATION, r"abort_transaction.* poll.* joins again"),
+        (ErrorCode.FENCED_INSTANCE_ID, r"abort_transaction.* close this consumer"),
+    ],
+)
+def test_who_is_refused_by_the_group_is_told_what_its_consumer_has_to_do(
+    code: ErrorCode, advice: str
+) -> None:
+    async def run() -> None:
+        transactions, coordinator = await begun()
+        coordinator.refusal = ApiError(code)
+        for _ in range(2):
+            with pytest.raises(TransactionAbortableError, match=advice):
+                await transactions.send_offsets(OFFSETS, GROUP)
+
+    asyncio.run(run())
+
+
 def test_what_expired_on_its_way_spoils_its_own_transaction_only() -> None:
     async def run() -> tuple[State, int]:
         transactions, _ = await begun()
