@@ -245,6 +245,7 @@ def _speaker(
         meters,
         PreferredReplicas(lambda: store.image, False),
         Throttles(BrokerConfig(), machine.clock).leader,
+        machine.clock,
         cluster.metadata_fetch,
     )
     spread = cluster.spread

@@ -15,10 +15,12 @@ from ottla.wire.messages.fetch import (
 _NO_OFFSET: Final = -1
 
 
-def grouped(reads: list[Read]) -> list[FetchableTopicResponse]:
-    """Put neighbours of the same topic together."""
-    topics: list[FetchableTopicResponse] = []
-    last: FetchableTopicResponse | None = None
+def grouped(
+    reads: list[Read], before: list[FetchableTopicResponse] | None = None
+) -> list[FetchableTopicResponse]:
+    """Put neighbours of the same topic together, in a new list or at the end of this one."""
+    topics = [] if before is None else before
+    last = topics[-1] if topics else None
     for read in reads:
         partition = read[0]
         if last is None or last.topic_id != partition.topic_id or last.topic != partition.topic:

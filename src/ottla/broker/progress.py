@@ -91,6 +91,11 @@ class Listener:
     def __exit__(self, *_: object) -> None:
         self._bells.remove(self._names, self)
 
+    def add(self, names: Sequence[Hashable]) -> None:
+        """Listen to these, too."""
+        self._names = [*self._names, *names]
+        self._bells.add(names, self)
+
     def hear(self, name: Hashable) -> None:
         """Take note of a ring. The next one of this bell is heard after it has been taken."""
         self._rung[name] = None

@@ -9,16 +9,23 @@ gets on; in a session (`fetch_sessions.py`) that partition comes last the next t
 A broker that fetches as a replica reads to the end, and by what it asks for tells how far it is;
 it waits for more to be appended, consumers for more to be committed. Since version 11 consumers
 may read from followers, and are sent to the one of their rack (`preferred_replicas.py`). Versions 0
-to 3 are answered in message sets, which are converted on a thread.
+to 3 are answered in message sets, which are converted on a thread. Where consumers name very many
+partitions, others have their turn in between (`fetch_turns.py`).
 """
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Collection, Hashable
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from ottla.broker.current_leaders import CurrentLeaders
-from ottla.broker.fetch_answers import fail, grouped
+from ottla.broker.fetch_answers import fail
 from ottla.broker.fetch_sessions import FetchedPartition, Fetching, FetchSessions, Read, Seen
+from ottla.broker.fetch_turns import (
+    PARTITIONS_AT_ONCE,
+    counted_bytes,
+    grouped_in_turns,
+    read_in_turns,
+)
 from ottla.broker.metadata_fetch import MetadataFetch
 from ottla.broker.metrics.meters import Meters
 from ottla.broker.old_formats import CONVERTED_BYTES_MAX, OldFormats
@@ -27,6 +34,7 @@ from ottla.broker.preferred_replicas import PreferredReplicas
 from ottla.broker.progress import Bells
 from ottla.broker.replication_throttle import LeaderThrottle
 from ottla.broker.request_context import RequestContext
+from ottla.environment.clock import Clock
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
@@ -86,6 +94,7 @@ class FetchHandler:
     meters: Meters
     preferred: PreferredReplicas
     throttle: LeaderThrottle
+    clock: Clock
     metadata: MetadataFetch | None = None
     """Who answers brokers that fetch the metadata, where there can be some."""
 
@@ -110,7 +119,8 @@ class FetchHandler:
             self.meters.errors[ApiKey.FETCH, error.code] += 1
             return FetchResponse(error_code=error.code)
         failures = self._count(answer.reads, is_consumer=terms.follower is None)
-        response = FetchResponse(session_id=answer.session_id, responses=grouped(answer.reads))
+        topics = await grouped_in_turns(answer.reads, self.clock)
+        response = FetchResponse(session_id=answer.session_id, responses=topics)
         if version >= _LEADERS_SINCE:
             if failures:
                 self._name_leaders(answer.reads, response, context.listener)
@@ -150,7 +160,7 @@ class FetchHandler:
         )
 
     async def _read_enough(self, fetching: Fetching, terms: _Terms, deadline_ms: int) -> list[Read]:
-        reads, size_bytes = self._read_all(fetching.partitions, terms)
+        reads, size_bytes = await self._read_all(fetching.partitions, terms)
         if size_bytes >= terms.bytes_min:
             return reads
         if terms.follower is not None:
@@ -168,7 +178,7 @@ class FetchHandler:
                 )
             if not is_worth_it:
                 break
-            reads, size_bytes = self._read_all(fetching.partitions, terms)
+            reads, size_bytes = await self._read_all(fetching.partitions, terms)
         return reads
 
     async def _await_more(self, reads: list[Read], terms: _Terms, deadline_ms: int) -> bool:
@@ -177,7 +187,7 @@ class FetchHandler:
         There may be enough by now, or the time is up. A bell costs a look into the one partition
         for which it rings, however many there are.
         """
-        sizes_bytes = [_counted_bytes(found) for _, found in reads]
+        sizes_bytes = [counted_bytes(found) for _, found in reads]
         places: dict[Hashable, list[int]] = {}
         for place, (partition, _) in enumerate(reads):
             if partition.name is not None:
@@ -192,7 +202,7 @@ class FetchHandler:
                     bytes_before += sum(sizes_bytes[counted:place])
                     counted = place
                     read = self._try_to_read(reads[place][0], bytes_before, terms)
-                    sizes_bytes[place] = _counted_bytes(read[1])
+                    sizes_bytes[place] = counted_bytes(read[1])
                     again.append(read)
                 if sum(sizes_bytes) >= terms.bytes_min or self._is_final(again, 0):
                     break
@@ -230,18 +240,26 @@ class FetchHandler:
 
     def _is_behind(self, partition: FetchedPartition) -> bool:
         assert partition.name is not None, "it has been read from"
-        return self.partitions.get(partition.name).is_behind(partition.wanted.fetch_offset)
+        kept = self.partitions.find(partition.name)
+        return kept is None or kept.is_behind(partition.wanted.fetch_offset)
 
-    def _read_all(
-        self, wanted: Iterable[FetchedPartition], terms: _Terms
+    async def _read_all(
+        self, wanted: Collection[FetchedPartition], terms: _Terms
     ) -> tuple[list[Read], int]:
+        if len(wanted) > PARTITIONS_AT_ONCE and terms.follower is None:
+            return await read_in_turns(
+                wanted,
+                lambda one, bytes_before: self._try_to_read(one, bytes_before, terms),
+                self.bells,
+                self.clock,
+            )
         size_bytes = 0
         reads: list[Read] = []
         for partition in wanted:
             if terms.follower is not None and self._is_quiet(partition, terms.follower.broker_id):
                 continue
             read = self._try_to_read(partition, size_bytes, terms)
-            size_bytes += _counted_bytes(read[1])
+            size_bytes += counted_bytes(read[1])
             reads.append(read)
         return reads, size_bytes
 
@@ -374,10 +392,3 @@ def _follower(request: FetchRequest, version: int) -> Follower | None:
     if state is None or state.replica_id < 0:
         return None
     return Follower(state.replica_id, state.replica_epoch)
-
-
-def _counted_bytes(found: Fetched | ApiError) -> int:
-    """Return what counts as read. What is left out is not awaited either."""
-    if isinstance(found, ApiError):
-        return 0
-    return found.records.size_bytes + found.records.left_out_bytes

@@ -72,6 +72,7 @@ def _fetch_handler(
             lambda: services.store.image, config.replica_selector_class == RACK_AWARE
         ),
         services.throttles.leader,
+        services.clock,
         None if services.cluster is None else services.cluster.metadata_fetch,
     )
 

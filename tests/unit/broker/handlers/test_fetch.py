@@ -6,14 +6,17 @@ from types import SimpleNamespace
 from typing import Any
 
 from ottla.broker.fetch_sessions import Answer, FetchedPartition, Read
+from ottla.broker.fetch_turns import PARTITIONS_AT_ONCE
 from ottla.broker.handlers.fetch import FetchHandler
 from ottla.broker.partitions import Partitions
 from ottla.broker.progress import Bells
 from ottla.broker.request_context import RequestContext
+from ottla.environment.clock import Clock
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.wire.messages.fetch import FetchPartition, FetchRequest
 from tests.metadata_building import FixedClock
+from tests.taking_turns import PassingClock, turns_of_others
 
 CONTEXT = RequestContext("User:ANONYMOUS", None, "127.0.0.1", "PLAINTEXT", 12, 0)
 
@@ -21,11 +24,11 @@ CONTEXT = RequestContext("User:ANONYMOUS", None, "127.0.0.1", "PLAINTEXT", 12, 0
 class Remembering:
     """A fetch that keeps what was found."""
 
-    def __init__(self) -> None:
+    def __init__(self, count: int = 3) -> None:
         self.reads: list[Read] = []
         self.partitions = [
             FetchedPartition("gone", bytes(16), FetchPartition(partition=index), by_id=False)
-            for index in range(3)
+            for index in range(count)
         ]
 
     def conclude(self, reads: list[Read]) -> Answer:
@@ -33,12 +36,25 @@ class Remembering:
         return Answer(0, reads)
 
 
+def handler_of(fetching: Remembering, clock: Clock) -> FetchHandler:
+    unused: Any = SimpleNamespace(errors=Counter(), begin=lambda *_, **__: fetching)
+    return FetchHandler(
+        Partitions(), Bells(clock), unused, unused, unused, 1000, unused, unused, unused, clock
+    )
+
+
+def test_others_have_their_turn_while_very_many_partitions_are_looked_for() -> None:
+    count = 40 * PARTITIONS_AT_ONCE
+    handler = handler_of(Remembering(count), PassingClock())
+    work = handler.handle(CONTEXT, FetchRequest(max_bytes=1000))
+    answer, turns = asyncio.run(turns_of_others(work))
+    assert len(answer.responses[0].partitions) == count
+    assert turns >= 10
+
+
 def test_errors_of_partitions_keep_no_frames_alive() -> None:
     fetching = Remembering()
-    unused: Any = SimpleNamespace(errors=Counter(), begin=lambda *_, **__: fetching)
-    handler = FetchHandler(
-        Partitions(), Bells(FixedClock()), unused, unused, unused, 1000, unused, unused, unused
-    )
+    handler = handler_of(fetching, FixedClock())
     answer = asyncio.run(handler.handle(CONTEXT, FetchRequest(max_bytes=1000)))
     codes = [one.error_code for one in answer.responses[0].partitions]
     assert codes == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * 3

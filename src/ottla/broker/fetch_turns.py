@@ -1,0 +1,73 @@
+"""Fetches of very many partitions, between which everybody else has a turn."""
+
+from collections.abc import Callable, Collection
+from itertools import islice
+from typing import Final
+
+from ottla.broker.fetch_answers import grouped
+from ottla.broker.fetch_sessions import FetchedPartition, Read
+from ottla.broker.progress import Bells
+from ottla.broker.turns import Turns
+from ottla.environment.clock import Clock
+from ottla.model.api_error import ApiError
+from ottla.replication.fetched import Fetched
+from ottla.wire.messages.fetch import FetchableTopicResponse
+
+PARTITIONS_AT_ONCE: Final = 250
+"""So many take about two milliseconds: others can wait for that."""
+
+
+async def read_in_turns(
+    wanted: Collection[FetchedPartition],
+    read: Callable[[FetchedPartition, int], Read],
+    bells: Bells,
+    clock: Clock,
+) -> tuple[list[Read], int]:
+    """Read each with a function that is told how many bytes were found before; and how many in all.
+
+    Whatever is written meanwhile to partitions in which nothing was found is found in the end: who
+    then waits for their bells has missed none.
+    """
+    turns = Turns(clock)
+    remaining = iter(tuple(wanted))  # those of a session may change meanwhile
+    reads: list[Read] = []
+    size_bytes = heard = 0
+    with bells.listening(()) as listener:
+        while some := tuple(islice(remaining, PARTITIONS_AT_ONCE)):
+            if turns.is_over:
+                listener.add([one.name for one, found in reads[heard:] if _is_empty(found)])
+                heard = len(reads)
+                await turns.next()
+            for partition in some:
+                reads.append(read(partition, size_bytes))
+                size_bytes += counted_bytes(reads[-1][1])
+        rung = set(listener.take())
+    if rung:
+        for place, (partition, found) in enumerate(reads):
+            if partition.name in rung and _is_empty(found):
+                reads[place] = read(partition, size_bytes)
+                size_bytes += counted_bytes(reads[place][1])
+    return reads, size_bytes
+
+
+async def grouped_in_turns(reads: list[Read], clock: Clock) -> list[FetchableTopicResponse]:
+    """Put neighbours of the same topic together; few of them at once."""
+    if len(reads) <= PARTITIONS_AT_ONCE:
+        return grouped(reads)
+    turns = Turns(clock)
+    topics: list[FetchableTopicResponse] = []
+    for start in range(0, len(reads), PARTITIONS_AT_ONCE):
+        await turns.pause()
+        grouped(reads[start : start + PARTITIONS_AT_ONCE], topics)
+    return topics
+
+
+def counted_bytes(found: Fetched | ApiError) -> int:
+    """Return what counts as read. What is left out is not awaited either."""
+    if isinstance(found, ApiError):
+        return 0
+    return found.records.size_bytes + found.records.left_out_bytes
+
+
+def _is_empty(found: Fetched | ApiError) -> bool:
+    return not isinstance(found, ApiError) and counted_bytes(found) == 0
