@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from ottla import Admin, ConfigResource
+from ottla.broker import recompression
 from ottla.model.error_code import ErrorCode
 from ottla.storage import admission
 from ottla.testing import Broker
@@ -15,7 +17,7 @@ from ottla.wire.messages.produce import PartitionProduceResponse
 from ottla.wire.records.batch import batches
 from ottla.wire.records.builder import BatchBuilder
 from ottla.wire.records.compression import Compression
-from tests.clients.plain_socket import PlainSocket, batch, produce_request
+from tests.clients.plain_socket import SECONDS_MAX, PlainSocket, batch, produce_request
 
 NEW = 12
 BY_ID = 13
@@ -202,6 +204,54 @@ def test_batches_of_one_connection_keep_their_order_whatever_their_codecs_are(
     assert [(row.error_code, row.base_offset) for row in rows] == [
         (0, number) for number in range(len(codecs))
     ]
+
+
+class Slow:
+    """Compresses anew only when it is told to."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.has_begun, self.may_end = threading.Event(), threading.Event()
+        self._compressed_anew = recompression.compressed_anew
+        monkeypatch.setattr(recompression, "compressed_anew", self)
+
+    def __call__(self, *args: Any) -> memoryview:
+        self.has_begun.set()
+        assert self.may_end.wait(SECONDS_MAX)
+        return self._compressed_anew(*args)
+
+
+def test_a_batch_does_not_overtake_when_its_topic_wants_no_codec_any_more(
+    broker: Broker, client: PlainSocket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client.create("undecided", compression_type="gzip")
+    slow = Slow(monkeypatch)
+    client.send(ApiKey.PRODUCE, NEW, produce_request("undecided", batch(b"first"), acks=1))
+    assert slow.has_begun.wait(SECONDS_MAX)
+    with Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
+        admin.configs.alter({ConfigResource.topic("undecided"): {"compression.type": "producer"}})
+    client.send(ApiKey.PRODUCE, NEW, produce_request("undecided", batch(b"second"), acks=1))
+    with PlainSocket(broker) as other:
+        other.create("meanwhile")
+        assert other.produce("meanwhile", batch(b"x")).base_offset == 0
+    slow.may_end.set()
+    answers = [client.receive(ApiKey.PRODUCE, NEW) for _ in range(2)]
+    rows = [answer.responses[0].partition_responses[0] for answer in answers]
+    assert [row.base_offset for row in rows] == [0, 1]
+
+
+def test_what_is_compressed_anew_holds_up_its_own_partition_only(
+    broker: Broker, client: PlainSocket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client.create("gradual", partitions=2, compression_type="gzip")
+    slow = Slow(monkeypatch)
+    client.send(ApiKey.PRODUCE, NEW, produce_request("gradual", batch(b"x"), acks=1))
+    assert slow.has_begun.wait(SECONDS_MAX)
+    with PlainSocket(broker) as other:
+        other.create("quick", compression_type="gzip")
+        as_wanted = batch(b"x" * 1000, compression=Compression.GZIP)
+        assert other.produce("quick", as_wanted).base_offset == 0
+    slow.may_end.set()
+    assert client.receive(ApiKey.PRODUCE, NEW).responses[0].partition_responses[0].error_code == 0
 
 
 def test_what_cannot_be_compressed_anew_is_refused(client: PlainSocket) -> None:

@@ -1,33 +1,40 @@
 """Work that is done one after the other for the same name, in the order in which it came."""
 
 import asyncio
-from collections.abc import AsyncIterator, Hashable
+from collections.abc import AsyncIterator, Hashable, Iterable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
-
-
-@dataclass(slots=True, eq=False)
-class _Line:
-    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
-    """Who waits for it gets it in order."""
-    length: int = 0
 
 
 class Lines:
     """A line in front of each name; who finds nobody there does not wait."""
 
     def __init__(self) -> None:
-        self._lines: dict[Hashable, _Line] = {}
+        self._last_by_name: dict[Hashable, asyncio.Future[None]] = {}
+        """Who stands last in each line: it is done when that one has left, and all before it."""
+
+    def is_anybody_at(self, names: Iterable[Hashable]) -> bool:
+        """Return whether somebody waits for one of these names, or is in a block."""
+        return not self._last_by_name.keys().isdisjoint(names)
 
     @asynccontextmanager
-    async def turn(self, name: Hashable) -> AsyncIterator[None]:
-        """Wait until everybody who came before has left the block."""
-        line = self._lines.setdefault(name, _Line())
-        line.length += 1
+    async def turn(self, *names: Hashable) -> AsyncIterator[None]:
+        """Wait until everybody who came before has left the block, at each of these names."""
+        before = [self._last_by_name[name] for name in names if name in self._last_by_name]
+        left = asyncio.get_running_loop().create_future()
+        self._last_by_name.update(dict.fromkeys(names, left))
         try:
-            async with line.lock:
-                yield
+            if before:
+                await asyncio.wait(before)
+            yield
         finally:
-            line.length -= 1
-            if not line.length:
-                del self._lines[name]
+            if unfinished := [one for one in before if not one.done()]:
+                # Who gives up does not let others pass.
+                asyncio.gather(*unfinished).add_done_callback(lambda _: self._leave(names, left))
+            else:
+                self._leave(names, left)
+
+    def _leave(self, names: Iterable[Hashable], left: asyncio.Future[None]) -> None:
+        for name in names:
+            if self._last_by_name.get(name) is left:
+                del self._last_by_name[name]
+        left.set_result(None)

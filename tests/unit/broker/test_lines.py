@@ -19,7 +19,7 @@ def test_who_comes_later_waits_however_quick_it_is() -> None:
         await asyncio.gather(
             *(pass_by(lines, "a", number, 5 - number, seen) for number in range(4))
         )
-        assert not lines._lines
+        assert not lines._last_by_name
         return seen
 
     expected = [f"a{number} {way}" for number in range(4) for way in ("in", "out")]
@@ -42,7 +42,43 @@ def test_who_gives_up_in_the_line_does_not_let_others_pass() -> None:
         await asyncio.sleep(0)
         tasks[1].cancel()
         await asyncio.wait(tasks)
-        assert not lines._lines
+        assert not lines._last_by_name
         return seen
 
     assert asyncio.run(story()) == ["a0 in", "a0 out", "a2 in", "a2 out"]
+
+
+def test_who_stands_in_several_lines_keeps_its_place_in_each() -> None:
+    async def story() -> list[str]:
+        lines, seen = Lines(), list[str]()
+
+        async def pass_both() -> None:
+            async with lines.turn("a", "b"):
+                seen.append("both in")
+                await asyncio.sleep(0)
+                seen.append("both out")
+
+        await asyncio.gather(
+            pass_by(lines, "a", 0, 3, seen),
+            pass_both(),
+            pass_by(lines, "b", 1, 0, seen),
+            pass_by(lines, "c", 0, 0, seen),
+        )
+        assert not lines._last_by_name
+        return seen
+
+    assert asyncio.run(story()) == [
+        *("a0 in", "c0 in", "c0 out", "a0 out"),
+        *("both in", "both out", "b1 in", "b1 out"),
+    ]
+
+
+def test_lines_tell_whether_somebody_is_there() -> None:
+    async def story() -> None:
+        lines = Lines()
+        async with lines.turn("a", "b"):
+            assert lines.is_anybody_at(["c", "b"])
+            assert not lines.is_anybody_at(["c"])
+        assert not lines.is_anybody_at(["a", "b"])
+
+    asyncio.run(story())

@@ -176,29 +176,33 @@ class ProduceHandler:
 
     async def _prepare(self, request: ProduceRequest, version: int) -> Iterator[Prepared] | None:
         """Convert elsewhere what would take the event loop long; None if all can stay as it is."""
-        configs = self._configs_with_codec(request, version)
-        if version >= _BATCHES_SINCE and not any(configs):
+        names, configs = self._configs_with_codec(request, version)
+        is_in_line = any(configs) or self.recompression.is_at_work(names)
+        if version >= _BATCHES_SINCE and not is_in_line:
             return None
         parts = (data.records for topic in request.topic_data for data in topic.partition_data)
         sent = [_NOTHING if records is None else records for records in parts]
         is_old = version < _BATCHES_SINCE
         batches: Sequence[Prepared] = await self.old_formats.batches(sent) if is_old else sent
         found = [_checked(records, version) for records in batches]
-        if any(configs):
-            found = await self.recompression.batches(found, configs, self.clock.now_ms())
+        if is_in_line:
+            now_ms = self.clock.now_ms()
+            found = await self.recompression.batches(found, names, configs, now_ms)
         return iter(found)
 
     def _configs_with_codec(
         self, request: ProduceRequest, version: int
-    ) -> list[TopicConfig | None]:
+    ) -> tuple[list[TopicPartition], list[TopicConfig | None]]:
+        names: list[TopicPartition] = []
         configs: list[TopicConfig | None] = []
         by_id = version >= _TOPIC_IDS_SINCE
         for topic in request.topic_data:
             name = self.partitions.topic_name(topic.topic_id) if by_id else topic.name
             for data in topic.partition_data:
-                partition = self.partitions.find(TopicPartition(name or "", data.index))
-                configs.append(config_with_codec(partition))
-        return configs
+                partition = TopicPartition(name or "", data.index)
+                names.append(partition)
+                configs.append(config_with_codec(self.partitions.find(partition)))
+        return names, configs
 
     async def _verify(self, request: ProduceRequest, version: int) -> Terms:
         """Find out which batches of a transaction may be appended."""

@@ -53,9 +53,19 @@ async def produced(partitions: Partitions, coordinators: Any) -> list[int]:
     unused: Any = SimpleNamespace(
         flush_where_due=AsyncMock(return_value=[]), find=lambda *_: leader, errors=Counter()
     )
+    recompression: Any = SimpleNamespace(is_at_work=lambda _: False)
     verification = TransactionVerification(clock, bells, lambda: True, coordinators)
     handler = ProduceHandler(
-        partitions, unused, clock, unused, unused, unused, unused, bells, lambda: True, verification
+        partitions,
+        unused,
+        clock,
+        unused,
+        unused,
+        recompression,
+        unused,
+        bells,
+        lambda: True,
+        verification,
     )
     rows = [
         PartitionProduceData(
