@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,6 +10,7 @@ from contextlib import contextmanager
 import pytest
 
 from ottla.clients.consumer.async_consumer import AsyncConsumer
+from ottla.clients.consumer.errors import WakeupError
 from ottla.clients.consumer.membership import GroupMembership
 from ottla.model.identifiers import TopicPartition
 from ottla.testing import Broker
@@ -133,6 +135,28 @@ def test_closing_ends_in_time_after_a_rebalance_that_could_not_begin(
         member.consumer.close(timeout=0.5)
         assert time.monotonic() - began < 0.5 + SLACK_SECONDS
         assert [what for what, _ in member.heard] == ["assigned", "revoked"]
+
+
+@pytest.mark.parametrize("has_joined", [False, True])
+def test_wakeup_ends_a_poll_that_waits_for_the_coordinator(
+    broker: Broker, has_joined: bool
+) -> None:
+    post = Post(broker.bootstrap_servers, "letters", 1)
+    post.send(1)
+    with closing_members() as make:
+        member = make(broker.bootstrap_servers, "readers", "letters", default_api_timeout_ms=4_000)
+        if has_joined:
+            poll_until([member], lambda: len(member.values) == 1)
+            member.subscribe(["others"])
+        broker.stop()
+        began = time.monotonic()
+        timer = threading.Timer(0.3, member.consumer.wakeup)
+        timer.start()
+        with pytest.raises(WakeupError):
+            member.consumer.poll(timeout=4)
+        assert time.monotonic() - began < 0.3 + SLACK_SECONDS
+        timer.join()
+        member.consumer.close(timeout=0.1)
 
 
 def test_an_asyncio_poll_ends_in_time_though_a_rebalance_is_due(broker: Broker) -> None:

@@ -1,6 +1,6 @@
 """Partitions that come and go, and the listeners that hear of it."""
 
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Callable, Collection
 
 from ottla.clients.consumer.subscription import SubscriptionState
 from ottla.clients.loop_thread import call_in_caller
@@ -23,7 +23,7 @@ class AssignmentChanges:
     async def revoke(
         self,
         names: Collection[TopicPartition],
-        is_committed: Callable[[Collection[TopicPartition]], Awaitable[bool]] | None = None,
+        is_committed: Callable[[Collection[TopicPartition]], bool] | None = None,
     ) -> bool:
         """Give partitions back, after a last commit, if there is one to make, and the listener.
 
@@ -32,7 +32,7 @@ class AssignmentChanges:
         if not names:
             return True
         self._state.mark_revoking(names)
-        if is_committed is not None and not await is_committed(names):
+        if is_committed is not None and not is_committed(names):
             return False
         await self._call(self._state.listener.on_revoked, names)
         self._drop(names)

@@ -158,7 +158,7 @@ class ConsumerCore:
             raise ConsumerError("nothing is subscribed, nothing assigned: there is nothing to poll")
         self._check_wakeup()
         if self.group is not None and self.group.is_due():
-            await self.group.before_poll(self._loop.time() + 3600 if deadline is None else deadline)
+            await self.group.before_poll()
         self._raise_failure()
         while not (self.state.unyielded or self.buffer.has_records):
             self._check_wakeup()

@@ -35,11 +35,12 @@ class GroupSide(Protocol):
         """
         ...
 
-    async def before_poll(self, deadline: float) -> None:
-        """Join, rejoin, call listeners, commit automatically: whatever is due, until the deadline.
+    async def before_poll(self) -> None:
+        """Join, rejoin, call listeners, commit automatically: whatever is due.
 
-        Whatever makes this due while a poll waits for records must call the `wake` that the
-        membership was made with.
+        It waits for listeners alone. Whatever makes it due again while a poll waits for records,
+        as the end of what it has begun does, must call the `wake` that the membership was made
+        with.
         """
         ...
 

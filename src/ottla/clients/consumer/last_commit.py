@@ -9,10 +9,7 @@ from ottla.model.identifiers import TopicPartition
 
 
 class LastCommit:
-    """Outlives the poll that begins it: one that is held up is waited for by those that follow.
-
-    `wake` is called when it is over.
-    """
+    """Begun by one poll, and waited for by none: `wake` is called when it is over."""
 
     def __init__(
         self,
@@ -28,7 +25,7 @@ class LastCommit:
 
     @property
     def is_begun(self) -> bool:
-        """Whether somebody has still to wait for it, or to hear that it is over."""
+        """Whether it goes on, or nobody has asked yet whether it is over."""
         return self._task is not None
 
     @property
@@ -36,11 +33,8 @@ class LastCommit:
         """Whether it goes on by itself."""
         return self._task is not None and not self._task.done()
 
-    async def is_made(self, names: Collection[TopicPartition], seconds: float) -> bool:
-        """Begin it, if it has not begun, and wait; False if it is not over by then.
-
-        A failure is logged, and ends it, too.
-        """
+    def is_made(self, names: Collection[TopicPartition]) -> bool:
+        """Begin it, if it has not begun; return whether it is over, or there is none to make."""
         if self._task is None or self._names != frozenset(names):
             self.cancel()
             self._names = frozenset(names)
@@ -49,7 +43,6 @@ class LastCommit:
                 return True
             self._task = create_background_task(self.make(offsets))
             self._task.add_done_callback(lambda _: self._wake())
-        await asyncio.wait([self._task], timeout=seconds)
         if not self._task.done():
             return False
         self._task = None
@@ -62,7 +55,7 @@ class LastCommit:
             self._task = None
 
     async def make(self, offsets: Offsets) -> None:
-        """Commit these offsets. Never fails."""
+        """Commit these offsets; a failure is logged."""
         try:
             await self._commit(offsets)
         except COMMIT_FAILURES as error:

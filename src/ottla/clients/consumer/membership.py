@@ -3,9 +3,11 @@
 Everything that listeners hear of happens in `before_poll`, `unsubscribe` and `close`. Joining and
 heartbeats go on in tasks of their own, so that neither depends on how often the application polls:
 
-    before_poll:  revoke what must go ─► wait for the join ─► revoke, assign ─► (again, or poll)
-    tasks:        JoinGroup, SyncGroup ─► heartbeats ─► "rebalance": wakes the poll
-                                                    └─► "lost": on_lost with the next poll
+    before_poll:  revoke what must go ─► begin to join  ...  revoke, assign ─► (again, or poll)
+    tasks:        last commit, JoinGroup, SyncGroup ─► heartbeats ─► "rebalance": wakes the poll
+                                                                 └─► "lost": on_lost with the next
+
+It waits for listeners alone. Each task wakes the poll when it is over, and the next call goes on.
 """
 
 import asyncio
@@ -97,8 +99,8 @@ class GroupMembership:
             or self._must_commit(now)
         )
 
-    async def before_poll(self, deadline: float) -> None:
-        """Do whatever is due, until the deadline; then a join goes on by itself."""
+    async def before_poll(self) -> None:
+        """Do whatever is due; what takes time goes on by itself."""
         self._has_polled()
         try:
             await self._background.tell()
@@ -107,7 +109,7 @@ class GroupMembership:
             if self._must_commit(self._polled_at):
                 self._background.start(self._auto.take(self._polled_at), self._auto.on_commit)
             while self._must_join():
-                if not await self._take_part(deadline):
+                if not await self._take_part():
                     return
         finally:
             self._has_polled()
@@ -176,23 +178,22 @@ class GroupMembership:
 
     # -- rebalancing ----------------------------------------------------------------------------
 
-    async def _take_part(self, deadline: float) -> bool:
-        """Go through a rebalance; False if it goes on: who has something to read does not wait."""
+    async def _take_part(self) -> bool:
+        """Go through a rebalance; False if it goes on by itself."""
         if self._standing.is_lost:
             await self._give_up()
         if self._joining is None:
-            if not await self._prepare(deadline):
+            if not await self._prepare():
                 return False
             self._start_joining()
         assert self._joining is not None
-        await asyncio.wait([self._joining], timeout=self._patience(deadline))
         if not self._joining.done():
             return False
         is_over = True
         try:
             joined = self._joining.result()
             if joined is not None and joined.generation == self._standing.generation:
-                is_over = await self._complete(joined, deadline)
+                is_over = await self._complete(joined)
         except BaseException:
             self._standing.request_rejoin("joining has failed, or was broken off")
             raise
@@ -202,16 +203,11 @@ class GroupMembership:
         self._changes.raise_kept()
         return is_over
 
-    def _patience(self, deadline: float) -> float:
-        """Return for how many seconds to wait: not at all where there is something to read."""
-        is_reading = any(not row.is_being_revoked for row in self._state.assigned.values())
-        return 0.0 if is_reading else max(0.0, deadline - asyncio.get_running_loop().time())
-
     def _end_joining(self) -> None:
         self._last_commit.cancel()
         self._joining, self._standing.is_joining = None, False
 
-    async def _prepare(self, deadline: float) -> bool:
+    async def _prepare(self) -> bool:
         """Give back what cannot be kept: all, or in a cooperative group, what is not wanted.
 
         False if that goes on.
@@ -221,7 +217,7 @@ class GroupMembership:
             is_pattern = self._state.choice is Choice.PATTERN  # what it matches is not known yet
             wanted = self._state.topics
             assigned = [name for name in assigned if not is_pattern and name.topic not in wanted]
-        is_over = await self._revoke(assigned, deadline)
+        is_over = await self._revoke(assigned)
         self._changes.raise_kept()
         return is_over
 
@@ -233,7 +229,7 @@ class GroupMembership:
         self._joining = create_background_task(self._join(reason))
         self._joining.add_done_callback(lambda _: self._wake())
 
-    async def _complete(self, joined: Joined, deadline: float) -> bool:
+    async def _complete(self, joined: Joined) -> bool:
         """Have what was given; False if giving back the rest goes on."""
         generation_id = joined.generation.generation_id
         self._standing.reads_as = joined.generation
@@ -241,7 +237,7 @@ class GroupMembership:
         given = [name for name in joined.partitions if name.topic in self._state.topics]
         kept = set(given)
         gone = [name for name in self._state.assigned if name not in kept]
-        if not await self._revoke(gone, deadline):
+        if not await self._revoke(gone):
             return False
         if joined.generation != self._standing.generation:
             return True  # the group went on without us while listeners were called
@@ -253,11 +249,8 @@ class GroupMembership:
         _log.info("group %r: generation %d reads %s", self._requests.group_id, generation_id, names)
         return True
 
-    async def _revoke(self, names: Collection[TopicPartition], deadline: float) -> bool:
-        async def is_committed(names: Collection[TopicPartition]) -> bool:
-            return await self._last_commit.is_made(names, self._patience(deadline))
-
-        is_over = await self._changes.revoke(names, is_committed)
+    async def _revoke(self, names: Collection[TopicPartition]) -> bool:
+        is_over = await self._changes.revoke(names, self._last_commit.is_made)
         if is_over:
             self._auto.forget(names)
         return is_over

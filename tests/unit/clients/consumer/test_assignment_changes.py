@@ -29,7 +29,7 @@ class Heard:
     def _hear(self, what: str, names: list[TopicPartition]) -> None:
         self.events.append((what, names, set(self.state.assigned)))
 
-    async def is_committed(self, names: Collection[TopicPartition]) -> bool:
+    def is_committed(self, names: Collection[TopicPartition]) -> bool:
         self._hear("committed", sorted(names))
         return True
 
@@ -57,8 +57,7 @@ def test_nothing_is_handed_out_any_more_while_a_partition_goes() -> None:
     heard = Heard()
     marks = []
 
-    async def is_committed(_names: Collection[TopicPartition]) -> bool:
-        await asyncio.sleep(0)
+    def is_committed(_names: Collection[TopicPartition]) -> bool:
         marks.append([heard.state.of(name).is_being_revoked for name in (A, B)])
         return True
 
@@ -74,8 +73,7 @@ def test_a_partition_stays_until_its_last_commit_is_over() -> None:
     heard = Heard()
     answers = [False, True]
 
-    async def is_committed(_names: Collection[TopicPartition]) -> bool:
-        await asyncio.sleep(0)
+    def is_committed(_names: Collection[TopicPartition]) -> bool:
         return answers.pop(0)
 
     async def story() -> None:
