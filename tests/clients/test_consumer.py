@@ -341,8 +341,11 @@ def test_two_threads_at_once_are_refused(servers: str) -> None:
         polling = threading.Thread(target=poll)
         polling.start()
         wait_until(is_refused, "two threads are let in")
+        with pytest.raises(ConcurrentUseError):
+            consumer.close()
         consumer.wakeup()
         polling.join()
+        assert consumer.poll(timeout=0) == []
 
 
 def test_what_makes_no_sense_is_refused_with_a_reason(servers: str) -> None:

@@ -135,7 +135,7 @@ class ConsumerCalls(Rooted):
         return self._core.needed_group().group_metadata()
 
     def wakeup(self) -> None:
-        """Have a call that waits, or the next that would, raise WakeupError; from any thread."""
+        """Have a poll or `position` that waits, or the next, raise WakeupError; from any thread."""
         self._core.wakeup()
 
     def stop(self) -> None:

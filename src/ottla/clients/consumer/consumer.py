@@ -61,10 +61,11 @@ class Consumer(ConsumerCalls):
         """Leave the group, having committed if that is automatic, and close every connection."""
         if self._core.is_closed:
             return
-        try:
-            self._wait(self._behind.close, timeout)
-        finally:
-            self._thread.close()
+        with self._alone:
+            try:
+                self._thread.run(self._behind.close(timeout))
+            finally:
+                self._thread.close()
 
     def _wait(
         self, call: Callable[P, Coroutine[Any, Any, T]], *args: P.args, **keywords: P.kwargs
