@@ -94,6 +94,26 @@ def test_what_stays_is_read_while_what_goes_waits_for_its_commit(broker: Broker)
         assert [row.offset for row in committed.values()] == [5]
 
 
+def test_who_wants_back_what_was_to_go_keeps_it(broker: Broker) -> None:
+    post = Post(broker.bootstrap_servers, "letters", 1)
+    Post(broker.bootstrap_servers, "others", 1)
+    with closing_members() as make:
+        strategy = "cooperative-sticky"
+        member = make(
+            broker.bootstrap_servers, "readers", "letters", partition_assignment_strategy=strategy
+        )
+        post.send(1)
+        poll_until([member], lambda: len(member.values) == 1)
+        with held_up(member):
+            member.subscribe(["others"])
+            member.poll()
+            member.subscribe(["letters"])
+            member.poll()
+        post.send(1)
+        poll_until([member], lambda: len(member.values) == 2)
+        assert [what for what, _ in member.heard if what != "assigned"] == []
+
+
 def test_what_others_are_given_goes_once_it_is_committed(broker: Broker) -> None:
     post = Post(broker.bootstrap_servers, "letters", 2)
     post.send(2)

@@ -287,12 +287,13 @@ class SubscriptionState:
                 self.of(name).is_paused = False
         self.on_change()
 
-    def mark_revoking(self, names: Iterable[TopicPartition]) -> None:
+    def mark_revoking(self, names: Collection[TopicPartition]) -> None:
         """Hand out nothing any more from partitions that the group is about to take away."""
         with self.lock:
             for name in names:
                 if name in self.assigned:
                     self.assigned[name].is_being_revoked = True
+            self.give_back(names)
 
     def _drop_unyielded(self, names: Iterable[TopicPartition]) -> None:
         dropped = set(names)

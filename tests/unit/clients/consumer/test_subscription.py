@@ -100,6 +100,17 @@ def test_an_iterator_holds_nothing_of_what_is_paused() -> None:
     assert (state.of(ONE).position, state.of(TWO).position) == (Position(6), Position(4))
 
 
+def test_an_iterator_gives_back_what_it_holds_of_a_partition_that_goes() -> None:
+    state = SubscriptionState()
+    state.assign_by_hand([ONE, TWO])
+    state.seek(ONE, Position(8))
+    state.seek(TWO, Position(4))
+    state.unyielded.extend([record(TWO, 3), record(ONE, 6), record(ONE, 7)])
+    state.mark_revoking([ONE])
+    assert list(state.unyielded) == [record(TWO, 3)]
+    assert state.of(ONE).position == state.consumed()[ONE] == Position(6)
+
+
 def test_what_is_paused_or_being_revoked_is_not_fetched() -> None:
     state = SubscriptionState()
     state.assign_by_hand([ONE, TWO])
