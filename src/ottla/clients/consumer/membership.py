@@ -127,8 +127,8 @@ class GroupMembership:
         """Return whether a rebalance has to begin or to be completed; meanwhile reading goes on."""
         if not self._standing.is_subscribed:
             return False
-        if self._last_commit.is_under_way and not self._standing.is_lost:
-            return False
+        if self._last_commit.is_begun:
+            return self._standing.is_lost or not self._last_commit.is_under_way
         if self._joining is not None:
             return self._joining.done()
         return (
