@@ -53,6 +53,19 @@ def test_a_read_ends_where_the_file_ends(disk: Disk, home: str) -> None:
     assert file.read_at(0, 0) == b""
 
 
+def test_a_file_knows_when_it_was_modified(disk: Disk, home: str) -> None:
+    file = disk.create_file(f"{home}/file")
+    file.set_modified_ms(1_234_567)
+    disk.rename(f"{home}/file", f"{home}/renamed")
+    again = disk.open_file(f"{home}/renamed")
+    assert again.read_at(0, 1) == b""
+    assert again.modified_ms() == 1_234_567
+    for change in (partial(again.write_at, 0, b"hello"), partial(again.truncate, 3)):
+        again.set_modified_ms(1_234_567)
+        change()
+        assert file.modified_ms() == again.modified_ms() != 1_234_567
+
+
 def test_writing_past_the_end_leaves_zeros_between(disk: Disk, home: str) -> None:
     file = disk.create_file(f"{home}/file")
     file.write_at(3, b"x")
@@ -97,6 +110,8 @@ def test_a_closed_file_refuses_everything_but_closing(disk: Disk, home: str) -> 
         lambda: file.write_at(0, b"x"),
         lambda: file.read_at(0, 1),
         file.size_bytes,
+        file.modified_ms,
+        lambda: file.set_modified_ms(0),
         lambda: file.truncate(0),
         file.sync,
         file.fileno,

@@ -42,6 +42,14 @@ class File(Protocol):
         """Return the position after the last byte."""
         ...
 
+    def modified_ms(self) -> int:
+        """Return when it was last written to or cut, in milliseconds since 1970."""
+        ...
+
+    def set_modified_ms(self, time_ms: int) -> None:
+        """Say that it was modified then. No sync makes that durable by itself."""
+        ...
+
     def truncate(self, size_bytes: int) -> None:
         """Cut the file, or let it grow with zeros, to this size; durable by `sync`.
 

@@ -61,6 +61,14 @@ class KernelFile:
         """Return the position after the last byte."""
         return os.fstat(self._descriptor).st_size
 
+    def modified_ms(self) -> int:
+        """Return when it was last written to or cut."""
+        return os.fstat(self.fileno()).st_mtime_ns // 1_000_000
+
+    def set_modified_ms(self, time_ms: int) -> None:
+        """Say that it was modified, and read, then."""
+        os.utime(self.fileno(), ns=(time_ms * 1_000_000, time_ms * 1_000_000))
+
     def truncate(self, size_bytes: int) -> None:
         """Cut the file, or let it grow with zeros, to this size."""
         os.ftruncate(self._descriptor, size_bytes)

@@ -6,6 +6,7 @@ file. What goes wrong before that is planned in `faults`. `disk_nodes` says what
 
 import errno
 import posixpath
+from collections.abc import Callable
 from weakref import WeakValueDictionary
 
 from ottla.environment.disk import Buffer
@@ -20,12 +21,20 @@ class SimulatedDisk:
 
     With `capacity_bytes` it fills up: a write that does not fit writes what does, then fails. A
     hole takes as much room as data, a file that is open but removed takes none. Chance is in
-    `crash("random")` and in how much a failing write leaves; without dice that is one half.
+    `crash("random")` and in how much a failing write leaves; without dice that is one half. When
+    files were modified is told by `now_ms`, and outlasts every power cut.
     """
 
-    def __init__(self, dice: Dice | None = None, *, capacity_bytes: int | None = None) -> None:
+    def __init__(
+        self,
+        dice: Dice | None = None,
+        *,
+        capacity_bytes: int | None = None,
+        now_ms: Callable[[], int] = lambda: 0,
+    ) -> None:
         self.faults = DiskFaults()
         self.capacity_bytes = capacity_bytes
+        self.now_ms = now_ms
         self._dice = dice
         self._root = DirectoryNode()
         self._life = 0
@@ -55,7 +64,7 @@ class SimulatedDisk:
         """Open a file, made if missing."""
         directory, name = self._place(path)
         if name not in directory.entries:
-            self._change(OperationKind.CREATE, path, directory, {name: FileNode()})
+            self._change(OperationKind.CREATE, path, directory, {name: FileNode(self.now_ms())})
         return self.open_file(path)
 
     def lock_file(self, path: str) -> "SimulatedFile":
@@ -152,6 +161,7 @@ class SimulatedDisk:
         growth = position + len(content) - len(node.content)
         missing = max(0, growth - self._room_bytes())
         node.write(position, content[: max(0, len(content) - missing)])
+        node.modified_ms = self.now_ms()
         if missing:
             raise os_error(errno.ENOSPC, path)
 
@@ -247,9 +257,18 @@ class SimulatedFile:
         """Return the position after the last byte."""
         return len(self._open_node().content)
 
+    def modified_ms(self) -> int:
+        """Return when it was last written to or cut."""
+        return self._open_node().modified_ms
+
+    def set_modified_ms(self, time_ms: int) -> None:
+        """Say that it was modified then."""
+        self._open_node().modified_ms = time_ms
+
     def truncate(self, size_bytes: int) -> None:
         """Cut the file, or let it grow with zeros, to this size."""
         node = self._open_node()
+        node.modified_ms = self._disk.now_ms()
         self._disk.faults.perform(
             OperationKind.TRUNCATE, self._path, lambda: node.truncate(size_bytes)
         )

@@ -50,8 +50,9 @@ _Change = _Write | _Truncation
 class FileNode:
     """What is in a file."""
 
-    def __init__(self) -> None:
+    def __init__(self, now_ms: int = 0) -> None:
         self.content = bytearray()
+        self.modified_ms = now_ms
         self._durable = bytearray()
         self._dirty: list[_Change] = []
 

@@ -26,8 +26,8 @@ class Machine:
         self.name = name
         self.loop = loop
         self.network = network
-        self.disk = SimulatedDisk(stream)
         self.clock = SimulatedClock(loop, stream.randrange(1_000_000))
+        self.disk = SimulatedDisk(stream, now_ms=self.clock.now_ms)
         self.randomness = SimulatedRandomness(stream)
         self.process: Process | None = None
         self.task: asyncio.Task[Any] | None = None

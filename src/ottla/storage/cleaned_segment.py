@@ -66,10 +66,11 @@ class CleanedSegment:
         """Add a transaction whose marker comes next."""
         self._segment.aborted_index.append(transaction)
 
-    def finish(self) -> None:
-        """Make all of it durable, and that it is there."""
+    def finish(self, modified_ms: int) -> None:
+        """Make all of it durable, and that it is there, as old as what it was made from."""
         self._write()
         self._segment.close_for_writing()
+        self._segment.file.set_modified_ms(modified_ms)
         self._segment.file.sync()
         for index in self._segment.indexes:
             index.sync()

@@ -205,7 +205,7 @@ class Compaction:
             is_changed |= last.raw != lost.raw
             cleaned.append(last)
         if is_changed:
-            cleaned.finish()
+            cleaned.finish(self._reader.modified_ms(group[-1]))
         return is_changed
 
 

@@ -68,6 +68,10 @@ class SourceReader:
         if group:
             yield group
 
+    def modified_ms(self, source: Source) -> int:
+        """Return when a segment was last written to."""
+        return self._opened(source).file.modified_ms()
+
     def _sizes(self, source: Source) -> tuple[int, ...]:
         offset_index, time_index, _ = self._opened(source).indexes
         return source.size_bytes, *map(self._file_bytes, (offset_index.path, time_index.path))

@@ -68,6 +68,6 @@ def _never(_: Segment) -> bool:
 
 
 def greatest_time_ms(segment: Segment) -> int:
-    """Return the greatest timestamp; if the records have none, when the segment was made."""
+    """Return the greatest timestamp; if the records have none, when the file was modified."""
     timestamp_ms = segment.greatest_timestamp.timestamp_ms
-    return timestamp_ms if timestamp_ms >= 0 else segment.created_ms
+    return timestamp_ms if timestamp_ms >= 0 else segment.file.modified_ms()

@@ -41,12 +41,40 @@ def test_segments_go_when_their_youngest_record_is_too_old(days: int) -> None:
     assert expired_segments(log, now_ms + 1, log.end_offset) == days - 1
 
 
-def test_without_timestamps_the_age_of_the_segment_counts() -> None:
-    writer = Writer(opened(SimulatedDisk(), TopicConfig(retention_ms=DAY_MS)))
+def check_expires(log: PartitionLog, after_ms: int) -> None:
+    assert expired_segments(log, after_ms, 1) == 0
+    assert expired_segments(log, after_ms + 1, 1) == 1
+
+
+def test_without_timestamps_it_counts_when_the_segment_was_last_written_to() -> None:
+    now_ms = START_MS
+    disk = SimulatedDisk(now_ms=lambda: now_ms)
+    config = TopicConfig(retention_ms=DAY_MS)
+    writer = Writer(opened(disk, config))
+    now_ms += 7
     writer.put((b"key", b"value"), timestamp_ms=-1)
+    now_ms += 7
+    writer.roll(now_ms)
+    check_expires(writer.log, START_MS + 7 + DAY_MS)
+    now_ms += DAY_MS
+    disk.kill()
+    check_expires(opened(disk, config), START_MS + 7 + DAY_MS)
+
+
+def test_without_timestamps_a_compacted_segment_is_as_old_as_what_it_was_made_from() -> None:
+    now_ms = START_MS
+    disk = SimulatedDisk(now_ms=lambda: now_ms)
+    config = compacted(cleanup_policy=frozenset(CleanupPolicy), retention_ms=DAY_MS)
+    writer = Writer(opened(disk, config))
+    for _ in range(2):
+        writer.put((b"key", b"value"), timestamp_ms=-1)
     writer.roll(START_MS)
-    assert expired_segments(writer.log, START_MS + DAY_MS, 1) == 0
-    assert expired_segments(writer.log, START_MS + DAY_MS + 1, 1) == 1
+    now_ms += 7
+    compact(disk, writer.log, now_ms=now_ms)
+    assert offsets_of(writer.log) == [1]
+    now_ms += 7
+    assert expired_segments(writer.log, START_MS + DAY_MS, 2) == 0
+    assert expired_segments(writer.log, START_MS + DAY_MS + 1, 2) == 1
 
 
 @pytest.mark.parametrize(
