@@ -158,11 +158,15 @@ def test_a_file_that_is_not_there_is_not_found(disk: Disk, home: str) -> None:
     with pytest.raises(FileNotFoundError):
         disk.create_file(f"{home}/missing/file")
     assert not disk.exists(f"{home}/missing")
+    assert not disk.is_directory(f"{home}/missing")
 
 
 def test_a_path_through_a_file_leads_nowhere(disk: Disk, home: str) -> None:
     put(disk, f"{home}/file", b"")
+    assert disk.is_directory(home)
+    assert not disk.is_directory(f"{home}/file")
     assert not disk.exists(f"{home}/file/below")
+    assert not disk.is_directory(f"{home}/file/below")
     with pytest.raises(NotADirectoryError):
         disk.open_file(f"{home}/file/below")
     with pytest.raises(FileExistsError):

@@ -106,6 +106,10 @@ class Disk(Protocol):
         """Tell whether a file or directory has this path; an unreadable one is an `OSError`."""
         ...
 
+    def is_directory(self, path: str) -> bool:
+        """Tell whether a directory has this path; an unreadable one is an `OSError`."""
+        ...
+
     def list_directory(self, path: str) -> list[str]:
         """Return the names in it, sorted."""
         ...

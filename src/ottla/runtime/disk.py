@@ -8,6 +8,7 @@ import fcntl
 import mmap
 import os
 import posixpath
+import stat
 import struct
 from contextlib import suppress
 from pathlib import Path
@@ -132,11 +133,12 @@ class KernelDisk:
 
     def exists(self, path: str) -> bool:
         """Tell whether the path leads to something; a disk that cannot say raises `OSError`."""
-        try:
-            Path(path).stat()
-        except (FileNotFoundError, NotADirectoryError):
-            return False
-        return True
+        return _mode(path) is not None
+
+    def is_directory(self, path: str) -> bool:
+        """Tell whether the path leads to a directory."""
+        mode = _mode(path)
+        return mode is not None and stat.S_ISDIR(mode)
 
     def list_directory(self, path: str) -> list[str]:
         """Return the names in it, sorted."""
@@ -185,3 +187,11 @@ class KernelDisk:
         """Return the size of the filesystem."""
         statistics = os.statvfs(path)
         return statistics.f_blocks * statistics.f_frsize
+
+
+def _mode(path: str) -> int | None:
+    """Return of which kind it is what the path leads to; None if that is nothing."""
+    try:
+        return Path(path).stat().st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        return None

@@ -89,6 +89,10 @@ class SimulatedDisk:
             return False
         return True
 
+    def is_directory(self, path: str) -> bool:
+        """Tell whether the path leads to a directory."""
+        return self.exists(path) and isinstance(self._node(path), DirectoryNode)
+
     def list_directory(self, path: str) -> list[str]:
         """Return the names in it, sorted."""
         self.faults.read(_canonical(path))

@@ -125,7 +125,10 @@ class LogDir:
             starts = self._read_offsets(LOG_START_OFFSET_FILE)
             for name in self._disk.list_directory(self.path):
                 partition = partition_of(name) or future_of(name)
-                if is_deleted(name):
+                is_ours = partition is not None or is_deleted(name)
+                if is_ours and not self._disk.is_directory(self._file(name)):
+                    self.notes.append(f"{self._file(name)} is no folder, and left alone")
+                elif is_deleted(name):
                     remove_tree(self._disk, self._file(name))
                 elif partition is not None and not self._set_aside(name, partition, is_stray):
                     is_clean = self.was_clean and partition in points

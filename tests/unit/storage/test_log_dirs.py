@@ -146,6 +146,20 @@ def test_a_damaged_recovery_point_file_means_that_all_is_recovered() -> None:
     assert any("recovery-point" in note for note in again.dirs[0].notes)
 
 
+@pytest.mark.parametrize("suffix", ["", f".{bytes(16).hex()}-future", f".{bytes(16).hex()}-delete"])
+def test_a_file_that_is_called_like_a_partition_is_left_alone(suffix: str) -> None:
+    disk = SimulatedDisk()
+    append(opened(disk, "/a").create(ORDERS[0], TOPIC_ID, CONFIG, now_ms=0), b"one")
+    path = f"/a/{ORDERS[1]}{suffix}"
+    disk.create_file(path)
+    disk.kill()
+    folder = opened(disk, "/a").dirs[0]
+    assert folder.is_online
+    assert [*folder.hosted] == [ORDERS[0]]
+    assert folder.notes == [f"{path} is no folder, and left alone"]
+    assert disk.exists(path)
+
+
 def test_a_deleted_partition_is_gone_at_once_and_its_files_later() -> None:
     disk = SimulatedDisk()
     dirs = opened(disk, "/a")
