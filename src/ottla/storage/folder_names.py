@@ -9,6 +9,8 @@ No name is longer than a filesystem takes: where it would be, the topic is cut.
 """
 
 import re
+from collections.abc import Iterator
+from itertools import count
 from typing import Final
 
 from ottla.model.identifiers import TopicPartition
@@ -52,9 +54,10 @@ def deleted_name(partition: TopicPartition, mark: bytes) -> str:
     return _cut(partition, mark, "-delete")
 
 
-def stray_name(partition: TopicPartition, mark: bytes) -> str:
-    """Return the name under which a partition of no topic is set aside."""
-    return _cut(partition, mark, "-stray")
+def stray_names(partition: TopicPartition, mark: bytes) -> Iterator[str]:
+    """Go through names under which a partition of no topic can be set aside, the best one first."""
+    for number in count(int.from_bytes(mark)):
+        yield _cut(partition, (number % (1 << 128)).to_bytes(16), "-stray")
 
 
 def _cut(partition: TopicPartition, mark: bytes, suffix: str) -> str:

@@ -35,7 +35,7 @@ from ottla.storage.folder_names import (
     future_of,
     is_deleted,
     partition_of,
-    stray_name,
+    stray_names,
 )
 from ottla.storage.log import PartitionLog
 from ottla.storage.offset_table import OffsetTable, Write
@@ -147,9 +147,8 @@ class LogDir:
         if partition_of(name) is None:  # a copy of what is gone
             remove_tree(self._disk, self._file(name))
             return True
-        stray = stray_name(partition, topic_id or ZERO_UUID)
-        if self._disk.exists(self._file(stray)):
-            raise FileExistsError(f"{self._file(name)} and {stray} belong to no topic: remove one")
+        names = stray_names(partition, topic_id or ZERO_UUID)
+        stray = next(each for each in names if not self._disk.exists(self._file(each)))
         self._disk.rename(self._file(name), self._file(stray))
         self._disk.sync_directory(self.path)
         self.notes.append(f"{self._file(name)} belongs to no topic, and is {stray} from now on")

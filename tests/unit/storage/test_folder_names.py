@@ -9,7 +9,7 @@ from ottla.storage.folder_names import (
     future_of,
     is_deleted,
     partition_of,
-    stray_name,
+    stray_names,
 )
 
 MARK = bytes(range(16))
@@ -21,14 +21,14 @@ def test_names_are_those_of_kafka() -> None:
     mark = "000102030405060708090a0b0c0d0e0f"
     assert future_name(ORDERS, MARK) == f"or-ders.v_2-12.{mark}-future"
     assert deleted_name(ORDERS, MARK) == f"or-ders.v_2-12.{mark}-delete"
-    assert stray_name(ORDERS, MARK) == f"or-ders.v_2-12.{mark}-stray"
+    assert next(stray_names(ORDERS, MARK)) == f"or-ders.v_2-12.{mark}-stray"
 
 
 def test_each_name_tells_what_it_is() -> None:
     future = future_name(ORDERS, MARK)
     assert future is not None
     assert partition_of(str(ORDERS)) == future_of(future) == ORDERS
-    for name in (future, deleted_name(ORDERS, MARK), stray_name(ORDERS, MARK)):
+    for name in (future, deleted_name(ORDERS, MARK), next(stray_names(ORDERS, MARK))):
         assert partition_of(name) is None
         assert is_deleted(name) == name.endswith("-delete")
     assert future_of(str(ORDERS)) is None
@@ -42,7 +42,7 @@ def test_what_is_not_ours_is_left_alone(name: str) -> None:
 
 
 def test_no_name_is_too_long_for_a_filesystem() -> None:
-    for name in (deleted_name(LONGEST, MARK), stray_name(LONGEST, MARK)):
+    for name in (deleted_name(LONGEST, MARK), next(stray_names(LONGEST, MARK))):
         assert len(name) == 255
         assert f"n-{LONGEST.partition}.{MARK.hex()}" in name
     assert is_deleted(deleted_name(LONGEST, MARK))

@@ -248,6 +248,20 @@ def test_what_belongs_to_no_topic_is_set_aside_and_not_deleted() -> None:
     append(again.create(ORDERS[0], TOPIC_ID, CONFIG, now_ms=0), b"another topic")
 
 
+def test_what_belongs_to_no_topic_is_set_aside_again_and_again() -> None:
+    disk = SimulatedDisk()
+    for count in range(1, 4):
+        append(opened(disk, "/a").create(ORDERS[0], TOPIC_ID, CONFIG, now_ms=0), b"one")
+        disk.kill()
+        again = LogDirs(disk, ["/a"])
+        again.open(lambda _: CONFIG, 0, lambda *_: True)
+        assert again.dirs[0].is_online
+        names = disk.list_directory("/a")
+        strays = [name for name in names if name.endswith("-stray")]
+        assert len(strays) == count
+        assert all(disk.exists(f"/a/{name}/00000000000000000000.log") for name in strays)
+
+
 def filled(disk: KernelDisk | SimulatedDisk, *paths: str, count: int = 30) -> LogDirs:
     """Return folders with one log, all of which is durable, and noted to be."""
     dirs = opened(disk, *paths)
