@@ -25,6 +25,7 @@ from ottla.storage.segment import (
     Segment,
     segment_name,
 )
+from ottla.storage.sparse_index import CorruptIndexError
 
 CLEANED_SUFFIX: Final = ".cleaned"
 SWAP_SUFFIX: Final = ".swap"
@@ -102,8 +103,14 @@ def _end_offset(disk: Disk, directory: str, base_offset: int) -> int:
     except CorruptSegmentError:
         # It has been synced, and still its end is lost: recovery will say so. What it had replaced
         # is then known from its index, but for the last stretch.
-        end_offset = segment.offset_index.last_offset + 1
+        end_offset = _indexed_end(segment)
     return max(end_offset, base_offset + 1)
+
+
+def _indexed_end(segment: Segment) -> int:
+    with suppress(CorruptIndexError):
+        return segment.offset_index.last_offset + 1
+    return segment.base_offset
 
 
 def _path(directory: str, base_offset: int, part: str, suffix: str) -> str:

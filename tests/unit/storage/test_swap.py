@@ -250,3 +250,20 @@ def test_a_swap_whose_end_has_rotted_still_replaces_what_its_index_knows() -> No
     finish_swaps(disk, DIRECTORY)
     assert "00000000000000000002.log" not in files_of(disk)
     assert len(files_of(disk)[name]) == size_bytes - 5
+
+
+def test_a_decided_segment_that_is_lost_with_its_index_stops_nobody() -> None:
+    disk = SimulatedDisk()
+    writer = Writer(opened(disk, CONFIG))
+    writer.put((b"a", b"1"))
+    writer.roll()
+    writer.put((b"b", b"1"))
+    for suffix in ("log", "index"):
+        file = disk.create_file(f"{DIRECTORY}/{0:020d}.{suffix}.swap")
+        file.write_at(0, b"\xff" * 80)
+    disk.kill()
+    finish_swaps(disk, DIRECTORY)
+    assert not any(name.endswith(".swap") for name in disk.list_directory(DIRECTORY))
+    log = opened(disk, CONFIG, recovery_point=2)
+    assert [segment.base_offset for segment in log.segments] == [0, 1]
+    assert log.end_offset == 2
