@@ -106,3 +106,14 @@ def _indexed(segment: Segment, position: int) -> Iterator[int]:
         for entry in segment.offset_index.entries():
             if position < entry.position < segment.size_bytes:
                 yield entry.position
+
+
+# -- by the indexes, before anything is gone through ----------------------------------------------
+
+
+def is_longer(segment: Segment, end_offset: int) -> bool:
+    """Tell whether a segment goes on behind a batch with which the log is said to end."""
+    with suppress(CorruptSegmentError):
+        position, found_end = segment.boundary(end_offset)
+        return position < segment.size_bytes and found_end >= end_offset
+    return False

@@ -21,7 +21,7 @@ from ottla.storage.checkpoints import (
     write_topic_id,
 )
 from ottla.storage.damage import DAMAGE_SUFFIX, Damage, damage_path, read_damage, write_damage
-from ottla.storage.going_through import damage_at, read_through
+from ottla.storage.going_through import damage_at, is_longer, read_through
 from ottla.storage.leader_epochs import LEADER_EPOCH_FILE, LeaderEpochs
 from ottla.storage.log import LogState, PartitionLog
 from ottla.storage.open_files import OpenFiles
@@ -131,6 +131,9 @@ class _Opening:
         for segment in segments:
             self._read_damage(segment, suffixes_by_base[segment.base_offset])
         epochs = self._open_epochs(segments)
+        if is_clean and segments and is_longer(segments[-1], recovery_point):
+            self._note(f"{segments[-1].path} goes on behind {recovery_point}, its recovery point")
+            is_clean = False
         for segment, end_offset in _with_ends(segments, recovery_point):
             suffixes = suffixes_by_base[segment.base_offset]
             if is_clean:

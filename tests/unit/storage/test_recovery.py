@@ -1,5 +1,7 @@
 """Opening a log: after a clean stop, after a crash, and what is found out of order."""
 
+import pytest
+
 from ottla.environment.disk import Buffer
 from ottla.simulation.disk import SimulatedDisk, SimulatedFile
 from ottla.simulation.disk_faults import Operation, OperationKind
@@ -113,6 +115,23 @@ class TestACleanStop:
         assert again.log.end_offset == 500
         assert len(again.log.segments) == 6
         assert disk.bytes_read < 30_000
+
+    @pytest.mark.parametrize("recovery_point", [0, 2, 3, 8, 9, 10])
+    def test_what_lies_behind_a_recovery_point_that_is_too_low_stays(
+        self, recovery_point: int
+    ) -> None:
+        folder = filled(11)
+        before = contents(folder.log)
+        folder.stop()
+        folder.write_recovery_point(recovery_point)
+        folder.disk.kill()
+        again = LogFolder(folder.disk)
+        again.start()
+        assert contents(again.log) == before
+        assert again.log.end_offset == 11
+        assert again.log.recovery_point == recovery_point
+        assert f"goes on behind {recovery_point}" in again.findings.notes[0]
+        check_derived(again.log, before)
 
     def test_a_log_without_records_stops_and_starts(self) -> None:
         folder = filled(0)
