@@ -2,10 +2,20 @@
 
 import pytest
 
+from ottla.storage.gaps import PREALLOCATED_BYTES_MIN
 from ottla.wire.records.control import ControlType
 from tests.crashes.crash_points import KILL, Cut, Story, check_everywhere, check_recovery
 from tests.crashes.invariants import knowledge
-from tests.log_building import DIRECTORY, LogFolder, batch, contents, marker
+from tests.log_building import (
+    DIRECTORY,
+    NOW_MS,
+    LogFolder,
+    batch,
+    batches_of,
+    contents,
+    marker,
+    stamped,
+)
 
 TORN_SEEDS = range(8)
 
@@ -54,6 +64,30 @@ def test_a_recovery_that_fences_off_damage() -> None:
         again = LogFolder(story.disk, story.folder.config)
         again.start()
         assert [d[2:] for d in again.findings.damage] == [(4, 5)]
+
+    check_everywhere(prepare, Story.open, check=check)
+
+
+def test_a_recovery_that_closes_gaps_where_kafka_was_killed() -> None:
+    def prepare(story: Story) -> None:
+        story.open()
+        log = story.folder.log
+        for offset in (0, 3, 7):
+            log.roll(NOW_MS, offset)
+            log.append_as_follower(stamped(batch(), offset), NOW_MS)
+        log.flush(NOW_MS)
+        index = story.disk.open_file(f"{DIRECTORY}/{7:020d}.index")
+        index.truncate(PREALLOCATED_BYTES_MIN)
+        index.sync()
+        story.fall(KILL)
+
+    def check(story: Story, _: Cut) -> None:
+        for _ in range(2):
+            again = LogFolder(story.disk, story.folder.config)
+            again.start()
+            found = [b.base_offset for b in batches_of(again.log) if b.record_count]
+            assert found == [0, 3, 7]
+            story.disk.kill()
 
     check_everywhere(prepare, Story.open, check=check)
 

@@ -131,8 +131,8 @@ class LogDir:
                 elif is_deleted(name):
                     remove_tree(self._disk, self._file(name))
                 elif partition is not None and not self._set_aside(name, partition, is_stray):
-                    is_clean = self.was_clean and partition in points
-                    noted = _Noted(points.get(partition, 0), starts.get(partition, 0), is_clean)
+                    point, start = points.get(partition, 0), starts.get(partition, 0)
+                    noted = _Noted(point, start, self.was_clean)
                     self._open_found(name, partition, config_of(partition.topic), now_ms, noted)
             self._read_first_dirty_offsets()
             self._read_high_watermarks()

@@ -21,6 +21,7 @@ from ottla.storage.checkpoints import (
     write_topic_id,
 )
 from ottla.storage.damage import DAMAGE_SUFFIX, Damage, damage_path, read_damage, write_damage
+from ottla.storage.gaps import close_gap, is_kafkas
 from ottla.storage.going_through import damage_at, is_longer, read_through
 from ottla.storage.leader_epochs import LEADER_EPOCH_FILE, LeaderEpochs
 from ottla.storage.log import LogState, PartitionLog
@@ -31,11 +32,11 @@ from ottla.storage.segment import (
     LOG_SUFFIX,
     OFFSET_INDEX_SUFFIX,
     TEMPORARY_SUFFIX,
-    TIME_INDEX_SUFFIX,
     CorruptSegmentError,
     Segment,
     segment_name,
 )
+from ottla.storage.segment_checks import check_active, check_indexes, check_nothing, check_present
 from ottla.storage.sparse_index import RELATIVE_OFFSET_MAX, CorruptIndexError
 from ottla.storage.swap import finish_swaps
 
@@ -113,6 +114,8 @@ class _Opening:
         self._directory = directory
         self._config = config
         self._now_ms = now_ms
+        self._has_gaps = False
+        self._closing_gaps: list[Segment] = []
         self._is_durable_by_rebuilt: dict[Segment, bool] = {}
         self._with_unread_damage: list[Segment] = []
 
@@ -133,16 +136,18 @@ class _Opening:
         epochs = self._open_epochs(segments)
         if is_clean and segments and is_longer(segments[-1], recovery_point):
             self._note(f"{segments[-1].path} goes on behind {recovery_point}, its recovery point")
-            is_clean = False
+            is_clean, self._has_gaps = False, True
         for segment, end_offset in _with_ends(segments, recovery_point):
             suffixes = suffixes_by_base[segment.base_offset]
             if is_clean:
-                check = _check_active if segment is segments[-1] else _check_nothing
+                check = check_active if segment is segments[-1] else check_nothing
                 self._mend(segment, end_offset, suffixes, check)
             elif end_offset < recovery_point:
-                self._mend(segment, end_offset, suffixes, _check_indexes)
+                self._mend(segment, end_offset, suffixes, check_indexes)
         if not is_clean:
             segments = self._recover_above(segments, epochs, recovery_point)
+            by_base = {one.base_offset: one for one in [*segments, *self._closing_gaps]}
+            segments = [by_base[base] for base in sorted(by_base)]
         if not segments or segments[-1].end_offset() < log_start_offset:
             segments = [self._restart(segments, epochs, log_start_offset)]
         end_offset = segments[-1].end_offset()
@@ -235,7 +240,7 @@ class _Opening:
     ) -> None:
         """Make indexes anew that are missing, or that the check finds useless."""
         try:
-            _check_present(segment, suffixes)
+            check_present(segment, suffixes)
             check(segment, end_offset)
         except (CorruptIndexError, CorruptSegmentError) as error:
             self._note(f"{error}: made anew")
@@ -268,12 +273,16 @@ class _Opening:
         first = max(bisect_left(bases, recovery_point) - 1, 0)
         if segments:
             epochs.truncate_from_end(bases[first])
+            self._has_gaps |= is_kafkas(segments[-1])
         end_offset = 0
         for number, (segment, limit) in enumerate(_with_ends(segments, recovery_point)):
             if number < first:
                 continue
-            if number > first and not _goes_on(segment, end_offset):
-                return self._drop(segments, number, f"does not begin at offset {end_offset}")
+            if number > first and segment.base_offset != end_offset:
+                if not self._goes_on(segment, end_offset, recovery_point):
+                    return self._drop(segments, number, f"does not begin at offset {end_offset}")
+                if self._has_gaps and segment.base_offset - end_offset <= RELATIVE_OFFSET_MAX:
+                    self._close_gap(segments[number - 1], end_offset, segment.base_offset, epochs)
             is_whole, end_offset = self._recover(segment, epochs, recovery_point, limit)
             self._is_durable_by_rebuilt[segment] = False
             if not is_whole:
@@ -281,6 +290,35 @@ class _Opening:
         if end_offset < recovery_point:
             self._note(f"the log ends at {end_offset}, and had been durable to {recovery_point}")
         return segments
+
+    def _goes_on(self, segment: Segment, end_offset: int, recovery_point: int) -> bool:
+        """Tell whether a segment may come behind one that ends at another offset.
+
+        A gap below the recovery point may be a loss, but none of a power cut: what is behind stays.
+        """
+        distance = segment.base_offset - end_offset
+        if not 0 < distance <= RELATIVE_OFFSET_MAX:
+            return distance > 0
+        if segment.base_offset > recovery_point:
+            return self._has_gaps
+        if not self._config.is_compacted:
+            self._note(f"nothing is left of offsets {end_offset} to {segment.base_offset}")
+        return True
+
+    def _close_gap(
+        self, before: Segment, offset: int, end_offset: int, epochs: LeaderEpochs
+    ) -> None:
+        """Put a segment into the gap behind another, as old as that one to retention."""
+        modified_ms = before.file.modified_ms()
+        close_gap(self._disk, self._directory, offset, end_offset, epochs.latest_epoch)
+        if before.base_offset == offset:  # it was empty, and is replaced
+            self._files.forget(before.path)
+            del self._is_durable_by_rebuilt[before]
+        segment = self._open_segment(offset)
+        segment.file.set_modified_ms(modified_ms)
+        self._recover(segment, epochs, offset, end_offset)
+        self._is_durable_by_rebuilt[segment] = False
+        self._closing_gaps.append(segment)
 
     def _recover(
         self,
@@ -340,32 +378,3 @@ def _with_ends(segments: list[Segment], end_offset: int) -> Iterator[tuple[Segme
     """Pair each segment with the offset that the next one begins at, and the last with the end."""
     ends = [segment.base_offset for segment in segments[1:]]
     yield from zip(segments, [*ends, end_offset], strict=False)
-
-
-def _goes_on(segment: Segment, end_offset: int) -> bool:
-    """Tell whether a segment begins where the one before it ends, or as far away as none can."""
-    distance = segment.base_offset - end_offset
-    return distance == 0 or distance > RELATIVE_OFFSET_MAX
-
-
-def _check_present(segment: Segment, suffixes: set[str]) -> None:
-    if segment.size_bytes and not {OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX} <= suffixes:
-        raise CorruptIndexError(segment.path, "an index of it is missing")
-
-
-def _check_nothing(_segment: Segment, _end_offset: int) -> None:
-    """Believe a closed segment: who searches it notices when an index is no use."""
-
-
-def _check_active(segment: Segment, end_offset: int) -> object:
-    """Ask what everyone asks who appends, and see that the log ends where it was closed."""
-    if segment.end_offset() != end_offset:
-        raise CorruptSegmentError(segment.path, segment.size_bytes, f"no end at {end_offset}")
-    return segment.greatest_timestamp, segment.aborted_index.last_offset
-
-
-def _check_indexes(segment: Segment, end_offset: int) -> None:
-    """Read all indexes of a segment that ends here."""
-    segment.offset_index.check(segment.size_bytes)
-    segment.time_index.check(end_offset)
-    segment.aborted_index.check()

@@ -91,6 +91,12 @@ class SparseIndex:
         return self.entry_count >= self.entries_max
 
     @property
+    def padding_bytes(self) -> int:
+        """How much the file holds behind the last entry: Kafka fills an active index up."""
+        self._ensure_read()
+        return max(self._file_bytes - self._stored_count * self.ENTRY_BYTES, 0)
+
+    @property
     def wants_persist(self) -> bool:
         """Whether the tail is long enough to be written out.
 

@@ -3,17 +3,22 @@
 import pytest
 
 from ottla.environment.disk import Buffer
+from ottla.model.topic_config import CleanupPolicy, TopicConfig
 from ottla.simulation.disk import SimulatedDisk, SimulatedFile
 from ottla.simulation.disk_faults import Operation, OperationKind
+from ottla.storage.checkpoints import RECOVERY_POINT_FILE
 from ottla.storage.leader_epochs import LEADER_EPOCH_FILE
+from ottla.storage.log import PartitionLog
 from ottla.storage.open_files import OpenFiles
 from ottla.storage.recovery import OpenedLog, open_log
 from tests.crashes.invariants import check_derived, knowledge
 from tests.log_building import (
     DIRECTORY,
+    FOLDER,
     NOW_MS,
     LogFolder,
     batch,
+    batches_of,
     contents,
     fill,
     stamped,
@@ -65,13 +70,16 @@ def filled(count: int = 10) -> LogFolder:
 
 
 def opened_uncleanly(
-    disk: SimulatedDisk, recovery_point: int = 0, log_start_offset: int = 0
+    disk: SimulatedDisk,
+    recovery_point: int = 0,
+    log_start_offset: int = 0,
+    config: TopicConfig | None = None,
 ) -> OpenedLog:
     disk.kill()
     return open_log(
         OpenFiles(disk),
         DIRECTORY,
-        tiny(),
+        config or tiny(),
         NOW_MS,
         is_clean=False,
         recovery_point=recovery_point,
@@ -248,6 +256,82 @@ class TestAKill:
         kept = [f"{0:020d}.{suffix}" for suffix in ("index", "log", "timeindex")]
         assert names == [*kept, LEADER_EPOCH_FILE, "partition.metadata"]
         assert log.end_offset == 1
+
+
+class TestAGap:
+    """Before the segment from 6 on, which begins where its first batch does, and before 12."""
+
+    def with_gaps(self, policy: CleanupPolicy = CleanupPolicy.DELETE) -> LogFolder:
+        folder = LogFolder(SimulatedDisk(), tiny(cleanup_policy=frozenset({policy})))
+        fill(folder.start(), 3, leader_epoch=1)
+        folder.log.roll(NOW_MS, 6)
+        for offset in (6, 8, 9):
+            folder.log.append_as_follower(stamped(batch(), offset, leader_epoch=2), NOW_MS)
+        folder.log.roll(NOW_MS, 12)
+        folder.log.append_as_follower(stamped(batch(), 12, leader_epoch=2), NOW_MS)
+        folder.flush()
+        return folder
+
+    def check_whole(self, log: PartitionLog, before: list[bytes]) -> None:
+        found = list(batches_of(log))
+        assert [bytes(one.raw) for one in found if one.record_count] == before
+        assert log.end_offset == 13
+        assert log.epochs.entries == ((1, 0), (2, 6))
+        check_derived(log, contents(log))
+
+    @pytest.mark.parametrize("recovery_point", [0, 2, 3, 5, 6, 9, 10, 12, 13])
+    def test_where_kafka_was_killed_it_is_no_loss(self, recovery_point: int) -> None:
+        folder = self.with_gaps()
+        before = contents(folder.log)
+        folder.disk.create_file(name(12, "index")).truncate(10 << 20)
+        log, findings = opened_uncleanly(folder.disk, recovery_point)
+        assert [note for note in findings.notes if "nothing is left" not in note] == []
+        self.check_whole(log, before)
+        again, findings = opened_uncleanly(folder.disk, recovery_point)
+        assert [note for note in findings.notes if "nothing is left" not in note] == []
+        self.check_whole(again, before)
+
+    def test_where_kafka_was_killed_an_empty_segment_may_be_before_it(self) -> None:
+        folder = self.with_gaps()
+        before = contents(folder.log)
+        write(folder.disk, name(3, "log"), b"")
+        folder.disk.create_file(name(12, "index")).truncate(10 << 20)
+        for _ in range(2):
+            log, findings = opened_uncleanly(folder.disk)
+            assert [segment.base_offset for segment in log.segments] == [0, 3, 6, 10, 12]
+            assert findings.notes == []
+            self.check_whole(log, before)
+
+    def test_where_kafka_was_killed_a_torn_segment_takes_along_what_lies_behind_it(self) -> None:
+        folder = self.with_gaps()
+        before = contents(folder.log)
+        folder.disk.create_file(name(12, "index")).truncate(10 << 20)
+        folder.disk.corrupt(name(6, "log"), 2 * SIZE + 30, b"\xff\xff")
+        log, _ = opened_uncleanly(folder.disk)
+        assert [raw for raw in contents(log) if len(raw) == SIZE] == before[:5]
+        assert log.end_offset == 9
+
+    def test_in_a_log_that_was_closed_it_is_no_loss(self) -> None:
+        folder = self.with_gaps()
+        before = contents(folder.log)
+        folder.stop()
+        folder.disk.remove(f"{FOLDER}/{RECOVERY_POINT_FILE}")
+        folder.disk.kill()
+        again = LogFolder(folder.disk)
+        again.start()
+        assert again.was_clean
+        self.check_whole(again.log, before)
+
+    @pytest.mark.parametrize("policy", CleanupPolicy)
+    @pytest.mark.parametrize(("recovery_point", "end_offset"), [(2, 3), (5, 3), (6, 10), (13, 13)])
+    def test_elsewhere_only_what_had_been_durable_stays_behind_it(
+        self, policy: CleanupPolicy, recovery_point: int, end_offset: int
+    ) -> None:
+        folder = self.with_gaps(policy)
+        log, findings = opened_uncleanly(folder.disk, recovery_point, config=folder.config)
+        assert log.end_offset == end_offset
+        is_noted = "nothing is left of offsets 3 to 6" in findings.notes
+        assert is_noted == (recovery_point == 6 and policy is CleanupPolicy.DELETE)
 
 
 class TestEpochs:

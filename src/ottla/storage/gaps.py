@@ -1,0 +1,44 @@
+"""Offsets that are missing between two segments: what Kafka leaves there, and what is a loss.
+
+Here a segment begins where the one before it ends, and compaction keeps that end. So after a power
+cut a gap above the recovery point tells of an end that was lost. Kafka's compaction may take the
+end of a segment, and a follower of Kafka begins the next one with the batch that it gets. Where it
+is known that Kafka wrote the log last, a gap is closed once and for all, by a segment that holds
+nothing but a batch without records.
+"""
+
+import posixpath
+from contextlib import suppress
+from typing import Final
+
+from ottla.environment.disk import Disk
+from ottla.storage.checkpoints import write_atomically
+from ottla.storage.cleaning import placeholder
+from ottla.storage.leader_epochs import NO_EPOCH
+from ottla.storage.segment import LOG_SUFFIX, TEMPORARY_SUFFIX, Segment, segment_name
+from ottla.storage.sparse_index import CorruptIndexError
+from ottla.storage.time_index import NO_TIMESTAMP_MS
+from ottla.wire.records.batch import RecordBatch
+from ottla.wire.records.builder import build_batch
+from ottla.wire.records.record import Record
+
+PREALLOCATED_BYTES_MIN: Final = 1 << 20
+"""Kafka's active index has ten times as much; a power cut leaves fewer zeros in one of ours."""
+
+
+def is_kafkas(active: Segment) -> bool:
+    """Tell whether Kafka wrote the last segment of a log, and was not stopped properly."""
+    with suppress(CorruptIndexError):
+        return active.offset_index.padding_bytes >= PREALLOCATED_BYTES_MIN
+    return False
+
+
+def close_gap(
+    disk: Disk, directory: str, offset: int, end_offset: int, leader_epoch: int | None
+) -> None:
+    """Make the segment that reaches from one offset to the other, as a whole and durably."""
+    content = memoryview(build_batch([Record(0, NO_TIMESTAMP_MS, None, None)]))
+    batch = placeholder(RecordBatch(content))
+    batch.restamp(end_offset - 1, NO_EPOCH if leader_epoch is None else leader_epoch)
+    path = posixpath.join(directory, segment_name(offset) + LOG_SUFFIX)
+    write_atomically(disk, path, bytes(batch.raw), suffix=TEMPORARY_SUFFIX)
