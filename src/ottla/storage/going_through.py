@@ -7,7 +7,9 @@ around it; a wrong epoch is not.
 from collections.abc import Iterator
 from contextlib import suppress
 from heapq import merge
-from typing import NamedTuple
+from struct import Struct
+from typing import Final, NamedTuple
+from zlib import crc32
 
 from ottla.storage.checkpoints import INT64_MAX
 from ottla.storage.damage import Damage
@@ -15,6 +17,10 @@ from ottla.storage.leader_epochs import LeaderEpochs
 from ottla.storage.segment import CorruptSegmentError, Segment
 from ottla.storage.sparse_index import CorruptIndexError
 from ottla.wire.records.batch import HEADER_BYTES, LOG_OVERHEAD_BYTES, RecordBatch
+
+_OLD_FRAME: Final = Struct(">qiIb")
+"""How a message of before record batches begins: offset, length, CRC-32 of all behind it, magic."""
+_OLD_CHECKED_FROM: Final = 16
 
 
 class Stop(NamedTuple):
@@ -87,6 +93,25 @@ def damage_at(
     is_last = next(_chained(segment, position), None) == segment.size_bytes
     end_offset = min(recovery_point, limit) if is_last else limit
     return Damage(position, segment.size_bytes, offset, max(offset, end_offset))
+
+
+def old_messages_at(segment: Segment, position: int, offset: int) -> Damage | None:
+    """Return how far sound messages of before Kafka 0.11 reach, if one begins here.
+
+    Kafka reads them, and we do not: they are fenced off as if they were damaged.
+    """
+    file, at, end_offset = segment.file, position, offset
+    while len(frame := file.read_at(at, _OLD_FRAME.size)) == _OLD_FRAME.size:
+        message_offset, length, checksum, magic = _OLD_FRAME.unpack(frame)
+        end = at + LOG_OVERHEAD_BYTES + length
+        is_near = at + _OLD_FRAME.size < end <= segment.size_bytes
+        if magic not in {0, 1} or message_offset < end_offset or not is_near:
+            break
+        checked_from = at + _OLD_CHECKED_FROM
+        if crc32(file.read_at(checked_from, end - checked_from)) != checksum:
+            break
+        at, end_offset = end, message_offset + 1
+    return Damage(position, at, offset, end_offset) if at > position else None
 
 
 def _chained(segment: Segment, position: int) -> Iterator[int]:

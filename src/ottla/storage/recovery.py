@@ -22,7 +22,7 @@ from ottla.storage.checkpoints import (
 )
 from ottla.storage.damage import DAMAGE_SUFFIX, Damage, damage_path, read_damage, write_damage
 from ottla.storage.gaps import close_gap, is_kafkas
-from ottla.storage.going_through import damage_at, is_longer, read_through
+from ottla.storage.going_through import damage_at, is_longer, old_messages_at, read_through
 from ottla.storage.leader_epochs import LEADER_EPOCH_FILE, LeaderEpochs
 from ottla.storage.log import LogState, PartitionLog
 from ottla.storage.open_files import OpenFiles
@@ -340,10 +340,16 @@ class _Opening:
             position, end_offset, complaint = read_through(
                 segment, epochs, position, end_offset, reach_max
             )
-            if complaint is None or end_offset >= recovery_point:
+            if complaint is None:
                 break
-            self._note(f"damaged below its recovery point {recovery_point}: {complaint}")
-            damage = damage_at(segment, position, end_offset, recovery_point, limit)
+            damage = old_messages_at(segment, position, end_offset)
+            if damage is not None:
+                self._note(f"not served, because it is of before Kafka 0.11: {complaint}")
+            elif end_offset >= recovery_point:
+                break
+            else:
+                self._note(f"damaged below its recovery point {recovery_point}: {complaint}")
+                damage = damage_at(segment, position, end_offset, recovery_point, limit)
             segment.fence_off(damage)
             self.findings.damage.append(damage)
             position, end_offset = damage.end_position, damage.end_offset

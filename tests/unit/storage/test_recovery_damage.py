@@ -23,6 +23,7 @@ from tests.log_building import (
     stamped,
     tiny,
 )
+from tests.old_messages import message
 
 SIZE = len(batch())
 
@@ -41,6 +42,35 @@ def opened_uncleanly(disk: SimulatedDisk, recovery_point: int = 0) -> OpenedLog:
     disk.kill()
     files = OpenFiles(disk)
     return open_log(files, DIRECTORY, tiny(), NOW_MS, is_clean=False, recovery_point=recovery_point)
+
+
+class TestOldMessages:
+    """Kafka reads what it wrote before 0.11; we do not, and leave it where it is."""
+
+    @pytest.mark.parametrize("recovery_point", [0, 4, 10])
+    def test_they_are_neither_cut_off_nor_served(self, recovery_point: int) -> None:
+        folder = filled()
+        before = contents(folder.log)
+        old = b"".join(message(offset, magic=offset % 2) for offset in (3, 4))
+        content = old + before[5]
+        file = folder.disk.open_file(name(3, "log"))
+        file.truncate(0)
+        file.write_at(0, content)
+        for _ in range(2):
+            log, findings = opened_uncleanly(folder.disk, recovery_point)
+            assert [d[2:] for d in findings.damage] == [(3, 5)]
+            assert folder.disk.open_file(name(3, "log")).read_at(0, 1000) == content
+            TestBelowTheRecoveryPoint().check_only_damaged(log, before, {3, 4})
+
+    def test_a_torn_one_is_cut_off(self) -> None:
+        folder = filled(3)
+        before = contents(folder.log)
+        file = folder.disk.open_file(name(0, "log"))
+        file.write_at(3 * SIZE, message(3)[:-1])
+        log, findings = opened_uncleanly(folder.disk)
+        assert contents(log) == before
+        assert findings.damage == []
+        assert findings.cut_bytes == len(message(3)) - 1
 
 
 class TestBelowTheRecoveryPoint:
