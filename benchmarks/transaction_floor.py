@@ -21,7 +21,7 @@ from benchmarks.transactional_load import Transactions, Way
 from benchmarks.transactions import LARGE, NEARLY_AS_GOOD, written
 
 TITLE = "Transactions of 1,000 x 1 KB, and what they could be at best"
-ROUNDS: Final = 9
+ROUNDS: Final = 5
 WARM_UP_ROUNDS: Final = 1
 UNDECIDED: Final = "in transactions that nothing is done for"
 _numbers = count()
@@ -43,7 +43,7 @@ class _Contender(NamedTuple):
 
 
 def cases() -> Iterator[Case]:
-    """Yield a row of speed and one of CPU for each number of producers, which are ours."""
+    """Yield a row of speed and one of CPU for each number and kind of producers."""
     with ExitStack() as stack:
         folder = stack.enter_context(TemporaryDirectory())
         start = partial(started_ottla, environment=with_bytecode_in(folder))
@@ -56,16 +56,14 @@ def cases() -> Iterator[Case]:
             _Contender(UNDECIDED, Way.TRANSACTIONS, stack.enter_context(undecided).broker),
         ]
         for load in LARGE:
-            if load.is_ours:
-                yield from _rows(contenders, load)
+            yield from _rows(contenders, load)
 
 
 def _rows(contenders: list[_Contender], load: Transactions) -> Iterator[Case]:
     for _ in range(WARM_UP_ROUNDS):
         _round(contenders, load)
     rounds = [_round(contenders, load) for _ in range(ROUNDS)]
-    who = "one producer" if load.producers == 1 else f"{load.producers} producers"
-    yield _row(who, MEGABYTES, contenders, [[each[0] for each in one] for one in rounds])
+    yield _row(load.who, MEGABYTES, contenders, [[each[0] for each in one] for one in rounds])
     yield _row(CPU, CPU_SECONDS, contenders, [[each[1] for each in one] for one in rounds])
 
 

@@ -47,6 +47,12 @@ class Transactions(NamedTuple):
     """Whether the producers are Ottla's, not librdkafka's."""
 
     @property
+    def who(self) -> str:
+        """Who writes them."""
+        count = "one producer" if self.producers == 1 else f"{self.producers} producers"
+        return f"{count} of {'ours' if self.is_ours else 'librdkafka'}"
+
+    @property
     def size_bytes(self) -> int:
         """What all values take together."""
         return self.transactions * self.records * RECORD_BYTES
