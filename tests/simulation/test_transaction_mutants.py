@@ -35,6 +35,7 @@ BY_CHANCE = {
     "asking_no_coordinator": Found(1, 1, ("T7",)),
     "trusting_an_answer_from_before_the_end": Found(1, 4, ("T7",)),
     "obeying_whoever_has_the_producer_id": Found(1, 3, ("T7",)),
+    "letting_markers_tell_no_time": Found(1, 1, ("T2",)),
     "sending_markers_before_the_end_is_committed": Found(1, 1, ("T5",)),
     "answering_before_the_end_is_committed": Found(1, 1, ("T7",)),
     "letting_readers_see_what_is_open": Found(1, 1, ("T7",)),
@@ -68,6 +69,7 @@ def test_without_mutants_the_same_transactions_are_well() -> None:
         assert not run(seed, seconds=SECONDS, setting=RESTLESS).violations
 
 
-def test_a_leader_that_is_slow_to_append_does_no_harm() -> None:
-    with MUTANTS["being_slow_to_append"]():
+@pytest.mark.parametrize("habit", ["being_slow_to_append", "expiring_producers_all_the_time"])
+def test_what_mutants_need_does_no_harm_by_itself(habit: str) -> None:
+    with MUTANTS[habit]():
         assert not run(0, seconds=SECONDS, setting=RESTLESS).violations

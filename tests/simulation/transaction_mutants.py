@@ -17,8 +17,11 @@ from ottla.replication.partition import Partition
 from ottla.storage import producer
 from ottla.storage.aborted_index import AbortedTransaction
 from ottla.storage.log import PartitionLog
-from ottla.storage.producer_state import ProducerStates
+from ottla.storage.producer_state import CompletedTransaction, ProducerStates
+from ottla.storage.time_index import NO_TIMESTAMP_MS
 from ottla.storage.verification import ANY_TRANSACTION
+from ottla.wire.records.batch import RecordBatch
+from ottla.wire.records.control import EndTxnMarker
 from tests.simulation.mutants import Mutant, patched
 
 # -- late requests ---------------------------------------------------------------------------------
@@ -35,7 +38,7 @@ def taking_markers_of_the_same_epoch() -> AbstractContextManager[None]:
 
 
 def asking_no_coordinator() -> AbstractContextManager[None]:
-    """A late batch begins a transaction that nobody will end: KAFKA-9144."""
+    """A late batch begins a transaction that nobody will end: before KIP-890."""
 
     async def terms(  # noqa: RUF029
         _self: TransactionVerification, _id: str, writes: Sequence[Any], _support: object
@@ -59,7 +62,7 @@ def being_slow_to_append() -> AbstractContextManager[None]:
 
 @contextmanager
 def trusting_an_answer_from_before_the_end() -> Iterator[None]:
-    """A batch that was verified is appended, though its transaction has ended since: KAFKA-9144."""
+    """A batch that was verified is appended, though its transaction has ended since: KIP-890."""
     with (
         being_slow_to_append(),
         patched(ProducerStates, "_check_verified", lambda *_, from_client: None),
@@ -74,6 +77,38 @@ def obeying_whoever_has_the_producer_id() -> AbstractContextManager[None]:
         return self._roster.asked_for(transactional_id, asker)
 
     return patched(Enlisting, "_checked", checked)
+
+
+def expiring_producers_all_the_time() -> AbstractContextManager[None]:
+    """Idle producers are looked for after each marker: it does no harm by itself."""
+    apply_marker = ProducerStates._apply_marker
+
+    def apply_and_expire(self: ProducerStates, batch: RecordBatch) -> CompletedTransaction | None:
+        completed = apply_marker(self, batch)
+        self.expire(batch.max_timestamp_ms)
+        return completed
+
+    return patched(ProducerStates, "_apply_marker", apply_and_expire)
+
+
+@contextmanager
+def letting_markers_tell_no_time() -> Iterator[None]:
+    """A marker makes its producer look idle: which coordinator wrote it is forgotten: KAFKA-9144.
+
+    So a marker of an earlier coordinator may come after it, and end the next transaction.
+    """
+    end_transaction = producer.Producer.end_transaction
+
+    def end_without_time(self: producer.Producer, batch: RecordBatch, marker: EndTxnMarker) -> int:
+        first_offset = end_transaction(self, batch, marker)
+        self.timestamp_ms = NO_TIMESTAMP_MS
+        return first_offset
+
+    with (
+        expiring_producers_all_the_time(),
+        patched(producer.Producer, "end_transaction", end_without_time),
+    ):
+        yield
 
 
 # -- coordinators ----------------------------------------------------------------------------------
@@ -142,6 +177,8 @@ MUTANTS: dict[str, Mutant] = {
         being_slow_to_append,
         trusting_an_answer_from_before_the_end,
         obeying_whoever_has_the_producer_id,
+        expiring_producers_all_the_time,
+        letting_markers_tell_no_time,
         sending_markers_before_the_end_is_committed,
         forgetting_markers_at_a_fail_over,
         answering_before_the_end_is_committed,

@@ -5,9 +5,9 @@
     append   only if the verification is still the producer's
 
 Whatever ends or begins a transaction of the producer here takes its verification away. So a batch
-that was verified and comes after the end of its transaction (KAFKA-9144) begins none that nobody
-would ever end. Where each transaction has an epoch of its own, its marker has that of the next one,
-which may be under way already: its verification stays.
+that was verified and comes after the end of its transaction begins none that nobody would ever end.
+Where each transaction has an epoch of its own, its marker has that of the next one, which may be
+under way already: its verification stays.
 """
 
 from typing import NamedTuple

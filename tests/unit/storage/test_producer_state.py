@@ -271,6 +271,18 @@ def test_a_marker_of_an_old_coordinator_is_refused() -> None:
     assert answer(states, marker_at(2, coordinator_epoch=5), from_client=False) is None
 
 
+def test_a_producer_is_not_idle_when_its_marker_has_just_come() -> None:
+    states = states_after(
+        batch_at(0, transactional=True, timestamp_ms=NOW_MS - 100),
+        marker_at(1, coordinator_epoch=5),
+    )
+    states.expire(NOW_MS + 99, 100)
+    zombie = answer(states, marker_at(2, coordinator_epoch=4), from_client=False)
+    assert zombie is ErrorCode.TRANSACTION_COORDINATOR_FENCED  # KAFKA-9144
+    states.expire(NOW_MS + 100, 100)
+    assert states.producer(1) is None
+
+
 def test_a_late_marker_does_not_end_the_next_transaction() -> None:
     # Version 2: the marker of epoch 4 ended the transaction of epoch 3, and comes once more.
     states = states_after(batch_at(0, epoch=3, transactional=True), marker_at(1, epoch=4))

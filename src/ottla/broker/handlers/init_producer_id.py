@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from ottla.broker.producer_ids import ProducerIds
 from ottla.broker.request_context import RequestContext
 from ottla.broker.transaction_coordinator import TransactionCoordinator
+from ottla.machines.transactions.initiating import check_whole
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
@@ -32,6 +33,7 @@ class InitProducerIdHandler:
         """Hand out the next id, or have the coordinator decide."""
         try:
             if request.transactional_id is None:
+                check_whole(request)
                 return InitProducerIdResponse(producer_id=await self.producer_ids.next())
             response = await self._init(request.transactional_id, request, context.api_version)
             if response.error_code != ErrorCode.CONCURRENT_TRANSACTIONS:

@@ -91,8 +91,7 @@ class Initiating:
     def _checked_timeout_ms(self, request: InitProducerIdRequest) -> int:
         if not request.transactional_id:
             raise ApiError(ErrorCode.INVALID_REQUEST, "the transactional id is empty")
-        if (request.producer_id == NO_ID) != (request.producer_epoch == NO_EPOCH):
-            raise ApiError(ErrorCode.INVALID_REQUEST, "a producer id and an epoch go together")
+        check_whole(request)
         if request.keep_prepared_txn and self._roster.level < EPOCH_BUMP_VERSION:
             raise ApiError(ErrorCode.UNSUPPORTED_VERSION, "transaction.version is below 2")
         if request.enable2_pc:
@@ -187,3 +186,9 @@ def _fenced(found: Transaction) -> ApiError:
     return ApiError(
         ErrorCode.PRODUCER_FENCED, f"somebody else has come as {found.transactional_id}"
     )
+
+
+def check_whole(request: InitProducerIdRequest) -> None:
+    """Raise ApiError INVALID_REQUEST if a producer says who it was, and only half of it."""
+    if (request.producer_id == NO_ID) != (request.producer_epoch == NO_EPOCH):
+        raise ApiError(ErrorCode.INVALID_REQUEST, "a producer id and an epoch go together")
