@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
@@ -23,10 +24,13 @@ RAW_CHARACTERS_SHOWN: Final = 200
 
 
 def home_of(declaration: "Declaration") -> Home:
-    """Return the connector's folder and id, which are made with its first run."""
+    """Return the connector's folder and id, which are made with its first run.
+
+    It gets another id where Spark's checkpoint was removed: its batches are counted from 0 again.
+    """
     folder = declaration.folder
     kept = folder / "id"
-    if not kept.exists():
+    if not kept.exists() or not _checkpoint_of(declaration).exists():
         folder.mkdir(parents=True, exist_ok=True)
         new = folder / "id.new"
         new.write_text(str(uuid4()), encoding="utf-8")
@@ -46,10 +50,14 @@ def start(spark: "SparkSession", declaration: "Declaration", *, is_once: bool) -
     trigger: dict[str, Any] = {"availableNow": True} if is_once else {"processingTime": interval}
     return (
         writer.queryName(declaration.name)
-        .option("checkpointLocation", local_url(declaration.folder / "spark"))
+        .option("checkpointLocation", local_url(_checkpoint_of(declaration)))
         .trigger(**trigger)
         .start()
     )
+
+
+def _checkpoint_of(declaration: "Declaration") -> Path:
+    return declaration.folder / "spark"
 
 
 def _source_writer(

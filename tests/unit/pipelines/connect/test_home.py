@@ -1,0 +1,26 @@
+"""What a connector is known by, and when it becomes another one."""
+
+import shutil
+from pathlib import Path
+
+from ottla.pipelines.connect.assembling import home_of
+from ottla.pipelines.connect.declaration import read_declarations
+
+SINK = """
+name = "orders"
+connector.class = "files-sink"
+bootstrap.servers = "127.0.0.1:9092"
+topics = ["orders"]
+path = "out"
+"""
+
+
+def test_a_connector_keeps_its_id_as_long_as_it_has_its_checkpoint(tmp_path: Path) -> None:
+    file = tmp_path / "orders.toml"
+    file.write_text(SINK, encoding="utf-8")
+    (declaration,) = read_declarations(file)
+    (declaration.folder / "spark").mkdir(parents=True)
+    first = home_of(declaration)
+    assert home_of(declaration) == first
+    shutil.rmtree(declaration.folder / "spark")
+    assert home_of(declaration).id != first.id
