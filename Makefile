@@ -39,6 +39,7 @@ soak: $(READY)
 soak-cluster: $(READY)
 	$(BIN)/python -m tests.cluster.soak --rounds $(or $(ROUNDS),100)
 	$(BIN)/python -m tests.cluster.copying --records $(or $(RECORDS),100000)
+	$(BIN)/python -m tests.cluster.copying --records $(or $(RECORDS),100000) --library Ottla
 
 soak-pipelines: $(READY)
 	$(BIN)/python -m pytest -m soak tests/pipelines

@@ -19,9 +19,11 @@ from aiokafka import TopicPartition as AioPartition
 from aiokafka.errors import ProducerFenced
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
+import ottla
 from tests.clients.drivers.kafka_python import KafkaConsumer, KafkaProducer
 from tests.clients.drivers.kafka_python import TopicPartition as PythonPartition
 from tests.cluster.load import WAIT_SECONDS_MAX, say
+from tests.cluster.our_copier import FENCED, TRANSACTION_RECORDS_MAX, OurCopier, changed
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)
@@ -29,8 +31,6 @@ with warnings.catch_warnings():
     from kafka.errors import KafkaError as PythonKafkaError
     from kafka.structs import OffsetAndMetadata
 
-FENCED: Final = 3
-TRANSACTION_RECORDS_MAX: Final = 10
 POLL_SECONDS: Final = 0.2
 IDLE_MS_MAX: Final = 3_000
 """librdkafka 2.16 goes on waiting for a group's coordinator that has left the cluster meanwhile,
@@ -52,11 +52,6 @@ _FENCING: Final = frozenset(
         KafkaError.PRODUCER_FENCED,
     }
 )
-
-
-def changed(value: bytes) -> bytes:
-    """Return what a copier makes of a record."""
-    return b"copy of " + value
 
 
 class Librdkafka:
@@ -254,7 +249,26 @@ class AioKafka:
             await producer.send_offsets_to_transaction(offsets, self._name)
 
 
-COPIERS: Final = {copier.__name__: copier for copier in (Librdkafka, KafkaPython, AioKafka)}
+class Ottla(OurCopier):
+    """A copier with clients of ours, whose transactions are of version 2."""
+
+    def __init__(self, servers: str, source: str, target: str, name: str) -> None:
+        super().__init__(servers, source, target, name, name)
+
+    def run(self) -> None:
+        """Copy to the end."""
+        rows = self._consumer.partitions_for(self._source)
+        ends = self._consumer.end_offsets([(self._source, row.partition) for row in rows])
+
+        def is_at_end() -> bool:
+            return self._consumer.assignment() == set(ends) and all(
+                self._consumer.position(place) >= end for place, end in ends.items()
+            )
+
+        self.copy_until(is_at_end)
+
+
+COPIERS: Final = {copier.__name__: copier for copier in (Librdkafka, KafkaPython, AioKafka, Ottla)}
 
 
 def main() -> int:
@@ -270,6 +284,9 @@ def main() -> int:
         say(f"ends: {error}")
         if error.args[0].code() not in _FENCING:
             raise
+        return FENCED
+    except ottla.ProducerFencedError as error:
+        say(f"ends: {error}")
         return FENCED
     except (ProducerFenced, PythonKafkaError) as error:
         say(f"ends: {error!r}")

@@ -10,6 +10,7 @@ for longer than a transaction may take ends with FENCED; whatever else a call ra
 import signal
 import sys
 import threading
+from collections.abc import Callable
 from typing import Any, Final
 
 from ottla import (
@@ -56,13 +57,13 @@ class OurCopier:
             **common,
         )
 
-    def run(self, stopping: threading.Event) -> None:
-        """Copy until it is told to stop."""
+    def copy_until(self, is_over: Callable[[], bool]) -> None:
+        """Copy until that is so."""
         copied = 0
         with self._producer, self._consumer:
             self._producer.init_transactions()
             self._consumer.subscribe([self._source])
-            while not stopping.is_set():
+            while not is_over():
                 records = self._consumer.poll(timeout=POLL_SECONDS)
                 if records and self._copy(records):
                     copied += len(records)
@@ -95,7 +96,7 @@ def main() -> int:
     stopping = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stopping.set())
     try:
-        OurCopier(*sys.argv[1:]).run(stopping)
+        OurCopier(*sys.argv[1:]).copy_until(stopping.is_set)
     except ProducerFencedError as error:
         say(f"ends: {error}")
         return FENCED

@@ -25,6 +25,23 @@ def test_all_is_copied_once_by_librdkafka_whoever_dies(cluster: Cluster, watcher
     assert not copying.happened["copier stuck"]
 
 
+def test_all_is_copied_once_by_ottla_whoever_dies(cluster: Cluster, watcher: Watcher) -> None:
+    with copied(watcher, cluster, "Ottla", 2 * FEW_RECORDS) as copying:
+        for happens in (
+            copying.kill_copier,
+            copying.wake_zombie,
+            copying.kill_transaction_coordinator,
+            copying.kill_group_coordinator,
+            copying.kill_leader,
+        ):
+            if copying.goes_on():
+                happens()
+    assert copying.happened["copier killed"]
+    assert copying.happened["zombie fenced"]
+    assert not copying.happened["copier stuck"]
+    assert not copying.happened["copier ended by itself"]
+
+
 def test_all_is_copied_once_by_aiokafka_whoever_dies(cluster: Cluster, watcher: Watcher) -> None:
     with copied(watcher, cluster, "AioKafka", FEW_RECORDS) as copying:
         for happens in (copying.kill_copier, copying.wake_zombie, copying.kill_leader):
