@@ -33,7 +33,7 @@ from benchmarks.transactional_load import Transactions, Way, read, write
 TITLE = "Transactions, beside Apache Kafka"
 ROUNDS: Final = 5
 WARM_UP_ROUNDS: Final = 2
-SMALL: Final = Transactions(300, 1)
+SMALL: Final = tuple(Transactions(300, 1, is_ours=is_ours) for is_ours in (False, True))
 LARGE: Final = tuple(
     Transactions(960, 1000, producers, is_ours)
     for is_ours in (False, True)
@@ -58,25 +58,25 @@ def cases() -> Iterator[Case]:
         brokers = [stack.enter_context(ottla).broker]
         if has_kafka():
             brokers.append(stack.enter_context(started_kafka(f"{folder}/1")).broker)
-        yield from _small_cases(brokers)
+        for load in SMALL:
+            yield from _small_cases(brokers, load)
         for load in LARGE:
             yield from _large_cases(brokers, load)
         yield from _reading_cases(brokers)
 
 
-def _small_cases(brokers: list[MeasuredBroker]) -> Iterator[Case]:
-    wall, cpu = _measured(brokers, _small)
-    work = "transaction of one record, one producer"
-    yield case(work, MILLISECONDS, wall, asked_ratio=AS_GOOD)
+def _small_cases(brokers: list[MeasuredBroker], load: Transactions) -> Iterator[Case]:
+    wall, cpu = _measured(brokers, partial(_small, load))
+    yield case(f"transaction of one record, {load.who}", MILLISECONDS, wall, asked_ratio=AS_GOOD)
     yield case(CPU, CPU_MILLISECONDS, cpu)
 
 
-def _small(broker: MeasuredBroker) -> tuple[float, float]:
+def _small(load: Transactions, broker: MeasuredBroker) -> tuple[float, float]:
     """Return the milliseconds, and those of the broker's CPU, that a transaction takes."""
     before = broker.cpu_seconds()
-    seconds = written(SMALL, Way.TRANSACTIONS, broker)
+    seconds = written(load, Way.TRANSACTIONS, broker)
     cpu_seconds = broker.cpu_seconds() - before
-    return 1000 * seconds / SMALL.transactions, 1000 * cpu_seconds / SMALL.transactions
+    return 1000 * seconds / load.transactions, 1000 * cpu_seconds / load.transactions
 
 
 def _large_cases(brokers: list[MeasuredBroker], load: Transactions) -> Iterator[Case]:

@@ -1,15 +1,14 @@
 """Looks at transactions in all logs at once, after every step.
 
     T1   a producer's batches are in sequence
-    T2   what a broker knows of producers is what its log says
+    T2   what a broker knows of producers, and a coordinator of transactions, is what its log says
     T3   in a partition a producer's epoch never falls
     T5   a coordinator moves only as documented; a marker says what was decided for good before
     T6   a marker ends the transaction that it was written for, and no other
     T7   a transaction begins in a partition only if its coordinator knows, and holds back the last
          stable offset, which never falls
-    T9   what a coordinator knows is what its log says
 
-T4 and T8 are seen in the histories of clients (J4, J5), and so is that copies are what was copied.
+T4 and T8 are seen in the histories of clients (J4, J5), and T9, that copies are what was copied.
 """
 
 from collections import Counter
@@ -200,7 +199,7 @@ class TransactionRules:
         for transactional_id in touched:
             known, told = runs.transaction(transactional_id), replica.transactions[transactional_id]
             if known != told:
-                self._fail(f"T9 {machine} knows {known}, and the log has {told}")
+                self._fail(f"T2 {machine} knows {known}, and the log has {told}")
 
     def _learn(self, name: TopicPartition, mirror: Mirror, committed: int) -> None:
         """Take over what is committed, by whatever replica it is known first."""
