@@ -12,6 +12,7 @@ from ottla import (
     TransactionFilter,
     TransactionStatus,
 )
+from ottla.testing import Broker
 from tests.clients.admin_stories import refused
 from tests.clients.transactional_producers import Librdkafka
 
@@ -90,3 +91,16 @@ def test_a_marker_ends_what_a_producer_left_open(admin: Admin, topic: str) -> No
     admin.producers.abort(name, found.producer_id, found.producer_epoch, found.coordinator_epoch)
     (after,) = admin.producers.describe([name])[name]
     assert after.start_offset is None
+
+
+def test_a_broker_that_allows_short_transactions_only_terminates_them_too() -> None:
+    with Broker({"transaction.max.timeout.ms": "2000"}) as broker:
+        servers = broker.bootstrap_servers
+        with Admin(bootstrap_servers=servers) as admin:
+            producer = Librdkafka(servers, "short", timeout_ms=2_000)
+            before = admin.transactions.describe("short")["short"]
+            admin.transactions.terminate("short")
+            assert admin.transactions.describe("short")["short"].producer_epoch > (
+                before.producer_epoch
+            )
+            producer.close()
