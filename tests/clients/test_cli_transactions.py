@@ -281,6 +281,22 @@ def test_what_is_not_there_is_said_and_not_made(servers: str) -> None:
     assert "say which one" in refused(*where, *both, expect=2, brokers=servers)
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("list", "--producer-id", "9" * 23),
+        ("list", "--duration", "9" * 20 + "d"),
+        ("abort", "-t", "t", "-p", "0", "--producer-epoch", "99999"),
+        ("abort", "-t", "t", "-p", "0", "--producer-id", "9" * 23),
+        ("abort", "-t", "t", "-p", "0", "--coordinator-epoch", "9" * 11),
+    ],
+)
+def test_numbers_that_no_request_can_carry_are_wrong_calls(
+    servers: str, words: tuple[str, ...]
+) -> None:
+    assert words[-1].encode() in call("transaction", *words, expect=2, brokers=servers).stderr
+
+
 @pytest.mark.skipif(bool(why_not()), reason=why_not())
 def test_every_broker_is_asked_and_each_replica_tells_what_hangs(topic: str) -> None:
     with Cluster(2, SETTINGS) as cluster:

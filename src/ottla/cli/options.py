@@ -11,6 +11,7 @@ from ottla.cli.exits import TERMINATED, WrongCallError, one_sentence
 from ottla.cli.output import OutputFormat
 from ottla.clients.cluster_view import ClusterView
 from ottla.clients.settings import ClientSettings, InvalidClientSettingError, parse_settings
+from ottla.wire.writing import UnwritableError
 
 DEFAULT_BROKERS: Final = "127.0.0.1:9092"
 T = TypeVar("T")
@@ -68,7 +69,7 @@ def with_cluster(
         async with ClusterView(view_settings) as view:
             return await work(view)
 
-    with one_sentence(*expected):
+    with one_sentence(UnwritableError, *expected):
         try:
             return asyncio.run(run())
         except asyncio.CancelledError:

@@ -21,10 +21,12 @@ from ottla.model.identifiers import TopicPartition
 from ottla.runtime.clock import SystemClock
 
 _MS_BY_UNIT: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-_DURATION: Final = re.compile(r"(\d+)(ms|s|m|h|d)")
+_DURATION: Final = re.compile(r"(\d{1,15})(ms|s|m|h|d)")
 _ISO_DURATION: Final = re.compile(
-    r"P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?)S)?)?", re.IGNORECASE
+    r"P(?:(\d{1,8})D)?(?:T(?:(\d{1,8})H)?(?:(\d{1,8})M)?(?:(\d{1,8}(?:\.\d{1,9})?)S)?)?",
+    re.IGNORECASE,
 )
+_DURATION_MS_MAX: Final = 10_000 * 365 * _MS_BY_UNIT["d"]
 
 
 class PositionKind(Enum):
@@ -87,14 +89,23 @@ def parse_time_ms(text: str) -> int:
 
 def parse_duration_ms(text: str) -> int:
     """Read `1h30m` or, as Kafka's tools have it, `PT1H30M`; nonsense is a wrong call."""
+    length_ms = _duration_ms(text)
+    if length_ms is None:
+        raise WrongCallError(f"{text!r} is no duration: give 90s, 1h30m or PT1H30M")
+    if length_ms > _DURATION_MS_MAX:
+        raise WrongCallError(f"{text!r} is no duration that ends: give 10000 years at most")
+    return length_ms
+
+
+def _duration_ms(text: str) -> int | None:
     if text and "".join(match[0] for match in _DURATION.finditer(text)) == text:
         return sum(int(count) * _MS_BY_UNIT[unit] for count, unit in _DURATION.findall(text))
     match = _ISO_DURATION.fullmatch(text)
-    if match and any(match.groups()):
-        days, hours, minutes, seconds = (float(group or 0) for group in match.groups())
-        length = timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
-        return length // timedelta(milliseconds=1)
-    raise WrongCallError(f"{text!r} is no duration: give 90s, 1h30m or PT1H30M")
+    if match is None or not any(match.groups()):
+        return None
+    days, hours, minutes, seconds = (float(group or 0) for group in match.groups())
+    length = timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
+    return length // timedelta(milliseconds=1)
 
 
 async def resolve(

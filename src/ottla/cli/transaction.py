@@ -19,6 +19,7 @@ from ottla.clients.admin_transactions import (
 from ottla.clients.async_admin import AsyncAdmin
 from ottla.clients.cluster_view import ClusterView
 from ottla.model.identifiers import TopicPartition
+from ottla.model.settings import INT32_MAX, INT64_MAX
 from ottla.runtime.clock import SystemClock
 
 LIST_COLUMNS: Final = ("TRANSACTIONAL-ID", "COORDINATOR", "PRODUCER-ID", "STATE")
@@ -52,6 +53,7 @@ UNFINISHED: Final = (
 MAX_TIMEOUT_MINUTES: Final = 15
 """Kafka's default for transaction.max.timeout.ms, after which coordinators abort by themselves."""
 _MINUTE_MS: Final = 60_000
+INT16_MAX: Final = 2**15 - 1
 Numbers = tuple[int, int, int]
 """Producer id, producer epoch and coordinator epoch."""
 TransactionalId = Annotated[
@@ -76,7 +78,10 @@ def list_transactions(
         typer.Option("--state", case_sensitive=False, help="Only in this state. Repeatable."),
     ] = None,
     producer_ids: Annotated[
-        list[int] | None, typer.Option("--producer-id", help="Only of this producer. Repeatable.")
+        list[int] | None,
+        typer.Option(
+            "--producer-id", min=0, max=INT64_MAX, help="Only of this producer. Repeatable."
+        ),
     ] = None,
     duration: Annotated[
         str | None,
@@ -189,11 +194,14 @@ def abort(
         int | None, typer.Option(min=0, help="Where it begins; it must hang.")
     ] = None,
     producer_id: Annotated[
-        int | None, typer.Option(min=0, help="Instead: whose it is. Nothing is checked then.")
+        int | None,
+        typer.Option(min=0, max=INT64_MAX, help="Instead: whose it is. Nothing is checked then."),
     ] = None,
-    producer_epoch: Annotated[int | None, typer.Option(min=0, help="With --producer-id.")] = None,
+    producer_epoch: Annotated[
+        int | None, typer.Option(min=0, max=INT16_MAX, help="With --producer-id.")
+    ] = None,
     coordinator_epoch: Annotated[
-        int | None, typer.Option(min=-1, help="With --producer-id.")
+        int | None, typer.Option(min=-1, max=INT32_MAX, help="With --producer-id.")
     ] = None,
     brokers: Brokers = DEFAULT_BROKERS,
     settings: Settings = None,

@@ -48,6 +48,8 @@ def test_a_time_can_be_so_long_ago() -> None:
         ("2d", 172_800_000),
         ("PT1H30M", 5_400_000),
         ("P1DT0.5S", 86_400_500),
+        ("PT0.0019S", 1),
+        ("3650000d", 315_360_000_000_000),
     ],
 )
 def test_a_duration_is_read_in_both_spellings(text: str, duration_ms: int) -> None:
@@ -56,6 +58,22 @@ def test_a_duration_is_read_in_both_spellings(text: str, duration_ms: int) -> No
 
 @pytest.mark.parametrize("text", ["", "5", "m", "1y", "P", "PT", "1h x", "-1h"])
 def test_what_is_no_duration_is_a_wrong_call(text: str) -> None:
+    with pytest.raises(WrongCallError, match="no duration"):
+        parse_duration_ms(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "3650001d",
+        "3650000d1ms",
+        "P3650000DT0.001S",
+        f"{'9' * 23}d",
+        f"P{'9' * 23}D",
+        f"{'9' * 5000}d",
+    ],
+)
+def test_a_duration_without_an_end_is_a_wrong_call(text: str) -> None:
     with pytest.raises(WrongCallError, match="no duration"):
         parse_duration_ms(text)
 
