@@ -23,6 +23,7 @@ from ottla.clients.producer.transaction_errors import (
     TransactionAbortedError,
     TransactionStateError,
 )
+from ottla.clients.producer.transaction_requests import OffsetToCommit
 from ottla.clients.producer.transaction_state import PreparedTxnState, State
 from ottla.model.error_code import ErrorCode
 from ottla.testing import Broker
@@ -159,14 +160,26 @@ def test_offsets_are_in_the_transaction(broker: Broker, topic: str) -> None:
         assert committed_offset(servers, topic, topic) == 17
 
 
-def test_an_offset_below_zero_is_refused_and_spoils_nothing(broker: Broker, topic: str) -> None:
-    with make(broker, topic) as producer:
-        with producer.transaction():
-            producer.send(topic, b"one")
-            with pytest.raises(ValueError, match="offset -1: offsets begin with 0"):
-                producer.send_offsets_to_transaction({(topic, 0): -1}, topic)
-        read_until(broker.bootstrap_servers, topic, [b"one"])
-    assert committed_offset(broker.bootstrap_servers, topic, topic) < 0
+@pytest.mark.parametrize(
+    ("partition", "offset", "group", "said"),
+    [
+        (0, -1, "g", "offset -1: offsets begin with 0"),
+        (0, 2**63, "g", "offset 9223372036854775808: offsets end with"),
+        (-1, 0, "g", "is no partition"),
+        (2**31, 0, "g", "is no partition"),
+        (0, OffsetToCommit(0, "x" * 2**15), "g", "metadata of more than 32767 bytes"),
+        (0, OffsetToCommit(0, "", 2**31), "g", "leader epoch 2147483648"),
+        (0, 0, "", "the group id is empty"),
+    ],
+)
+def test_offsets_that_cannot_be_committed_are_refused_and_spoil_nothing(
+    broker: Broker, partition: int, offset: Any, group: str, said: str
+) -> None:
+    with make(broker, "careless") as producer, producer.transaction():
+        with pytest.raises(ValueError, match=said):
+            producer.send_offsets_to_transaction({("t", partition): offset}, group)
+        with pytest.raises(TypeError, match="offsets are a dict"):
+            producer.send_offsets_to_transaction(None, "g")  # type: ignore[arg-type]
 
 
 def test_offsets_that_somebody_did_not_wait_for_are_not_committed(

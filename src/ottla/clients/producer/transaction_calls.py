@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mappin
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
+from itertools import starmap
 from threading import Lock
 from typing import Any
 
@@ -21,6 +22,8 @@ from ottla.clients.producer.transaction_requests import GroupMetadata, OffsetToC
 from ottla.clients.producer.transaction_state import PreparedTxnState, State
 from ottla.clients.producer.transactions import Transactions
 from ottla.model.identifiers import TopicPartition
+from ottla.model.settings import INT32_MAX, INT64_MAX
+from ottla.wire.writing import STRING_BYTES_MAX
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,22 +228,32 @@ async def close_block(transactions: Transactions) -> None:
 def _commit_of(
     offsets: Mapping[Any, Any], group_metadata: GroupMetadata | str
 ) -> tuple[dict[TopicPartition, OffsetToCommit], GroupMetadata]:
+    """Read what is to be committed; nonsense is refused before it can spoil the transaction."""
+    if not isinstance(offsets, Mapping):
+        raise TypeError(f"offsets are a dict by TopicPartition, not {type(offsets).__name__}")
     group = GroupName(group_metadata) if isinstance(group_metadata, str) else group_metadata
-    positions = {TopicPartition(*name): _position(offset) for name, offset in offsets.items()}
-    return positions, group
+    if not group.group_id:
+        raise ValueError("the group id is empty: offsets are committed for a group")
+    return dict(starmap(_named_position, offsets.items())), group
 
 
 def _named(prepared: PreparedTxnState | str) -> PreparedTxnState:
     return PreparedTxnState.parse(prepared) if isinstance(prepared, str) else prepared
 
 
-def _position(offset: Any) -> OffsetToCommit:
+def _named_position(name: Any, offset: Any) -> tuple[TopicPartition, OffsetToCommit]:
+    partition = TopicPartition(*name)
     number = offset if isinstance(offset, int) else offset.offset
+    leader_epoch = getattr(offset, "leader_epoch", None)
+    metadata = getattr(offset, "metadata", None) or ""
     if number < 0:
         raise ValueError(f"offset {number}: offsets begin with 0")
-    leader_epoch = getattr(offset, "leader_epoch", None)
-    return OffsetToCommit(
-        number,
-        getattr(offset, "metadata", None) or "",
-        -1 if leader_epoch is None else leader_epoch,
-    )
+    if number > INT64_MAX:
+        raise ValueError(f"offset {number}: offsets end with {INT64_MAX}")
+    if not 0 <= partition.partition <= INT32_MAX:
+        raise ValueError(f"{partition} is no partition: they are counted from 0 to {INT32_MAX}")
+    if len(metadata.encode()) > STRING_BYTES_MAX:
+        raise ValueError(f"{partition}: metadata of more than {STRING_BYTES_MAX} bytes")
+    if leader_epoch is not None and not -1 <= leader_epoch <= INT32_MAX:
+        raise ValueError(f"leader epoch {leader_epoch}: it is -1 to {INT32_MAX}")
+    return partition, OffsetToCommit(number, metadata, -1 if leader_epoch is None else leader_epoch)
