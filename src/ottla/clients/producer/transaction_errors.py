@@ -55,6 +55,10 @@ _ADVICE_TO_MEMBERS: Final[Mapping[ErrorCode, str]] = {
     ),
 }
 """What the coordinator of a group says, and what helps against it."""
+_ADVICE_TO_LATECOMERS: Final = (
+    "its time was up, or another producer has this transactional id now: call abort_transaction, "
+    "which tells; if it returns, begin anew"
+)
 
 
 class TransactionStateError(RuntimeError):
@@ -85,7 +89,10 @@ class TransactionAbortableError(TransactionFailedError):
     """This transaction cannot be committed; after abort_transaction the next one can begin."""
 
     ADVICE = "call abort_transaction, then begin it anew"
-    ADVICE_BY_CODE = _ADVICE_TO_MEMBERS
+    ADVICE_BY_CODE: Mapping[ErrorCode, str] = {
+        **_ADVICE_TO_MEMBERS,
+        ErrorCode.INVALID_PRODUCER_EPOCH: _ADVICE_TO_LATECOMERS,
+    }
 
 
 class FatalTransactionError(TransactionFailedError):

@@ -95,6 +95,17 @@ class Initiation:
             keep_prepared_txn=self.keeps_prepared,
         )
 
+    def refused_by(self, code: int) -> str:
+        """Say what a coordinator that answers this code does not take, if it is known."""
+        if code == ErrorCode.INVALID_TRANSACTION_TIMEOUT:
+            allowed = "what the broker's transaction.max.timeout.ms allows"
+            return f": transaction.timeout.ms={self.timeout_ms} is not {allowed}"
+        if code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED and self.has_two_phases:
+            return (
+                ": two-phase commit needs transaction.two.phase.commit.enable=true on brokers, too"
+            )
+        return ""
+
 
 async def init_producer(
     coordinator: TransactionCoordinator, initiation: Initiation
@@ -106,7 +117,8 @@ async def init_producer(
         version = min(version, _TWO_PHASES_SINCE - 1)
     request = initiation.request(coordinator.transactional_id, version)
     answer = await coordinator.ask(request, InitProducerIdResponse, version_max=version)
-    check(answer.error_code, f"transactional id {coordinator.transactional_id!r}")
+    reason = initiation.refused_by(answer.error_code)
+    check(answer.error_code, f"transactional id {coordinator.transactional_id!r}{reason}")
     ongoing = ProducerName(answer.ongoing_txn_producer_id, answer.ongoing_txn_producer_epoch)
     return ProducerName(answer.producer_id, answer.producer_epoch), ongoing
 

@@ -61,6 +61,13 @@ WHY_NOT: Final = {
     State.FATAL_ERROR: "the producer has failed: close it and make a new one",
 }
 """Why a call is refused in a state."""
+INIT: Final = "init_transactions"
+
+
+def refusal(call: str, state: State) -> str:
+    """Say why a call is refused in a state."""
+    why = "it has been called already, and once is enough" if call == INIT else WHY_NOT[state]
+    return f"{call}: {why}"
 
 
 def is_move(source: State, target: State) -> bool:

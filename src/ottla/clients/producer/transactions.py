@@ -45,10 +45,10 @@ from ottla.clients.producer.transaction_state import (
     COMPLETING,
     LEFT_OPEN,
     SENDING,
-    WHY_NOT,
     PreparedTxnState,
     State,
     is_move,
+    refusal,
 )
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
@@ -199,7 +199,7 @@ class Transactions:
             self._check_failure()
             if self.state is not State.IN_TRANSACTION:
                 self._refuse("prepare_transaction")
-            self._records.refuse(TransactionStateError(f"send: {WHY_NOT[State.PREPARED]}"))
+            self._records.refuse(TransactionStateError(refusal("send", State.PREPARED)))
             try:
                 async with self._limited("prepare_transaction"):
                     await self._records.flush()
@@ -323,7 +323,7 @@ class Transactions:
         elif self._failure is not None:
             self._records.refuse(self._failure.again())
         else:
-            self._records.refuse(TransactionStateError(f"send: {WHY_NOT[state]}"))
+            self._records.refuse(TransactionStateError(refusal("send", state)))
 
     def _reset(self, state: State) -> None:
         self._failure = None
@@ -397,4 +397,4 @@ class Transactions:
         self._enter(target)
 
     def _refuse(self, call: str) -> NoReturn:
-        raise TransactionStateError(f"{call}: {WHY_NOT[self.state]}")
+        raise TransactionStateError(refusal(call, self.state))
