@@ -275,6 +275,8 @@ def test_what_is_not_there_is_said_and_not_made(servers: str) -> None:
         assert sentence.startswith("there is no transactional id 'nobody'"), sentence
     assert listed(servers, "--id", "nobody") == []
     assert "no topic 'none'" in refused("transaction", "producers", "none", brokers=servers)
+    find = ("transaction", "find-hanging", "--broker", "77")
+    assert "there is no broker 77" in refused(*find, brokers=servers)
     where = ("transaction", "abort", "-t", "none", "-p", "0")
     assert "say which one" in refused(*where, expect=2, brokers=servers)
     both = ("--start-offset", "0", "--producer-id", "1")

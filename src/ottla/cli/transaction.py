@@ -172,6 +172,10 @@ def find_hanging(
     async def work(view: ClusterView) -> Sequence[ActiveProducer]:
         admin = AsyncAdmin.over(view)
         names = await _partitions(admin, words, broker)
+        if not names and broker is not None and broker not in view.broker_ids:
+            raise CommandError(
+                f"there is no broker {broker}: `ottla broker list` shows those that are there"
+            )
         oldest_ms = clock.now_ms() - timeout_minutes * _MINUTE_MS
         return await admin.transactions.hanging(
             [
