@@ -217,7 +217,11 @@ class GroupMembership:
             is_pattern = self._state.choice is Choice.PATTERN  # what it matches is not known yet
             wanted = self._state.topics
             assigned = [name for name in assigned if not is_pattern and name.topic not in wanted]
-        is_over = await self._revoke(assigned)
+        try:
+            is_over = await self._revoke(assigned)
+        except BaseException:
+            self._standing.request_rejoin("giving back was broken off")
+            raise
         self._changes.raise_kept()
         return is_over
 

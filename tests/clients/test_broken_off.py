@@ -1,0 +1,83 @@
+"""Members whose calls fail, or are broken off, while partitions come and go."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from ottla.clients.consumer.async_consumer import AsyncConsumer
+from ottla.model.identifiers import TopicPartition
+from tests.clients.driver import HEARTBEAT_MS, SESSION_MS
+from tests.clients.group_members import Post
+
+PATIENCE_SECONDS = 15
+
+
+@asynccontextmanager
+async def joined(servers: str, group: str, **settings: Any) -> AsyncIterator[AsyncConsumer]:
+    defaults = {
+        "auto_offset_reset": "earliest",
+        "session_timeout_ms": SESSION_MS,
+        "heartbeat_interval_ms": HEARTBEAT_MS,
+    }
+    made = AsyncConsumer(bootstrap_servers=servers, group_id=group, **(defaults | settings))
+    async with asyncio.timeout(PATIENCE_SECONDS), made as consumer:
+        yield consumer
+
+
+async def read_until(consumer: AsyncConsumer, is_so: Callable[[], object]) -> int:
+    """Poll until it has come true; return how many records there were."""
+    number = 0
+    while not is_so():
+        number += len(await consumer.poll(timeout=0.05))
+    return number
+
+
+async def read_some(consumer: AsyncConsumer) -> None:
+    while not await consumer.poll(timeout=0.05):
+        pass
+
+
+class Slow:
+    """A listener that is broken off the first time."""
+
+    def __init__(self) -> None:
+        self.is_called = asyncio.Event()
+        self.heard: list[list[TopicPartition]] = []
+
+    async def on_revoked(self, names: list[TopicPartition]) -> None:
+        if not self.is_called.is_set():
+            self.is_called.set()
+            await asyncio.Event().wait()
+        self.heard.append(names)
+
+    async def break_off(self, call: Any) -> None:
+        task = asyncio.ensure_future(call)
+        await self.is_called.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+
+def test_what_was_not_given_back_is_read_on(story_servers: str, topic: str) -> None:
+    kept, going = (Post(story_servers, name, 1) for name in (topic, f"{topic}-going"))
+    going.send(1)
+
+    async def story() -> None:
+        slow = Slow()
+        both = [topic, f"{topic}-going"]
+        strategy = "cooperative-sticky"
+        async with joined(story_servers, topic, partition_assignment_strategy=strategy) as consumer:
+            await consumer.subscribe(both, on_revoked=slow.on_revoked)
+            await read_some(consumer)
+            await consumer.subscribe([topic], on_revoked=slow.on_revoked)
+            await slow.break_off(read_until(consumer, lambda: False))
+            await consumer.subscribe(both, on_revoked=slow.on_revoked)
+            await asyncio.to_thread(going.send, 1)
+            await read_some(consumer)
+            assert slow.heard == []
+        assert slow.heard == [sorted(kept.all() + going.all())]
+
+    asyncio.run(story())
