@@ -81,3 +81,42 @@ def test_what_was_not_given_back_is_read_on(story_servers: str, topic: str) -> N
         assert slow.heard == [sorted(kept.all() + going.all())]
 
     asyncio.run(story())
+
+
+def test_who_does_not_get_to_unsubscribe_while_it_joins_joins_again(
+    story_servers: str, topic: str
+) -> None:
+    Post(story_servers, topic, 1)
+
+    async def story() -> None:
+        async with joined(story_servers, topic) as late:
+            async with joined(story_servers, topic) as silent:
+                await silent.subscribe([topic])
+                await read_until(silent, silent.assignment)
+                await late.subscribe([topic])
+                await late.poll(timeout=HEARTBEAT_MS / 1000)  # waits for the other, who is silent
+                unsubscribing = asyncio.ensure_future(late.unsubscribe())
+                await asyncio.sleep(0)
+                unsubscribing.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await unsubscribing
+                await late.poll(timeout=0)
+            await read_until(late, late.assignment)
+
+    asyncio.run(story())
+
+
+def test_who_does_not_get_to_unsubscribe_reads_on(story_servers: str, topic: str) -> None:
+    post = Post(story_servers, topic, 1)
+    post.send(1)
+
+    async def story() -> None:
+        slow = Slow()
+        async with joined(story_servers, topic) as consumer:
+            await consumer.subscribe([topic], on_revoked=slow.on_revoked)
+            await read_some(consumer)
+            await slow.break_off(consumer.unsubscribe())
+            await asyncio.to_thread(post.send, 1)
+            await read_some(consumer)
+
+    asyncio.run(story())

@@ -315,7 +315,11 @@ class GroupMembership:
     async def unsubscribe(self) -> None:
         """Commit if that is automatic, call listeners, and leave."""
         deadline = asyncio.get_running_loop().time() + LEAVE_MS_MAX / 1000
-        await self._leave_group(deadline, "the consumer has unsubscribed")
+        try:
+            await self._leave_group(deadline, "the consumer has unsubscribed")
+        except BaseException:
+            self._standing.request_rejoin("leaving was broken off")
+            raise
         self._joined_for = None
         self._changes.raise_kept()
 
@@ -349,8 +353,11 @@ class GroupMembership:
 
     async def _abandon_join(self) -> None:
         """Wait no longer for a generation: its answer would hold up what comes after it."""
-        if self._joining is not None and not self._joining.done():
-            self._joining.cancel()
-            await asyncio.wait([self._joining])
-            self._requests.reconnect()
+        joining = self._joining
         self._end_joining()
+        if joining is not None and not joining.done():
+            joining.cancel()
+            try:
+                await asyncio.wait([joining])
+            finally:
+                self._requests.reconnect()
