@@ -11,6 +11,7 @@ from ottla.clients.consumer.async_consumer import AsyncConsumer
 from ottla.model.identifiers import TopicPartition
 from tests.clients.driver import HEARTBEAT_MS, SESSION_MS
 from tests.clients.group_members import Post
+from tests.clients.test_consumer_groups import member_count
 
 PATIENCE_SECONDS = 15
 
@@ -118,5 +119,33 @@ def test_who_does_not_get_to_unsubscribe_reads_on(story_servers: str, topic: str
             await slow.break_off(consumer.unsubscribe())
             await asyncio.to_thread(post.send, 1)
             await read_some(consumer)
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("end", ["unsubscribe", "close"])
+def test_who_leaves_is_gone_though_a_callback_fails(
+    story_servers: str, topic: str, end: str
+) -> None:
+    post = Post(story_servers, topic, 1)
+    post.send(1)
+    told: list[object] = []
+
+    def fail(_offsets: object, error: Exception | None) -> None:
+        told.append(error)
+        raise LookupError("no place to write it down")
+
+    async def story() -> None:
+        heard: list[list[TopicPartition]] = []
+        async with joined(story_servers, topic) as consumer:
+            await consumer.subscribe([topic], on_revoked=heard.append)
+            await read_some(consumer)
+            for _ in range(2):
+                await consumer.commit_async(on_commit=fail)
+            with pytest.raises(LookupError):
+                await (consumer.close() if end == "close" else consumer.unsubscribe())
+            assert heard == [post.all()]
+            assert told == [None, None]
+            assert member_count(story_servers, topic) == 0
 
     asyncio.run(story())

@@ -54,6 +54,10 @@ class AssignmentChanges:
         self._state.set_assignment(names)
         await self._call(self._state.listener.on_assigned, new)
 
+    def keep(self, error: Exception) -> None:
+        """Have this raised by `raise_kept`, if it is the first."""
+        self._error = self._error or error
+
     def raise_kept(self) -> None:
         """Raise what a listener raised, once."""
         if (error := self._error) is not None:
@@ -70,4 +74,4 @@ class AssignmentChanges:
         try:
             await call_in_caller(listener, sorted(names))
         except Exception as error:  # noqa: BLE001 - raised by raise_kept
-            self._error = self._error or error
+            self.keep(error)

@@ -340,7 +340,7 @@ class GroupMembership:
                 if not self._standing.is_lost:
                     loop = asyncio.get_running_loop()
                     await self._last_commit.make(self._auto.take(loop.time()))
-        await self._background.tell()
+        await self._tell_all()
         if self._standing.is_lost:
             await self._changes.lose_all()
         elif self._standing.is_subscribed:
@@ -350,6 +350,14 @@ class GroupMembership:
                 await self._keeping_up.stop()
                 await self._keeping_up.leave(self._standing.generation, reason)
         self._standing.reset()
+
+    async def _tell_all(self) -> None:
+        """Call whoever waits to hear of a commit; what is raised there is raised in the end."""
+        while self._background.has_news:
+            try:
+                await self._background.tell()
+            except Exception as error:  # noqa: BLE001 - raised by raise_kept
+                self._changes.keep(error)
 
     async def _abandon_join(self) -> None:
         """Wait no longer for a generation: its answer would hold up what comes after it."""
