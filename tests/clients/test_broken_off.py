@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from ottla.clients.consumer.async_consumer import AsyncConsumer
+from ottla.clients.errors import ClientClosedError
 from ottla.model.identifiers import TopicPartition
 from tests.clients.driver import HEARTBEAT_MS, SESSION_MS
-from tests.clients.group_members import Post
+from tests.clients.group_members import Post, closing_members, poll_until
 from tests.clients.test_consumer_groups import member_count
 
 PATIENCE_SECONDS = 15
@@ -149,3 +150,17 @@ def test_who_leaves_is_gone_though_a_callback_fails(
             assert member_count(story_servers, topic) == 0
 
     asyncio.run(story())
+
+
+def test_a_listener_that_closes_the_consumer_does_not_keep_it_from_leaving(
+    story_servers: str, topic: str
+) -> None:
+    Post(story_servers, topic, 1)
+    with closing_members() as make:
+        member = make(story_servers, topic)
+        member.subscribe([topic], on_revoked=lambda _names: member.consumer.close())
+        poll_until([member], lambda: bool(member.share))
+        member.subscribe(["others"], on_revoked=lambda _names: member.consumer.close())
+        with pytest.raises(ClientClosedError):
+            poll_until([member], lambda: False)
+        assert member_count(story_servers, topic) == 0

@@ -62,6 +62,8 @@ class Consumer(ConsumerCalls):
         if self._core.is_closed:
             return
         with self._alone:
+            if self._core.is_closing:  # and calls a listener, who asks for the same
+                return
             try:
                 self._thread.run(self._behind.close(timeout))
             finally:

@@ -82,7 +82,7 @@ class ConsumerCore:
         self._thread_id = 0
         self._prefetcher: Prefetcher | None = None
         self._is_woken_up = False
-        self._is_closing = self.is_closed = False
+        self.is_closing = self.is_closed = False
         self.group: GroupSide | None = None
         if make_group is not None and settings.group_id is not None:
             told = self.interceptors.committed
@@ -106,9 +106,9 @@ class ConsumerCore:
 
     async def close(self, timeout: float | None) -> None:
         """Leave the group, fetch no more, close every connection."""
-        if self._is_closing:
+        if self.is_closing:
             return
-        self._is_closing = True
+        self.is_closing = True
         loop = asyncio.get_running_loop()
         seconds = self.view.settings.timeout_ms / 1000 if timeout is None else timeout
         try:
