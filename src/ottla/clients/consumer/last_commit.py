@@ -2,10 +2,13 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection
+from logging import getLogger
 
 from ottla.clients.consumer.auto_commits import COMMIT_FAILURES, AutoCommits, Offsets
 from ottla.clients.loop_thread import create_background_task
 from ottla.model.identifiers import TopicPartition
+
+_log = getLogger(__name__)
 
 
 class LastCommit:
@@ -33,8 +36,8 @@ class LastCommit:
         """Whether it goes on by itself."""
         return self._task is not None and not self._task.done()
 
-    def is_made(self, names: Collection[TopicPartition]) -> bool:
-        """Begin it, if it has not begun; return whether it is over, or there is none to make."""
+    def go_on(self, names: Collection[TopicPartition]) -> bool:
+        """Begin it, in place of one of others; return whether it is over, or none is to be made."""
         if self._task is None or self._names != frozenset(names):
             self.cancel()
             self._names = frozenset(names)
@@ -42,7 +45,7 @@ class LastCommit:
             if not offsets:
                 return True
             self._task = create_background_task(self.make(offsets))
-            self._task.add_done_callback(lambda _: self._wake())
+            self._task.add_done_callback(self._on_done)
         if not self._task.done():
             return False
         self._task = None
@@ -53,6 +56,11 @@ class LastCommit:
         if self._task is not None:
             self._task.cancel()
             self._task = None
+
+    def _on_done(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            _log.error("the last commit before partitions go has failed", exc_info=error)
+        self._wake()
 
     async def make(self, offsets: Offsets) -> None:
         """Commit these offsets; a failure is logged."""

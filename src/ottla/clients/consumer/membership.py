@@ -254,7 +254,7 @@ class GroupMembership:
         return True
 
     async def _revoke(self, names: Collection[TopicPartition]) -> bool:
-        is_over = await self._changes.revoke(names, self._last_commit.is_made)
+        is_over = await self._changes.revoke(names, self._last_commit.go_on)
         if is_over:
             self._auto.forget(names)
         return is_over
