@@ -7,7 +7,14 @@ heartbeats go on in tasks of their own, so that neither depends on how often the
     tasks:        last commit, JoinGroup, SyncGroup ─► heartbeats ─► "rebalance": wakes the poll
                                                                  └─► "lost": on_lost with the next
 
-It waits for listeners alone. Each task wakes the poll when it is over, and the next call goes on.
+It waits for listeners alone. Each task wakes the poll when it is over, and the next call goes on:
+
+    rebalance                 goes on in a poll once               which is woken by
+    none                      there is a reason to join, or lost   `Standing`
+                              the subscription is another          nobody: it follows that call
+    last commit, then join    the commit is over, or lost          `LastCommit`, `Standing`
+    joining                   that has succeeded or failed         `_joining`
+    last commit, then assign  the commit is over, or lost          `LastCommit`, `Standing`
 """
 
 import asyncio
@@ -95,7 +102,7 @@ class GroupMembership:
         return (
             self._standing.failure is not None
             or self._background.has_news
-            or self._must_join()
+            or self._is_rebalance_due()
             or self._must_commit(now)
         )
 
@@ -108,7 +115,7 @@ class GroupMembership:
                 raise self._standing.failure
             if self._must_commit(self._polled_at):
                 self._background.start(self._auto.take(self._polled_at), self._auto.on_commit)
-            while self._must_join():
+            while self._is_rebalance_due():
                 if not await self._take_part():
                     return
         finally:
@@ -123,8 +130,8 @@ class GroupMembership:
         is_rebalancing = self._joining is not None or self._last_commit.is_begun
         return not is_rebalancing and self._auto.is_due(now)
 
-    def _must_join(self) -> bool:
-        """Return whether a rebalance has to begin or to be completed; meanwhile reading goes on."""
+    def _is_rebalance_due(self) -> bool:
+        """Return whether a rebalance has to begin or to go on here; meanwhile reading goes on."""
         if not self._standing.is_subscribed:
             return False
         if self._last_commit.is_begun:
