@@ -20,13 +20,14 @@ PARTITIONS_AT_ONCE: Final = 250
 async def read_in_turns(
     wanted: Collection[FetchedPartition],
     read: Callable[[FetchedPartition, int], Read],
+    bytes_min: int,
     bells: Bells,
     clock: Clock,
 ) -> tuple[list[Read], int]:
-    """Read each with a function that is told how many bytes were found before; and how many in all.
+    """Read each with a function that is told how many bytes the others have; and how many in all.
 
-    Whatever is written meanwhile to partitions in which nothing was found is found in the end: who
-    then waits for their bells has missed none.
+    What is written meanwhile is found in the end, unless there is enough without it: who then
+    waits for the bells has missed none.
     """
     turns = Turns(clock)
     remaining = iter(tuple(wanted))  # those of a session may change meanwhile
@@ -35,7 +36,7 @@ async def read_in_turns(
     with bells.listening(()) as listener:
         while some := tuple(islice(remaining, PARTITIONS_AT_ONCE)):
             if turns.is_over:
-                listener.add([one.name for one, found in reads[heard:] if _is_empty(found)])
+                listener.add([one.name for one, _ in reads[heard:] if one.name is not None])
                 heard = len(reads)
                 await turns.next()
             for partition in some:
@@ -44,7 +45,10 @@ async def read_in_turns(
         rung = set(listener.take())
     if rung:
         for place, (partition, found) in enumerate(reads):
-            if partition.name in rung and _is_empty(found):
+            if size_bytes >= bytes_min:
+                break
+            if partition.name in rung:
+                size_bytes -= counted_bytes(found)
                 reads[place] = read(partition, size_bytes)
                 size_bytes += counted_bytes(reads[place][1])
     return reads, size_bytes
@@ -67,7 +71,3 @@ def counted_bytes(found: Fetched | ApiError) -> int:
     if isinstance(found, ApiError):
         return 0
     return found.records.size_bytes + found.records.left_out_bytes
-
-
-def _is_empty(found: Fetched | ApiError) -> bool:
-    return not isinstance(found, ApiError) and counted_bytes(found) == 0

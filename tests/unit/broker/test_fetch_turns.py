@@ -37,7 +37,7 @@ def missing(partition: FetchedPartition, _bytes_before: int) -> Read:
 def test_others_have_their_turn_between_partitions_that_are_not_there() -> None:
     async def story() -> None:
         clock = PassingClock()
-        work = read_in_turns(wanted(), missing, Bells(clock), clock)
+        work = read_in_turns(wanted(), missing, 1, Bells(clock), clock)
         (reads, size_bytes), turns = await turns_of_others(work)
         assert (len(reads), size_bytes) == (COUNT, 0)
         assert turns >= 5
@@ -48,34 +48,55 @@ def test_others_have_their_turn_between_partitions_that_are_not_there() -> None:
     asyncio.run(story())
 
 
-def test_what_is_written_while_others_have_their_turn_is_found() -> None:
-    async def story() -> None:
+class Written:
+    """Partitions of some sizes, to which is written while others have their turn."""
+
+    def __init__(self, size_by_index: dict[int, int]) -> None:
         clock = PassingClock()
-        bells = Bells(clock)
-        partitions = wanted()
-        first, last = partitions[0], partitions[-1]
-        sizes = dict.fromkeys((one.wanted.partition for one in partitions), 0)
-        told: list[int] = []
+        self.partitions = wanted()
+        self._sizes = size_by_index
+        self._bells, self._clock = Bells(clock), clock
+        self.told: list[int] = []
 
-        def read(partition: FetchedPartition, bytes_before: int) -> Read:
-            size_bytes = sizes[partition.wanted.partition]
-            if size_bytes:
-                told.append(bytes_before)
-            return partition, empty()._replace(records=LogSlice(FILE, 0, size_bytes))
+    def _read(self, partition: FetchedPartition, bytes_before: int) -> Read:
+        size_bytes = self._sizes.get(partition.wanted.partition, 0)
+        if size_bytes:
+            self.told.append(bytes_before)
+        return partition, empty()._replace(records=LogSlice(FILE, 0, size_bytes))
 
-        async def write() -> None:
-            await asyncio.sleep(0)
-            for one, size_bytes in ((first, 10), (last, 20)):
-                sizes[one.wanted.partition] = size_bytes
-                bells.ring(one.name)
-
-        reading = asyncio.ensure_future(read_in_turns(partitions, read, bells, clock))
-        await write()
+    async def read(self, bytes_min: int, size_by_index: dict[int, int]) -> tuple[list[Read], int]:
+        """Begin to read, then write, which makes these the sizes; return what is read."""
+        reading = asyncio.ensure_future(
+            read_in_turns(self.partitions, self._read, bytes_min, self._bells, self._clock)
+        )
+        await asyncio.sleep(0)
+        self._sizes |= size_by_index
+        for index in size_by_index:
+            self._bells.ring(self.partitions[index].name)
         assert not reading.done()
-        reads, size_bytes = await reading
-        assert size_bytes == 30
-        assert [one for one, _ in reads] == partitions
-        assert told == [0, 20]
-        assert not bells._waiting
+        result = await reading
+        assert not self._bells._waiting
+        return result
 
-    asyncio.run(story())
+
+def test_what_is_written_while_others_have_their_turn_is_found() -> None:
+    written = Written({})
+    reads, size_bytes = asyncio.run(written.read(30, {0: 10, COUNT - 1: 20}))
+    assert size_bytes == 30
+    assert [one for one, _ in reads] == written.partitions
+    assert written.told == [0, 20]
+
+
+def test_what_is_added_to_too_little_while_others_have_their_turn_is_found() -> None:
+    written = Written({0: 5, 1: 5})
+    reads, size_bytes = asyncio.run(written.read(30, {0: 25}))
+    assert size_bytes == 30
+    assert [one for one, _ in reads] == written.partitions
+    assert written.told == [0, 5, 5]
+
+
+def test_nothing_is_read_again_where_there_is_enough() -> None:
+    written = Written({1: 5})
+    _, size_bytes = asyncio.run(written.read(5, {0: 10}))
+    assert size_bytes == 5
+    assert written.told == [0]

@@ -250,6 +250,7 @@ class FetchHandler:
             return await read_in_turns(
                 wanted,
                 lambda one, bytes_before: self._try_to_read(one, bytes_before, terms),
+                terms.bytes_min,
                 self.bells,
                 self.clock,
             )
