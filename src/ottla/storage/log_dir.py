@@ -121,8 +121,8 @@ class LogDir:
                 self._disk.make_directory(self.path)
                 self._disk.sync_directory(posixpath.dirname(self.path) or ".")
             self._previous_broker_epoch = self._take_clean_mark()
-            points = self._read_offsets(RECOVERY_POINT_FILE)
-            starts = self._read_offsets(LOG_START_OFFSET_FILE)
+            points = self._read_offsets(RECOVERY_POINT_FILE, "every log is gone through")
+            starts = self._read_offsets(LOG_START_OFFSET_FILE, "deleted records may be back")
             for name in self._disk.list_directory(self.path):
                 partition = partition_of(name) or future_of(name)
                 is_ours = partition is not None or is_deleted(name)
@@ -217,12 +217,12 @@ class LogDir:
         remove_durably(self._disk, path)
         return epoch
 
-    def _read_offsets(self, name: str) -> dict[TopicPartition, int]:
+    def _read_offsets(self, name: str, without_it: str) -> dict[TopicPartition, int]:
+        """Read a checkpoint; a damaged one is as good as none, and says nothing of the logs."""
         try:
             return read_offsets(self._disk, self._file(name))
         except CorruptCheckpointError as error:
-            self.notes.append(f"{error}: every log is recovered from its beginning")
-            self._previous_broker_epoch = None
+            self.notes.append(f"{error}: {without_it}")
             return {}
 
     def reopen(self, partition: TopicPartition, config: TopicConfig, now_ms: int) -> PartitionLog:

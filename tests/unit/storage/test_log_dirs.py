@@ -12,10 +12,16 @@ from ottla.model.topic_config import TopicConfig
 from ottla.runtime.disk import KernelDisk
 from ottla.simulation.disk import SimulatedDisk
 from ottla.simulation.disk_faults import OperationKind
+from ottla.storage.checkpoints import (
+    LOG_START_OFFSET_FILE,
+    RECOVERY_POINT_FILE,
+    write_atomically,
+)
 from ottla.storage.log import PartitionLog
 from ottla.storage.log_dirs import LogDirs
 from ottla.wire.records.builder import build_batch
 from ottla.wire.records.record import Record
+from tests.log_building import batch, batches_of, stamped
 
 CONFIG = TopicConfig(segment_bytes=400, index_interval_bytes=100)
 ORDERS = [TopicPartition("orders", number) for number in range(4)]
@@ -30,8 +36,24 @@ def opened(disk: KernelDisk | SimulatedDisk, *paths: str, open_files_max: int = 
 
 def append(log: PartitionLog, *values: bytes, epoch: int = 0) -> None:
     for value in values:
-        batch = build_batch([Record(0, 1000, b"key", value)])
-        log.append_as_leader(memoryview(batch), epoch, now_ms=1000)
+        raw = build_batch([Record(0, 1000, b"key", value)])
+        log.append_as_leader(memoryview(raw), epoch, now_ms=1000)
+
+
+def with_gaps(folder: str) -> SimulatedDisk:
+    """Let a log with gaps before the segments from 3 on and 7 on be closed, as Kafka leaves it."""
+    disk = SimulatedDisk()
+    dirs = opened(disk, folder)
+    log = dirs.create(ORDERS[0], TOPIC_ID, CONFIG, now_ms=0)
+    for offset in (0, 3, 7):
+        log.roll(0, offset)
+        log.append_as_follower(stamped(batch(), offset), 0)
+    dirs.close(now_ms=0, broker_epoch=1)
+    return disk
+
+
+def offsets_of(log: PartitionLog) -> list[int]:
+    return [one.base_offset for one in batches_of(log) if one.record_count]
 
 
 def test_a_new_partition_goes_where_the_fewest_are() -> None:
@@ -142,8 +164,18 @@ def test_a_damaged_recovery_point_file_means_that_all_is_recovered() -> None:
     assert log is not None
     assert log.end_offset == 2
     assert log.recovery_point == 0
-    assert not again.dirs[0].was_clean
     assert any("recovery-point" in note for note in again.dirs[0].notes)
+    assert any("goes on behind 0" in note for note in again.dirs[0].notes)
+
+
+@pytest.mark.parametrize("name", [RECOVERY_POINT_FILE, LOG_START_OFFSET_FILE])
+def test_a_damaged_checkpoint_in_a_clean_folder_makes_no_losses_of_gaps(name: str) -> None:
+    disk = with_gaps("/a")
+    write_atomically(disk, f"/a/{name}", b"garbage")
+    again = opened(disk, "/a")
+    log = again.log_of(ORDERS[0])
+    assert log is not None
+    assert offsets_of(log) == [0, 3, 7]
 
 
 @pytest.mark.parametrize("suffix", ["", f".{bytes(16).hex()}-future", f".{bytes(16).hex()}-delete"])
