@@ -8,9 +8,10 @@ from ottla.model.identifiers import TopicPartition
 from ottla.model.topic_config import TopicConfig
 from ottla.simulation.disk import SimulatedDisk
 from ottla.simulation.disk_faults import OperationKind, SimulatedCrash
+from ottla.storage.checkpoints import CLEAN_SHUTDOWN_FILE, RECOVERY_POINT_FILE
 from ottla.storage.log_dirs import LogDirs
 from tests.crashes.crash_points import CUTS, KILL, Cut
-from tests.log_building import NOW_MS, contents, fill, tiny
+from tests.log_building import NOW_MS, batch, batches_of, contents, fill, stamped, tiny
 
 FOLDER = "/logs"
 PARTITIONS = [TopicPartition("orders", number) for number in range(2)]
@@ -92,7 +93,7 @@ def test_a_start_that_crashes_leaves_no_mark_once_it_has_begun() -> None:
     begun = [
         number
         for number, operation in enumerate(disk.faults.operations[first:], first)
-        if operation.kind is not OperationKind.REMOVE and operation.path != FOLDER
+        if operation.path not in {FOLDER, f"{FOLDER}/{CLEAN_SHUTDOWN_FILE}"}
     ]
     assert begun
     for number in begun:
@@ -110,6 +111,44 @@ def test_a_start_that_crashes_leaves_no_mark_once_it_has_begun() -> None:
             assert not again.dirs[0].was_clean
             assert found(again)[1] == WRITTEN[1]
             assert found(again)[0][:4] == WRITTEN[0]
+
+
+def closed_with_gaps() -> tuple[SimulatedDisk, Random]:
+    """A log as Kafka may leave it, and no word of how much of it is durable."""
+    disk, dirs, dice = written()
+    log = dirs.dirs[0].hosted[PARTITIONS[0]].log
+    for offset in (6, 9):
+        log.roll(NOW_MS, offset)
+        log.append_as_follower(stamped(batch(), offset), NOW_MS)
+    dirs.close(NOW_MS, broker_epoch=5)
+    disk.remove(f"{FOLDER}/{RECOVERY_POINT_FILE}")
+    disk.sync_directory(FOLDER)
+    disk.kill()
+    return disk, dice
+
+
+def test_a_start_that_crashes_takes_no_gaps_for_losses() -> None:
+    disk, _ = closed_with_gaps()
+    first = len(disk.faults.operations)
+    opened(disk)
+    for number in range(first, len(disk.faults.operations) + 1):
+        for cut in CUTS:
+            disk, dice = closed_with_gaps()
+            disk.faults.crash_at(number)
+            with suppress(SimulatedCrash):
+                opened(disk)
+            disk.faults.heal()
+            dice.seed(cut.seed)
+            fall(disk, cut)
+            again = opened(disk)
+            log = again.dirs[0].hosted[PARTITIONS[0]].log
+            found = [one.base_offset for one in batches_of(log) if one.record_count]
+            assert found == [0, 1, 2, 3, 6, 9], (disk.faults.operations[number - 1], cut)
+            assert found_marks(disk) == []
+
+
+def found_marks(disk: SimulatedDisk) -> list[str]:
+    return [name for name in disk.list_directory(FOLDER) if name.startswith(".")]
 
 
 def test_a_log_that_cannot_be_closed_leaves_no_mark() -> None:

@@ -22,11 +22,12 @@ from ottla.replication import epochs, partition
 from ottla.replication.in_sync import InSync
 from ottla.replication.partition import Partition
 from ottla.storage import log_dir
-from ottla.storage.checkpoints import CLEAN_SHUTDOWN_FILE, remove_durably
+from ottla.storage.checkpoints import CLEAN_SHUTDOWN_FILE
 from ottla.storage.flush import Flush
 from ottla.storage.leader_epochs import UNKNOWN_END, EpochEnd, LeaderEpochs
 from ottla.storage.log import PartitionLog
 from ottla.storage.log_dir import LogDir
+from ottla.storage.opening_marks import OPENING_FILE, LastStop, begin_opening
 
 Mutant = Callable[[], AbstractContextManager[None]]
 
@@ -228,11 +229,14 @@ def writing_without_the_epoch() -> AbstractContextManager[None]:
 def keeping_the_mark_of_a_clean_stop() -> AbstractContextManager[None]:
     """What says that all was closed stays there while logs are written to: KAFKA-10471."""
 
-    def keep(disk: Disk, path: str) -> None:
-        if not path.endswith(CLEAN_SHUTDOWN_FILE):
-            remove_durably(disk, path)
+    def keep(disk: Disk, folder: str, notes: list[str]) -> LastStop:
+        last_stop = begin_opening(disk, folder, notes)
+        if last_stop.is_clean:
+            disk.rename(f"{folder}/{OPENING_FILE}", f"{folder}/{CLEAN_SHUTDOWN_FILE}")
+            disk.sync_directory(folder)
+        return last_stop
 
-    return patched(log_dir, "remove_durably", keep)
+    return patched(log_dir, "begin_opening", keep)
 
 
 def noting_what_is_not_flushed() -> AbstractContextManager[None]:

@@ -6,6 +6,7 @@ r"""The small files beside the logs, each replaced as a whole: a crash leaves th
     partition.metadata                 per partition: the topic's id
     meta.properties                    per log folder: whose it is; a Java properties file
     .kafka_cleanshutdown               JSON; there while the broker is down and was stopped properly
+                                       (more marks are in `opening_marks`)
 
 A missing file reads as None, or as no offsets. A damaged one is a CorruptCheckpointError; whether
 it can be done without is for the caller to know.

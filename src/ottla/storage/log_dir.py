@@ -21,10 +21,8 @@ from ottla.storage.checkpoints import (
     PARTITION_METADATA_FILE,
     RECOVERY_POINT_FILE,
     CorruptCheckpointError,
-    read_clean_shutdown,
     read_offsets,
     read_topic_id,
-    remove_durably,
     remove_tree,
     write_clean_shutdown,
 )
@@ -40,6 +38,14 @@ from ottla.storage.folder_names import (
 from ottla.storage.log import PartitionLog
 from ottla.storage.offset_table import OffsetTable, Write
 from ottla.storage.open_files import OpenFiles
+from ottla.storage.opening_marks import (
+    LastStop,
+    begin_opening,
+    end_opening,
+    is_marked_unopened,
+    mark_unopened,
+    unmark_opened,
+)
 from ottla.storage.recovery import begin_log, open_log
 from ottla.storage.relocation import relocate
 
@@ -56,11 +62,11 @@ class HostedLog(NamedTuple):
 
 
 class _Noted(NamedTuple):
-    """What is said of a log: up to where it is durable, where it begins, whether it was closed."""
+    """What is said of a log: up to where it is durable, where it begins, how it was left."""
 
     recovery_point: int
     log_start_offset: int
-    is_clean: bool
+    last_stop: LastStop
 
 
 class LogDir:
@@ -79,7 +85,8 @@ class LogDir:
         self.failure: OSError | None = None
         self.open_files = files
         self._disk = files.disk
-        self._previous_broker_epoch: int | None = None
+        self.was_clean = False
+        """Whether every log was closed when the folder was used last, and none opened since."""
         guard = nullcontext() if guard is None else guard
         self._recovery_points = OffsetTable(self._disk, self._file(RECOVERY_POINT_FILE), guard)
         self._start_offsets = OffsetTable(self._disk, self._file(LOG_START_OFFSET_FILE), guard)
@@ -94,11 +101,6 @@ class LogDir:
     def is_online(self) -> bool:
         """Whether the folder can be used."""
         return self.failure is None
-
-    @property
-    def was_clean(self) -> bool:
-        """Whether every log was closed when the folder was used last."""
-        return self._previous_broker_epoch is not None
 
     def fail(self, failure: OSError) -> None:
         """Take the folder, and every log in it, offline."""
@@ -120,7 +122,8 @@ class LogDir:
             if not self._disk.exists(self.path):
                 self._disk.make_directory(self.path)
                 self._disk.sync_directory(posixpath.dirname(self.path) or ".")
-            self._previous_broker_epoch = self._take_clean_mark()
+            last_stop = begin_opening(self._disk, self.path, self.notes)
+            self.was_clean = last_stop.is_clean
             points = self._read_offsets(RECOVERY_POINT_FILE, "every log is gone through")
             starts = self._read_offsets(LOG_START_OFFSET_FILE, "deleted records may be back")
             for name in self._disk.list_directory(self.path):
@@ -132,10 +135,11 @@ class LogDir:
                     remove_tree(self._disk, self._file(name))
                 elif partition is not None and not self._set_aside(name, partition, is_stray):
                     point, start = points.get(partition, 0), starts.get(partition, 0)
-                    noted = _Noted(point, start, self.was_clean)
+                    noted = _Noted(point, start, last_stop)
                     self._open_found(name, partition, config_of(partition.topic), now_ms, noted)
             self._read_first_dirty_offsets()
             self._read_high_watermarks()
+            end_opening(self._disk, self.path)
         except OSError as error:
             self.fail(error)
 
@@ -164,6 +168,8 @@ class LogDir:
             if not is_full(error):
                 raise
             self.notes.append(f"{self._file(name)} is not open: {error}")
+            if noted.last_stop.keeps_gaps:
+                mark_unopened(self._disk, self._file(name))
             if not is_future:
                 self.unopened[partition] = noted
         else:
@@ -206,17 +212,6 @@ class LogDir:
         except ApiError as error:  # a log went offline while it was being closed
             self.notes.append(f"{self.path}: no clean stop, {error.detail}")
 
-    def _take_clean_mark(self) -> int | None:
-        """Read the mark and remove it, before anything else: the next crash must not find it."""
-        path = self._file(CLEAN_SHUTDOWN_FILE)
-        try:
-            epoch = read_clean_shutdown(self._disk, path)
-        except CorruptCheckpointError as error:
-            self.notes.append(f"{error}: taken for an unclean stop")
-            epoch = None
-        remove_durably(self._disk, path)
-        return epoch
-
     def _read_offsets(self, name: str, without_it: str) -> dict[TopicPartition, int]:
         """Read a checkpoint; a damaged one is as good as none, and says nothing of the logs."""
         try:
@@ -227,8 +222,9 @@ class LogDir:
 
     def reopen(self, partition: TopicPartition, config: TopicConfig, now_ms: int) -> PartitionLog:
         """Open a log that a full disk did not let us open; `OSError` if it still does not."""
-        self._previous_broker_epoch = None  # an opening was interrupted
-        noted = self.unopened[partition]._replace(is_clean=False)
+        self.was_clean = False  # an opening was interrupted
+        noted = self.unopened[partition]
+        noted = noted._replace(last_stop=noted.last_stop._replace(is_clean=False))
         hosted = self._open_log(str(partition), partition, config, now_ms, noted)
         self.hosted[partition] = hosted
         del self.unopened[partition]
@@ -238,16 +234,19 @@ class LogDir:
         self, name: str, partition: TopicPartition, config: TopicConfig, now_ms: int, noted: _Noted
     ) -> HostedLog:
         directory = self._file(name)
+        is_clean, keeps_gaps = noted.last_stop
         log, findings = open_log(
             self.open_files,
             directory,
             config,
             now_ms,
-            is_clean=noted.is_clean,
+            is_clean=is_clean,
+            keeps_gaps=keeps_gaps or is_marked_unopened(self._disk, directory),
             recovery_point=noted.recovery_point,
             log_start_offset=noted.log_start_offset,
             on_recovery_point_lowered=lambda offset: self._lower(partition, offset),
         )
+        unmark_opened(self._disk, directory)
         self.notes += [f"{partition}: {note}" for note in findings.notes]
         return HostedLog(log, self._topic_id(directory))
 

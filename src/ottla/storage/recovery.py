@@ -59,23 +59,25 @@ class OpenedLog(NamedTuple):
     findings: Findings
 
 
-def open_log(
+def open_log(  # noqa: PLR0913 - where it is, and all that is noted of it elsewhere
     files: OpenFiles,
     directory: str,
     config: TopicConfig,
     now_ms: int,
     *,
     is_clean: bool,
+    keeps_gaps: bool = False,
     recovery_point: int = 0,
     log_start_offset: int = 0,
     on_recovery_point_lowered: Callable[[int], None] = lambda _: None,
 ) -> OpenedLog:
     """Open the log in a directory, made if it is missing.
 
-    `is_clean` says that the broker closed every log before it stopped. May be interrupted by
-    another crash at any moment, and begun again.
+    `is_clean` says that the broker closed every log before it stopped, and `keeps_gaps` that it
+    did so before an opening that was interrupted. So may this one be, by another crash at any
+    moment, and begun again.
     """
-    opening = _Opening(files, directory, config, now_ms)
+    opening = _Opening(files, directory, config, now_ms, keeps_gaps=keeps_gaps)
     state = opening.run(recovery_point, log_start_offset, is_clean=is_clean)
     log = PartitionLog(files, directory, config, state, on_recovery_point_lowered)
     opening.reload_producers(log)
@@ -107,14 +109,22 @@ def begin_log(
 class _Opening:
     """One run of open_log."""
 
-    def __init__(self, files: OpenFiles, directory: str, config: TopicConfig, now_ms: int) -> None:
+    def __init__(
+        self,
+        files: OpenFiles,
+        directory: str,
+        config: TopicConfig,
+        now_ms: int,
+        *,
+        keeps_gaps: bool,
+    ) -> None:
         self.findings = Findings()
         self._files = files
         self._disk = files.disk
         self._directory = directory
         self._config = config
         self._now_ms = now_ms
-        self._has_gaps = False
+        self._keeps_gaps = keeps_gaps
         self._closing_gaps: list[Segment] = []
         self._is_durable_by_rebuilt: dict[Segment, bool] = {}
         self._with_unread_damage: list[Segment] = []
@@ -136,7 +146,7 @@ class _Opening:
         epochs = self._open_epochs(segments)
         if is_clean and segments and is_longer(segments[-1], recovery_point):
             self._note(f"{segments[-1].path} goes on behind {recovery_point}, its recovery point")
-            is_clean, self._has_gaps = False, True
+            is_clean, self._keeps_gaps = False, True
         for segment, end_offset in _with_ends(segments, recovery_point):
             suffixes = suffixes_by_base[segment.base_offset]
             if is_clean:
@@ -273,7 +283,7 @@ class _Opening:
         first = max(bisect_left(bases, recovery_point) - 1, 0)
         if segments:
             epochs.truncate_from_end(bases[first])
-            self._has_gaps |= is_kafkas(segments[-1])
+            self._keeps_gaps |= is_kafkas(segments[-1])
         end_offset = 0
         for number, (segment, limit) in enumerate(_with_ends(segments, recovery_point)):
             if number < first:
@@ -281,7 +291,7 @@ class _Opening:
             if number > first and segment.base_offset != end_offset:
                 if not self._goes_on(segment, end_offset, recovery_point):
                     return self._drop(segments, number, f"does not begin at offset {end_offset}")
-                if self._has_gaps and segment.base_offset - end_offset <= RELATIVE_OFFSET_MAX:
+                if self._keeps_gaps and segment.base_offset - end_offset <= RELATIVE_OFFSET_MAX:
                     self._close_gap(segments[number - 1], end_offset, segment.base_offset, epochs)
             is_whole, end_offset = self._recover(segment, epochs, recovery_point, limit)
             self._is_durable_by_rebuilt[segment] = False
@@ -300,7 +310,7 @@ class _Opening:
         if not 0 < distance <= RELATIVE_OFFSET_MAX:
             return distance > 0
         if segment.base_offset > recovery_point:
-            return self._has_gaps
+            return self._keeps_gaps
         if not self._config.is_compacted:
             self._note(f"nothing is left of offsets {end_offset} to {segment.base_offset}")
         return True

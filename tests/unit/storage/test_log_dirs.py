@@ -19,6 +19,7 @@ from ottla.storage.checkpoints import (
 )
 from ottla.storage.log import PartitionLog
 from ottla.storage.log_dirs import LogDirs
+from ottla.storage.opening_marks import OPENING_FILE, UNOPENED_FILE
 from ottla.wire.records.builder import build_batch
 from ottla.wire.records.record import Record
 from tests.log_building import batch, batches_of, stamped
@@ -349,3 +350,37 @@ def test_a_folder_with_a_log_that_was_not_open_is_not_said_to_be_clean() -> None
     found = opened(disk, "/a").log_of(ORDERS[0])
     assert found is not None
     assert found.end_offset == 24
+
+
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_a_log_that_is_opened_later_keeps_its_gaps(is_killed: bool) -> None:
+    disk = with_gaps("/a")
+    disk.remove(f"/a/{RECOVERY_POINT_FILE}")
+    disk.faults.fail_on(OperationKind.WRITE, under=f"/a/{ORDERS[0]}", error=errno.ENOSPC)
+    folder = opened(disk, "/a").dirs[0]
+    assert [*folder.unopened] == [ORDERS[0]]
+    disk.faults.heal()
+    if is_killed:
+        disk.crash("lose_all")
+        folder = opened(disk, "/a").dirs[0]
+        log = folder.hosted[ORDERS[0]].log
+    else:
+        log = folder.reopen(ORDERS[0], CONFIG, now_ms=0)
+    assert offsets_of(log) == [0, 3, 7]
+    assert not disk.exists(f"/a/{ORDERS[0]}/{UNOPENED_FILE}")
+    assert not disk.exists(f"/a/{OPENING_FILE}")
+
+
+def test_a_log_whose_opening_was_given_up_keeps_its_gaps() -> None:
+    disk = with_gaps("/a")
+    disk.remove(f"/a/{RECOVERY_POINT_FILE}")
+
+    def give_up(*_: object) -> bool:
+        raise InterruptedError
+
+    LogDirs(disk, ["/a"]).open(lambda _: CONFIG, 0, give_up)
+    disk.kill()
+    log = opened(disk, "/a").log_of(ORDERS[0])
+    assert log is not None
+    assert offsets_of(log) == [0, 3, 7]
+    assert not disk.exists(f"/a/{OPENING_FILE}")

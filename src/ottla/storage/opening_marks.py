@@ -1,0 +1,76 @@
+"""What a folder says of its last stop, and goes on saying while its logs are being opened.
+
+    .kafka_cleanshutdown       every log was closed
+    .ottla_opening             every log was closed, and they are being opened since
+    orders-0/.ottla_unopened   the same of one log, which a full disk did not let us open
+
+Each is gone before anything is appended that it would speak of. An opening that is interrupted may
+leave indexes that are not durable, so the next one goes through everything. But offsets that are
+missing between segments have not been lost where all was closed before.
+"""
+
+import posixpath
+from contextlib import closing
+from typing import Final, NamedTuple
+
+from ottla.environment.disk import Disk
+from ottla.storage.checkpoints import (
+    CLEAN_SHUTDOWN_FILE,
+    CorruptCheckpointError,
+    read_clean_shutdown,
+    remove_durably,
+)
+from ottla.storage.disk_bound import is_full
+
+OPENING_FILE: Final = ".ottla_opening"
+UNOPENED_FILE: Final = ".ottla_unopened"
+
+
+class LastStop(NamedTuple):
+    """Whether all was closed and not touched since, and whether nothing was appended since."""
+
+    is_clean: bool
+    keeps_gaps: bool
+
+
+def begin_opening(disk: Disk, folder: str, notes: list[str]) -> LastStop:
+    """Say how the folder was left; the next crash does not find the mark of a clean stop."""
+    clean, opening = (posixpath.join(folder, name) for name in (CLEAN_SHUTDOWN_FILE, OPENING_FILE))
+    try:
+        is_clean = read_clean_shutdown(disk, clean) is not None
+    except CorruptCheckpointError as error:
+        notes.append(f"{error}: taken for an unclean stop")
+        is_clean = False
+        disk.remove(clean)
+    if is_clean:
+        disk.rename(clean, opening)
+    disk.sync_directory(folder)
+    return LastStop(is_clean, keeps_gaps=disk.exists(opening))
+
+
+def end_opening(disk: Disk, folder: str) -> None:
+    """Take the mark away, before anything is appended."""
+    path = posixpath.join(folder, OPENING_FILE)
+    if disk.exists(path):
+        remove_durably(disk, path)
+
+
+def mark_unopened(disk: Disk, directory: str) -> None:
+    """Let a log that was not opened say by itself that it was closed, if the disk has the room."""
+    try:
+        with closing(disk.create_file(posixpath.join(directory, UNOPENED_FILE))):
+            disk.sync_directory(directory)
+    except OSError as error:
+        if not is_full(error):
+            raise
+
+
+def is_marked_unopened(disk: Disk, directory: str) -> bool:
+    """Tell whether a log was closed, and could not be opened since."""
+    return disk.exists(posixpath.join(directory, UNOPENED_FILE))
+
+
+def unmark_opened(disk: Disk, directory: str) -> None:
+    """Take the mark of such a log away, before anything is appended to it."""
+    if is_marked_unopened(disk, directory):
+        remove_durably(disk, posixpath.join(directory, UNOPENED_FILE))
