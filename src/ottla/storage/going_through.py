@@ -137,8 +137,25 @@ def _indexed(segment: Segment, position: int) -> Iterator[int]:
 
 
 def is_longer(segment: Segment, end_offset: int) -> bool:
-    """Tell whether a segment goes on behind a batch with which the log is said to end."""
-    with suppress(CorruptSegmentError):
+    """Tell whether a segment goes on behind the offset at which the log is said to end."""
+    try:
         position, found_end = segment.boundary(end_offset)
-        return position < segment.size_bytes and found_end >= end_offset
+        if position == segment.size_bytes or found_end >= end_offset:
+            return position < segment.size_bytes
+        return _reaches(segment, position, end_offset, end_offset - found_end)
+    except CorruptSegmentError as error:
+        return old_messages_at(segment, error.position, segment.base_offset) is not None
+
+
+def _reaches(segment: Segment, position: int, end_offset: int, missing_count: int) -> bool:
+    """Tell whether the batch at a position is what it says, and reaches beyond an end before it.
+
+    If it is the last one, and has just as many offsets as are missing there, its base offset is
+    wrong: no CRC covers that.
+    """
+    for at, batch in segment.batches_at(position):
+        if at + batch.size_bytes < segment.size_bytes:
+            return True
+        has_count = batch.end_offset - batch.base_offset == missing_count
+        return batch.has_valid_crc() and batch.end_offset > end_offset and not has_count
     return False

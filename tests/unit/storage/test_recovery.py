@@ -141,6 +141,24 @@ class TestACleanStop:
         assert f"goes on behind {recovery_point}" in again.findings.notes[0]
         check_derived(again.log, before)
 
+    @pytest.mark.parametrize("offsets", [[0, 3, 6, 9], [0, 3, 20, 23], [0, 3, 20], [0]])
+    def test_it_stays_wherever_that_point_is(self, offsets: list[int]) -> None:
+        wrong_if_last = 9  # a batch of three from 6 on, whose base offset is wrong
+        for recovery_point in {*range(offsets[-1] + 3)} - {wrong_if_last}:
+            folder = LogFolder(SimulatedDisk(), tiny(segment_bytes=100_000))
+            folder.start()
+            for offset in offsets:
+                folder.log.append_as_follower(stamped(batch(3), offset), NOW_MS)
+            before = contents(folder.log)
+            folder.stop()
+            folder.write_recovery_point(recovery_point)
+            folder.disk.kill()
+            again = LogFolder(folder.disk, folder.config)
+            again.start()
+            assert contents(again.log) == before, recovery_point
+            assert again.findings.damage == []
+            check_derived(again.log, before)
+
     def test_a_log_without_records_stops_and_starts(self) -> None:
         folder = filled(0)
         folder.stop()

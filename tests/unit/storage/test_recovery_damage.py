@@ -62,6 +62,20 @@ class TestOldMessages:
             assert folder.disk.open_file(name(3, "log")).read_at(0, 1000) == content
             TestBelowTheRecoveryPoint().check_only_damaged(log, before, {3, 4})
 
+    @pytest.mark.parametrize("recovery_point", [0, 3, 4, 6])
+    def test_after_a_clean_stop_what_lies_behind_them_stays(self, recovery_point: int) -> None:
+        folder = filled(6)
+        before = contents(folder.log)
+        folder.stop()
+        folder.write_recovery_point(recovery_point)
+        file = folder.disk.open_file(name(3, "log"))
+        file.truncate(0)
+        file.write_at(0, message(3) + message(4) + before[5])
+        again = LogFolder(folder.disk)
+        again.start()
+        assert [d[2:] for d in again.findings.damage] == [(3, 5)]
+        TestBelowTheRecoveryPoint().check_only_damaged(again.log, before, {3, 4})
+
     def test_a_torn_one_is_cut_off(self) -> None:
         folder = filled(3)
         before = contents(folder.log)
