@@ -95,17 +95,20 @@ def damage_at(
     return Damage(position, segment.size_bytes, offset, max(offset, end_offset))
 
 
-def old_messages_at(segment: Segment, position: int, offset: int) -> Damage | None:
+def old_messages_at(segment: Segment, position: int, offset: int, limit: int) -> Damage | None:
     """Return how far sound messages of before Kafka 0.11 reach, if one begins here.
 
-    Kafka reads them, and we do not: they are fenced off as if they were damaged.
+    Kafka reads them, and we do not: they are fenced off as if they were damaged. Their CRCs do not
+    cover their offsets: none is believed that is not below the limit, and near.
     """
     file, at, end_offset = segment.file, position, offset
     while len(frame := file.read_at(at, _OLD_FRAME.size)) == _OLD_FRAME.size:
         message_offset, length, checksum, magic = _OLD_FRAME.unpack(frame)
         end = at + LOG_OVERHEAD_BYTES + length
-        is_near = at + _OLD_FRAME.size < end <= segment.size_bytes
-        if magic not in {0, 1} or message_offset < end_offset or not is_near:
+        is_inside = at + _OLD_FRAME.size < end <= segment.size_bytes
+        is_near = segment.offset_index.can_append(message_offset)
+        can_follow = end_offset <= message_offset < limit and is_near
+        if magic not in {0, 1} or not is_inside or not can_follow:
             break
         checked_from = at + _OLD_CHECKED_FROM
         if crc32(file.read_at(checked_from, end - checked_from)) != checksum:
@@ -144,7 +147,8 @@ def is_longer(segment: Segment, end_offset: int) -> bool:
             return position < segment.size_bytes
         return _reaches(segment, position, end_offset, end_offset - found_end)
     except CorruptSegmentError as error:
-        return old_messages_at(segment, error.position, segment.base_offset) is not None
+        base_offset = segment.base_offset
+        return old_messages_at(segment, error.position, base_offset, INT64_MAX) is not None
 
 
 def _reaches(segment: Segment, position: int, end_offset: int, missing_count: int) -> bool:

@@ -8,7 +8,7 @@ never served and never cut away with all the good data behind it.
 
 import posixpath
 import re
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
@@ -77,8 +77,8 @@ def open_log(  # noqa: PLR0913 - where it is, and all that is noted of it elsewh
     did so before an opening that was interrupted. So may this one be, by another crash at any
     moment, and begun again.
     """
-    opening = _Opening(files, directory, config, now_ms, keeps_gaps=keeps_gaps)
-    state = opening.run(recovery_point, log_start_offset, is_clean=is_clean)
+    opening = _Opening(files, directory, config, now_ms)
+    state = opening.run(recovery_point, log_start_offset, is_clean=is_clean, keeps_gaps=keeps_gaps)
     log = PartitionLog(files, directory, config, state, on_recovery_point_lowered)
     opening.reload_producers(log)
     opening.keep_rebuilt()
@@ -109,22 +109,15 @@ def begin_log(
 class _Opening:
     """One run of open_log."""
 
-    def __init__(
-        self,
-        files: OpenFiles,
-        directory: str,
-        config: TopicConfig,
-        now_ms: int,
-        *,
-        keeps_gaps: bool,
-    ) -> None:
+    def __init__(self, files: OpenFiles, directory: str, config: TopicConfig, now_ms: int) -> None:
         self.findings = Findings()
         self._files = files
         self._disk = files.disk
         self._directory = directory
         self._config = config
         self._now_ms = now_ms
-        self._keeps_gaps = keeps_gaps
+        self._keeps_gaps = False
+        self._bases: list[int] = []
         self._closing_gaps: list[Segment] = []
         self._is_durable_by_rebuilt: dict[Segment, bool] = {}
         self._with_unread_damage: list[Segment] = []
@@ -134,13 +127,17 @@ class _Opening:
         """Where the first segment begins that has lost its index of aborted transactions."""
         return min((s.base_offset for s in self._is_durable_by_rebuilt), default=None)
 
-    def run(self, recovery_point: int, log_start_offset: int, *, is_clean: bool) -> LogState:
+    def run(
+        self, recovery_point: int, log_start_offset: int, *, is_clean: bool, keeps_gaps: bool
+    ) -> LogState:
+        self._keeps_gaps = keeps_gaps
         self._disk.make_directory(self._directory)
         finish_swaps(self._disk, self._directory)
         suffixes_by_base = self._sweep()
         if not suffixes_by_base:  # nothing in the directory is durable before its own name is
             self._disk.sync_directory(posixpath.dirname(self._directory))
-        segments = [self._open_segment(base) for base in sorted(suffixes_by_base)]
+        self._bases = sorted(suffixes_by_base)
+        segments = [self._open_segment(base) for base in self._bases]
         for segment in segments:
             self._read_damage(segment, suffixes_by_base[segment.base_offset])
         epochs = self._open_epochs(segments)
@@ -279,10 +276,9 @@ class _Opening:
 
         One that ends just there is gone through, too: its indexes may have been written later.
         """
-        bases = [segment.base_offset for segment in segments]
-        first = max(bisect_left(bases, recovery_point) - 1, 0)
+        first = max(bisect_left(self._bases, recovery_point) - 1, 0)
         if segments:
-            epochs.truncate_from_end(bases[first])
+            epochs.truncate_from_end(self._bases[first])
             self._keeps_gaps |= is_kafkas(segments[-1])
         end_offset = 0
         for number, (segment, limit) in enumerate(_with_ends(segments, recovery_point)):
@@ -352,7 +348,7 @@ class _Opening:
             )
             if complaint is None:
                 break
-            damage = old_messages_at(segment, position, end_offset)
+            damage = old_messages_at(segment, position, end_offset, self._next_base(segment))
             if damage is not None:
                 self._note(f"not served, because it is of before Kafka 0.11: {complaint}")
             elif end_offset >= recovery_point:
@@ -373,6 +369,11 @@ class _Opening:
         if segment in self._with_unread_damage:
             write_damage(self._disk, damage_path(segment.path), segment.damage)
         return is_whole, segment.end_offset()
+
+    def _next_base(self, segment: Segment) -> int:
+        """Return where the next segment begins, which no offset in this one can reach."""
+        after = bisect_right(self._bases, segment.base_offset)
+        return self._bases[after] if after < len(self._bases) else INT64_MAX
 
     def _drop(self, segments: list[Segment], count: int, reason: str) -> list[Segment]:
         """Keep the first segments; the others hold nothing that can be trusted."""

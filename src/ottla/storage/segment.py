@@ -272,7 +272,7 @@ class Segment(SegmentBatches):
 
     def fence_off(self, damage: Damage) -> None:
         """Let a stretch of the file never be read again, now or after a restart."""
-        self._set_damage((*self.damage, damage))
+        self._set_damage(tuple(sorted((*self.damage, damage))))
 
     def _set_damage(self, damage: tuple[Damage, ...]) -> None:
         write_damage(self._files.disk, damage_path(self.path), damage)

@@ -137,7 +137,7 @@ class SegmentBatches:
     def _past_damage(self, position: int) -> int:
         for damage in self.damage:
             if damage.position <= position < damage.end_position:
-                return damage.end_position
+                position = damage.end_position
         return position
 
     def _corrupt(self, position: int, detail: str) -> CorruptSegmentError:

@@ -76,6 +76,25 @@ class TestOldMessages:
         assert [d[2:] for d in again.findings.damage] == [(3, 5)]
         TestBelowTheRecoveryPoint().check_only_damaged(again.log, before, {3, 4})
 
+    @pytest.mark.parametrize("wrong_offset", [6, 1 << 20, 1 << 40])
+    def test_one_with_an_offset_that_cannot_be_there_moves_nothing(self, wrong_offset: int) -> None:
+        folder = filled()
+        before = contents(folder.log)
+        file = folder.disk.open_file(name(3, "log"))
+        file.truncate(0)
+        file.write_at(0, message(3) + message(wrong_offset) + before[5])
+        log, findings = opened_uncleanly(folder.disk, recovery_point=5)
+        assert [d[2:] for d in findings.damage] == [(3, 4), (4, 6)]
+        TestBelowTheRecoveryPoint().check_only_damaged(log, before, {3, 4, 5})
+
+    def test_the_last_one_of_all_is_not_believed_if_it_is_far_away(self) -> None:
+        folder = filled(3)
+        file = folder.disk.open_file(name(0, "log"))
+        file.write_at(3 * SIZE, message(3) + message(1 << 40))
+        log, findings = opened_uncleanly(folder.disk)
+        assert log.end_offset == 4
+        assert [d[2:] for d in findings.damage] == [(3, 4)]
+
     def test_a_torn_one_is_cut_off(self) -> None:
         folder = filled(3)
         before = contents(folder.log)
