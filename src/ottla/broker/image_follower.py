@@ -227,13 +227,17 @@ class ImageFollower:
         self._partitions.add(partition)
 
     async def _delete(self, partitions: Sequence[Partition]) -> None:
-        for name in [name for name in self._partitions.offline if not self._is_wanted(name)]:
+        unwanted = [name for name in self._partitions.offline if not self._is_wanted(name)]
+        for name in unwanted:
             del self._partitions.offline[name]
             self._unseen.pop(name, None)
         for partition in partitions:
             self._partitions.remove(partition.name)
             self._roles.drop(partition)
-        await self._folders.delete((one.name, one.topic_id) for one in partitions)
+        gone = [(one.name, one.topic_id) for one in partitions]
+        unopened = self._folders.unopened()
+        gone += [(name, unopened[name] or ZERO_UUID) for name in unwanted if name in unopened]
+        await self._folders.delete(gone)
 
     def _is_wanted(self, name: TopicPartition) -> bool:
         topic = self._partitions.image.topics.get(name.topic)

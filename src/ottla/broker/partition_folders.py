@@ -89,11 +89,20 @@ class PartitionFolders:
 
     def hosted(self) -> list[tuple[TopicPartition, bytes | None]]:
         """Return the partitions that have a log or a copy in the folders, and their topics' ids."""
-        return [
+        opened = [
             (partition, one.topic_id)
             for folder in self.log_dirs.dirs
             for partition, one in [*folder.hosted.items(), *folder.futures.items()]
         ]
+        return [*opened, *self.unopened().items()]
+
+    def unopened(self) -> dict[TopicPartition, bytes | None]:
+        """Return the ids of the topics whose logs a full disk did not let us open."""
+        return {
+            partition: noted.topic_id
+            for folder in self.log_dirs.dirs
+            for partition, noted in folder.unopened.items()
+        }
 
     def opened(self, partition: TopicPartition) -> PartitionLog | None:
         """Return a log that was opened, if there is one.
@@ -113,7 +122,7 @@ class PartitionFolders:
         """Make logs that are wanted, or open those that could not be opened before."""
         missing: list[NewLog] = []
         for log in wanted:
-            folder = self._unopened_in(log.partition)
+            folder = await self._unopened_for(log)
             if folder is None:
                 missing.append(log)
             else:
@@ -143,6 +152,15 @@ class PartitionFolders:
             for made in await loop.run_in_executor(threads, make_logs, part, now_ms):
                 _tell(made, on_made)
 
+    async def _unopened_for(self, log: NewLog) -> LogDir | None:
+        """Return the folder where it could not be opened; what is another topic's is taken away."""
+        folder = self._unopened_in(log.partition)
+        topic_id = None if folder is None else folder.unopened[log.partition].topic_id
+        if topic_id is None or topic_id == log.topic_id:
+            return folder
+        await self.delete([(log.partition, topic_id)])
+        return None
+
     async def _reopen(self, log: NewLog, folder: LogDir) -> PartitionLog | ApiError:
         loop = asyncio.get_running_loop()
         now_ms = self._clock.now_ms()
@@ -169,9 +187,10 @@ class PartitionFolders:
         if not folder.is_online:  # what comes back with the disk belongs to no topic
             folder.hosted.pop(partition, None)
             folder.futures.pop(partition, None)
+            folder.unopened.pop(partition, None)
             return []
         try:
-            if partition in folder.hosted:
+            if partition in folder.hosted or partition in folder.unopened:
                 return [folder.begin_delete(partition, mark)]
             if partition in folder.futures:
                 return [folder.drop_future(partition, mark)]

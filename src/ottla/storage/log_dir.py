@@ -38,14 +38,7 @@ from ottla.storage.folder_names import (
 from ottla.storage.log import PartitionLog
 from ottla.storage.offset_table import OffsetTable, Write
 from ottla.storage.open_files import OpenFiles
-from ottla.storage.opening_marks import (
-    LastStop,
-    begin_opening,
-    end_opening,
-    is_marked_unopened,
-    mark_unopened,
-    unmark_opened,
-)
+from ottla.storage.opening_marks import LastStop, UnopenedMark, begin_opening, end_opening
 from ottla.storage.recovery import begin_log, open_log
 from ottla.storage.relocation import relocate
 
@@ -67,6 +60,8 @@ class _Noted(NamedTuple):
     recovery_point: int
     log_start_offset: int
     last_stop: LastStop
+    topic_id: bytes | None = None
+    """Looked up where the log is not open."""
 
 
 class LogDir:
@@ -169,9 +164,10 @@ class LogDir:
                 raise
             self.notes.append(f"{self._file(name)} is not open: {error}")
             if noted.last_stop.keeps_gaps:
-                mark_unopened(self._disk, self._file(name))
+                UnopenedMark(self._disk, self._file(name)).put()
             if not is_future:
-                self.unopened[partition] = noted
+                topic_id = self._topic_id(self._file(name))
+                self.unopened[partition] = noted._replace(topic_id=topic_id)
         else:
             (self.futures if is_future else self.hosted)[partition] = hosted
 
@@ -235,18 +231,19 @@ class LogDir:
     ) -> HostedLog:
         directory = self._file(name)
         is_clean, keeps_gaps = noted.last_stop
+        mark = UnopenedMark(self._disk, directory)
         log, findings = open_log(
             self.open_files,
             directory,
             config,
             now_ms,
             is_clean=is_clean,
-            keeps_gaps=keeps_gaps or is_marked_unopened(self._disk, directory),
+            keeps_gaps=keeps_gaps or mark.is_there,
             recovery_point=noted.recovery_point,
             log_start_offset=noted.log_start_offset,
             on_recovery_point_lowered=lambda offset: self._lower(partition, offset),
         )
-        unmark_opened(self._disk, directory)
+        mark.remove()
         self.notes += [f"{partition}: {note}" for note in findings.notes]
         return HostedLog(log, self._topic_id(directory))
 
@@ -311,9 +308,11 @@ class LogDir:
 
     def begin_delete(self, partition: TopicPartition, mark: bytes) -> str:
         """Take a log away, and leave it to `settle_deletes` to make that durable."""
-        hosted = self.hosted.pop(partition)
         deleted = self._file(deleted_name(partition, mark))
-        self._retire(hosted, deleted)
+        if self.unopened.pop(partition, None) is None:
+            self._retire(self.hosted.pop(partition), deleted)
+        else:
+            self._disk.rename(self._file(str(partition)), deleted)
         return deleted
 
     def settle_deletes(self) -> list[Write]:
@@ -363,7 +362,7 @@ class LogDir:
             if log.log_start_offset > log.segments.base_offset
         }
         for partition, noted in self.unopened.items():
-            points[partition], starts[partition], _ = noted
+            points[partition], starts[partition] = noted[:2]
         return [self._recovery_points.told(points), self._start_offsets.told(starts)]
 
     def checkpoint(self) -> None:

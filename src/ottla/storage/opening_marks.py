@@ -55,22 +55,29 @@ def end_opening(disk: Disk, folder: str) -> None:
         remove_durably(disk, path)
 
 
-def mark_unopened(disk: Disk, directory: str) -> None:
-    """Let a log that was not opened say by itself that it was closed, if the disk has the room."""
-    try:
-        with closing(disk.create_file(posixpath.join(directory, UNOPENED_FILE))):
-            disk.sync_directory(directory)
-    except OSError as error:
-        if not is_full(error):
-            raise
+class UnopenedMark:
+    """Says of one log that it was closed, and could not be opened since."""
 
+    def __init__(self, disk: Disk, directory: str) -> None:
+        self._disk = disk
+        self._directory = directory
+        self._path = posixpath.join(directory, UNOPENED_FILE)
 
-def is_marked_unopened(disk: Disk, directory: str) -> bool:
-    """Tell whether a log was closed, and could not be opened since."""
-    return disk.exists(posixpath.join(directory, UNOPENED_FILE))
+    @property
+    def is_there(self) -> bool:
+        """Whether the log says so."""
+        return self._disk.exists(self._path)
 
+    def put(self) -> None:
+        """Let it say so, if the disk has the room for that."""
+        try:
+            with closing(self._disk.create_file(self._path)):
+                self._disk.sync_directory(self._directory)
+        except OSError as error:
+            if not is_full(error):
+                raise
 
-def unmark_opened(disk: Disk, directory: str) -> None:
-    """Take the mark of such a log away, before anything is appended to it."""
-    if is_marked_unopened(disk, directory):
-        remove_durably(disk, posixpath.join(directory, UNOPENED_FILE))
+    def remove(self) -> None:
+        """Take the mark away, before anything is appended."""
+        if self.is_there:
+            remove_durably(self._disk, self._path)

@@ -27,6 +27,7 @@ from ottla.model.identifiers import TopicPartition
 from ottla.runtime.clock import SystemClock
 from ottla.runtime.randomness import SystemRandomness
 from ottla.simulation.disk import SimulatedDisk
+from ottla.simulation.disk_faults import OperationKind
 from ottla.storage.log_dirs import LogDirs
 from tests.log_building import NOW_MS, batch, refusal
 
@@ -157,6 +158,22 @@ def test_a_partition_in_a_folder_that_is_offline_is_not_made_elsewhere(
     again.delete()
     again.create()  # nothing of this one can be in the other folder
     assert again.codes() == [None] * 4
+
+
+def test_a_log_that_a_full_disk_kept_closed_is_deleted_with_its_topic(
+    life: Life, disk: SimulatedDisk, threads: ThreadPoolExecutor
+) -> None:
+    life.create()
+    assert life.codes() == [None] * 4
+    disk.kill()
+    disk.faults.fail_on(OperationKind.WRITE, under=f"/a/{NAMES[0]}", error=errno.ENOSPC)
+    again = Life(disk, threads)
+    asyncio.run(again.follower.open_all(with_topic(OLD_ID)))
+    assert again.codes() == [ErrorCode.KAFKA_STORAGE_ERROR, None, None, None]
+    disk.faults.heal()
+    again.delete()
+    names = [name for folder in ("/a", "/b") for name in disk.list_directory(folder)]
+    assert not [name for name in names if name.startswith("orders")]
 
 
 def test_what_a_dead_broker_did_not_get_to_delete_is_not_taken_for_a_new_topic(

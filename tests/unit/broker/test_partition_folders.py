@@ -1,6 +1,7 @@
 """Logs are opened, and hundreds are made at once, and the loop goes on meanwhile."""
 
 import asyncio
+import errno
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -14,10 +15,13 @@ from ottla.model.topic_config import TopicConfig
 from ottla.runtime.clock import SystemClock
 from ottla.runtime.disk import KernelDisk
 from ottla.runtime.randomness import SystemRandomness
+from ottla.simulation.disk import SimulatedDisk
+from ottla.simulation.disk_faults import OperationKind
 from ottla.storage.checkpoints import CLEAN_SHUTDOWN_FILE
 from ottla.storage.log import PartitionLog
 from ottla.storage.log_dirs import LogDirs
 from ottla.storage.new_logs import NewLog
+from tests.log_building import fill
 
 TOPIC_ID = b"the topic's id.."
 WANTED = [
@@ -137,3 +141,58 @@ def test_who_does_not_want_logs_any_more_waits_for_one_at_most(tmp_path: Path) -
     assert len(slow.reached) == 1
     assert not (tmp_path / "a" / CLEAN_SHUTDOWN_FILE).exists()
     assert (tmp_path / "b" / CLEAN_SHUTDOWN_FILE).exists(), "nobody has been there"
+
+
+class TestALogThatIsNotOpen:
+    """A full disk did not let us open the first log."""
+
+    def left_unopened(self) -> LogDirs:
+        disk = SimulatedDisk()
+        dirs = LogDirs(disk, ["/a"])
+        dirs.open(lambda _: TopicConfig(), 0)
+        for wanted in WANTED[:2]:
+            fill(dirs.create(wanted.partition, TOPIC_ID, wanted.config, 0), 5)
+        disk.kill()
+        directory = f"/a/{WANTED[0].partition}"
+        disk.faults.fail_on(OperationKind.WRITE, under=directory, error=errno.ENOSPC)
+        again = LogDirs(disk, ["/a"])
+        again.open(lambda _: TopicConfig(), 0)
+        assert [*again.dirs[0].unopened] == [WANTED[0].partition]
+        disk.faults.heal()
+        return again
+
+    def run(self, dirs: LogDirs, *made: NewLog, deleted: bytes | None = None) -> list[int]:
+        """Return where the logs end that are made, after one may have been deleted."""
+        ends: list[int] = []
+
+        def on_made(_: NewLog, log: PartitionLog | ApiError) -> None:
+            assert isinstance(log, PartitionLog)
+            ends.append(log.end_offset)
+
+        async def act() -> None:
+            with ThreadPoolExecutor(1) as threads:
+                folders = PartitionFolders(dirs, threads, SystemClock(), SystemRandomness())
+                assert (WANTED[0].partition, TOPIC_ID) in folders.hosted()
+                if deleted is not None:
+                    await folders.delete([(WANTED[0].partition, deleted)])
+                    assert [*folders.hosted()] == [(WANTED[1].partition, TOPIC_ID)]
+                await folders.make(made, on_made)
+                await folders.stop()
+
+        asyncio.run(act())
+        return ends
+
+    def test_its_topic_gets_it_when_there_is_room(self) -> None:
+        assert self.run(self.left_unopened(), WANTED[0]) == [5]
+
+    def test_another_topic_of_that_name_gets_nothing_of_it(self) -> None:
+        dirs = self.left_unopened()
+        assert self.run(dirs, WANTED[0]._replace(topic_id=b"another one's id")) == [0]
+        assert dirs.dirs[0].hosted[WANTED[0].partition].topic_id == b"another one's id"
+
+    def test_it_is_deleted_with_its_topic(self) -> None:
+        dirs = self.left_unopened()
+        self.run(dirs, deleted=TOPIC_ID)
+        assert dirs.dirs[0].unopened == {}
+        names = dirs.dirs[0].open_files.disk.list_directory("/a")
+        assert not [name for name in names if name.startswith(str(WANTED[0].partition))]
