@@ -27,9 +27,18 @@ PREALLOCATED_BYTES_MIN: Final = 1 << 20
 
 
 def is_kafkas(active: Segment) -> bool:
-    """Tell whether Kafka wrote the last segment of a log, and was not stopped properly."""
+    """Tell whether Kafka wrote the last segment of a log, and was not stopped properly.
+
+    A smaller index is Kafka's if it has the size that it may grow to, most of it zeros: one of ours
+    has that size only when it is full, and then it is not the active one for long.
+    """
+    index = active.offset_index
     with suppress(CorruptIndexError):
-        return active.offset_index.padding_bytes >= PREALLOCATED_BYTES_MIN
+        padding_bytes = index.padding_bytes
+        file_bytes = index.entry_count * index.ENTRY_BYTES + padding_bytes
+        is_preallocated = file_bytes == index.entries_max * index.ENTRY_BYTES
+        is_empty = 0 < file_bytes <= 2 * padding_bytes
+        return padding_bytes >= PREALLOCATED_BYTES_MIN or (is_preallocated and is_empty)
     return False
 
 

@@ -309,6 +309,17 @@ class TestAGap:
         assert [note for note in findings.notes if "nothing is left" not in note] == []
         self.check_whole(again, before)
 
+    @pytest.mark.parametrize(
+        ("file_bytes", "end_offset"), [(40_000, 13), (39_992, 3), (40_008, 3), (80, 3), (0, 3)]
+    )
+    def test_where_kafka_was_killed_an_index_may_be_small(
+        self, file_bytes: int, end_offset: int
+    ) -> None:
+        folder = self.with_gaps()
+        folder.disk.create_file(name(12, "index")).truncate(file_bytes)
+        config = tiny(segment_index_bytes=40_007)
+        assert opened_uncleanly(folder.disk, 2, config=config).log.end_offset == end_offset
+
     def test_where_kafka_was_killed_an_empty_segment_may_be_before_it(self) -> None:
         folder = self.with_gaps()
         before = contents(folder.log)
