@@ -27,6 +27,7 @@ from ottla.storage.leader_epochs import LEADER_EPOCH_FILE, LeaderEpochs
 from ottla.storage.log import LogState, PartitionLog
 from ottla.storage.open_files import OpenFiles
 from ottla.storage.producer_state import ProducerStates
+from ottla.storage.retention import greatest_time_ms
 from ottla.storage.segment import (
     DELETED_SUFFIX,
     LOG_SUFFIX,
@@ -315,13 +316,13 @@ class _Opening:
         self, before: Segment, offset: int, end_offset: int, epochs: LeaderEpochs
     ) -> None:
         """Put a segment into the gap behind another, as old as that one to retention."""
-        modified_ms = before.file.modified_ms()
+        time_ms = greatest_time_ms(before)
         close_gap(self._disk, self._directory, offset, end_offset, epochs.latest_epoch)
         if before.base_offset == offset:  # it was empty, and is replaced
             self._files.forget(before.path)
             del self._is_durable_by_rebuilt[before]
         segment = self._open_segment(offset)
-        segment.file.set_modified_ms(modified_ms)
+        segment.file.set_modified_ms(time_ms)
         self._recover(segment, epochs, offset, end_offset)
         self._is_durable_by_rebuilt[segment] = False
         self._closing_gaps.append(segment)

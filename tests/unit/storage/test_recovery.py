@@ -11,6 +11,7 @@ from ottla.storage.leader_epochs import LEADER_EPOCH_FILE
 from ottla.storage.log import PartitionLog
 from ottla.storage.open_files import OpenFiles
 from ottla.storage.recovery import OpenedLog, open_log
+from ottla.storage.retention import greatest_time_ms
 from tests.crashes.invariants import check_derived, knowledge
 from tests.log_building import (
     DIRECTORY,
@@ -308,6 +309,14 @@ class TestAGap:
         again, findings = opened_uncleanly(folder.disk, recovery_point)
         assert [note for note in findings.notes if "nothing is left" not in note] == []
         self.check_whole(again, before)
+
+    def test_what_closes_it_is_as_old_to_retention_as_the_records_before_it(self) -> None:
+        folder = self.with_gaps()
+        folder.disk.create_file(name(12, "index")).truncate(10 << 20)
+        for segment in folder.log.segments:  # as a copy of the folder leaves them
+            segment.file.set_modified_ms(10 * NOW_MS)
+        log, _ = opened_uncleanly(folder.disk)
+        assert {greatest_time_ms(segment) for segment in log.segments} == {NOW_MS}
 
     @pytest.mark.parametrize(
         ("file_bytes", "end_offset"), [(40_000, 13), (39_992, 3), (40_008, 3), (80, 3), (0, 3)]
