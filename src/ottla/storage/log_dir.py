@@ -4,6 +4,7 @@ Once its disk has failed it is offline, and takes its own partitions along and n
 disk has not failed: it refuses what needs room.
 """
 
+import errno
 import posixpath
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext, suppress
@@ -60,8 +61,7 @@ class _Noted(NamedTuple):
     recovery_point: int
     log_start_offset: int
     last_stop: LastStop
-    topic_id: bytes | None = None
-    """Looked up where the log is not open."""
+    topic_id: bytes | None = None  # looked up where the log is not open
 
 
 class LogDir:
@@ -105,7 +105,7 @@ class LogDir:
 
     def refuse(self, error: OSError) -> ApiError:
         """Return what to answer where the disk did not do its work; offline, if it has failed."""
-        if not is_full(error):
+        if not is_full(error) and not isinstance(error, FileExistsError):
             self.fail(error)
         return ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.path}: {error}")
 
@@ -280,8 +280,11 @@ class LogDir:
         assert partition not in self.hosted, partition
         directory = self._file(name)
         on_lowered = partial(self._lower, partition)
+        is_there = self._disk.exists(directory)
+        if is_there and not self._disk.is_directory(directory):
+            raise FileExistsError(errno.EEXIST, "is no folder, and left alone", directory)
         try:
-            if self._disk.exists(directory):  # a full disk did not let us take it away
+            if is_there:  # a full disk did not let us take it away
                 remove_tree(self._disk, directory)
             log = begin_log(self.open_files, directory, topic_id, config, now_ms, on_lowered)
             if sync_name:

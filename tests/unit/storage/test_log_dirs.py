@@ -19,6 +19,7 @@ from ottla.storage.checkpoints import (
 )
 from ottla.storage.log import PartitionLog
 from ottla.storage.log_dirs import LogDirs
+from ottla.storage.new_logs import NewLog, make_logs, place_logs
 from ottla.storage.opening_marks import OPENING_FILE, UNOPENED_FILE
 from ottla.wire.records.builder import build_batch
 from ottla.wire.records.record import Record
@@ -191,6 +192,20 @@ def test_a_file_that_is_called_like_a_partition_is_left_alone(suffix: str) -> No
     assert [*folder.hosted] == [ORDERS[0]]
     assert folder.notes == [f"{path} is no folder, and left alone"]
     assert disk.exists(path)
+
+
+def test_a_partition_that_a_file_is_called_like_is_refused_and_no_other() -> None:
+    disk = SimulatedDisk()
+    dirs = opened(disk, "/a")
+    disk.create_file(f"/a/{ORDERS[0]}")
+    wanted = [NewLog(partition, TOPIC_ID, CONFIG, 0) for partition in ORDERS[:2]]
+    refused, made = make_logs(place_logs(dirs.dirs, wanted), now_ms=0)
+    with pytest.raises(ApiError, match="is no folder") as error:
+        refused.host()
+    assert error.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+    append(made.host(), b"one")
+    assert dirs.dirs[0].is_online
+    assert disk.exists(f"/a/{ORDERS[0]}")
 
 
 def test_a_deleted_partition_is_gone_at_once_and_its_files_later() -> None:
