@@ -154,6 +154,7 @@ class _Opening:
                 self._mend(segment, end_offset, suffixes, check_indexes)
         if not is_clean:
             segments = self._recover_above(segments, epochs, recovery_point)
+            # What closes a gap takes the place of an empty segment that begins there.
             by_base = {one.base_offset: one for one in [*segments, *self._closing_gaps]}
             segments = [by_base[base] for base in sorted(by_base)]
         if not segments or segments[-1].end_offset() < log_start_offset:
@@ -304,8 +305,10 @@ class _Opening:
         A gap below the recovery point may be a loss, but none of a power cut: what is behind stays.
         """
         distance = segment.base_offset - end_offset
-        if not 0 < distance <= RELATIVE_OFFSET_MAX:
-            return distance > 0
+        if distance < 0:
+            return False
+        if distance > RELATIVE_OFFSET_MAX:  # more than a segment can have lost
+            return True
         if segment.base_offset > recovery_point:
             return self._keeps_gaps
         if not self._config.is_compacted:
@@ -341,7 +344,6 @@ class _Opening:
         reach_max. Return whether the segment is whole, and where it ends now.
         """
         segment.unname_indexes()
-        is_whole = True
         position, end_offset = 0, segment.base_offset
         while True:
             position, end_offset, complaint = read_through(
@@ -365,11 +367,10 @@ class _Opening:
             self._note(f"cut at offset {end_offset}: {complaint}")
             self.findings.cut_bytes += segment.size_bytes - position
             segment.truncate(position, end_offset)
-            is_whole = False
         segment.rebuild_indexes()
         if segment in self._with_unread_damage:
             write_damage(self._disk, damage_path(segment.path), segment.damage)
-        return is_whole, segment.end_offset()
+        return complaint is None, segment.end_offset()
 
     def _next_base(self, segment: Segment) -> int:
         """Return where the next segment begins, which no offset in this one can reach."""
