@@ -19,6 +19,8 @@ from ottla import (
 from tests.cluster.load import WAIT_SECONDS_MAX
 
 _POLL_SECONDS = 0.05
+_IN_A_POLL = -2
+"""Which generation it is that listeners hear of is known when the poll is over."""
 _REFUSED = (CommitFailedError, RebalanceInProgressError)
 
 
@@ -35,6 +37,8 @@ class OurReader(ABC):
         self.out_of_order = 0
         self.assigned: set[TopicPartition] = set()
         self.assignments = 0
+        self.generation = _IN_A_POLL
+        """The last one of which listeners have heard."""
         self.lost = 0
         """How many partitions went without a chance to commit."""
         self.refused: Counter[str] = Counter()
@@ -88,6 +92,7 @@ class OurReader(ABC):
 
     def _on_assigned(self, partitions: list[TopicPartition]) -> None:
         self.assignments += 1
+        self.generation = _IN_A_POLL
         self.assigned.update(partitions)
         for name in partitions:
             self._next.pop(name.partition, None)
@@ -98,6 +103,11 @@ class OurReader(ABC):
     def _on_lost(self, partitions: list[TopicPartition]) -> None:
         self.lost += len(partitions)
         self.assigned.difference_update(partitions)
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether listeners have heard all that there is to hear of a generation."""
+        return self.generation != _IN_A_POLL
 
     @property
     def troubles(self) -> tuple[int, int, int]:
@@ -121,6 +131,7 @@ class OurMember(OurReader):
             consumer.subscribe([self.topic], **self._listeners)
             while not self._stopping.is_set():
                 records = consumer.poll(timeout=_POLL_SECONDS)
+                self.generation = consumer.group_metadata().generation_id
                 self._take(records)
                 if records:
                     self._commit(consumer)
@@ -143,6 +154,7 @@ class OurAsyncMember(OurReader):
             await consumer.subscribe([self.topic], **self._listeners)
             while not self._stopping.is_set():
                 records = await consumer.poll(timeout=_POLL_SECONDS)
+                self.generation = consumer.group_metadata().generation_id
                 self._take(records)
                 if records:
                     await self._commit(consumer)

@@ -47,9 +47,10 @@ def written_and_read(
 
 
 def is_shared(members: Sequence[OurReader], partitions: int) -> bool:
-    """Tell whether everybody has some partitions, and all are somebody's."""
+    """Tell whether everybody has some partitions, all are somebody's, and all know of all."""
     shares = [len(one.assigned) for one in members]
-    return all(shares) and sum(shares) == partitions
+    is_known = len({one.generation for one in members}) == 1 and members[0].is_settled
+    return all(shares) and sum(shares) == partitions and is_known
 
 
 def read_rightly(alone: OurReader, members: Sequence[OurReader]) -> None:
