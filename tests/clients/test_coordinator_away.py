@@ -18,7 +18,8 @@ from tests.clients.conftest import SETTINGS
 from tests.clients.group_members import OttlaMember, Post, closing_members, poll_until
 
 STRATEGIES = ["range", "cooperative-sticky"]
-SLACK_SECONDS = 1.5
+SLACK_SECONDS = 20.0
+"""For a busy machine; far less than the minute of default.api.timeout.ms."""
 
 
 @pytest.fixture(autouse=True)
@@ -164,7 +165,7 @@ def test_wakeup_ends_a_poll_that_waits_for_the_coordinator(
     post = Post(broker.bootstrap_servers, "letters", 1)
     post.send(1)
     with closing_members() as make:
-        member = make(broker.bootstrap_servers, "readers", "letters", default_api_timeout_ms=4_000)
+        member = make(broker.bootstrap_servers, "readers", "letters")
         if has_joined:
             poll_until([member], lambda: len(member.values) == 1)
             member.subscribe(["others"])
@@ -173,7 +174,7 @@ def test_wakeup_ends_a_poll_that_waits_for_the_coordinator(
         timer = threading.Timer(0.3, member.consumer.wakeup)
         timer.start()
         with pytest.raises(WakeupError):
-            member.consumer.poll(timeout=4)
+            member.consumer.poll(timeout=60)
         assert time.monotonic() - began < 0.3 + SLACK_SECONDS
         timer.join()
         member.consumer.close(timeout=0.1)

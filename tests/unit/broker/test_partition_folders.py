@@ -3,7 +3,9 @@
 import asyncio
 import errno
 import threading
+from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -104,16 +106,23 @@ def made(tmp_path: Path) -> None:
     dirs.close(0, 1)
 
 
+@asynccontextmanager
+async def being_opened(dirs: LogDirs, slow: SlowLogs) -> AsyncIterator[asyncio.Future[None]]:
+    """Begin to open logs, and stand before the first."""
+    with ThreadPoolExecutor(1) as threads:
+        folders = PartitionFolders(dirs, threads, SystemClock(), SystemRandomness())
+        opening = asyncio.ensure_future(folders.open(lambda _: TopicConfig(), slow.is_stray))
+        await asyncio.to_thread(slow.is_reached.wait)
+        yield opening
+
+
 def test_the_loop_goes_on_while_logs_are_opened(tmp_path: Path) -> None:
     made(tmp_path)
     dirs = LogDirs(KernelDisk(), [str(tmp_path / "a"), str(tmp_path / "b")])
     slow = SlowLogs()
 
     async def run() -> None:
-        with ThreadPoolExecutor(1) as threads:
-            folders = PartitionFolders(dirs, threads, SystemClock(), SystemRandomness())
-            opening = asyncio.ensure_future(folders.open(lambda _: TopicConfig(), slow.is_stray))
-            await asyncio.to_thread(slow.is_reached.wait)
+        async with being_opened(dirs, slow) as opening:
             slow.may_go_on.set()
             await opening
 
@@ -127,10 +136,7 @@ def test_who_does_not_want_logs_any_more_waits_for_one_at_most(tmp_path: Path) -
     slow = SlowLogs()
 
     async def run() -> None:
-        with ThreadPoolExecutor(1) as threads:
-            folders = PartitionFolders(dirs, threads, SystemClock(), SystemRandomness())
-            opening = asyncio.ensure_future(folders.open(lambda _: TopicConfig(), slow.is_stray))
-            await asyncio.to_thread(slow.is_reached.wait)
+        async with being_opened(dirs, slow) as opening:
             opening.cancel()
             assert not (await asyncio.wait([opening], timeout=0.01))[0], "the thread is in a folder"
             slow.may_go_on.set()
