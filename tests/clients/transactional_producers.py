@@ -12,11 +12,11 @@ from confluent_kafka import TopicPartition as Partition
 
 from ottla.clients.producer.producer import Producer as OttlaProducer
 from tests.clients.drivers.aio_kafka import _run
+from tests.clients.drivers.kafka_python import KafkaProducer
+from tests.clients.drivers.kafka_python import TopicPartition as KafkaPythonPartition
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)
-    from kafka import KafkaProducer
-    from kafka import TopicPartition as KafkaPythonPartition
     from kafka.structs import OffsetAndMetadata
 
 SECONDS_MAX = 60

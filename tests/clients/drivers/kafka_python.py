@@ -1,13 +1,13 @@
 """kafka-python."""
 
-import gc
 import logging
 import threading
 import time
 import warnings
 from collections import deque
 from collections.abc import Iterable
-from contextlib import closing
+from contextlib import closing, suppress
+from typing import Any
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)
@@ -22,6 +22,8 @@ with warnings.catch_warnings():
     from kafka.consumer.fetcher import ConsumerRecord
     from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
     from kafka.coordinator.assignors.range import RangePartitionAssignor
+    from kafka.errors import KafkaConnectionError
+    from kafka.net.inet import KafkaNetSocket
 
 from tests.clients.driver import (
     HEARTBEAT_MS,
@@ -39,6 +41,22 @@ logging.getLogger("kafka").setLevel(logging.CRITICAL)
 POLL_MS = 500
 RECORD_BYTES_MAX = 100
 """About what a record of the stories takes; batches are bounded in bytes."""
+
+_connect = KafkaNetSocket.sock_connect
+
+
+async def _connect_or_close(
+    self: KafkaNetSocket, net: Any, sock: Any, *rest: Any, **more: Any
+) -> Any:
+    """Connect as kafka-python does, but leave no socket open that was refused."""
+    try:
+        return await _connect(self, net, sock, *rest, **more)
+    except KafkaConnectionError:
+        sock.close()
+        raise
+
+
+KafkaNetSocket.sock_connect = _connect_or_close
 
 
 class KafkaPythonMember(Member):
@@ -64,8 +82,11 @@ class KafkaPythonMember(Member):
 
     def _poll(self) -> None:
         while not self._is_closing:
-            for records in self._consumer.poll(timeout_ms=POLL_MS).values():
-                self._records.extend(map(_received, records))
+            with suppress(
+                KafkaConnectionError
+            ):  # of a broker that is away: it is to be asked again
+                for records in self._consumer.poll(timeout_ms=POLL_MS).values():
+                    self._records.extend(map(_received, records))
             self._partitions = {one.partition for one in self._consumer.assignment()}
         self._consumer.close()
 
@@ -79,9 +100,6 @@ class KafkaPythonMember(Member):
     def close(self) -> list[Received]:
         self._is_closing = True
         self._thread.join(SECONDS_MAX)
-        # It leaves sockets behind where it could not connect: not to be found in another test.
-        del self._consumer
-        gc.collect()
         return self.read()
 
 
