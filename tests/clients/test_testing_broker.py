@@ -11,6 +11,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from ottla.model.settings import InvalidSettingsError
+from ottla.storage.checkpoints import CLEAN_SHUTDOWN_FILE
 from ottla.testing import Broker
 
 SECONDS_MAX = 20
@@ -105,6 +106,26 @@ def test_a_start_that_fails_raises_its_reason() -> None:
             Broker(port=port).start()
         with pytest.raises(OSError, match=f"cannot listen on ADMIN://127.0.0.1:{port}"):
             Broker({"ottla.admin.listener": f"127.0.0.1:{port}"}).start()
+
+
+def test_a_start_that_fails_closes_what_it_has_opened(tmp_path: Path) -> None:
+    broker = Broker(data_dir=tmp_path)
+    with broker:
+        produce(broker, b"kept")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        listeners = f"A://127.0.0.1:{broker.port},B://127.0.0.1:{port}"
+        names = {
+            "listener.security.protocol.map": "A:PLAINTEXT,B:PLAINTEXT",
+            "inter.broker.listener.name": "A",
+        }
+        failing = Broker({"listeners": listeners, **names}, data_dir=tmp_path)
+        with pytest.raises(OSError, match=f"cannot listen on B://127.0.0.1:{port}") as refusal:
+            failing.start()
+    assert "\n" not in str(refusal.value)
+    assert (tmp_path / CLEAN_SHUTDOWN_FILE).exists(), "nothing is to be recovered"
+    with broker:
+        assert values(broker, 1) == [b"kept"]
 
 
 FORKING = """

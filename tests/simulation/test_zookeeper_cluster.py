@@ -20,7 +20,7 @@ from ottla.simulation.machine import Machine
 from ottla.simulation.workload import TOPIC
 from ottla.simulation.zookeeper import MACHINE as ZOOKEEPER
 from ottla.simulation.zookeeper import SimulatedZooKeeper
-from ottla.storage.checkpoints import CLEAN_SHUTDOWN_FILE
+from ottla.storage.checkpoints import CLEAN_SHUTDOWN_FILE, HIGH_WATERMARK_FILE, read_offsets
 from ottla.wire.messages.produce import (
     PartitionProduceData,
     ProduceRequest,
@@ -157,6 +157,52 @@ def test_a_broker_says_that_its_tail_is_lost_if_its_machine_has_lost_power() -> 
         assert not await says_lost_tail(cluster, name)
 
     ZooKeeperCluster(seed=7).tell(story)
+
+
+async def fail_to_start(cluster: ZooKeeperCluster, name: str) -> None:
+    """Start a broker whose second port is taken."""
+    twice = f"A://{name}:{PORT},B://{name}:{PORT}"
+    listeners = {
+        "listeners": twice,
+        "listener.security.protocol.map": "A:PLAINTEXT,B:PLAINTEXT",
+        "inter.broker.listener.name": "A",
+    }
+    broker = BrokerProgram({"node.id": "0", **SETTINGS, **listeners}, cluster.zookeeper)
+
+    async def failing(machine: Machine) -> None:
+        with pytest.raises(OSError, match="cannot listen on B://"):
+            await broker(machine)
+
+    await cluster.machine(name).start(failing)
+
+
+def test_a_start_that_fails_leaves_all_as_a_clean_stop_does() -> None:
+    async def story(cluster: ZooKeeperCluster) -> None:
+        (name, *_) = BROKERS
+        await cluster.create_topic()
+        await send(cluster, [b"committed"])
+        await cluster.stop(name)
+        disk = cluster.machine(name).disk
+        noted = read_offsets(disk, f"{DATA}/{HIGH_WATERMARK_FILE}")
+        assert any(noted.values())
+        await fail_to_start(cluster, name)
+        assert disk.exists(f"{DATA}/{CLEAN_SHUTDOWN_FILE}")
+        assert read_offsets(disk, f"{DATA}/{HIGH_WATERMARK_FILE}") == noted
+        cluster.start(name)
+        await cluster.until(cluster.is_whole)
+
+    ZooKeeperCluster(seed=10).tell(story)
+
+
+def test_a_start_that_fails_does_not_hide_that_the_tail_is_lost() -> None:
+    async def story(cluster: ZooKeeperCluster) -> None:
+        (name, *_) = BROKERS
+        await cluster.create_topic()
+        cluster.machine(name).cut_power()
+        await fail_to_start(cluster, name)
+        assert await says_lost_tail(cluster, name)
+
+    ZooKeeperCluster(seed=11).tell(story)
 
 
 def test_logs_are_open_before_a_broker_is_one_of_the_cluster(

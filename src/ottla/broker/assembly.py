@@ -1,9 +1,10 @@
 """The composition root: settings and an environment in, a running broker out."""
 
 import asyncio
+import logging
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from threading import Lock
 from typing import Final, Self
 
@@ -28,6 +29,7 @@ from ottla.broker.partition_folders import PartitionFolders
 from ottla.broker.partitions import Partitions
 from ottla.broker.peers import PeersWorld
 from ottla.broker.progress import Bells
+from ottla.broker.registration import registration
 from ottla.broker.replica_moves import ReplicaMoves
 from ottla.broker.replication import Replication, ReplicationSources
 from ottla.broker.replication_throttle import Throttles
@@ -45,10 +47,6 @@ from ottla.broker.wiring.groups import group_routes
 from ottla.broker.wiring.replicas import replica_routes
 from ottla.broker.wiring.topics import topic_routes
 from ottla.broker.wiring.transactions import transaction_routes
-from ottla.machines.controller.brokers import EPOCH_TO_BE_GIVEN
-from ottla.machines.controller.features import SUPPORTED_LEVELS
-from ottla.metadata.image import BrokerImage, Endpoint
-from ottla.model.api_error import ApiError
 from ottla.model.broker_config import BrokerConfig
 from ottla.model.listeners import Listener
 from ottla.storage.log_dirs import LogDirs
@@ -60,7 +58,7 @@ THREADS: Final = 4
 """They only wait for the disk: flushes, cold reads, the metadata log."""
 REFUSED_RETRY_MS: Final = 10_000
 """When a partition is tried again that a full disk refused to make or to open."""
-PLAINTEXT_NUMBER: Final = 0
+_log = logging.getLogger(__name__)
 
 
 class Broker:
@@ -106,6 +104,7 @@ class Broker:
         )
         self._background: Background | None = None
         self._moves: ReplicaMoves | None = None
+        self._are_logs_open = False
         clock, randomness = environment.clock, environment.randomness
         self._folders = PartitionFolders(log_dirs, threads, clock, randomness)
         self.folder_locks = ExitStack()
@@ -140,9 +139,7 @@ class Broker:
         try:
             await broker._open()
         except (Exception, asyncio.CancelledError):
-            # Above all a session that nobody uses: the next start would have to wait for its end.
-            with suppress(ApiError, OSError):
-                await metadata.close()
+            await broker._give_up()
             raise
         return broker
 
@@ -196,6 +193,7 @@ class Broker:
 
     async def _open(self) -> None:
         follower = await self._open_partitions()
+        self._are_logs_open = True
         await self._register(await self._bind())
         creation = self._make_creation()
         clock, may_promise = self._environment.clock, self._may_promise()
@@ -338,20 +336,9 @@ class Broker:
         return advertised
 
     async def _register(self, advertised: tuple[Listener, ...]) -> None:
-        endpoints = tuple(
-            Endpoint(listener.name, listener.host, listener.port, PLAINTEXT_NUMBER)
-            for listener in advertised
-        )
         incarnation_id = self._environment.randomness.uuid()
-        broker = BrokerImage(
-            self.config.node_id,
-            EPOCH_TO_BE_GIVEN,
-            incarnation_id,
-            endpoints,
-            rack=self.config.broker_rack,
-            log_dirs=self.metadata.directory_ids,
-            levels_by_feature=SUPPORTED_LEVELS,
-        )
+        directory_ids = self.metadata.directory_ids
+        broker = registration(self.config, advertised, incarnation_id, directory_ids)
         await self.metadata.register(broker)
 
     def _make_routes(self, services: Services) -> dict[int, Route]:
@@ -379,6 +366,19 @@ class Broker:
         broker_epoch = self.metadata.broker_epoch
         self.operations.is_stopping()
         await self.metadata.depart()
+        await self._close(broker_epoch)
+        self.folder_locks.close()
+        await self.operations.close()
+
+    async def _give_up(self) -> None:
+        """Close what a start has opened that failed; never raise, so that its reason is told."""
+        try:
+            await self._close(self.metadata.broker_epoch)
+        except Exception as error:  # noqa: BLE001 - it would hide why the start has failed
+            _log.warning("not everything that was opened is closed: %r", error)
+
+    async def _close(self, broker_epoch: int) -> None:
+        """End what runs, and close the logs where the mark of a clean stop would be true."""
         self._bells.close()
         await self._server.stop()
         if self._coordinator is not None:
@@ -393,8 +393,7 @@ class Broker:
             await self._background.stop()
         await self.metadata.close()
         await self._folders.stop()
-        self._replication.close()
-        self._log_dirs.close(self._environment.clock.now_ms(), broker_epoch)
+        if self._are_logs_open and self.metadata.may_leave_cleanly:
+            self._replication.close()
+            self._log_dirs.close(self._environment.clock.now_ms(), broker_epoch)
         self._threads.shutdown()
-        self.folder_locks.close()
-        await self.operations.close()

@@ -46,5 +46,8 @@ class HighWatermarks:
                     folder.refuse(error)
 
     def _of(self, folder: LogDir) -> dict[TopicPartition, int]:
+        """Return what is committed; of a log without a role yet, what was noted before."""
         here = ((name, self._partitions.find(name)) for name in folder.hosted)
-        return {name: one.high_watermark for name, one in here if one is not None}
+        known = {name: one.high_watermark for name, one in here if one is not None}
+        noted = folder.high_watermarks
+        return {name: noted[name] for name in folder.hosted if name in noted} | known

@@ -72,6 +72,11 @@ class MetadataMode(Protocol):
         """The epoch of this life of the broker, once it is registered."""
         ...
 
+    @property
+    def may_leave_cleanly(self) -> bool:
+        """Whether the others know of all that was lost: what a clean stop is marked by hides it."""
+        ...
+
     async def follow_with(self, follower: ImageFollower) -> None:
         """Return when the logs are open; follow the metadata from then on."""
         ...
@@ -119,6 +124,7 @@ class Embedded:
 
     cluster = None
     is_alone = True
+    may_leave_cleanly = True
 
     def __init__(
         self, node_id: int, store: MetadataStore, directory_ids: tuple[bytes, ...], clock: Clock
@@ -268,6 +274,11 @@ class InZooKeeper:
         """The epoch of the registration, as long as there is one."""
         return self.store.broker_epoch
 
+    @property
+    def may_leave_cleanly(self) -> bool:
+        """Whether the end of no log is missing, or the cluster has taken note of it."""
+        return not self._may_be_lost
+
     # -- the logs -------------------------------------------------------------------------------
 
     async def follow_with(self, follower: ImageFollower) -> None:
@@ -315,6 +326,7 @@ class InZooKeeper:
         await first_of(self.store.wait_until_in_service(), self._wait_for_failure())
         if self._may_be_lost:
             await self._note_boot()
+            self._may_be_lost = False
         self._follower.registered()
 
     def routes(self, here: Routes) -> dict[int, Route]:
@@ -344,6 +356,7 @@ class InZooKeeper:
         if self._running is not None:
             self._running.cancel()
             await asyncio.wait([self._running])
+        self.cluster.channel.close()
         self._source.close()
         await self.store.close()
 
