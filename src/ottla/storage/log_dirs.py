@@ -13,14 +13,14 @@ from collections.abc import Iterable
 from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
 
 from ottla.environment.disk import Disk
-from ottla.model.api_error import ApiError
-from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
 from ottla.model.topic_config import TopicConfig
 from ottla.storage.disk_bound import is_full
 from ottla.storage.folder_lock import FolderInUseError, lock_folder
+from ottla.storage.leader_epochs import NO_EPOCH
 from ottla.storage.log import PartitionLog
 from ottla.storage.log_dir import ConfigOf, HostedLog, IsStray, LogDir
+from ottla.storage.new_logs import NewLog, make_logs, place_logs
 from ottla.storage.open_files import OPEN_FILES_MAX, OpenFiles
 
 __all__ = ["ConfigOf", "HostedLog", "IsStray", "LogDir", "LogDirs"]
@@ -86,14 +86,10 @@ class LogDirs:
     def create(
         self, partition: TopicPartition, topic_id: bytes, config: TopicConfig, now_ms: int
     ) -> PartitionLog:
-        """Make an empty log in the online folder that has the fewest."""
-        if not self.online:
-            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, "every log folder is offline")
-        folder = min(self.online, key=lambda folder: len(folder.hosted))
-        try:
-            return folder.create(partition, topic_id, config, now_ms)
-        except OSError as error:
-            raise folder.refuse(error) from error
+        """Make one empty log, where and as `new_logs` makes many. ApiError KAFKA_STORAGE_ERROR."""
+        wanted = NewLog(partition, topic_id, config, NO_EPOCH)
+        (made,) = make_logs(place_logs(self.dirs, [wanted]), now_ms)
+        return made.host()
 
     def checkpoint(self) -> None:
         """Write the checkpoints of every folder that is online."""
