@@ -1,8 +1,9 @@
 """Everything that a cluster keeps in ZooKeeper, as the records that lead to it."""
 
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Final, NamedTuple
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any, Final, NamedTuple, TypeVar
 
 from ottla.broker.metadata_store.znodes import (
     BROKER_IDS,
@@ -44,6 +45,7 @@ from ottla.metadata.replay import UnreplayableRecordError, replay
 
 READS_AT_ONCE_MAX: Final = 100
 """How many reads are on their way together: one after the other takes a round trip each."""
+T = TypeVar("T")
 
 
 class LiveBroker(NamedTuple):
@@ -75,12 +77,8 @@ async def load(session: ZooKeeperSession) -> Loaded:
     UnreadableZnodeError for what Kafka would not have put there.
     """
     marked = await session.children(DELETED_TOPICS)
-    topics: dict[str, TopicImage] = {}
-    stateless: list[tuple[TopicImage, int]] = []
-    for name in await session.children(TOPICS):
-        if name not in marked:
-            topics[name], missing = await _topic(session, name)
-            stateless += [(topics[name], number) for number in missing]
+    names = [name for name in await session.children(TOPICS) if name not in marked]
+    topics, stateless = await _topics(session, names)
     rubbish = []
     for name in marked:
         rubbish += [*await nodes_below(session, topic_path(name)), f"{DELETED_TOPICS}/{name}"]
@@ -160,24 +158,41 @@ async def get_or_none(
 
 
 async def _get_all(session: ZooKeeperSession, paths: Sequence[str]) -> list[Node | None]:
-    found: list[Node | None] = []
-    for first in range(0, len(paths), READS_AT_ONCE_MAX):
-        some = paths[first : first + READS_AT_ONCE_MAX]
-        found += await asyncio.gather(*[get_or_none(session, path) for path in some])
+    return await _together([partial(get_or_none, session, path) for path in paths])
+
+
+async def _get_each(session: ZooKeeperSession, paths: Sequence[str]) -> list[Node]:
+    """Read nodes that must be there. NoNodeError."""
+    return await _together([partial(session.get, path) for path in paths])
+
+
+async def _together(reads: Sequence[Callable[[], Coroutine[Any, Any, T]]]) -> list[T]:
+    found: list[T] = []
+    for first in range(0, len(reads), READS_AT_ONCE_MAX):
+        some = reads[first : first + READS_AT_ONCE_MAX]
+        found += await asyncio.gather(*[read() for read in some])
     return found
 
 
-async def _topic(session: ZooKeeperSession, name: str) -> tuple[TopicImage, list[int]]:
-    node = await session.get(topic_path(name))
-    count = len(read_topic(name, node.data, {}).partitions)
-    nodes = await _get_all(session, [state_path(name, number) for number in range(count)])
-    states = {
-        number: (node.data, node.stat.version)
-        for number, node in enumerate(nodes)
-        if node is not None
-    }
-    missing = [number for number in range(count) if number not in states]
-    return read_topic(name, node.data, states), missing
+async def _topics(
+    session: ZooKeeperSession, names: Sequence[str]
+) -> tuple[dict[str, TopicImage], list[tuple[TopicImage, int]]]:
+    """Return the topics by their names, and the partitions that have no state."""
+    nodes = await _get_each(session, [topic_path(name) for name in names])
+    data = {name: node.data for name, node in zip(names, nodes, strict=True)}
+    places = [
+        (name, number)
+        for name in names
+        for number in range(len(read_topic(name, data[name], {}).partitions))
+    ]
+    found = await _get_all(session, [state_path(*place) for place in places])
+    states: dict[str, dict[int, tuple[bytes, int]]] = {name: {} for name in names}
+    for (name, number), node in zip(places, found, strict=True):
+        if node is not None:
+            states[name][number] = (node.data, node.stat.version)
+    topics = {name: read_topic(name, data[name], states[name]) for name in names}
+    missing = [(topics[name], number) for name, number in places if number not in states[name]]
+    return topics, missing
 
 
 async def _configs(
@@ -187,9 +202,10 @@ async def _configs(
     records: list[MetadataRecord] = []
     useless = []
     for kind, folder in CONFIGS.items():
-        for name in await session.children(folder):
-            path = f"{folder}/{name}"
-            settings = read_config(path, (await session.get(path)).data)
+        names = await session.children(folder)
+        paths = [f"{folder}/{name}" for name in names]
+        for name, path, node in zip(names, paths, await _get_each(session, paths), strict=True):
+            settings = read_config(path, node.data)
             resource = config_resource(kind, name)
             is_orphan = kind == ResourceType.TOPIC and resource.name not in topics
             if is_orphan or not settings:

@@ -1,22 +1,29 @@
-"""What a broker reads in ZooKeeper before it is one of the cluster."""
+"""What brokers read in ZooKeeper: before they are of the cluster, and to decide for it."""
 
 import asyncio
+from collections.abc import Sequence
 
 import pytest
 
-from ottla.broker.metadata_store.znode_reads import load_topics
+from ottla.broker.metadata_store.znode_reads import READS_AT_ONCE_MAX, load, load_topics
 from ottla.broker.metadata_store.znodes import UnreadableZnodeError, topic_path
 from ottla.broker.metadata_store.zookeeper_registration import make_paths, register
 from ottla.broker.metadata_store.zookeeper_term import ControllerTerm, win
 from ottla.environment.zookeeper import Create, Node, NoNodeError, Watch
 from ottla.machines.controller.settings import ControllerSettings
 from ottla.metadata.image import ClusterImage
+from ottla.metadata.replay import replay
 from ottla.simulation.zookeeper_tree import ZooKeeperTree
+from ottla.wire.messages.create_topics import CreatableTopic
 from tests.metadata_building import CLUSTER_ID, FixedClock, new_broker, new_topic, uuid_of
 from tests.unit.broker.metadata_store.direct_session import DirectSession
 
+TOPICS = (new_topic("plain", 3), new_topic("set", 1, retention_ms="4096"))
 
-async def cluster_with_topics(tree: ZooKeeperTree) -> ClusterImage:
+
+async def cluster_with_topics(
+    tree: ZooKeeperTree, topics: Sequence[CreatableTopic] = TOPICS
+) -> ClusterImage:
     """Let a controller decide on some topics, and return what is decided."""
     session = DirectSession(tree)
     await make_paths(session)
@@ -26,10 +33,8 @@ async def cluster_with_topics(tree: ZooKeeperTree) -> ClusterImage:
     settings = ControllerSettings(broker_id=1)
     term = ControllerTerm(session, office, settings, FixedClock(), CLUSTER_ID)
     await term.begin()
-    topics = [new_topic("plain", 3), new_topic("set", 1, retention_ms="4096")]
-    await term.execute(
-        lambda one: one.create_topics(topics, topic_ids=[uuid_of(1), uuid_of(2)], start=0)
-    )
+    ids = [uuid_of(number) for number in range(1, len(topics) + 1)]
+    await term.execute(lambda one: one.create_topics(topics, topic_ids=ids, start=0))
     return term.image
 
 
@@ -60,6 +65,32 @@ def test_a_topic_that_is_deleted_while_one_looks_is_done_without() -> None:
         tree = ZooKeeperTree()
         await cluster_with_topics(tree)
         assert (await load_topics(Late(tree), CLUSTER_ID)).topics.keys() == {"set"}
+
+    asyncio.run(story())
+
+
+def test_a_controller_waits_for_the_nodes_of_many_topics_together() -> None:
+    class Far(DirectSession):
+        waiting = waiting_max = rounds = 0
+
+        async def get(self, path: str, watch: Watch | None = None) -> Node:
+            if not self.waiting:
+                self.rounds += 1
+            self.waiting += 1
+            self.waiting_max = max(self.waiting, self.waiting_max)
+            await asyncio.sleep(0)
+            self.waiting -= 1
+            return await super().get(path, watch)
+
+    async def story() -> None:
+        tree = ZooKeeperTree()
+        many = [new_topic(f"t{number}", 2, retention_ms="4096") for number in range(150)]
+        decided = await cluster_with_topics(tree, many)
+        far = Far(tree)
+        loaded = await load(far)
+        assert replay(ClusterImage(CLUSTER_ID), loaded.records, 0).topics == decided.topics
+        assert far.waiting_max == READS_AT_ONCE_MAX
+        assert far.rounds < 15
 
     asyncio.run(story())
 
