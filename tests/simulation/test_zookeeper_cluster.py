@@ -140,8 +140,7 @@ async def says_lost_tail(cluster: ZooKeeperCluster, name: str) -> bool:
     cluster.start(name)
     await cluster.until(lambda: name in cluster.running())
     node = cluster.zookeeper.tree.get(f"{BROKER_IDS}/0")
-    _, has_lost_tail = read_broker(0, node.data, node.stat.created_zxid)
-    return has_lost_tail
+    return read_broker(0, node.data, node.stat.created_zxid).has_lost_tail
 
 
 def test_a_broker_says_that_its_tail_is_lost_if_its_machine_has_lost_power() -> None:

@@ -13,6 +13,7 @@ from ottla.broker.metadata_store.znodes import (
     PRODUCER_IDS,
     SEEN_EPOCHS,
     TOPICS,
+    LiveBroker,
     UnreadableZnodeError,
     config_path,
     config_resource,
@@ -28,7 +29,6 @@ from ottla.broker.metadata_store.znodes import (
 from ottla.environment.zookeeper import Node, NoNodeError, Watch, ZooKeeperSession
 from ottla.metadata.difference import topic_records
 from ottla.metadata.image import (
-    BrokerImage,
     ClusterImage,
     ConfigResource,
     ResourceType,
@@ -46,13 +46,6 @@ from ottla.metadata.replay import UnreplayableRecordError, replay
 READS_AT_ONCE_MAX: Final = 100
 """How many reads are on their way together: one after the other takes a round trip each."""
 T = TypeVar("T")
-
-
-class LiveBroker(NamedTuple):
-    """A broker that is registered now."""
-
-    broker: BrokerImage
-    has_lost_tail: bool
 
 
 class Loaded(NamedTuple):
@@ -130,8 +123,7 @@ async def live_brokers(
     for name, node in zip(names, nodes, strict=True):
         if node is not None:
             broker_id = read_number(BROKER_IDS, name.encode())
-            broker, has_lost_tail = read_broker(broker_id, node.data, node.stat.created_zxid)
-            found[broker_id] = LiveBroker(broker, has_lost_tail)
+            found[broker_id] = read_broker(broker_id, node.data, node.stat.created_zxid)
     return found
 
 

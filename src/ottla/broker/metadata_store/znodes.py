@@ -8,7 +8,7 @@ import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from urllib.parse import quote, unquote
 
 from ottla.metadata.image import (
@@ -63,6 +63,16 @@ _PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 
 class UnreadableZnodeError(Exception):
     """A node does not have what Kafka would have put there."""
+
+
+class LiveBroker(NamedTuple):
+    """What a broker says of itself while it is registered."""
+
+    broker: BrokerImage
+    has_lost_tail: bool
+    """Whether it may lack what it had not synced."""
+    min_insync_replicas: int | None = None
+    """As its configuration file has it; None if it does not tell."""
 
 
 def topic_path(topic: str) -> str:
@@ -134,8 +144,9 @@ def read_cluster_id(data: bytes) -> str:
 # -- brokers --------------------------------------------------------------------------------------
 
 
-def broker_data(broker: BrokerImage, now_ms: int, *, has_lost_tail: bool) -> bytes:
-    """Say where a broker is; and whether it may lack what it had not synced."""
+def broker_data(live: LiveBroker, now_ms: int) -> bytes:
+    """Say where a broker is, and what others have to know of it."""
+    broker = live.broker
     plaintext = next((one for one in broker.endpoints if one.security_protocol == 0), None)
     found: dict[str, Any] = {
         "version": 5,
@@ -153,15 +164,16 @@ def broker_data(broker: BrokerImage, now_ms: int, *, has_lost_tail: bool) -> byt
         },
         "ottla_incarnation_id": uuid_to_text(broker.incarnation_id),
         "ottla_log_dirs": [uuid_to_text(one) for one in broker.log_dirs],
-        "ottla_has_lost_tail": has_lost_tail,
+        "ottla_has_lost_tail": live.has_lost_tail,
+        "ottla_min_insync_replicas": live.min_insync_replicas,
     }
     if broker.rack is not None:
         found["rack"] = broker.rack
     return _dump(found)
 
 
-def read_broker(broker_id: int, data: bytes, broker_epoch: int) -> tuple[BrokerImage, bool]:
-    """Return a broker as it registered, and whether it may have lost its tail."""
+def read_broker(broker_id: int, data: bytes, broker_epoch: int) -> LiveBroker:
+    """Return a broker as it registered."""
     with _read_from(f"{BROKER_IDS}/{broker_id}"):
         found = _load(data)
         protocols = found.get("listener_security_protocol_map", {})
@@ -177,7 +189,8 @@ def read_broker(broker_id: int, data: bytes, broker_epoch: int) -> tuple[BrokerI
                 for name, levels in (found.get("features") or {}).items()
             },
         )
-        return broker, bool(found.get("ottla_has_lost_tail", True))
+        has_lost_tail = bool(found.get("ottla_has_lost_tail", True))
+        return LiveBroker(broker, has_lost_tail, found.get("ottla_min_insync_replicas"))
 
 
 def _endpoint(text: str, protocols: Mapping[str, str]) -> Endpoint:

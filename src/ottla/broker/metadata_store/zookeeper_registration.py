@@ -16,13 +16,13 @@ from ottla.broker.metadata_store.znodes import (
     BROKER_IDS,
     CLUSTER_ID,
     PERSISTENT_PATHS,
+    LiveBroker,
     UnreadableZnodeError,
     broker_data,
     cluster_id_data,
     read_cluster_id,
 )
 from ottla.environment.zookeeper import Create, NodeExistsError, ZooKeeperError, ZooKeeperSession
-from ottla.metadata.image import BrokerImage
 
 RETRY_SECONDS: Final = 0.2
 UNREADABLE_RETRY_SECONDS: Final = 5.0
@@ -72,29 +72,28 @@ async def agree_on_cluster_id(session: ZooKeeperSession, proposal: str) -> str:
     return read_cluster_id((await session.get(CLUSTER_ID)).data)
 
 
-async def register(
-    session: ZooKeeperSession, broker: BrokerImage, now_ms: int, *, has_lost_tail: bool
-) -> int:
+async def register(session: ZooKeeperSession, live: LiveBroker, now_ms: int) -> int:
     """Register a broker for as long as the session lives, and return its epoch.
 
     While another session has the same broker, wait: mostly it is the broker's own, from before
     it died, and ends by itself.
     """
-    path = f"{BROKER_IDS}/{broker.broker_id}"
+    broker_id = live.broker.broker_id
+    path = f"{BROKER_IDS}/{broker_id}"
     has_told = False
     while True:
         is_changed = asyncio.Event()
         node = await get_or_none(session, path, is_changed.set)
         if node is None:
             with suppress(NodeExistsError):
-                data = broker_data(broker, now_ms, has_lost_tail=has_lost_tail)
+                data = broker_data(live, now_ms)
                 await session.commit([Create(path, data, is_ephemeral=True)])
         elif node.stat.owner_session == session.session_id:
             return node.stat.created_zxid
         else:
             if not has_told:
                 _LOGGER.warning(
-                    "broker %d is registered already: waiting until that ends", broker.broker_id
+                    "broker %d is registered already: waiting until that ends", broker_id
                 )
                 has_told = True
             await is_changed.wait()

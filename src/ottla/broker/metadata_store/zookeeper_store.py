@@ -32,6 +32,7 @@ from ottla.broker.metadata_store.znode_reads import get_or_none, load_topics
 from ottla.broker.metadata_store.znodes import (
     BROKER_IDS,
     CONTROLLER,
+    LiveBroker,
     UnreadableZnodeError,
     read_broker,
     read_controller,
@@ -307,21 +308,20 @@ class ZooKeeperMetadataStore:
                 await pause_after(error)
 
     async def _register(self, session: ZooKeeperSession, broker: BrokerImage) -> None:
-        self.broker_epoch = await register(
-            session, broker, self._clock.now_ms(), has_lost_tail=self._has_lost_tail
-        )
+        min_insync_replicas = self._settings.topic_defaults.min_insync_replicas
+        live = LiveBroker(broker, self._has_lost_tail, min_insync_replicas)
+        self.broker_epoch = await register(session, live, self._clock.now_ms())
         await self._is_registered(session, broker.broker_id)
         # The controller may have been faster than the answer.
         self._on_image(self.image, ())
 
     async def _reign(self, session: ZooKeeperSession) -> bool:
         """Try to become the controller; if it succeeds, return when that is over."""
-        office = await win(session, self._settings.broker_id, self._clock.now_ms())
+        broker_id = self._settings.broker_id
+        office = await win(session, broker_id, self._clock.now_ms())
         if office is None:
             return False
-        _LOGGER.info(
-            "broker %d is the controller, epoch %d", self._settings.broker_id, office.epoch
-        )
+        _LOGGER.info("broker %d is the controller, epoch %d", broker_id, office.epoch)
         term = ControllerTerm(session, office, self._settings, self._clock, self.cluster_id)
         try:
             await term.begin()
@@ -349,8 +349,8 @@ class ZooKeeperMetadataStore:
         if found is None:  # about to be noticed by everybody
             await pause(RETRY_SECONDS)
             return
-        controller, _ = read_broker(controller_id, found.data, found.stat.created_zxid)
-        await first_of(is_changed.wait(), self._pull_from(controller))
+        controller = read_broker(controller_id, found.data, found.stat.created_zxid)
+        await first_of(is_changed.wait(), self._pull_from(controller.broker))
 
     async def _pull_from(self, controller: BrokerImage) -> None:
         has_lost_track = False

@@ -21,13 +21,7 @@ from functools import partial
 from typing import Final, NamedTuple, TypeVar
 
 from ottla.broker.metadata_store.metadata_feed import MetadataFeed, first_offset
-from ottla.broker.metadata_store.znode_reads import (
-    LiveBroker,
-    Loaded,
-    get_or_none,
-    live_brokers,
-    load,
-)
+from ottla.broker.metadata_store.znode_reads import Loaded, get_or_none, live_brokers, load
 from ottla.broker.metadata_store.znode_writes import (
     NEVER_HANDLED,
     Unit,
@@ -38,6 +32,7 @@ from ottla.broker.metadata_store.znode_writes import (
 from ottla.broker.metadata_store.znodes import (
     CONTROLLER,
     CONTROLLER_EPOCH,
+    LiveBroker,
     UnreadableZnodeError,
     controller_data,
     partition_path,
@@ -57,12 +52,13 @@ from ottla.environment.zookeeper import (
     ZooKeeperError,
     ZooKeeperSession,
 )
+from ottla.machines.controller.config_checks import MIN_ISR
 from ottla.machines.controller.leadership import Leadership
 from ottla.machines.controller.machine import Controller
 from ottla.machines.controller.settings import ControllerSettings
 from ottla.machines.decision import Decision
 from ottla.metadata.difference import registration_record
-from ottla.metadata.image import BrokerImage, ClusterImage
+from ottla.metadata.image import EVERY_BROKER, BrokerImage, ClusterImage
 from ottla.metadata.records import (
     NO_LEADER,
     MetadataRecord,
@@ -249,11 +245,27 @@ class ControllerTerm:
         broker_id = live.broker.broker_id
         known = self.image.brokers.get(broker_id)
         if known is None or not _is_same_life(known, live):
+            self._compare_min_isr(live)
             if live.has_lost_tail:
                 await self.execute(lambda controller: controller.forget_tail(broker_id))
             fenced = replace(live.broker, is_fenced=True)
             await self.execute(lambda controller: controller.register_broker(fenced))
             await self.execute(lambda controller: controller.unfence_broker(broker_id))
+
+    def _compare_min_isr(self, live: LiveBroker) -> None:
+        """Warn if leaders there count on another number in sync than this controller does."""
+        own = self._controller.settings.topic_defaults.min_insync_replicas
+        theirs = live.min_insync_replicas
+        is_set_for_all = MIN_ISR in self.image.configs.get(EVERY_BROKER, {})
+        if theirs not in {None, own} and not is_set_for_all:
+            _LOGGER.warning(
+                "broker %d has %s=%s in its settings, and the controller %d: "
+                "let them agree, or set it for all brokers at once",
+                live.broker.broker_id,
+                MIN_ISR,
+                theirs,
+                own,
+            )
 
     # -- decisions ------------------------------------------------------------------------------
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import pytest
 
 from ottla.broker.metadata_store.znode_reads import READS_AT_ONCE_MAX, load, load_topics
-from ottla.broker.metadata_store.znodes import UnreadableZnodeError, topic_path
+from ottla.broker.metadata_store.znodes import LiveBroker, UnreadableZnodeError, topic_path
 from ottla.broker.metadata_store.zookeeper_registration import make_paths, register
 from ottla.broker.metadata_store.zookeeper_term import ControllerTerm, win
 from ottla.environment.zookeeper import Create, Node, NoNodeError, Watch
@@ -27,7 +27,7 @@ async def cluster_with_topics(
     """Let a controller decide on some topics, and return what is decided."""
     session = DirectSession(tree)
     await make_paths(session)
-    await register(session, new_broker(1, uuid_of(9)), 0, has_lost_tail=False)
+    await register(session, LiveBroker(new_broker(1, uuid_of(9)), has_lost_tail=False), 0)
     office = await win(session, 1, 0)
     assert office is not None
     settings = ControllerSettings(broker_id=1)

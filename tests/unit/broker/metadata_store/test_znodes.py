@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from ottla.broker.metadata_store.znodes import (
     PERSISTENT_PATHS,
+    LiveBroker,
     UnreadableZnodeError,
     broker_data,
     cluster_id_data,
@@ -52,8 +53,9 @@ def test_a_broker_comes_back_as_it_registered() -> None:
         levels_by_feature={"metadata.version": (1, 29)},
     )
     for has_lost_tail in (False, True):
-        data = broker_data(broker, 1000, has_lost_tail=has_lost_tail)
-        assert read_broker(3, data, 77) == (broker, has_lost_tail)
+        live = LiveBroker(broker, has_lost_tail, min_insync_replicas=2)
+        data = broker_data(live, 1000)
+        assert read_broker(3, data, 77) == live
     told = json.loads(data)
     assert (told["version"], told["host"], told["port"]) == (5, "10.0.0.3", 9092)
     assert told["endpoints"] == ["IN://10.0.0.3:9092", "OUT://::1:443"]
@@ -66,9 +68,10 @@ def test_a_broker_of_kafkas_is_read_and_not_trusted_to_have_its_tail() -> None:
         b'"endpoints":["PLAINTEXT://h:9092"],'
         b'"listener_security_protocol_map":{"PLAINTEXT":"PLAINTEXT"},"features":{}}'
     )
-    broker, has_lost_tail = read_broker(1, data, 5)
-    assert broker.endpoints == (Endpoint("PLAINTEXT", "h", 9092, 0),)
-    assert has_lost_tail
+    live = read_broker(1, data, 5)
+    assert live.broker.endpoints == (Endpoint("PLAINTEXT", "h", 9092, 0),)
+    assert live.has_lost_tail
+    assert live.min_insync_replicas is None
 
 
 def test_a_topic_of_kafkas_is_read_with_its_states() -> None:

@@ -6,7 +6,14 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from ottla.broker.metadata_store.metadata_feed import first_offset
-from ottla.broker.metadata_store.znodes import CONTROLLER, CONTROLLER_EPOCH, UnreadableZnodeError
+from ottla.broker.metadata_store.znodes import (
+    CONTROLLER,
+    CONTROLLER_EPOCH,
+    LiveBroker,
+    UnreadableZnodeError,
+    config_data,
+    config_path,
+)
 from ottla.broker.metadata_store.zookeeper_registration import (
     agree_on_cluster_id,
     make_paths,
@@ -15,6 +22,7 @@ from ottla.broker.metadata_store.zookeeper_registration import (
 from ottla.broker.metadata_store.zookeeper_term import ControllerTerm, Office, win
 from ottla.environment.zookeeper import Create, Node, Watch
 from ottla.machines.controller.settings import ControllerSettings
+from ottla.metadata.image import EVERY_BROKER
 from ottla.model.api_error import ApiError
 from ottla.simulation.zookeeper_tree import ZooKeeperTree
 from tests.metadata_building import CLUSTER_ID, FixedClock, new_broker, new_topic, uuid_of
@@ -89,7 +97,7 @@ def test_no_epoch_is_had_twice_although_a_whole_term_passes_while_one_looks() ->
 def test_a_term_that_another_one_has_followed_commits_nothing() -> None:
     async def story(tree: ZooKeeperTree) -> None:
         session = DirectSession(tree)
-        await register(session, new_broker(1, uuid_of(9)), 0, has_lost_tail=False)
+        await register(session, LiveBroker(new_broker(1, uuid_of(9)), has_lost_tail=False), 0)
         old = await term_of(session)
         await create(old, "a", 1)
         new = await term_of(session)
@@ -107,7 +115,7 @@ def test_a_term_that_another_one_has_followed_commits_nothing() -> None:
 def test_cancelling_the_wait_does_not_take_a_decision_back() -> None:
     async def story(tree: ZooKeeperTree) -> None:
         session = DirectSession(tree)
-        await register(session, new_broker(1, uuid_of(9)), 0, has_lost_tail=False)
+        await register(session, LiveBroker(new_broker(1, uuid_of(9)), has_lost_tail=False), 0)
         term = await term_of(session)
         waiting = asyncio.ensure_future(create(term, "a", 1))
         await asyncio.sleep(0)
@@ -116,6 +124,28 @@ def test_cancelling_the_wait_does_not_take_a_decision_back() -> None:
         assert term.image.topics.keys() == {"a", "b"}
 
     tell(story)
+
+
+@pytest.mark.parametrize("is_set_for_all", [False, True])
+def test_brokers_that_count_on_another_number_in_sync_are_told_of_once(
+    caplog: pytest.LogCaptureFixture, *, is_set_for_all: bool
+) -> None:
+    async def story(tree: ZooKeeperTree) -> None:
+        session = DirectSession(tree)
+        if is_set_for_all:
+            data = config_data({"min.insync.replicas": "2"})
+            await session.commit([Create(config_path(EVERY_BROKER), data)])
+        for broker_id, min_insync_replicas in ((1, 1), (2, 2), (3, None)):
+            broker = new_broker(broker_id, uuid_of(broker_id))
+            await register(session, LiveBroker(broker, False, min_insync_replicas), 0)
+        term = await term_of(session)
+        await term.look_around()
+        await term_of(session)
+
+    tell(story)
+    told = [one.getMessage() for one in caplog.records if one.levelname == "WARNING"]
+    assert len(told) == (0 if is_set_for_all else 1)
+    assert all("broker 2 has min.insync.replicas=2" in one for one in told)
 
 
 def test_what_cannot_be_read_is_told_with_its_place() -> None:
@@ -140,7 +170,7 @@ def test_a_broker_that_is_registered_by_this_session_is_not_registered_again() -
     async def story(tree: ZooKeeperTree) -> None:
         session = DirectSession(tree)
         epochs = [
-            await register(session, new_broker(1, uuid_of(9)), 0, has_lost_tail=False)
+            await register(session, LiveBroker(new_broker(1, uuid_of(9)), has_lost_tail=False), 0)
             for _ in range(2)
         ]
         assert epochs[0] == epochs[1] == tree.get("/brokers/ids/1").stat.created_zxid
