@@ -1,5 +1,6 @@
 """Three production brokers in a world with a ZooKeeper: whatever happens, the cluster goes on."""
 
+import asyncio
 from collections.abc import Sequence
 
 import pytest
@@ -11,7 +12,7 @@ from ottla.broker.metadata_store.znodes import BROKER_IDS, read_broker
 from ottla.broker.offsets_topic import partition_of_group
 from ottla.broker.peer_connection import PeerConnection
 from ottla.environment.disk import File
-from ottla.environment.zookeeper import ZooKeeperSession
+from ottla.environment.zookeeper import Create, ZooKeeperSession
 from ottla.metadata.image import ClusterImage
 from ottla.model.error_code import ErrorCode
 from ottla.model.topic_names import CONSUMER_OFFSETS_TOPIC
@@ -191,6 +192,28 @@ def test_a_start_that_fails_leaves_all_as_a_clean_stop_does() -> None:
         await cluster.until(cluster.is_whole)
 
     ZooKeeperCluster(seed=10).tell(story)
+
+
+def test_a_start_that_is_given_up_while_it_waits_leaves_all_as_a_clean_stop_does() -> None:
+    async def story(cluster: ZooKeeperCluster) -> None:
+        (name, *_) = BROKERS
+        tree, disk = cluster.zookeeper.tree, cluster.machine(name).disk
+        await cluster.create_topic()
+        registered = tree.get(f"{BROKER_IDS}/0").data
+        await cluster.stop(name)
+        other = tree.open_session()
+        tree.commit(other, [Create(f"{BROKER_IDS}/0", registered, is_ephemeral=True)])
+        cluster.start(name)
+        await cluster.world.elapse(0.1)
+        assert not disk.exists(f"{DATA}/{CLEAN_SHUTDOWN_FILE}")
+        task = cluster.machine(name).task
+        assert task is not None
+        task.cancel()
+        await asyncio.wait([task])
+        assert disk.exists(f"{DATA}/{CLEAN_SHUTDOWN_FILE}")
+        tree.end_session(other)
+
+    ZooKeeperCluster(seed=12).tell(story)
 
 
 def test_a_start_that_fails_does_not_hide_that_the_tail_is_lost() -> None:
