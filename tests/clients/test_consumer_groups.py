@@ -17,6 +17,7 @@ from ottla.clients.assignors.assignor import Assignment, MemberSubscription, Rac
 from ottla.clients.assignors.range_assignor import RangeAssignor
 from ottla.clients.assignors.sticky_assignor import CooperativeStickyAssignor
 from ottla.clients.consumer.async_consumer import AsyncConsumer
+from ottla.clients.consumer.errors import ConsumerError
 from ottla.clients.consumer.group_errors import (
     CommitFailedError,
     FencedInstanceIdError,
@@ -473,6 +474,40 @@ def test_who_unsubscribes_leaves_and_may_subscribe_to_something_else(
     poll_until([member], lambda: member.values == parcels.sent)
     member.subscribe([f"{topic}-a", f"{topic}-b"])
     poll_until([member], lambda: member.share == letters.all() + parcels.all())
+
+
+@pytest.mark.parametrize("name", ["subscribe", "assign"])
+def test_to_ask_for_nothing_is_to_unsubscribe(
+    story_servers: str, topic: str, make: Make, name: str
+) -> None:
+    post = Post(story_servers, topic, 1)
+    member = make(story_servers, topic, topic)
+    poll_until([member], lambda: member.share == post.all())
+    getattr(member.consumer, name)([])
+    assert [what for what, _ in member.heard] == ["assigned", "revoked"]
+    assert member_count(story_servers, topic) == 0
+    with pytest.raises(ConsumerError, match="nothing is subscribed"):
+        member.poll()
+    member.consumer.assign(post.all())
+    getattr(member.consumer, name)([])
+    assert member.consumer.assignment() == set()
+    member.subscribe([topic])
+
+
+def test_in_asyncio_to_ask_for_nothing_is_to_unsubscribe(story_servers: str, topic: str) -> None:
+    async def story() -> None:
+        async with AsyncConsumer(bootstrap_servers=story_servers, group_id=topic) as consumer:
+            consumer.assign([(topic, 0)])
+            consumer.assign([])
+            await consumer.subscribe([topic])
+            with pytest.raises(ValueError, match=r"unsubscribe\(\) first"):
+                consumer.assign([])
+            await consumer.subscribe([])
+            assert consumer.subscription() == set()
+            with pytest.raises(ValueError, match="topics, or to a pattern"):
+                await consumer.subscribe()
+
+    asyncio.run(story())
 
 
 def test_what_is_committed_has_a_note_and_a_leader_epoch(

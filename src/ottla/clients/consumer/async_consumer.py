@@ -80,7 +80,7 @@ class AsyncConsumer(ConsumerCalls):
 
     async def subscribe(
         self,
-        topics: Collection[str] = (),
+        topics: Collection[str] | None = None,
         *,
         pattern: str | re.Pattern[str] | None = None,
         on_assigned: Listener | None = None,
@@ -89,10 +89,13 @@ class AsyncConsumer(ConsumerCalls):
     ) -> None:
         """Share these topics, or all whose whole name matches the pattern, with the group.
 
-        The listeners are called inside poll, and may be coroutine functions.
+        The listeners are called inside poll, and may be coroutine functions. An empty list of
+        topics is the same as `unsubscribe`.
         """
         self._core.start()
-        self._subscribe(topics, pattern, RebalanceListener(on_assigned, on_revoked, on_lost))
+        listener = RebalanceListener(on_assigned, on_revoked, on_lost)
+        if not self._subscribe(topics, pattern, listener):
+            await self.unsubscribe()
 
     async def unsubscribe(self) -> None:
         """Leave the group, and read nothing any more."""

@@ -69,7 +69,10 @@ class ConsumerCalls(Rooted):
         return self._core
 
     def assign(self, partitions: Iterable[tuple[str, int]]) -> None:
-        """Read exactly these partitions; those that are read already keep their position."""
+        """Read exactly these partitions; those that are read already keep their position.
+
+        An empty list ends that. Who has subscribed has to `unsubscribe` first, which takes time.
+        """
         with self._changing() as state:
             state.assign_by_hand(named(partitions))
 
@@ -170,21 +173,23 @@ class ConsumerCalls(Rooted):
 
     def _subscribe(
         self,
-        topics: Collection[str],
+        topics: Collection[str] | None,
         pattern: str | re.Pattern[str] | None,
         listener: RebalanceListener,
-    ) -> None:
+    ) -> bool:
+        """Subscribe; False for an empty list, which asks for `unsubscribe` instead."""
         self._core.needed_group()
         if isinstance(topics, str):
             raise TypeError(f"subscribe([{topics!r}]): topics come as a list")
         if not all(isinstance(topic, str) for topic in topics or ()):
             raise TypeError(f"subscribe({topics!r}): the name of a topic is text")
-        if bool(topics) == (pattern is not None):
+        if (topics and pattern is not None) or (topics is None and pattern is None):
             raise ValueError("subscribe to topics, or to a pattern: one of them")
-        if pattern is None:
+        if topics:
             self._core.state.subscribe(topics, listener)
-        else:
+        elif pattern is not None:
             self._core.state.subscribe_pattern(re.compile(pattern), listener)
+        return bool(topics) or pattern is not None
 
     def _check_polling(self, max_records: int | None) -> int:
         if max_records is not None and not isinstance(max_records, int):

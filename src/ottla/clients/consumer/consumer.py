@@ -13,6 +13,7 @@ from ottla.clients.consumer.calls import (
     OffsetAndTimestamp,
     PartitionReplicas,
 )
+from ottla.clients.consumer.core import named
 from ottla.clients.consumer.group_side import OffsetAndMetadata
 from ottla.clients.consumer.one_thread import OneThread
 from ottla.clients.consumer.settings import read_consumer_settings
@@ -77,9 +78,20 @@ class Consumer(ConsumerCalls):
 
     # -- what is read ---------------------------------------------------------------------------
 
+    def assign(self, partitions: Iterable[tuple[str, int]]) -> None:
+        """Read exactly these partitions; those that are read already keep their position.
+
+        An empty list is the same as `unsubscribe`.
+        """
+        names = named(partitions)
+        if names:
+            super().assign(names)
+        else:
+            self.unsubscribe()
+
     def subscribe(
         self,
-        topics: Collection[str] = (),
+        topics: Collection[str] | None = None,
         *,
         pattern: str | re.Pattern[str] | None = None,
         on_assigned: Listener | None = None,
@@ -88,7 +100,8 @@ class Consumer(ConsumerCalls):
     ) -> None:
         """Share these topics, or all whose whole name matches the pattern, with the group.
 
-        The listeners are called with a list of partitions, inside poll, unsubscribe and close.
+        The listeners are called with a list of partitions, inside poll, unsubscribe and close. An
+        empty list of topics is the same as `unsubscribe`.
         """
         self._wait(
             self._behind.subscribe,

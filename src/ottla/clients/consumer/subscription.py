@@ -177,9 +177,13 @@ class SubscriptionState:
         self.on_change()
 
     def assign_by_hand(self, partitions: Iterable[TopicPartition]) -> None:
-        """Read these partitions and no others, without a group sharing them out."""
+        """Read these partitions and no others, without a group sharing them out; none: nothing."""
+        names = list(partitions)
         self._choose(Choice.BY_HAND)
-        self.set_assignment(partitions)
+        if names:
+            self.set_assignment(names)
+        else:
+            self.unsubscribe()
 
     def unsubscribe(self) -> None:
         """Read nothing any more."""

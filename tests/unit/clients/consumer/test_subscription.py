@@ -45,6 +45,16 @@ def test_subscribing_and_assigning_exclude_each_other_until_unsubscribed() -> No
     assert state.choice is Choice.PATTERN
 
 
+def test_to_assign_nothing_leaves_nothing_to_read() -> None:
+    state = SubscriptionState()
+    state.assign_by_hand([ONE])
+    state.assign_by_hand([])
+    assert (state.choice, state.assigned) == (Choice.NOTHING, {})
+    state.subscribe(["letters"], RebalanceListener())
+    with pytest.raises(ValueError, match=r"unsubscribe\(\) first"):
+        state.assign_by_hand([])
+
+
 def test_a_jump_makes_what_was_fetched_before_it_worthless() -> None:
     state = SubscriptionState()
     state.assign_by_hand([ONE])
