@@ -17,6 +17,7 @@ from ottla.clients.assignors.assignor import Assignment, MemberSubscription, Rac
 from ottla.clients.assignors.range_assignor import RangeAssignor
 from ottla.clients.assignors.sticky_assignor import CooperativeStickyAssignor
 from ottla.clients.consumer.async_consumer import AsyncConsumer
+from ottla.clients.consumer.consumer import Consumer
 from ottla.clients.consumer.errors import ConsumerError
 from ottla.clients.consumer.group_errors import (
     CommitFailedError,
@@ -474,6 +475,43 @@ def test_who_unsubscribes_leaves_and_may_subscribe_to_something_else(
     poll_until([member], lambda: member.values == parcels.sent)
     member.subscribe([f"{topic}-a", f"{topic}-b"])
     poll_until([member], lambda: member.share == letters.all() + parcels.all())
+
+
+def test_a_rebalance_can_be_enforced(story_servers: str, topic: str, make: Make) -> None:
+    post = Post(story_servers, topic, 1)
+    member = make(story_servers, topic, topic)
+    poll_until([member], lambda: member.share == post.all())
+    generation_id = member.consumer.group_metadata().generation_id
+    member.consumer.enforce_rebalance("there is more room here now")
+    assert member.share == post.all()
+    poll_until([member], lambda: len(member.heard) == 3)
+    assert [what for what, _ in member.heard] == ["assigned", "revoked", "assigned"]
+    assert member.consumer.group_metadata().generation_id == generation_id + 1
+
+
+def test_who_joins_already_need_not_be_told_to(story_servers: str, topic: str, make: Make) -> None:
+    Post(story_servers, topic, 2)
+    silent = make(story_servers, topic, topic)
+    poll_until([silent], lambda: len(silent.share) == 2)
+    late = make(story_servers, topic, topic)
+    late.poll()  # waits for the other, who is silent
+    late.consumer.enforce_rebalance()
+    poll_until([silent, late], lambda: together([silent, late], 2))
+    assert [what for what, _ in late.heard] == ["assigned"]
+
+
+def test_without_a_group_no_rebalance_can_be_enforced(
+    story_servers: str, topic: str, make: Make
+) -> None:
+    member = make(story_servers, topic)
+    member.consumer.assign([(topic, 0)])
+    with pytest.raises(ConsumerError, match="nothing is subscribed"):
+        member.consumer.enforce_rebalance()
+    with (
+        Consumer(bootstrap_servers=story_servers) as alone,
+        pytest.raises(ConsumerError, match=r"no group\.id"),
+    ):
+        alone.enforce_rebalance()
 
 
 @pytest.mark.parametrize("name", ["subscribe", "assign"])

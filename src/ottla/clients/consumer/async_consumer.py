@@ -3,7 +3,7 @@
 import asyncio
 import re
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Self, Unpack
+from typing import TYPE_CHECKING, Any, Final, Self, Unpack
 
 from ottla.clients.admin_offsets import FoundOffset, OffsetAdmin
 from ottla.clients.cluster_view import ClusterView
@@ -16,6 +16,7 @@ from ottla.clients.consumer.calls import (
     partition_replicas,
 )
 from ottla.clients.consumer.core import ConsumerCore, named
+from ottla.clients.consumer.errors import ConsumerError
 from ottla.clients.consumer.group_side import OffsetAndMetadata
 from ottla.clients.consumer.membership import GroupMembership
 from ottla.clients.consumer.reset_policy import EARLIEST, LATEST
@@ -33,6 +34,8 @@ from ottla.wire.records.consumer_record import ConsumerRecord
 
 if TYPE_CHECKING:
     from ottla.clients.consumer.ordered_workers import OrderedWorkers
+
+ENFORCED: Final = "the application has enforced a rebalance"
 
 
 class AsyncConsumer(ConsumerCalls):
@@ -103,6 +106,17 @@ class AsyncConsumer(ConsumerCalls):
         if self._is_in_group:
             await self._core.needed_group().unsubscribe()
         self._core.state.unsubscribe()
+
+    async def enforce_rebalance(self, reason: str | None = None) -> None:
+        """Have the next poll join the group again; the coordinator is told the reason.
+
+        Nothing where a rebalance goes on already. ConsumerError if nothing is subscribed.
+        """
+        self._core.start()
+        group = self._core.needed_group()
+        if not self._is_in_group:
+            raise ConsumerError("nothing is subscribed: there is no group to join again")
+        group.enforce_rebalance(reason or ENFORCED)
 
     # -- records --------------------------------------------------------------------------------
 

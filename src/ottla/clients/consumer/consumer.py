@@ -116,6 +116,13 @@ class Consumer(ConsumerCalls):
         """Leave the group, and read nothing any more."""
         self._wait(self._behind.unsubscribe)
 
+    def enforce_rebalance(self, reason: str | None = None) -> None:
+        """Have the next poll join the group again; the coordinator is told the reason.
+
+        Nothing where a rebalance goes on already. ConsumerError if nothing is subscribed.
+        """
+        self._wait(self._behind.enforce_rebalance, reason)
+
     # -- records --------------------------------------------------------------------------------
 
     def poll(

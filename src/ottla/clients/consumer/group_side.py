@@ -66,6 +66,10 @@ class GroupSide(Protocol):
         """Commit automatically from now on, or no longer; return how it was before."""
         ...
 
+    def enforce_rebalance(self, reason: str) -> None:
+        """Join again with the next poll, unless that goes on already."""
+        ...
+
     async def unsubscribe(self) -> None:
         """Leave: the application has given up its subscription; listeners are called."""
         ...

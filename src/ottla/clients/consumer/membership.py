@@ -185,6 +185,11 @@ class GroupMembership:
 
     # -- rebalancing ----------------------------------------------------------------------------
 
+    def enforce_rebalance(self, reason: str) -> None:
+        """Join again with the next poll, unless that goes on already."""
+        if self._joining is None or self._joining.done():
+            self._standing.request_rejoin(reason)
+
     async def _take_part(self) -> bool:
         """Go through a rebalance; False if it goes on by itself."""
         if self._standing.is_lost:
