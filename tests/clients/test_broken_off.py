@@ -152,15 +152,79 @@ def test_who_leaves_is_gone_though_a_callback_fails(
     asyncio.run(story())
 
 
-def test_a_listener_that_closes_the_consumer_does_not_keep_it_from_leaving(
-    story_servers: str, topic: str
+@pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
+def test_a_listener_that_closes_the_consumer_is_called_once_for_each_partition(
+    story_servers: str, topic: str, strategy: str
 ) -> None:
-    Post(story_servers, topic, 1)
+    going, staying = (Post(story_servers, f"{topic}-{name}", 1) for name in ("a", "b"))
+    heard: list[TopicPartition] = []
+
+    def on_revoked(names: list[TopicPartition]) -> None:
+        heard.extend(names)
+        member.consumer.close()
+
     with closing_members() as make:
-        member = make(story_servers, topic)
-        member.subscribe([topic], on_revoked=lambda _names: member.consumer.close())
-        poll_until([member], lambda: bool(member.share))
-        member.subscribe(["others"], on_revoked=lambda _names: member.consumer.close())
+        member = make(story_servers, topic, partition_assignment_strategy=strategy)
+        member.subscribe([f"{topic}-a", f"{topic}-b"], on_revoked=on_revoked)
+        poll_until([member], lambda: len(member.share) == 2)
+        member.subscribe([f"{topic}-b"], on_revoked=on_revoked)
         with pytest.raises(ClientClosedError):
             poll_until([member], lambda: False)
+        assert heard == going.all() + staying.all()
+        assert member_count(story_servers, topic) == 0
+
+
+@pytest.mark.parametrize("moment", ["assigned", "revoked"])
+@pytest.mark.parametrize("end", ["unsubscribe", "close"])
+def test_who_ends_in_a_listener_does_not_join_again(
+    story_servers: str, topic: str, moment: str, end: str
+) -> None:
+    post = Post(story_servers, topic, 1)
+
+    async def story() -> None:
+        heard: list[tuple[str, list[TopicPartition]]] = []
+
+        async def hear(what: str, names: list[TopicPartition]) -> None:
+            heard.append((what, names))
+            if what == moment:
+                await getattr(consumer, end)()
+
+        async with joined(story_servers, topic) as consumer:
+            await consumer.subscribe(
+                [topic],
+                on_assigned=lambda names: hear("assigned", names),
+                on_revoked=lambda names: hear("revoked", names),
+            )
+            if moment == "revoked":
+                await read_until(consumer, consumer.assignment)
+                await consumer.enforce_rebalance()
+            if end == "close":
+                with pytest.raises(ClientClosedError):
+                    await read_until(consumer, lambda: False)
+            else:
+                await consumer.poll(timeout=1)
+                assert consumer.subscription() == set()
+            assert heard == [("assigned", post.all()), ("revoked", post.all())]
+            assert member_count(story_servers, topic) == 0
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("end", ["unsubscribe", "close"])
+def test_a_listener_may_unsubscribe_whatever_it_was_called_by(
+    story_servers: str, topic: str, end: str
+) -> None:
+    post = Post(story_servers, topic, 1)
+    heard: list[list[TopicPartition]] = []
+
+    def on_revoked(names: list[TopicPartition]) -> None:
+        heard.append(names)
+        member.consumer.unsubscribe()
+
+    with closing_members() as make:
+        member = make(story_servers, topic)
+        member.subscribe([topic], on_revoked=on_revoked)
+        poll_until([member], lambda: bool(member.share))
+        getattr(member.consumer, end)()
+        assert heard == [post.all()]
         assert member_count(story_servers, topic) == 0

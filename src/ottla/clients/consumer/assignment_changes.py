@@ -13,12 +13,15 @@ class AssignmentChanges:
     """Changes the assignment. What a listener raises is kept until the change is complete.
 
     Listeners are called while the partitions in question are assigned: they may commit them, ask
-    for positions and seek.
+    for positions and seek. They may also unsubscribe and close, and are then called for the other
+    partitions alone.
     """
 
     def __init__(self, state: SubscriptionState) -> None:
         self._state = state
         self._error: Exception | None = None
+        self._told: set[TopicPartition] = set()
+        """Of these a listener hears at the moment that they go."""
 
     async def revoke(
         self,
@@ -34,8 +37,7 @@ class AssignmentChanges:
         self._state.mark_revoking(names)
         if is_committed is not None and not is_committed(names):
             return False
-        await self._call(self._state.listener.on_revoked, names)
-        self._drop(names)
+        await self._tell_and_drop(self._state.listener.on_revoked, names)
         return True
 
     async def lose_all(self) -> None:
@@ -45,8 +47,7 @@ class AssignmentChanges:
             return
         self._state.mark_revoking(names)
         listener = self._state.listener
-        await self._call(listener.on_lost or listener.on_revoked, names)
-        self._drop(names)
+        await self._tell_and_drop(listener.on_lost or listener.on_revoked, names)
 
     async def assign(self, names: Collection[TopicPartition]) -> None:
         """Have exactly these partitions, and tell which are new, even if none is."""
@@ -64,8 +65,17 @@ class AssignmentChanges:
             self._error = None
             raise error
 
-    def _drop(self, names: Collection[TopicPartition]) -> None:
+    async def _tell_and_drop(
+        self, listener: Listener | None, names: Collection[TopicPartition]
+    ) -> None:
         gone = set(names)
+        news = gone - self._told
+        if news:
+            self._told |= news
+            try:
+                await self._call(listener, news)
+            finally:
+                self._told -= news
         self._state.set_assignment([name for name in self._state.assigned if name not in gone])
 
     async def _call(self, listener: Listener | None, names: Collection[TopicPartition]) -> None:

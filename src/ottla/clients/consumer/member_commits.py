@@ -36,8 +36,7 @@ class MemberCommits:
         if not offsets:
             return
         generation = self._standing.generation
-        if self._standing.failure is not None:
-            raise self._standing.failure
+        self._standing.raise_failure()
         if self._standing.is_subscribed and not generation.is_member:
             raise self._refusal(ErrorCode.UNKNOWN_MEMBER_ID)
         try:

@@ -40,7 +40,7 @@ from ottla.clients.consumer.settings import ConsumerSettings
 from ottla.clients.consumer.standing import LOST, Standing
 from ottla.clients.consumer.subscription import Choice, SubscriptionState
 from ottla.clients.consumer.topic_watch import TopicWatch
-from ottla.clients.errors import RETRIABLE, NoAnswerError, UnreachableError
+from ottla.clients.errors import RETRIABLE, ClientClosedError, NoAnswerError, UnreachableError
 from ottla.clients.loop_thread import create_background_task
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
@@ -111,8 +111,7 @@ class GroupMembership:
         self._has_polled()
         try:
             await self._background.tell()
-            if self._standing.failure is not None:
-                raise self._standing.failure
+            self._standing.raise_failure()
             if self._must_commit(self._polled_at):
                 self._background.start(self._auto.take(self._polled_at), self._auto.on_commit)
             while self._is_rebalance_due():
@@ -222,7 +221,7 @@ class GroupMembership:
     async def _prepare(self) -> bool:
         """Give back what cannot be kept: all, or in a cooperative group, what is not wanted.
 
-        False if that goes on.
+        False if that goes on, or a listener has unsubscribed.
         """
         assigned = list(self._state.assigned)
         if self._is_cooperative:
@@ -235,7 +234,8 @@ class GroupMembership:
             self._standing.request_rejoin("giving back was broken off")
             raise
         self._changes.raise_kept()
-        return is_over
+        self._standing.raise_failure()  # a listener may have closed the consumer
+        return is_over and self._standing.is_subscribed
 
     def _start_joining(self) -> None:
         reason = self._standing.rejoin_reason or "the subscription has changed"
@@ -342,6 +342,7 @@ class GroupMembership:
         finally:
             self._background.cancel()
             self._requests.view.close()
+            self._standing.failure = ClientClosedError("the consumer is closed")
         self._changes.raise_kept()
 
     async def _leave_group(self, deadline: float, reason: str) -> None:

@@ -35,7 +35,7 @@ class Standing:
         self.is_lost = False
         """Others have the partitions that are still assigned here."""
         self.failure: Exception | None = None
-        """What nothing but closing helps against."""
+        """What nothing but closing helps against, or that this has been done."""
         self.is_joining = False
 
     @property
@@ -69,6 +69,11 @@ class Standing:
         self.generation = Generation()
         self.is_lost = self.is_subscribed and bool(self._state.assigned)
         self._wake()
+
+    def raise_failure(self) -> None:
+        """Raise what there is no way to go on from."""
+        if self.failure is not None:
+            raise self.failure
 
     def reset(self) -> None:
         """Be as if there had never been a group."""

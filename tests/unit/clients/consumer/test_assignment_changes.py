@@ -115,3 +115,26 @@ def test_a_listener_that_fails_does_not_stop_the_change() -> None:
     with pytest.raises(LookupError):
         changes.raise_kept()
     changes.raise_kept()
+
+
+@pytest.mark.parametrize("how", ["revoked", "lost"])
+def test_a_listener_that_ends_everything_hears_of_each_partition_once(how: str) -> None:
+    state = SubscriptionState()
+    changes = AssignmentChanges(state)
+    heard: list[list[TopicPartition]] = []
+
+    async def end(names: list[TopicPartition]) -> None:
+        heard.append(names)
+        everything = list(state.assigned)
+        await (changes.revoke(everything) if how == "revoked" else changes.lose_all())
+
+    async def story() -> None:
+        await changes.assign([A, B])
+        await changes.revoke([A])
+        assert state.assigned == {}
+        await changes.assign([A])
+        await changes.revoke([A])
+
+    state.subscribe(["letters"], RebalanceListener(on_revoked=end))
+    asyncio.run(story())
+    assert heard == [[A], [B], [A]]
