@@ -180,6 +180,43 @@ def test_wakeup_ends_a_poll_that_waits_for_the_coordinator(
         member.consumer.close(timeout=0.1)
 
 
+def test_wakeup_ends_a_commit_that_waits(broker: Broker) -> None:
+    post = Post(broker.bootstrap_servers, "letters", 1)
+    post.send(1)
+    with closing_members() as make:
+        member = make(broker.bootstrap_servers, "readers", "letters", enable_auto_commit=False)
+        poll_until([member], lambda: len(member.values) == 1)
+        with held_up(member):
+            began = time.monotonic()
+            timer = threading.Timer(0.3, member.consumer.wakeup)
+            timer.start()
+            with pytest.raises(WakeupError):
+                member.consumer.commit()
+            assert time.monotonic() - began < 0.3 + SLACK_SECONDS
+            timer.join()
+        assert member.consumer.committed(post.all()) == {}
+        member.consumer.wakeup()
+        with pytest.raises(WakeupError):
+            member.consumer.commit()
+        member.consumer.commit()
+        committed = member.consumer.committed(post.all())
+        assert [row.offset for row in committed.values()] == [1]
+
+
+def test_wakeup_does_not_disturb_the_last_commit_of_who_closes(broker: Broker) -> None:
+    post = Post(broker.bootstrap_servers, "letters", 1)
+    post.send(1)
+    with closing_members() as make:
+        member = make(broker.bootstrap_servers, "readers", enable_auto_commit=False)
+        member.subscribe(["letters"], on_revoked=lambda _names: member.consumer.commit())
+        poll_until([member], lambda: len(member.values) == 1)
+        member.consumer.wakeup()
+        member.consumer.close()
+        late = make(broker.bootstrap_servers, "readers")
+        committed = late.consumer.committed(post.all())
+        assert [row.offset for row in committed.values()] == [1]
+
+
 def test_an_asyncio_poll_ends_in_time_though_a_rebalance_is_due(broker: Broker) -> None:
     post = Post(broker.bootstrap_servers, "letters", 1)
     post.send(1)

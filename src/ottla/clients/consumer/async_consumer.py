@@ -208,7 +208,7 @@ class AsyncConsumer(ConsumerCalls):
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata | int] | None = None
     ) -> None:
         """Commit where the application is, or these offsets: the next ones to read."""
-        await self._core.commit(self._core.offsets_to_commit(offsets))
+        await self._core.commit_unless_woken(self._core.offsets_to_commit(offsets))
 
     async def commit_async(
         self,

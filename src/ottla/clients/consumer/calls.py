@@ -138,7 +138,10 @@ class ConsumerCalls(Rooted):
         return self._core.needed_group().group_metadata()
 
     def wakeup(self) -> None:
-        """Have a poll or `position` that waits, or the next, raise WakeupError; from any thread."""
+        """Have a poll, `position` or `commit` that waits, or the next, raise WakeupError.
+
+        It may be called from any thread. A consumer that is being closed is not disturbed.
+        """
         self._core.wakeup()
 
     def stop(self) -> None:

@@ -221,7 +221,7 @@ class ConsumerCore:
                 self._loop.call_soon_threadsafe(self._bell.ring)
 
     def _check_wakeup(self) -> None:
-        if self._is_woken_up:
+        if self._is_woken_up and not self.is_closing:
             self._is_woken_up = False
             raise WakeupError("wakeup() was called")
 
@@ -260,9 +260,24 @@ class ConsumerCore:
         return dict(zip(named(offsets), map(offset_of, offsets.values()), strict=True))
 
     async def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
-        """Commit, and wait for it."""
+        """Commit, and wait for it, whoever calls `wakeup`."""
         self.start()
         await self.needed_group().commit(offsets)
+
+    async def commit_unless_woken(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata]
+    ) -> None:
+        """Commit, and wait for it; after a WakeupError it may have happened, or not."""
+        self.start()
+        committing = asyncio.ensure_future(self.commit(offsets))
+        committing.add_done_callback(lambda _: self.wake_poll())
+        try:
+            while not committing.done():
+                self._check_wakeup()
+                await self._bell.heard(None)
+        finally:
+            committing.cancel()
+        committing.result()
 
     def commit_async(
         self,
