@@ -27,6 +27,7 @@ UNITS = {"": 1, "bytes": 1, "KiB": 1 << 10, "MiB": 1 << 20}
 FENCE = re.compile(r"^```.*$", re.MULTILINE)
 CODE = re.compile(r"```.*?```|`[^`\n]+`", re.DOTALL)
 LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
+SOURCE_NAME = re.compile(r"`([\w/]+\.pyx?)`")
 REPOSITORY_PATH = re.compile(r"`((?:src|tests|docs|tools|benchmarks|examples)/[\w./-]+)`")
 LIMIT = re.compile(r"^\| `(\w+)` \| ([\d,]+) ?(\w*) \| `src/([\w/]+)\.py` \|", re.MULTILINE)
 
@@ -87,6 +88,14 @@ def test_the_readme_says_where_every_row_stands() -> None:
 def test_the_architecture_names_the_packages_that_are_there_and_no_others() -> None:
     packages = [path.parent.name for path in sorted(ROOT.glob("src/ottla/*/__init__.py"))]
     assert sorted(first_cells(read("ARCHITECTURE.md"), "What is there")) == packages
+
+
+def test_the_files_that_the_architecture_names_are_there_with_all_that_are_compiled() -> None:
+    files = [f"/{path.relative_to(ROOT)}" for path in ROOT.glob("src/ottla/**/*.py*")]
+    named = SOURCE_NAME.findall(read("ARCHITECTURE.md"))
+    assert [name for name in named if not any(file.endswith(f"/{name}") for file in files)] == []
+    compiled = {Path(file).name for file in files if file.endswith(".pyx")}
+    assert compiled - {Path(name).name for name in named} == set()
 
 
 def test_the_limits_in_the_architecture_are_those_in_the_code() -> None:
