@@ -98,6 +98,11 @@ def test_the_files_that_the_architecture_names_are_there_with_all_that_are_compi
     assert compiled - {Path(name).name for name in named} == set()
 
 
+def test_the_folders_of_tests_are_all_explained() -> None:
+    folders = {f"tests/{path.name}" for path in ROOT.glob("tests/[a-z]*") if path.is_dir()}
+    assert folders - set(first_cells(read("CONTRIBUTING.md"), "Tests")) == set()
+
+
 def test_the_limits_in_the_architecture_are_those_in_the_code() -> None:
     limits = LIMIT.findall(read("ARCHITECTURE.md"))
     assert len(limits) == len(first_cells(read("ARCHITECTURE.md"), "Limits"))
