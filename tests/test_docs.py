@@ -98,6 +98,21 @@ def test_the_files_that_the_architecture_names_are_there_with_all_that_are_compi
     assert compiled - {Path(name).name for name in named} == set()
 
 
+def test_the_broker_answers_what_its_page_says() -> None:
+    rows = re.findall(r"^\| ([A-Z].+?) \| (\d[^|]*?) \|", read("docs/broker.md"), re.MULTILINE)
+    said = {
+        name: version
+        for names, versions in rows
+        for name, version in zip(names.split(", "), versions.split(", "), strict=True)
+    }
+    found = {}
+    for path in ROOT.glob("src/ottla/broker/handlers/[a-z]*.py"):
+        versions = importlib.import_module(f"ottla.broker.handlers.{path.stem}").VERSIONS
+        ends = dict.fromkeys((versions[0], versions[-1]))
+        found[path.stem.title().replace("_", "")] = "\N{EN DASH}".join(map(str, ends))
+    assert said == found
+
+
 def test_the_folders_of_tests_are_all_explained() -> None:
     folders = {f"tests/{path.name}" for path in ROOT.glob("tests/[a-z]*") if path.is_dir()}
     assert folders - set(first_cells(read("CONTRIBUTING.md"), "Tests")) == set()
