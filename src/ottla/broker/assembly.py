@@ -243,7 +243,7 @@ class Broker:
     def _tell_that_it_is_ready(
         self, coordinator: GroupCoordinator, transactions: Transactions
     ) -> None:
-        self.operations.is_ready(
+        self.operations.announce_ready(
             self._store,
             self.partitions,
             self._log_dirs,
@@ -364,7 +364,7 @@ class Broker:
     async def stop(self) -> None:
         """Answer what is in flight, close every log, and leave the marks of a clean stop."""
         broker_epoch = self.metadata.broker_epoch
-        self.operations.is_stopping()
+        self.operations.announce_stop()
         await self.metadata.depart()
         await self._close(broker_epoch)
         self.folder_locks.close()

@@ -299,7 +299,7 @@ class Connection:
         if error is not None:
             self._lose_unsent(error)
             return
-        self._outgoing.chunk_is_hot()
+        self._outgoing.on_chunk_fetched()
         self._send()
         self._go_on()
 

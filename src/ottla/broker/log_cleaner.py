@@ -114,14 +114,15 @@ class LogCleaner:
     # -- choosing -------------------------------------------------------------------------------
 
     async def _work(self, number: int) -> None:
-        while not await self._is_stopped_within(self._settings.backoff_ms):
+        while not await self._wait_for_stop(self._settings.backoff_ms):
             try:
                 if number < self._settings.threads:
                     await self.clean_all()
             except Exception:  # noqa: BLE001 - the thread goes on, and looks again
                 _log.exception("choosing a log to compact failed")
 
-    async def _is_stopped_within(self, wait_ms: int) -> bool:
+    async def _wait_for_stop(self, wait_ms: int) -> bool:
+        """Wait until the cleaner is to stop; False if the time is up first."""
         try:
             await asyncio.wait_for(self._stopping.wait(), wait_ms / 1000)
         except TimeoutError:

@@ -39,7 +39,7 @@ class LostTail:
             for folder in self._folders
         )
 
-    def is_known(self) -> None:
+    def note_known(self) -> None:
         """Note that the cluster knows of it, where the disks let us: without it more is lost."""
         if self._boot_id is not None:
             for folder in self._folders:

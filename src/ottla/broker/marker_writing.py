@@ -56,7 +56,7 @@ class MarkerWriting:
     readers: Mapping[str, MarkerReader]
     """By topic."""
 
-    def is_done_at_once(self, name: TopicPartition, marker: WritableTxnMarker) -> bool:
+    def append_if_safe_at_once(self, name: TopicPartition, marker: WritableTxnMarker) -> bool:
         """Append a marker if it is safe as soon as it is there; tell whether it is.
 
         Not where other replicas or the disk have to be waited for, nor where it is refused:

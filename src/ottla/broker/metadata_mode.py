@@ -314,7 +314,7 @@ class InZooKeeper:
 
     async def _note_boot(self) -> None:
         loop = asyncio.get_running_loop()
-        await loop.run_in_executor(self._threads, self._lost_tail.is_known)
+        await loop.run_in_executor(self._threads, self._lost_tail.note_known)
 
     # -- being a broker -------------------------------------------------------------------------
 

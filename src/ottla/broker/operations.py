@@ -64,7 +64,7 @@ class Operations:
         """Where the admin listener is, if there is one."""
         return self._admin.port
 
-    def is_ready(
+    def announce_ready(
         self,
         store: MetadataStore,
         partitions: Partitions,
@@ -87,7 +87,7 @@ class Operations:
             [self.meters.a_minute_has_passed],
         )
         self._watch.start()
-        self._admin.health.is_ready_from_now_on(self._watch, log_dirs)
+        self._admin.health.set_ready(self._watch, log_dirs)
         start_seconds = (self._clock.monotonic_ms() - self._started_ms) / _MS_PER_SECOND
         sources = Sources(
             config=self._config,
@@ -117,9 +117,9 @@ class Operations:
         await self._notices.no_folder_left.wait()
         raise NoFolderLeftError("every log folder has failed: the broker cannot go on")
 
-    def is_stopping(self) -> None:
+    def announce_stop(self) -> None:
         """Tell everybody that nobody is let in any more."""
-        self._admin.health.is_stopping()
+        self._admin.health.set_stopping()
         _log.info("broker %d stops", self._config.node_id)
 
     async def close(self) -> None:

@@ -176,7 +176,7 @@ class Outgoing:
         self._cold_start = None
         return True
 
-    def chunk_is_hot(self) -> None:
+    def on_chunk_fetched(self) -> None:
         """Take note that the cold chunk has been fetched."""
         assert self.cold_chunk is not None
         self._hot_bytes = self.cold_chunk.size_bytes

@@ -42,7 +42,7 @@ class Bells:
     async def wait_any(self, names: Sequence[Hashable], deadline_ms: int) -> bool:
         """Wait until one of the bells rings; False if the deadline, or the end, came first."""
         with self.listening(names) as listener:
-            return await listener.is_rung(deadline_ms)
+            return await listener.wait(deadline_ms)
 
     def listening(self, names: Sequence[Hashable]) -> "Listener":
         """Begin to listen to these bells; the listener is to be closed, as by `with`."""
@@ -102,7 +102,7 @@ class Listener:
         if self._woken is not None and not self._woken.done():
             self._woken.set_result(True)
 
-    async def is_rung(self, deadline_ms: int) -> bool:
+    async def wait(self, deadline_ms: int) -> bool:
         """Wait until a bell has rung; False if the deadline, or the end, came first."""
         if self._rung:
             return True

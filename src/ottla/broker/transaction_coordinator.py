@@ -199,7 +199,7 @@ class TransactionCoordinator(CoordinatedTopic[TransactionMachine, TransactionRec
         self, index: int, machine: TransactionMachine
     ) -> Callable[[OwedMarkers, Sequence[TopicPartition]], None]:
         def report(owed: OwedMarkers, written: Sequence[TopicPartition]) -> None:
-            if not self._is_reported(index, machine, owed, written):
+            if not self._try_to_report(index, machine, owed, written):
                 self._begin(self._report_again(index, machine, owed, written))
 
         return report
@@ -211,10 +211,10 @@ class TransactionCoordinator(CoordinatedTopic[TransactionMachine, TransactionRec
         owed: OwedMarkers,
         written: Sequence[TopicPartition],
     ) -> None:
-        while not self._is_reported(index, machine, owed, written):
+        while not self._try_to_report(index, machine, owed, written):
             await self._pause()
 
-    def _is_reported(
+    def _try_to_report(
         self,
         index: int,
         machine: TransactionMachine,

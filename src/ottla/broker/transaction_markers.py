@@ -92,7 +92,7 @@ class TransactionMarkers:
         unwritten: list[TopicPartition] = []
         marker = owed.message(())
         for name in owed.partitions:
-            is_written = self._writing.is_done_at_once(name, marker)
+            is_written = self._writing.append_if_safe_at_once(name, marker)
             (written if is_written else unwritten).append(name)
         if unwritten:
             debt = _Debt(index, owed, report)

@@ -31,27 +31,27 @@ def test_nobody_knows_what_was_lost_in_folders_without_a_mark(disk: SimulatedDis
 
 
 def test_a_process_that_dies_loses_nothing(disk: SimulatedDisk) -> None:
-    LostTail(disk, FOLDERS, "first").is_known()
+    LostTail(disk, FOLDERS, "first").note_known()
     disk.kill()
     assert not LostTail(disk, FOLDERS, "first").may_be_lost()
 
 
 def test_a_machine_that_has_started_anew_may_have_lost_something(disk: SimulatedDisk) -> None:
-    LostTail(disk, FOLDERS, "first").is_known()
+    LostTail(disk, FOLDERS, "first").note_known()
     disk.crash("lose_all")
     assert LostTail(disk, FOLDERS, "second").may_be_lost()
 
 
 def test_that_is_said_until_it_is_known(disk: SimulatedDisk) -> None:
-    LostTail(disk, FOLDERS, "first").is_known()
+    LostTail(disk, FOLDERS, "first").note_known()
     for _ in range(2):  # killed before the cluster has heard of it
         assert LostTail(disk, FOLDERS, "second").may_be_lost()
-    LostTail(disk, FOLDERS, "second").is_known()
+    LostTail(disk, FOLDERS, "second").note_known()
     assert not LostTail(disk, FOLDERS, "second").may_be_lost()
 
 
 def test_who_was_stopped_cleanly_has_lost_nothing_on_any_boot(disk: SimulatedDisk) -> None:
-    LostTail(disk, FOLDERS, "first").is_known()
+    LostTail(disk, FOLDERS, "first").note_known()
     stop_cleanly(disk, *FOLDERS)
     assert not LostTail(disk, FOLDERS, "second").may_be_lost()
 
@@ -62,7 +62,7 @@ def test_one_folder_that_was_not_closed_is_enough(disk: SimulatedDisk) -> None:
 
 
 def test_without_a_boot_id_only_a_clean_stop_counts(disk: SimulatedDisk) -> None:
-    LostTail(disk, FOLDERS, None).is_known()
+    LostTail(disk, FOLDERS, None).note_known()
     assert LostTail(disk, FOLDERS, None).may_be_lost()
     stop_cleanly(disk, *FOLDERS)
     assert not LostTail(disk, FOLDERS, None).may_be_lost()

@@ -45,7 +45,7 @@ def commit(coordinator_epoch: int = 3) -> WritableTxnMarker:
 def test_what_has_no_other_replica_is_done_at_once() -> None:
     partition, writing = leader(HERE)
     assert partition.last_stable_offset == 0
-    assert writing.is_done_at_once(PARTITION, commit())
+    assert writing.append_if_safe_at_once(PARTITION, commit())
     assert partition.last_stable_offset == partition.log.end_offset == 3
 
 
@@ -53,28 +53,28 @@ def test_what_has_no_other_replica_is_done_at_once() -> None:
 def test_what_the_disk_has_to_have_is_not(settings: dict[str, int]) -> None:
     partition, writing = leader(HERE, **settings)
     partition.log.flush(NOW_MS)
-    assert not writing.is_done_at_once(PARTITION, commit())
+    assert not writing.append_if_safe_at_once(PARTITION, commit())
     assert partition.log.end_offset == 2
 
 
 def test_what_others_have_to_have_is_not() -> None:
     partition, writing = leader(HERE, THERE)
-    assert not writing.is_done_at_once(PARTITION, commit())
+    assert not writing.append_if_safe_at_once(PARTITION, commit())
     assert partition.log.end_offset == 2
     assert writing.append(PARTITION, commit()).end_offset == 3
 
 
 def test_what_is_not_led_here_for_sure_is_not() -> None:
     partition, writing = leader(HERE, is_sure=False)
-    assert not writing.is_done_at_once(PARTITION, commit())
-    assert not writing.is_done_at_once(PARTITION._replace(partition=1), commit())
+    assert not writing.append_if_safe_at_once(PARTITION, commit())
+    assert not writing.append_if_safe_at_once(PARTITION._replace(partition=1), commit())
     assert partition.log.end_offset == 2
 
 
 def test_what_is_refused_is_told_to_who_asks() -> None:
     partition, writing = leader(HERE)
-    assert writing.is_done_at_once(PARTITION, commit(coordinator_epoch=5))
-    assert not writing.is_done_at_once(PARTITION, commit(coordinator_epoch=4))
+    assert writing.append_if_safe_at_once(PARTITION, commit(coordinator_epoch=5))
+    assert not writing.append_if_safe_at_once(PARTITION, commit(coordinator_epoch=4))
     with pytest.raises(ApiError, match="TRANSACTION_COORDINATOR_FENCED"):
         writing.append(PARTITION, commit(coordinator_epoch=4))
     assert partition.log.end_offset == 3

@@ -101,7 +101,7 @@ def send_all(outgoing: Outgoing, sender: socket.socket, receiver: socket.socket)
         if outgoing.send(sender) is Progress.COLD:
             assert outgoing.cold_chunk is not None
             outgoing._cold_reads.fetch(*outgoing.cold_chunk)
-            outgoing.chunk_is_hot()
+            outgoing.on_chunk_fetched()
         with suppress(BlockingIOError):
             received += receiver.recv(1 << 20)
     assert outgoing.send(sender) is Progress.DONE
@@ -225,7 +225,7 @@ def test_what_was_hot_is_not_given_back(
     outgoing.add([LogSlice(kernel_file, 0, 2000), LogSlice(kernel_file, 5000, 100)])
     assert outgoing.send(pair[0]) is Progress.COLD
     assert outgoing.cold_chunk == Chunk(kernel_file, 5000, 100)
-    outgoing.chunk_is_hot()
+    outgoing.on_chunk_fetched()
     assert outgoing.send(pair[0]) is Progress.DONE
     assert cold.given_back == [(5000, 100)]
 

@@ -69,16 +69,16 @@ def test_a_listener_knows_which_bells_have_rung_also_while_it_does_not_wait() ->
         clock = SystemClock()
         bells = Bells(clock)
         with bells.listening(["a", "b", "c"]) as listener:
-            waiting = asyncio.create_task(listener.is_rung(far(clock)))
+            waiting = asyncio.create_task(listener.wait(far(clock)))
             await asyncio.sleep(0)
             for name in ("b", "d", "a", "b"):
                 bells.ring(name)
             assert await waiting
             assert listener.take() == ["b", "a"]
             bells.ring("b")
-            assert await listener.is_rung(far(clock))
+            assert await listener.wait(far(clock))
             assert listener.take() == ["b"]
-            assert not await listener.is_rung(clock.monotonic_ms() + 5)
+            assert not await listener.wait(clock.monotonic_ms() + 5)
         assert not bells._waiting
 
     asyncio.run(story())

@@ -19,13 +19,13 @@ class Health:
         self._watch: LoopWatch | None = None
         self._log_dirs: LogDirs | None = None
 
-    def is_ready_from_now_on(self, watch: LoopWatch, log_dirs: LogDirs) -> None:
+    def set_ready(self, watch: LoopWatch, log_dirs: LogDirs) -> None:
         """Say that logs are recovered and listeners open."""
         self._watch = watch
         self._log_dirs = log_dirs
         self._doing = None
 
-    def is_stopping(self) -> None:
+    def set_stopping(self) -> None:
         """Say that the broker lets nobody in any more."""
         self._doing = "the broker is stopping"
 

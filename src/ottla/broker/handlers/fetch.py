@@ -194,7 +194,7 @@ class FetchHandler:
                 places.setdefault(partition.name, []).append(place)
         is_rung = False
         with self.bells.listening(tuple(places)) as listener:
-            while await listener.is_rung(deadline_ms):
+            while await listener.wait(deadline_ms):
                 is_rung = True
                 again: list[Read] = []
                 bytes_before = counted = 0

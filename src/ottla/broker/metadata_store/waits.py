@@ -5,7 +5,7 @@ from collections.abc import Coroutine
 from typing import Any
 
 
-async def pause(seconds: float) -> None:
+async def pause_seconds(seconds: float) -> None:
     """Let some time pass."""
     await asyncio.wait([asyncio.get_running_loop().create_future()], timeout=seconds)
 

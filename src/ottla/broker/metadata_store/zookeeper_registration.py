@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Final
 
-from ottla.broker.metadata_store.waits import pause
+from ottla.broker.metadata_store.waits import pause_seconds
 from ottla.broker.metadata_store.znode_reads import get_or_none
 from ottla.broker.metadata_store.znodes import (
     BROKER_IDS,
@@ -36,10 +36,10 @@ async def pause_after(error: UnreadableZnodeError | ZooKeeperError) -> None:
     """Tell what went wrong, and let some time pass before the next try."""
     if isinstance(error, ZooKeeperError):
         _LOGGER.info("ZooKeeper: %r", error)
-        await pause(RETRY_SECONDS)
+        await pause_seconds(RETRY_SECONDS)
     else:
         _LOGGER.error("what is in ZooKeeper cannot be read", exc_info=error)
-        await pause(UNREADABLE_RETRY_SECONDS)
+        await pause_seconds(UNREADABLE_RETRY_SECONDS)
 
 
 async def begin_session(connect: Connect, proposal: str) -> tuple[ZooKeeperSession, str]:
@@ -55,7 +55,7 @@ async def begin_session(connect: Connect, proposal: str) -> tuple[ZooKeeperSessi
         if session is not None:
             with suppress(ZooKeeperError):
                 await session.close()
-        await pause(RETRY_SECONDS)
+        await pause_seconds(RETRY_SECONDS)
 
 
 async def make_paths(session: ZooKeeperSession) -> None:

@@ -27,7 +27,7 @@ from ottla.broker.metadata_store.metadata_feed import (
     image_of,
     next_image,
 )
-from ottla.broker.metadata_store.waits import first_of, pause
+from ottla.broker.metadata_store.waits import first_of, pause_seconds
 from ottla.broker.metadata_store.znode_reads import get_or_none, load_topics
 from ottla.broker.metadata_store.znodes import (
     BROKER_IDS,
@@ -261,10 +261,10 @@ class ZooKeeperMetadataStore:
         """Ask again and again whether the registration is there; return when it is not."""
         is_there = True
         while is_there:
-            await pause(self._session_timeout_ms / 3000)
+            await pause_seconds(self._session_timeout_ms / 3000)
             if self.broker_epoch != NO_EPOCH:
                 with suppress(ZooKeeperError):
-                    is_there = await self._is_registered(session, broker_id)
+                    is_there = await self._confirm_registration(session, broker_id)
 
     async def _tell_doubts(self) -> None:
         while True:
@@ -272,9 +272,9 @@ class ZooKeeperMetadataStore:
             if left_ms <= 0:
                 for look in self._on_doubt:
                     look()
-            await pause(max(left_ms / 1000, RETRY_SECONDS))
+            await pause_seconds(max(left_ms / 1000, RETRY_SECONDS))
 
-    async def _is_registered(self, session: ZooKeeperSession, broker_id: int) -> bool:
+    async def _confirm_registration(self, session: ZooKeeperSession, broker_id: int) -> bool:
         asked_at_ms = self._clock.monotonic_ms()
         is_there = await is_registered(session, broker_id)
         if is_there and session.state is not SessionState.EXPIRED:
@@ -311,7 +311,7 @@ class ZooKeeperMetadataStore:
         min_insync_replicas = self._settings.topic_defaults.min_insync_replicas
         live = LiveBroker(broker, self._has_lost_tail, min_insync_replicas)
         self.broker_epoch = await register(session, live, self._clock.now_ms())
-        await self._is_registered(session, broker.broker_id)
+        await self._confirm_registration(session, broker.broker_id)
         # The controller may have been faster than the answer.
         self._on_image(self.image, ())
 
@@ -332,7 +332,7 @@ class ZooKeeperMetadataStore:
         except ApiError as error:
             if error.code != ErrorCode.NOT_CONTROLLER:
                 raise
-            await pause(RETRY_SECONDS)  # it was over before it had begun
+            await pause_seconds(RETRY_SECONDS)  # it was over before it had begun
         finally:
             self._term = None
             term.end("the broker does not go on with it")
@@ -347,7 +347,7 @@ class ZooKeeperMetadataStore:
         controller_id = read_controller(node.data)
         found = await get_or_none(session, f"{BROKER_IDS}/{controller_id}")
         if found is None:  # about to be noticed by everybody
-            await pause(RETRY_SECONDS)
+            await pause_seconds(RETRY_SECONDS)
             return
         controller = read_broker(controller_id, found.data, found.stat.created_zxid)
         await first_of(is_changed.wait(), self._pull_from(controller.broker))
@@ -363,7 +363,7 @@ class ZooKeeperMetadataStore:
                 # What does not follow from what is known may be understood as a whole.
                 has_lost_track = isinstance(error, ProtocolError)
                 _LOGGER.info("nothing from controller %d: %r", controller.broker_id, error)
-                await pause(RETRY_SECONDS)
+                await pause_seconds(RETRY_SECONDS)
             else:
                 has_lost_track = False
                 await asyncio.shield(published)

@@ -192,7 +192,7 @@ class ControllerTerm:
         rebalance_at = loop.time() + rebalance_seconds
         try:
             while not self.is_over:
-                if await self._is_rung(rebalance_at - loop.time()):
+                if await self._wait_for_news(rebalance_at - loop.time()):
                     await self.look_around()
                 else:
                     rebalance_at = loop.time() + rebalance_seconds
@@ -201,7 +201,8 @@ class ControllerTerm:
         except (ApiError, ZooKeeperError) as error:
             self.end(repr(error))
 
-    async def _is_rung(self, seconds: float) -> bool:
+    async def _wait_for_news(self, seconds: float) -> bool:
+        """Wait until there is something to look at; False if the time is up first."""
         try:
             patience = None if seconds == math.inf else max(0.0, seconds)
             await asyncio.wait_for(self._look_again.wait(), patience)

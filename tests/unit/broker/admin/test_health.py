@@ -45,9 +45,9 @@ def test_a_broker_is_alive_all_the_time_and_ready_in_between(
     health = Health(DrivenClock())
     assert health.why_not_alive() == []
     assert health.why_not_ready() == ["the broker is starting: its logs are being opened"]
-    health.is_ready_from_now_on(watch, log_dirs)
+    health.set_ready(watch, log_dirs)
     assert health.why_not_alive() == health.why_not_ready() == []
-    health.is_stopping()
+    health.set_stopping()
     assert health.why_not_alive() == []
     assert health.why_not_ready() == ["the broker is stopping"]
 
@@ -55,7 +55,7 @@ def test_a_broker_is_alive_all_the_time_and_ready_in_between(
 def test_a_loop_that_does_not_turn_is_not_alive(watch: LoopWatch, log_dirs: LogDirs) -> None:
     clock = DrivenClock(watch.beat_ms)
     health = Health(clock)
-    health.is_ready_from_now_on(watch, log_dirs)
+    health.set_ready(watch, log_dirs)
     clock.time_ms += SILENT_MS_MAX
     assert health.why_not_alive() == health.why_not_ready() == []
     clock.time_ms += 1
@@ -65,7 +65,7 @@ def test_a_loop_that_does_not_turn_is_not_alive(watch: LoopWatch, log_dirs: LogD
 
 def test_a_broker_without_any_folder_is_not_ready(watch: LoopWatch, log_dirs: LogDirs) -> None:
     health = Health(DrivenClock())
-    health.is_ready_from_now_on(watch, log_dirs)
+    health.set_ready(watch, log_dirs)
     log_dirs.dirs[0].fail(OSError(errno.EIO, "bad disk"))
     assert health.why_not_ready() == ["all log folders have failed"]
     assert health.why_not_alive() == []
