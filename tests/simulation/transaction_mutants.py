@@ -40,24 +40,24 @@ def taking_markers_of_the_same_epoch() -> AbstractContextManager[None]:
 def asking_no_coordinator() -> AbstractContextManager[None]:
     """A late batch begins a transaction that nobody will end: before KIP-890."""
 
-    async def terms(  # noqa: RUF029
+    async def verdicts(  # noqa: RUF029
         _self: TransactionVerification, _id: str, writes: Sequence[Any], _support: object
     ) -> dict[Any, Any]:
         return {write.partition.name: ANY_TRANSACTION for write in writes}
 
-    return patched(TransactionVerification, "terms", terms)
+    return patched(TransactionVerification, "verdicts", verdicts)
 
 
 def being_slow_to_append() -> AbstractContextManager[None]:
     """A leader takes its time with what was verified: it does no harm by itself."""
-    terms = TransactionVerification.terms
+    verdicts = TransactionVerification.verdicts
 
     async def slow(self: TransactionVerification, *asked: Any) -> dict[Any, Any]:
-        found = await terms(self, *asked)
+        found = await verdicts(self, *asked)
         await self.bells.wait_any((), self.clock.monotonic_ms() + 20)
         return found
 
-    return patched(TransactionVerification, "terms", slow)
+    return patched(TransactionVerification, "verdicts", slow)
 
 
 @contextmanager

@@ -24,7 +24,8 @@ ASK_AGAIN_MS: Final = 5
 ASK_AGAIN_MAX_MS: Final = 100
 """How long is waited for the end of the transaction before, whose markers are under way."""
 
-Terms = Mapping[TopicPartition, TransactionTerms | ApiError]
+VerdictByPartition = Mapping[TopicPartition, TransactionTerms | ApiError]
+"""On which terms a batch may be appended to each partition, or why it may not."""
 
 
 class TransactionCoordinators(Protocol):
@@ -77,10 +78,10 @@ class TransactionVerification:
     lines: Lines = field(default_factory=Lines)
     """Batches of one transaction are verified and appended in the order in which they came."""
 
-    async def terms(
+    async def verdicts(
         self, transactional_id: str, writes: Sequence[Write], support: Support
-    ) -> dict[TopicPartition, TransactionTerms | ApiError]:
-        """Return the terms for each partition, or why nothing may be appended to it.
+    ) -> VerdictByPartition:
+        """Say of each partition on which terms it takes its batch, if at all.
 
         Whose partitions are added by being written to has them added, switched off or not.
         """

@@ -9,6 +9,7 @@ from ottla.broker.progress import Bells
 from ottla.broker.transaction_verification import (
     Support,
     TransactionVerification,
+    VerdictByPartition,
     Write,
 )
 from ottla.model.api_error import ApiError
@@ -62,15 +63,15 @@ def new_partition(name: TopicPartition = PARTITION) -> Partition:
     return partition
 
 
-def terms_for(
+def verdicts_on(
     coordinators: Coordinators | None,
     *writes: Write,
     support: Support = OLD,
     is_enabled: bool = True,
-) -> dict[TopicPartition, TransactionTerms | ApiError]:
+) -> VerdictByPartition:
     clock = PassingClock()
     verification = TransactionVerification(clock, Bells(clock), lambda: is_enabled, coordinators)
-    return asyncio.run(verification.terms("copier", writes, support))
+    return asyncio.run(verification.verdicts("copier", writes, support))
 
 
 def told(found: TransactionTerms | ApiError) -> ErrorCode:
@@ -83,13 +84,13 @@ def test_a_transaction_begins_once_its_coordinator_has_said_yes(support: Support
     partition = new_partition()
     coordinators = Coordinators(ErrorCode.NONE)
     write = Write(partition, 9, 2, 0)
-    terms = terms_for(coordinators, write, support=support)[PARTITION]
+    verdict = verdicts_on(coordinators, write, support=support)[PARTITION]
     assert coordinators.asked == [("copier", 9, 2, (PARTITION,), support.is_adding)]
-    assert isinstance(terms, TransactionTerms)
+    assert isinstance(verdict, TransactionTerms)
     data = batch(producer_id=9, producer_epoch=2, base_sequence=0, is_transactional=True)
-    partition.append_as_leader(data, NOW_MS, terms=terms)
+    partition.append_as_leader(data, NOW_MS, terms=verdict)
     assert partition.last_stable_offset == 0
-    more = terms_for(coordinators, write._replace(base_sequence=1), support=support)
+    more = verdicts_on(coordinators, write._replace(base_sequence=1), support=support)
     assert len(coordinators.asked) == 1, "it is open here, so nobody is asked"
     assert isinstance(more[PARTITION], TransactionTerms)
 
@@ -97,21 +98,21 @@ def test_a_transaction_begins_once_its_coordinator_has_said_yes(support: Support
 def test_nobody_is_asked_where_it_is_switched_off() -> None:
     coordinators = Coordinators()
     write = Write(new_partition(), 9, 0, 0)
-    assert terms_for(coordinators, write, is_enabled=False) == {PARTITION: ANY_TRANSACTION}
+    assert verdicts_on(coordinators, write, is_enabled=False) == {PARTITION: ANY_TRANSACTION}
     assert coordinators.asked == []
 
 
 def test_who_adds_partitions_by_writing_has_them_added_also_where_it_is_switched_off() -> None:
     coordinators = Coordinators(ErrorCode.NONE)
     write = Write(new_partition(), 9, 0, 0)
-    terms_for(coordinators, write, support=NEW, is_enabled=False)
+    verdicts_on(coordinators, write, support=NEW, is_enabled=False)
     assert coordinators.asked == [("copier", 9, 0, (PARTITION,), True)]
 
 
 def test_a_request_has_batches_of_one_producer() -> None:
     other = TopicPartition("events", 1)
     writes = [Write(new_partition(), 9, 0, 0), Write(new_partition(other), 8, 0, 0)]
-    found = terms_for(Coordinators(), *writes)
+    found = verdicts_on(Coordinators(), *writes)
     assert {told(one) for one in found.values()} == {ErrorCode.INVALID_PRODUCER_ID_MAPPING}
 
 
@@ -136,17 +137,17 @@ def test_producers_are_told_in_their_words(
     answer: ErrorCode, old: ErrorCode, new: ErrorCode
 ) -> None:
     write = Write(new_partition(), 9, 0, 0)
-    assert told(terms_for(Coordinators(answer), write)[PARTITION]) == old
-    assert told(terms_for(Coordinators(answer), write, support=NEW)[PARTITION]) == new
+    assert told(verdicts_on(Coordinators(answer), write)[PARTITION]) == old
+    assert told(verdicts_on(Coordinators(answer), write, support=NEW)[PARTITION]) == new
 
 
 def test_the_end_of_the_transaction_before_is_waited_for_a_while() -> None:
     busy = ErrorCode.CONCURRENT_TRANSACTIONS
     write = Write(new_partition(), 9, 0, 0)
     patient = Coordinators(busy, busy, ErrorCode.NONE)
-    assert isinstance(terms_for(patient, write, support=NEW)[PARTITION], TransactionTerms)
+    assert isinstance(verdicts_on(patient, write, support=NEW)[PARTITION], TransactionTerms)
     stuck = Coordinators(*[busy] * 50)
-    assert told(terms_for(stuck, write, support=NEW)[PARTITION]) == busy
+    assert told(verdicts_on(stuck, write, support=NEW)[PARTITION]) == busy
     assert 1 < len(stuck.asked) < 50
     once = Coordinators(busy)
-    assert told(terms_for(once, write)[PARTITION]) == busy
+    assert told(verdicts_on(once, write)[PARTITION]) == busy

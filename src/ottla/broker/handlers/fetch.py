@@ -65,8 +65,8 @@ _NOT_THERE = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_
 _WRONG_LEADER = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH})
 
 
-class _Terms(NamedTuple):
-    """What holds for all partitions of a request."""
+class _Reader(NamedTuple):
+    """Who fetches, and how: it holds for all partitions of a request."""
 
     bytes_max: int
     bytes_min: int
@@ -103,22 +103,22 @@ class FetchHandler:
         if self.metadata is not None and self.metadata.is_meant(request):
             return await self.metadata.handle(request, context.received_ms)
         version = context.api_version
-        terms = self._terms(request, version, context.received_ms)
+        reader = self._reader(request, version, context.received_ms)
         try:
             fetching = self.sessions.begin(
                 request,
                 by_id=version >= _TOPIC_IDS_SINCE,
-                is_privileged=terms.follower is not None
-                and self.leaders.is_broker(terms.follower.broker_id),
+                is_privileged=reader.follower is not None
+                and self.leaders.is_broker(reader.follower.broker_id),
                 now_ms=context.received_ms,
             )
             deadline_ms = self.bells.shared_deadline(context.received_ms, request.max_wait_ms)
-            reads = await self._read_enough(fetching, terms, deadline_ms)
+            reads = await self._read_enough(fetching, reader, deadline_ms)
             answer = fetching.conclude(reads)
         except ApiError as error:
             self.meters.errors[ApiKey.FETCH, error.code] += 1
             return FetchResponse(error_code=error.code)
-        failures = self._count(answer.reads, is_consumer=terms.follower is None)
+        failures = self._count(answer.reads, is_consumer=reader.follower is None)
         topics = await grouped_in_turns(answer.reads, self.clock)
         response = FetchResponse(session_id=answer.session_id, responses=topics)
         if version >= _LEADERS_SINCE:
@@ -144,11 +144,11 @@ class FetchHandler:
                 )
         return failures
 
-    def _terms(self, request: FetchRequest, version: int, received_ms: int) -> _Terms:
+    def _reader(self, request: FetchRequest, version: int, received_ms: int) -> _Reader:
         bytes_max = min(request.max_bytes, self.bytes_max)
         if version < _BATCHES_SINCE:
             bytes_max = min(bytes_max, CONVERTED_BYTES_MAX)
-        return _Terms(
+        return _Reader(
             bytes_max,
             min(request.min_bytes, bytes_max),
             request.isolation_level == READ_COMMITTED,
@@ -159,29 +159,31 @@ class FetchHandler:
             version < _WHOLE_SINCE,
         )
 
-    async def _read_enough(self, fetching: Fetching, terms: _Terms, deadline_ms: int) -> list[Read]:
-        reads, size_bytes = await self._read_all(fetching.partitions, terms)
-        if size_bytes >= terms.bytes_min:
+    async def _read_enough(
+        self, fetching: Fetching, reader: _Reader, deadline_ms: int
+    ) -> list[Read]:
+        reads, size_bytes = await self._read_all(fetching.partitions, reader)
+        if size_bytes >= reader.bytes_min:
             return reads
-        if terms.follower is not None:
-            terms = terms._replace(asked_ms=None)
+        if reader.follower is not None:
+            reader = reader._replace(asked_ms=None)
         missing = len(
             [1 for _, found in reads if isinstance(found, ApiError) and found.code in _NOT_THERE]
         )
         is_hopeless = missing == len(fetching.partitions)
-        while not (is_hopeless or size_bytes >= terms.bytes_min or self._is_final(reads, missing)):
-            if terms.follower is None:
-                is_worth_it = await self._await_more(reads, terms, deadline_ms)
+        while not (is_hopeless or size_bytes >= reader.bytes_min or self._is_final(reads, missing)):
+            if reader.follower is None:
+                is_worth_it = await self._await_more(reads, reader, deadline_ms)
             else:
                 is_worth_it = not self._has_news(reads) and await self.bells.wait_any(
                     self._bells_of_followers(), deadline_ms
                 )
             if not is_worth_it:
                 break
-            reads, size_bytes = await self._read_all(fetching.partitions, terms)
+            reads, size_bytes = await self._read_all(fetching.partitions, reader)
         return reads
 
-    async def _await_more(self, reads: list[Read], terms: _Terms, deadline_ms: int) -> bool:
+    async def _await_more(self, reads: list[Read], reader: _Reader, deadline_ms: int) -> bool:
         """Wait until all should be read again for a consumer; False if nothing has happened.
 
         There may be enough by now, or the time is up. A bell costs a look into the one partition
@@ -201,10 +203,10 @@ class FetchHandler:
                 for place in sorted(place for name in listener.take() for place in places[name]):
                     bytes_before += sum(sizes_bytes[counted:place])
                     counted = place
-                    read = self._try_to_read(reads[place][0], bytes_before, terms)
+                    read = self._try_to_read(reads[place][0], bytes_before, reader)
                     sizes_bytes[place] = counted_bytes(read[1])
                     again.append(read)
-                if sum(sizes_bytes) >= terms.bytes_min or self._is_final(again, 0):
+                if sum(sizes_bytes) >= reader.bytes_min or self._is_final(again, 0):
                     break
         return is_rung
 
@@ -244,30 +246,30 @@ class FetchHandler:
         return kept is None or kept.is_behind(partition.wanted.fetch_offset)
 
     async def _read_all(
-        self, wanted: Collection[FetchedPartition], terms: _Terms
+        self, wanted: Collection[FetchedPartition], reader: _Reader
     ) -> tuple[list[Read], int]:
-        if len(wanted) > PARTITIONS_AT_ONCE and terms.follower is None:
+        if len(wanted) > PARTITIONS_AT_ONCE and reader.follower is None:
             return await read_in_turns(
                 wanted,
-                lambda one, bytes_before: self._try_to_read(one, bytes_before, terms),
-                terms.bytes_min,
+                lambda one, bytes_before: self._try_to_read(one, bytes_before, reader),
+                reader.bytes_min,
                 self.bells,
                 self.clock,
             )
         size_bytes = 0
         reads: list[Read] = []
         for partition in wanted:
-            if terms.follower is not None and self._is_quiet(partition, terms.follower.broker_id):
+            if reader.follower is not None and self._is_quiet(partition, reader.follower.broker_id):
                 continue
-            read = self._try_to_read(partition, size_bytes, terms)
+            read = self._try_to_read(partition, size_bytes, reader)
             size_bytes += counted_bytes(read[1])
             reads.append(read)
         return reads, size_bytes
 
-    def _try_to_read(self, fetched: FetchedPartition, bytes_before: int, terms: _Terms) -> Read:
+    def _try_to_read(self, fetched: FetchedPartition, bytes_before: int, reader: _Reader) -> Read:
         try:
-            bytes_left = max(terms.bytes_max - bytes_before, 0)
-            return fetched, self._read(fetched, bytes_left, bytes_before, terms)
+            bytes_left = max(reader.bytes_max - bytes_before, 0)
+            return fetched, self._read(fetched, bytes_left, bytes_before, reader)
         except ApiError as error:
             return fetched, error.with_traceback(None)  # else it keeps frames alive
 
@@ -291,39 +293,39 @@ class FetchHandler:
         )
 
     def _read(
-        self, fetched: FetchedPartition, bytes_left: int, bytes_before: int, terms: _Terms
+        self, fetched: FetchedPartition, bytes_left: int, bytes_before: int, reader: _Reader
     ) -> Fetched:
         wanted = fetched.wanted
         name = fetched.name or self._resolved(fetched)
         partition = self.partitions.get(name)
         if not fetched.topic and partition.topic_id != fetched.topic_id:
             raise ApiError(ErrorCode.INCONSISTENT_TOPIC_ID, str(name))
-        if terms.follower is not None:
-            is_held_back = self.throttle.is_held_back(partition, terms.follower.broker_id)
+        if reader.follower is not None:
+            is_held_back = self.throttle.is_held_back(partition, reader.follower.broker_id)
             found = partition.read_as_follower(
-                terms.follower,
+                reader.follower,
                 wanted.fetch_offset,
                 0 if is_held_back else min(wanted.partition_max_bytes, bytes_left),
                 leader_epoch=wanted.current_leader_epoch,
                 last_fetched_epoch=wanted.last_fetched_epoch,
                 log_start_offset=wanted.log_start_offset,
                 whole_batch=bytes_before == 0 and not is_held_back,
-                asked_ms=terms.asked_ms,
+                asked_ms=reader.asked_ms,
             )
             if wanted.fetch_offset == partition.log.end_offset and found.diverging is None:
                 stirred, start_offset = partition.stirred, found.log_start_offset
                 fetched.seen = Seen(partition, stirred, found.high_watermark, start_offset, wanted)
             return found
-        if terms.rack and (other := self.preferred.find(partition, terms.rack, wanted)):
+        if reader.rack and (other := self.preferred.find(partition, reader.rack, wanted)):
             return other
         return partition.read(
             wanted.fetch_offset,
             min(wanted.partition_max_bytes, bytes_left),
             leader_epoch=wanted.current_leader_epoch,
             last_fetched_epoch=wanted.last_fetched_epoch,
-            is_committed_only=terms.is_committed_only,
-            whole_batch=bytes_before == 0 or (terms.is_cut_later and bytes_left > 0),
-            is_leader_needed=terms.is_leader_needed,
+            is_committed_only=reader.is_committed_only,
+            whole_batch=bytes_before == 0 or (reader.is_cut_later and bytes_left > 0),
+            is_leader_needed=reader.is_leader_needed,
         )
 
     def _resolved(self, fetched: FetchedPartition) -> TopicPartition:

@@ -25,8 +25,8 @@ from ottla.broker.recompression import Prepared, Recompression, config_with_code
 from ottla.broker.request_context import RequestContext
 from ottla.broker.transaction_verification import (
     Support,
-    Terms,
     TransactionVerification,
+    VerdictByPartition,
     Write,
 )
 from ottla.broker.waiting import Awaited, committed, in_doubt
@@ -75,7 +75,6 @@ _MAGIC_AT = 16
 _ATTRIBUTES_AT = 22  # the lower byte: the other one has no bits yet
 _NO_OFFSET = -1
 _NOTHING = memoryview(b"")
-_NO_TERMS: Final[Terms] = {}
 _TRIED_AGAIN: Final = frozenset(
     {
         ErrorCode.NETWORK_EXCEPTION,
@@ -99,15 +98,15 @@ class _Outcome(NamedTuple):
 _Outcomes = list[tuple[TopicProduceData, list[_Outcome]]]
 
 
-class _Terms(NamedTuple):
+class _Common(NamedTuple):
     """What holds for all partitions of a request."""
 
     version: int
     acks: int
     prepared: Iterator[Prepared] | None
     """What the records have become, in their order, if some of them had to be converted."""
-    transactions: Terms
-    """For the partitions to which batches of a transaction are sent."""
+    verdicts: VerdictByPartition | None = None
+    """On batches of transactions; None if the request names none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,14 +130,14 @@ class ProduceHandler:
     ) -> ProduceResponse | None:
         """Append every batch, make durable what has to be, answer."""
         version = context.api_version
-        terms = _Terms(version, request.acks, await self._prepare(request, version), _NO_TERMS)
+        common = _Common(version, request.acks, await self._prepare(request, version))
         if request.transactional_id:
             # What was verified already must not overtake what still is.
             async with self.verification.lines.turn(request.transactional_id):
-                verified = terms._replace(transactions=await self._verify(request, version))
-                outcomes = self._append_each(request, verified)
+                common = common._replace(verdicts=await self._verify(request, version))
+                outcomes = self._append_each(request, common)
         else:
-            outcomes = self._append_each(request, terms)
+            outcomes = self._append_each(request, common)
         appended = [o.appended_to for _, found in outcomes for o in found if o.appended_to]
         if unflushed := await self.flushing.flush_where_due(appended):
             outcomes = [(topic, _kept(found, unflushed)) for topic, found in outcomes]
@@ -177,15 +176,15 @@ class ProduceHandler:
     async def _prepare(self, request: ProduceRequest, version: int) -> Iterator[Prepared] | None:
         """Convert elsewhere what would take the event loop long; None if all can stay as it is."""
         names, configs = self._configs_with_codec(request, version)
-        is_in_line = any(configs) or self.recompression.is_at_work(names)
-        if version >= _BATCHES_SINCE and not is_in_line:
+        must_queue = any(configs) or self.recompression.is_at_work(names)
+        if version >= _BATCHES_SINCE and not must_queue:
             return None
         parts = (data.records for topic in request.topic_data for data in topic.partition_data)
         sent = [_NOTHING if records is None else records for records in parts]
         is_old = version < _BATCHES_SINCE
         batches: Sequence[Prepared] = await self.old_formats.batches(sent) if is_old else sent
         found = [_checked(records, version) for records in batches]
-        if is_in_line:
+        if must_queue:
             now_ms = self.clock.now_ms()
             found = await self.recompression.batches(found, names, configs, now_ms)
         return iter(found)
@@ -195,16 +194,15 @@ class ProduceHandler:
     ) -> tuple[list[TopicPartition], list[TopicConfig | None]]:
         names: list[TopicPartition] = []
         configs: list[TopicConfig | None] = []
-        by_id = version >= _TOPIC_IDS_SINCE
         for topic in request.topic_data:
-            name = self.partitions.topic_name(topic.topic_id) if by_id else topic.name
+            name = self._name_of(topic, version)
             for data in topic.partition_data:
                 partition = TopicPartition(name or "", data.index)
                 names.append(partition)
                 configs.append(config_with_codec(self.partitions.find(partition)))
         return names, configs
 
-    async def _verify(self, request: ProduceRequest, version: int) -> Terms:
+    async def _verify(self, request: ProduceRequest, version: int) -> VerdictByPartition:
         """Find out which batches of a transaction may be appended."""
         writes: list[Write] = []
         refused: dict[TopicPartition, ApiError] = {}
@@ -221,56 +219,59 @@ class ProduceHandler:
             return refused
         assert request.transactional_id is not None
         support = Support(version >= _ADDING_SINCE, version >= _ABORTABLE_SINCE)
-        terms = await self.verification.terms(request.transactional_id, writes, support)
-        return {**terms, **refused}
+        verdicts = await self.verification.verdicts(request.transactional_id, writes, support)
+        return {**verdicts, **refused}
 
     def _of_transactions(
         self, request: ProduceRequest, version: int
     ) -> Iterator[tuple[TopicPartition, memoryview]]:
-        by_id = version >= _TOPIC_IDS_SINCE
         for topic in request.topic_data:
-            name = self.partitions.topic_name(topic.topic_id) if by_id else topic.name
+            name = self._name_of(topic, version)
             for data in topic.partition_data:
                 records = data.records
                 if records and len(records) >= HEADER_BYTES and _is_transactional(records):
                     yield TopicPartition(name or "", data.index), records
 
-    def _append_each(self, request: ProduceRequest, terms: _Terms) -> _Outcomes:
-        return [(topic, list(self._append_all(topic, terms))) for topic in request.topic_data]
+    def _name_of(self, topic: TopicProduceData, version: int) -> str | None:
+        """Return the name of a topic, which newer versions name by id; None if it is not known."""
+        by_id = version >= _TOPIC_IDS_SINCE
+        return self.partitions.topic_name(topic.topic_id) if by_id else topic.name
 
-    def _append_all(self, topic: TopicProduceData, terms: _Terms) -> Iterator[_Outcome]:
-        by_id = terms.version >= _TOPIC_IDS_SINCE
-        name = self.partitions.topic_name(topic.topic_id) if by_id else topic.name
+    def _append_each(self, request: ProduceRequest, common: _Common) -> _Outcomes:
+        return [(topic, list(self._append_all(topic, common))) for topic in request.topic_data]
+
+    def _append_all(self, topic: TopicProduceData, common: _Common) -> Iterator[_Outcome]:
+        name = self._name_of(topic, common.version)
         for data in topic.partition_data:
-            records = data.records if terms.prepared is None else next(terms.prepared)
+            records = data.records if common.prepared is None else next(common.prepared)
             try:
                 if name is None:
                     raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID)  # noqa: TRY301
-                yield self._append(TopicPartition(name, data.index), records, terms)
+                yield self._append(TopicPartition(name, data.index), records, common)
             except ApiError as error:
                 self.meters.errors[ApiKey.PRODUCE, error.code] += 1
                 yield _Outcome(_refusal(data.index, error), None)
 
-    def _append(self, name: TopicPartition, records: Prepared | None, terms: _Terms) -> _Outcome:
+    def _append(self, name: TopicPartition, records: Prepared | None, common: _Common) -> _Outcome:
         partition = self.partitions.get(name)
         if not self.may_promise():
             raise in_doubt(name)
-        if terms.acks not in ACKS_KNOWN:
-            raise ApiError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks {terms.acks}")
+        if common.acks not in ACKS_KNOWN:
+            raise ApiError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks {common.acks}")
         if name.topic in INTERNAL_TOPICS:
             raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name.topic} is internal")
         if isinstance(records, ApiError):
             raise records
         data = _NOTHING if records is None else records
-        if terms.prepared is None:
-            _check_format(data, terms.version)
-        is_awaited = terms.acks == ACKS_ALL and not partition.is_alone
+        if common.prepared is None:
+            _check_format(data, common.version)
+        is_awaited = common.acks == ACKS_ALL and not partition.is_alone
         if is_awaited:
             partition.check_leader()
             partition.check_enough_in_sync()
         if len(data) > _ATTRIBUTES_AT and _is_transactional(data):
-            transaction = _transaction(terms, name)
-            appended = partition.append_as_leader(data, self.clock.now_ms(), terms=transaction)
+            terms = _transaction_terms(common, name)
+            appended = partition.append_as_leader(data, self.clock.now_ms(), terms=terms)
         else:
             appended = partition.append_as_leader(data, self.clock.now_ms())
         response = PartitionProduceResponse(
@@ -344,15 +345,15 @@ def _is_transactional(data: memoryview) -> bool:
     return data[_ATTRIBUTES_AT] & TRANSACTIONAL_BIT != 0 and data[_MAGIC_AT] == MAGIC
 
 
-def _transaction(terms: _Terms, name: TopicPartition) -> TransactionTerms:
+def _transaction_terms(common: _Common, name: TopicPartition) -> TransactionTerms:
     """Return on which terms a batch of a transaction is appended; ApiError if it is not."""
-    if terms.transactions is _NO_TERMS:
+    if common.verdicts is None:
         detail = f"{name}: a batch of a transaction, and no transactional id"
         raise ApiError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, detail)
-    found = terms.transactions.get(name, VERIFIED_ONLY)
+    found = common.verdicts.get(name, VERIFIED_ONLY)
     if isinstance(found, TransactionTerms):
         return found
-    is_busy = found.code == ErrorCode.CONCURRENT_TRANSACTIONS and terms.version < _ADDING_SINCE
+    is_busy = found.code == ErrorCode.CONCURRENT_TRANSACTIONS and common.version < _ADDING_SINCE
     if is_busy or found.code in _TRIED_AGAIN:
         raise ApiError(ErrorCode.NOT_ENOUGH_REPLICAS, found.detail)
     raise found

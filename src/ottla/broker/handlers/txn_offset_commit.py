@@ -82,11 +82,11 @@ class TxnOffsetCommitHandler:
         producer = (request.producer_id, request.producer_epoch)
         support = Support(version >= _ADDING_SINCE, version >= _ABORTABLE_SINCE)
         write = Write(partition, *producer, NO_SEQUENCE)
-        found = await self.verification.terms(request.transactional_id, [write], support)
-        terms = found[partition.name]
-        if isinstance(terms, ApiError):
-            raise terms
-        return OffsetsTransaction(*producer, terms)
+        verdicts = await self.verification.verdicts(request.transactional_id, [write], support)
+        verdict = verdicts[partition.name]
+        if isinstance(verdict, ApiError):
+            raise verdict
+        return OffsetsTransaction(*producer, verdict)
 
     def _existing(self, topic: TxnOffsetCommitRequestTopic) -> TxnOffsetCommitRequestTopic:
         found = self.store.image.topics.get(topic.name)
