@@ -7,9 +7,9 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from ottla.broker.assembly import THREADS, Broker
+from ottla.broker.bells import Bells
 from ottla.broker.metadata_mode import Embedded
 from ottla.broker.operations import Operations
-from ottla.broker.progress import Bells
 from ottla.clients.connection import Address
 from ottla.model.broker_config import BrokerConfig
 from ottla.simulation.broker_program import DEFAULTS, PORT, environment_of

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any, TypeVar
 
+from ottla.broker.bells import Bells
 from ottla.broker.cluster import Cluster
 from ottla.broker.current_leaders import CurrentLeaders
 from ottla.broker.dispatch import Dispatch
@@ -31,7 +32,6 @@ from ottla.broker.partitions import Partitions
 from ottla.broker.peer_connection import PeerConnection
 from ottla.broker.preferred_replicas import PreferredReplicas
 from ottla.broker.producer_ids import ProducerIds
-from ottla.broker.progress import Bells
 from ottla.broker.replication_throttle import Throttles
 from ottla.broker.routes import Route
 from ottla.broker.server import Server

@@ -9,6 +9,7 @@ from threading import Lock
 from typing import Final, Self
 
 from ottla.broker.background import Background
+from ottla.broker.bells import Bells
 from ottla.broker.cluster_view import ClusterView
 from ottla.broker.config_parts import cleaner_settings, connection_limits, group_settings
 from ottla.broker.coordinated_topic import CoordinatorWorld
@@ -28,7 +29,6 @@ from ottla.broker.operations import Operations
 from ottla.broker.partition_folders import PartitionFolders
 from ottla.broker.partitions import Partitions
 from ottla.broker.peers import PeersWorld
-from ottla.broker.progress import Bells
 from ottla.broker.registration import registration
 from ottla.broker.replica_moves import ReplicaMoves
 from ottla.broker.replication import Replication, ReplicationSources

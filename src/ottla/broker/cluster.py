@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from ottla.broker.active_controller import NO_CONTROLLER, ActiveController
+from ottla.broker.bells import Bells
 from ottla.broker.controller_channel import ChannelToController
 from ottla.broker.departures import Departures
 from ottla.broker.metadata_fetch import MetadataFetch
@@ -13,7 +14,6 @@ from ottla.broker.metadata_snapshots import MetadataSnapshots
 from ottla.broker.metadata_source import ControllerMetadata
 from ottla.broker.metadata_store.metadata_feed import MetadataFeed
 from ottla.broker.metadata_store.store import MetadataStore
-from ottla.broker.progress import Bells
 from ottla.broker.spreading import Spread, Spreading
 from ottla.environment.clock import Clock
 from ottla.environment.network import Network

@@ -16,9 +16,9 @@ from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
 
+from ottla.broker.bells import Bells
 from ottla.broker.flushing import Flushing
 from ottla.broker.partitions import Partitions
-from ottla.broker.progress import Bells
 from ottla.broker.topic_creation import TopicCreation
 from ottla.broker.waiting import Awaited, committed
 from ottla.environment.clock import Clock

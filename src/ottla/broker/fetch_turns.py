@@ -4,9 +4,9 @@ from collections.abc import Callable, Collection
 from itertools import islice
 from typing import Final
 
+from ottla.broker.bells import Bells
 from ottla.broker.fetch_answers import grouped
 from ottla.broker.fetch_sessions import FetchedPartition, Read
-from ottla.broker.progress import Bells
 from ottla.broker.turns import Turns
 from ottla.environment.clock import Clock
 from ottla.model.api_error import ApiError

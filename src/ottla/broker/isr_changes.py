@@ -12,7 +12,7 @@ import logging
 from collections.abc import Callable
 from typing import Final, NamedTuple, Protocol
 
-from ottla.broker.progress import Bells
+from ottla.broker.bells import Bells
 from ottla.environment.clock import Clock
 from ottla.metadata.image import ClusterImage
 from ottla.model.api_error import ApiError

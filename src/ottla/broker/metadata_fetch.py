@@ -14,9 +14,9 @@ version 13. Every failure concerns the whole request:
 from collections.abc import Callable
 from typing import Final
 
+from ottla.broker.bells import Bells
 from ottla.broker.metadata_snapshots import MetadataSnapshots
 from ottla.broker.metadata_store.metadata_feed import Batches, MetadataFeed, Snapshot
-from ottla.broker.progress import Bells
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.wire.messages.fetch import (

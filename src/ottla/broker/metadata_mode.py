@@ -13,6 +13,7 @@ from concurrent.futures import Executor
 from typing import Protocol
 
 from ottla.broker.active_controller import ActiveController
+from ottla.broker.bells import Bells
 from ottla.broker.cluster import Cluster
 from ottla.broker.config_parts import controller_settings
 from ottla.broker.environment import Environment
@@ -25,7 +26,6 @@ from ottla.broker.metadata_store.identity import claim_folders
 from ottla.broker.metadata_store.store import MetadataStore
 from ottla.broker.metadata_store.waits import first_of
 from ottla.broker.metadata_store.zookeeper_store import ZooKeeperMetadataStore
-from ottla.broker.progress import Bells
 from ottla.broker.routes import Route, Routes
 from ottla.broker.waiting import DOUBT_BELL
 from ottla.environment.clock import Clock

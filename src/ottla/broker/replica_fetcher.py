@@ -14,10 +14,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+from ottla.broker.bells import Bells
 from ottla.broker.fetch_position import FetchPosition, PartitionKey, by_topic, forgotten
 from ottla.broker.flushing import Flushing
 from ottla.broker.peer_connection import PeerConnection
-from ottla.broker.progress import Bells
 from ottla.broker.replication_throttle import FollowerThrottle
 from ottla.broker.turns import Turns
 from ottla.environment.clock import Clock

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 
 from ottla.broker.active_controller import ActiveController
 from ottla.broker.background import Background
+from ottla.broker.bells import Bells
 from ottla.broker.flushing import Flushing
 from ottla.broker.high_watermarks import HighWatermarks
 from ottla.broker.isr_changes import IsrChanges
 from ottla.broker.lost_replicas import LOOK_MS, LostReplicas
 from ottla.broker.partition_roles import PartitionRoles
 from ottla.broker.partitions import Partitions
-from ottla.broker.progress import Bells
 from ottla.broker.replica_fetcher import FetcherSettings, FetcherWorld
 from ottla.broker.replica_fetchers import ReplicaFetchers
 from ottla.broker.replication_throttle import Throttles

@@ -4,6 +4,7 @@ from concurrent.futures import Executor
 from dataclasses import dataclass
 
 from ottla.broker.active_controller import ActiveController
+from ottla.broker.bells import Bells
 from ottla.broker.cluster import Cluster
 from ottla.broker.cluster_view import ClusterView
 from ottla.broker.endpoints import Endpoints
@@ -14,7 +15,6 @@ from ottla.broker.metadata_store.store import MetadataStore
 from ottla.broker.metrics.meters import Meters
 from ottla.broker.partition_folders import PartitionFolders
 from ottla.broker.partitions import Partitions
-from ottla.broker.progress import Bells
 from ottla.broker.replica_moves import ReplicaMoves
 from ottla.broker.replication_throttle import Throttles
 from ottla.broker.topic_creation import TopicCreation

@@ -7,10 +7,10 @@ not for long, and not for those that are fenced, about to stop, or silent: they 
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Final, TypeAlias
 
+from ottla.broker.bells import Bells
 from ottla.broker.metadata_fetch import FETCHED_BELL, MetadataFetch
 from ottla.broker.metadata_source import WAIT_MS
 from ottla.broker.metadata_store.metadata_feed import MetadataFeed
-from ottla.broker.progress import Bells
 from ottla.environment.clock import Clock
 from ottla.model.error_code import ErrorCode
 

@@ -3,10 +3,10 @@
 import asyncio
 from typing import Any
 
+from ottla.broker.bells import Bells
 from ottla.broker.fetch_answers import grouped
 from ottla.broker.fetch_sessions import FetchedPartition, Read
 from ottla.broker.fetch_turns import PARTITIONS_AT_ONCE, grouped_in_turns, read_in_turns
-from ottla.broker.progress import Bells
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.replication.fetched import Fetched

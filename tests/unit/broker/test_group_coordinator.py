@@ -4,6 +4,7 @@ from collections.abc import Callable, Coroutine
 from types import SimpleNamespace
 from typing import Any
 
+from ottla.broker.bells import Bells
 from ottla.broker.coordinated_topic import CoordinatorWorld
 from ottla.broker.coordinator_log import CoordinatorLog
 from ottla.broker.flushing import Flushing
@@ -14,7 +15,6 @@ from ottla.broker.handlers.leave_group import LeaveGroupHandler
 from ottla.broker.handlers.sync_group import SyncGroupHandler
 from ottla.broker.offsets_topic import OffsetsTopic
 from ottla.broker.partitions import Partitions
-from ottla.broker.progress import Bells
 from ottla.broker.request_context import RequestContext
 from ottla.machines.groups.classic_group import GroupState
 from ottla.machines.groups.settings import GroupSettings

@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+from ottla.broker.bells import Bells
 from ottla.broker.isr_changes import IsrChanges
-from ottla.broker.progress import Bells
 from ottla.machines.controller.machine import Controller
 from ottla.model.identifiers import TopicPartition
 from ottla.replication.in_sync import InSync

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from ottla.broker.bells import Bells
 from ottla.broker.flushing import Flushing
 from ottla.broker.peer_connection import PeerConnection
-from ottla.broker.progress import Bells
 from ottla.broker.replica_fetcher import FetcherSettings, FetcherWorld
 from ottla.broker.replica_fetchers import ReplicaFetchers
 from ottla.broker.replication_throttle import Throttles

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from ottla.broker.progress import Bells
+from ottla.broker.bells import Bells
 from ottla.broker.transaction_verification import (
     Support,
     TransactionVerification,

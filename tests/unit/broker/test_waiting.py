@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable
 
-from ottla.broker.progress import Bells
+from ottla.broker.bells import Bells
 from ottla.broker.waiting import DOUBT_BELL, Awaited, committed
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition

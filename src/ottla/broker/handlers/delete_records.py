@@ -12,8 +12,8 @@ is where all of them begin.
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from ottla.broker.bells import Bells
 from ottla.broker.partitions import Partitions
-from ottla.broker.progress import Bells
 from ottla.broker.request_context import RequestContext
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode

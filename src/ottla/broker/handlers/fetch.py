@@ -17,6 +17,7 @@ from collections.abc import Collection, Hashable
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+from ottla.broker.bells import Bells
 from ottla.broker.current_leaders import CurrentLeaders
 from ottla.broker.fetch_answers import fail
 from ottla.broker.fetch_sessions import FetchedPartition, Fetching, FetchSessions, Read, Seen
@@ -31,7 +32,6 @@ from ottla.broker.metrics.meters import Meters
 from ottla.broker.old_formats import CONVERTED_BYTES_MAX, OldFormats
 from ottla.broker.partitions import Partitions
 from ottla.broker.preferred_replicas import PreferredReplicas
-from ottla.broker.progress import Bells
 from ottla.broker.replication_throttle import LeaderThrottle
 from ottla.broker.request_context import RequestContext
 from ottla.environment.clock import Clock

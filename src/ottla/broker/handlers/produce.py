@@ -15,12 +15,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+from ottla.broker.bells import Bells
 from ottla.broker.current_leaders import CurrentLeaders
 from ottla.broker.flushing import Flushing
 from ottla.broker.metrics.meters import Meters
 from ottla.broker.old_formats import OldFormats
 from ottla.broker.partitions import Partitions
-from ottla.broker.progress import Bells
 from ottla.broker.recompression import Prepared, Recompression, config_with_codec
 from ottla.broker.request_context import RequestContext
 from ottla.broker.transaction_verification import (

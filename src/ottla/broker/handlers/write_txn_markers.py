@@ -9,9 +9,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+from ottla.broker.bells import Bells
 from ottla.broker.flushing import Flushing
 from ottla.broker.marker_writing import MarkerWriting
-from ottla.broker.progress import Bells
 from ottla.broker.request_context import RequestContext
 from ottla.broker.waiting import Awaited, committed
 from ottla.model.api_error import ApiError

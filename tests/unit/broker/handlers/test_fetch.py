@@ -5,11 +5,11 @@ from collections import Counter
 from types import SimpleNamespace
 from typing import Any
 
+from ottla.broker.bells import Bells
 from ottla.broker.fetch_sessions import Answer, FetchedPartition, Read
 from ottla.broker.fetch_turns import PARTITIONS_AT_ONCE
 from ottla.broker.handlers.fetch import FetchHandler
 from ottla.broker.partitions import Partitions
-from ottla.broker.progress import Bells
 from ottla.broker.request_context import RequestContext
 from ottla.environment.clock import Clock
 from ottla.model.api_error import ApiError

@@ -7,9 +7,9 @@ from types import SimpleNamespace
 from typing import Any
 from unittest.mock import AsyncMock
 
+from ottla.broker.bells import Bells
 from ottla.broker.handlers.produce import ProduceHandler
 from ottla.broker.partitions import Partitions
-from ottla.broker.progress import Bells
 from ottla.broker.transaction_verification import TransactionVerification
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition

@@ -2,7 +2,7 @@
 
 A request looks, and if what it finds is not enough it waits for a bell and looks again. No ring is
 lost in between: `wait_any` registers before its first suspension, and until then nobody else runs.
-Who waits for many bells, again and again, keeps a `Listener`, which also tells which of them rang.
+Who waits for many bells, again and again, keeps a `BellListener`, which also tells which rang.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ class Bells:
         self._clock = clock
         self._deadlines = Deadlines(clock)
         # Dicts in place of sets, for their order: who came first is woken first.
-        self._waiting: dict[Hashable, dict[Listener, None]] = {}
+        self._waiting: dict[Hashable, dict[BellListener, None]] = {}
         self.is_closed = False
 
     def close(self) -> None:
@@ -44,16 +44,16 @@ class Bells:
         with self.listening(names) as listener:
             return await listener.wait(deadline_ms)
 
-    def listening(self, names: Sequence[Hashable]) -> "Listener":
+    def listening(self, names: Sequence[Hashable]) -> "BellListener":
         """Begin to listen to these bells; the listener is to be closed, as by `with`."""
-        return Listener(self, names)
+        return BellListener(self, names)
 
-    def add(self, names: Sequence[Hashable], listener: "Listener") -> None:
+    def add(self, names: Sequence[Hashable], listener: "BellListener") -> None:
         """Have a listener hear the next ring of each of these."""
         for name in names:
             self._waiting.setdefault(name, {})[listener] = None
 
-    def remove(self, names: Sequence[Hashable], listener: "Listener") -> None:
+    def remove(self, names: Sequence[Hashable], listener: "BellListener") -> None:
         """Have a listener hear nothing of these any more."""
         for name in names:
             waiting = self._waiting.get(name)
@@ -73,7 +73,7 @@ class Bells:
             self._deadlines.remove(deadline_ms, woken)
 
 
-class Listener:
+class BellListener:
     """Hears some bells from its construction on until it is closed."""
 
     __slots__ = ("_bells", "_names", "_rung", "_woken")

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from ottla.broker.progress import Bells
+from ottla.broker.bells import Bells
 from ottla.runtime.clock import SystemClock
 
 FAR_MS = 60_000
