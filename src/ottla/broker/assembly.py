@@ -232,7 +232,7 @@ class Broker:
                 self._environment.clock,
                 self._bells,
                 lambda: self._live_config.current.transaction_partition_verification_enable,
-                self._transactions.channel,
+                self._transactions.channel.enlist,
             ),
             cluster=self.metadata.cluster,
         )

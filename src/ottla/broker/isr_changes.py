@@ -9,8 +9,8 @@ where no earlier try of it can still be on its way.
 
 import asyncio
 import logging
-from collections.abc import Callable
-from typing import Final, NamedTuple, Protocol
+from collections.abc import Awaitable, Callable
+from typing import Final, NamedTuple, TypeAlias
 
 from ottla.broker.bells import Bells
 from ottla.environment.clock import Clock
@@ -46,13 +46,8 @@ _MOVED_ON: Final = frozenset(
 _ASK_AGAIN: Final = frozenset({ErrorCode.NOT_CONTROLLER, ErrorCode.UNKNOWN_SERVER_ERROR})
 _log = logging.getLogger(__name__)
 
-
-class ControllerChannel(Protocol):
-    """The way to the active controller, whoever that is."""
-
-    async def alter_partition(self, request: AlterPartitionRequest) -> AlterPartitionResponse:
-        """Ask, and return the answer; ApiError or `OSError` where none is to be had."""
-        ...
+AlterPartition: TypeAlias = Callable[[AlterPartitionRequest], Awaitable[AlterPartitionResponse]]
+"""Asks the controller; raises ApiError or OSError where no answer is to be had."""
 
 
 class _Question(NamedTuple):
@@ -80,7 +75,7 @@ class IsrChanges:
         broker_id: int,
         broker_epoch: Callable[[], int],
         image: Callable[[], ClusterImage],
-        channel: ControllerChannel,
+        alter_partition: AlterPartition,
         bells: Bells,
         clock: Clock,
         lag_ms_max: int,
@@ -88,7 +83,7 @@ class IsrChanges:
         self._broker_id = broker_id
         self._broker_epoch = broker_epoch
         self._image = image
-        self._channel = channel
+        self._alter_partition = alter_partition
         self._bells = bells
         self._clock = clock
         self._lag_ms_max = lag_ms_max
@@ -171,7 +166,7 @@ class IsrChanges:
     async def _ask(self, asked: dict[TopicPartition, _Question]) -> bool:
         """Ask for some partitions; tell whether there was an answer."""
         try:
-            response = await self._channel.alter_partition(self._request(asked))
+            response = await self._alter_partition(self._request(asked))
         except (ApiError, OSError) as error:
             _log.info("the controller does not say who is in sync: %s", error)
             self._ask_again(asked)

@@ -6,8 +6,8 @@ follow no more: a leader that is still asked for more would take them for in syn
 """
 
 import logging
-from collections.abc import Callable, Iterator
-from typing import Final, Protocol
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Final, TypeAlias
 
 from ottla.broker.partitions import Partitions
 from ottla.machines.controller.lost_replicas import is_counted_on
@@ -24,13 +24,8 @@ LOOK_MS: Final = 500
 """How often replicas are looked for that are lost."""
 _log = logging.getLogger(__name__)
 
-
-class ControllerChannel(Protocol):
-    """The way to the active controller, whoever that is."""
-
-    async def lose_replicas(self, lost: list[AssignReplicasToDirsRequestTopic]) -> None:
-        """Have others lead; ApiError where that cannot be had."""
-        ...
+LoseReplicas: TypeAlias = Callable[[list[AssignReplicasToDirsRequestTopic]], Awaitable[None]]
+"""Has the controller let others lead; raises ApiError where that cannot be had."""
 
 
 class LostReplicas:
@@ -41,13 +36,13 @@ class LostReplicas:
         broker_id: int,
         image: Callable[[], ClusterImage],
         partitions: Partitions,
-        channel: ControllerChannel,
+        lose_replicas: LoseReplicas,
         unfollow: Callable[[Partition], None],
     ) -> None:
         self._broker_id = broker_id
         self._image = image
         self._partitions = partitions
-        self._channel = channel
+        self._lose_replicas = lose_replicas
         self._unfollow = unfollow
 
     async def tell(self) -> None:
@@ -63,7 +58,7 @@ class LostReplicas:
         if not lost:
             return
         try:
-            await self._channel.lose_replicas(list(lost.values()))
+            await self._lose_replicas(list(lost.values()))
         except ApiError as error:
             _log.warning("others do not lead yet what is lost here: %s", error)
 

@@ -73,7 +73,7 @@ class Replication:
             config.node_id,
             sources.broker_epoch,
             sources.image,
-            sources.controller,
+            sources.controller.alter_partition,
             sources.bells,
             sources.clock,
             config.replica_lag_time_max_ms,
@@ -82,7 +82,7 @@ class Replication:
             config.node_id,
             sources.image,
             sources.partitions,
-            sources.controller,
+            sources.controller.lose_replicas,
             self._fetchers.forget,
         )
         self.roles = PartitionRoles(

@@ -13,7 +13,6 @@ from typing import Final, NamedTuple, TypeAlias
 
 from ottla.broker.peers import Peers
 from ottla.machines.transactions.enlisting import Enlistment
-from ottla.machines.transactions.producer_ids import Producer
 from ottla.metadata.image import ClusterImage
 from ottla.metadata.records import NO_LEADER
 from ottla.model.api_error import ApiError
@@ -35,8 +34,11 @@ WAITING_MAX: Final = 10_000
 """How many may wait for one coordinator; more than that are told to come again."""
 ANSWER_MS_MAX: Final = 15_000
 
-
 Enlist: TypeAlias = Callable[[Enlistment], Awaitable[Mapping[TopicPartition, ErrorCode]]]
+"""Asks the coordinator of a transaction; returns what is wrong, and with which partitions.
+
+Raises ApiError if that holds for all of them, as where nobody could be asked.
+"""
 
 
 class _Waiting(NamedTuple):
@@ -66,23 +68,13 @@ class TransactionChannel:
         self._waiting: dict[int, deque[_Waiting]] = {}
         self._senders: dict[int, asyncio.Task[None]] = {}
 
-    async def verify(
-        self,
-        transactional_id: str,
-        producer_id: int,
-        producer_epoch: int,
-        partitions: Sequence[TopicPartition],
-        *,
-        is_adding: bool,
-    ) -> Mapping[TopicPartition, ErrorCode]:
+    async def enlist(self, wanted: Enlistment) -> Mapping[TopicPartition, ErrorCode]:
         """Ask whether an open transaction has these partitions, or have them added to it.
 
-        Return what is wrong, and with which; codes of others may be NONE. ApiError if nobody could
-        be asked.
+        Return what is wrong, and with which; codes of others may be NONE. Raises ApiError if
+        nobody could be asked.
         """
-        producer = Producer(producer_id, producer_epoch)
-        wanted = Enlistment(transactional_id, producer, partitions, is_adding)
-        broker_id = self._coordinator_of(transactional_id)
+        broker_id = self._coordinator_of(wanted.transactional_id)
         if broker_id == self._peers.broker_id:
             return await self._enlist(wanted)
         return _codes(await self._ask(broker_id, _message(wanted)))

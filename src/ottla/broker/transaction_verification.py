@@ -8,11 +8,14 @@ sends the newest versions has the partition added in the same breath.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 from ottla.broker.bells import Bells
 from ottla.broker.lines import Lines
+from ottla.broker.transaction_channel import Enlist
 from ottla.environment.clock import Clock
+from ottla.machines.transactions.enlisting import Enlistment
+from ottla.machines.transactions.producer_ids import Producer
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
@@ -26,26 +29,6 @@ ASK_AGAIN_MAX_MS: Final = 100
 
 VerdictByPartition = Mapping[TopicPartition, TransactionTerms | ApiError]
 """On which terms a batch may be appended to each partition, or why it may not."""
-
-
-class TransactionCoordinators(Protocol):
-    """Whoever reaches the coordinators of transactions."""
-
-    async def verify(
-        self,
-        transactional_id: str,
-        producer_id: int,
-        producer_epoch: int,
-        partitions: Sequence[TopicPartition],
-        *,
-        is_adding: bool,
-    ) -> Mapping[TopicPartition, ErrorCode]:
-        """Ask whether an open transaction has these partitions, or have them added to it.
-
-        Return what is wrong, and with which. ApiError if that holds for all of them, as where
-        nobody could be asked: NOT_COORDINATOR, NETWORK_EXCEPTION and others.
-        """
-        ...
 
 
 class Support(NamedTuple):
@@ -74,7 +57,8 @@ class TransactionVerification:
     bells: Bells
     is_enabled: Callable[[], bool]
     """Whether `transaction.partition.verification.enable` is set."""
-    coordinators: TransactionCoordinators | None = None
+    enlist: Enlist | None = None
+    """None if there is no coordinator to be asked."""
     lines: Lines = field(default_factory=Lines)
     """Batches of one transaction are verified and appended in the order in which they came."""
 
@@ -107,30 +91,24 @@ class TransactionVerification:
         names: Sequence[TopicPartition],
         support: Support,
     ) -> Mapping[TopicPartition, ErrorCode]:
+        producer = Producer(write.producer_id, write.producer_epoch)
+        wanted = Enlistment(transactional_id, producer, names, support.is_adding)
         deadline_ms = self.clock.monotonic_ms() + ASK_AGAIN_MAX_MS
         while True:
-            errors = await self._ask_once(transactional_id, write, names, support.is_adding)
+            errors = await self._ask_once(wanted)
             is_late = self.clock.monotonic_ms() + ASK_AGAIN_MS > deadline_ms
             is_busy = ErrorCode.CONCURRENT_TRANSACTIONS in errors.values()
             if not (is_busy and support.is_adding) or is_late or self.bells.is_closed:
                 return errors
             await self.bells.wait_any((), self.clock.monotonic_ms() + ASK_AGAIN_MS)
 
-    async def _ask_once(
-        self, transactional_id: str, write: Write, names: Sequence[TopicPartition], is_adding: bool
-    ) -> Mapping[TopicPartition, ErrorCode]:
-        if self.coordinators is None:  # so that no transaction can have begun
-            return dict.fromkeys(names, ErrorCode.INVALID_TXN_STATE)
+    async def _ask_once(self, wanted: Enlistment) -> Mapping[TopicPartition, ErrorCode]:
+        if self.enlist is None:  # so that no transaction can have begun
+            return dict.fromkeys(wanted.partitions, ErrorCode.INVALID_TXN_STATE)
         try:
-            return await self.coordinators.verify(
-                transactional_id,
-                write.producer_id,
-                write.producer_epoch,
-                names,
-                is_adding=is_adding,
-            )
+            return await self.enlist(wanted)
         except ApiError as error:
-            return dict.fromkeys(names, error.code)
+            return dict.fromkeys(wanted.partitions, error.code)
 
 
 def _begun(write: Write, support: Support) -> TransactionTerms:

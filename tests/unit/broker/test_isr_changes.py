@@ -53,7 +53,7 @@ class Leader:
             LEADER,
             lambda: self.controller.image.brokers[LEADER].broker_epoch,
             lambda: self.controller.image,
-            self.channel,
+            self.channel.alter_partition,
             Bells(machine.clock),
             machine.clock,
             LAG_MS,

@@ -68,7 +68,9 @@ def partitions() -> Partitions:
 
 def told(partitions: Partitions, *states: PartitionImage, controller: Told) -> list[list[int]]:
     image = image_of(*states)
-    replicas = LostReplicas(NODE, lambda: image, partitions, controller, controller.unfollow)
+    replicas = LostReplicas(
+        NODE, lambda: image, partitions, controller.lose_replicas, controller.unfollow
+    )
     asyncio.run(replicas.tell())
     return controller.lost
 

@@ -9,6 +9,7 @@ import pytest
 from ottla.broker.peers import Peers, PeersWorld
 from ottla.broker.transaction_channel import TransactionChannel
 from ottla.machines.transactions.enlisting import Enlistment
+from ottla.machines.transactions.producer_ids import Producer
 from ottla.metadata.image import ClusterImage
 from ottla.metadata.records import BrokerEndpoint, PartitionRecord, TopicRecord
 from ottla.model.api_error import ApiError
@@ -54,20 +55,18 @@ class Partitions:
         return int(answer.producer_id)
 
     async def add(self, transactional_id: str, producer_id: int) -> dict[TopicPartition, ErrorCode]:
-        return await self._verify(transactional_id, producer_id, is_adding=True)
+        return await self._enlist(transactional_id, producer_id, is_adding=True)
 
     async def verify(
         self, transactional_id: str, producer_id: int
     ) -> dict[TopicPartition, ErrorCode]:
-        return await self._verify(transactional_id, producer_id, is_adding=False)
+        return await self._enlist(transactional_id, producer_id, is_adding=False)
 
-    async def _verify(
+    async def _enlist(
         self, transactional_id: str, producer_id: int, *, is_adding: bool
     ) -> dict[TopicPartition, ErrorCode]:
-        found = await self.channel.verify(
-            transactional_id, producer_id, 0, [FIRST], is_adding=is_adding
-        )
-        return dict(found)
+        wanted = Enlistment(transactional_id, Producer(producer_id, 0), [FIRST], is_adding)
+        return dict(await self.channel.enlist(wanted))
 
 
 def nobody_is_here(wanted: Enlistment) -> asyncio.Future[Mapping[TopicPartition, ErrorCode]]:

@@ -1,7 +1,7 @@
 """Coordinators are asked before a transaction begins in a partition, and producers are told."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import pytest
 
@@ -12,6 +12,8 @@ from ottla.broker.transaction_verification import (
     VerdictByPartition,
     Write,
 )
+from ottla.machines.transactions.enlisting import Enlistment
+from ottla.machines.transactions.producer_ids import Producer
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
@@ -29,24 +31,14 @@ class Coordinators:
 
     def __init__(self, *answers: ErrorCode) -> None:
         self.answers = list(answers)
-        self.asked: list[tuple[str, int, int, tuple[TopicPartition, ...], bool]] = []
+        self.asked: list[Enlistment] = []
 
-    async def verify(
-        self,
-        transactional_id: str,
-        producer_id: int,
-        producer_epoch: int,
-        partitions: Sequence[TopicPartition],
-        *,
-        is_adding: bool,
-    ) -> Mapping[TopicPartition, ErrorCode]:
-        self.asked.append(
-            (transactional_id, producer_id, producer_epoch, tuple(partitions), is_adding)
-        )
+    async def enlist(self, wanted: Enlistment) -> Mapping[TopicPartition, ErrorCode]:
+        self.asked.append(wanted)
         answer = self.answers.pop(0)
         if answer == ErrorCode.NOT_COORDINATOR:
             raise ApiError(answer)
-        return dict.fromkeys(partitions, answer) if answer else {}
+        return dict.fromkeys(wanted.partitions, answer) if answer else {}
 
 
 class PassingClock(FixedClock):
@@ -70,7 +62,8 @@ def verdicts_on(
     is_enabled: bool = True,
 ) -> VerdictByPartition:
     clock = PassingClock()
-    verification = TransactionVerification(clock, Bells(clock), lambda: is_enabled, coordinators)
+    enlist = None if coordinators is None else coordinators.enlist
+    verification = TransactionVerification(clock, Bells(clock), lambda: is_enabled, enlist)
     return asyncio.run(verification.verdicts("copier", writes, support))
 
 
@@ -85,7 +78,9 @@ def test_a_transaction_begins_once_its_coordinator_has_said_yes(support: Support
     coordinators = Coordinators(ErrorCode.NONE)
     write = Write(partition, 9, 2, 0)
     verdict = verdicts_on(coordinators, write, support=support)[PARTITION]
-    assert coordinators.asked == [("copier", 9, 2, (PARTITION,), support.is_adding)]
+    assert coordinators.asked == [
+        Enlistment("copier", Producer(9, 2), [PARTITION], support.is_adding)
+    ]
     assert isinstance(verdict, TransactionTerms)
     data = batch(producer_id=9, producer_epoch=2, base_sequence=0, is_transactional=True)
     partition.append_as_leader(data, NOW_MS, terms=verdict)
@@ -106,7 +101,7 @@ def test_who_adds_partitions_by_writing_has_them_added_also_where_it_is_switched
     coordinators = Coordinators(ErrorCode.NONE)
     write = Write(new_partition(), 9, 0, 0)
     verdicts_on(coordinators, write, support=NEW, is_enabled=False)
-    assert coordinators.asked == [("copier", 9, 0, (PARTITION,), True)]
+    assert coordinators.asked == [Enlistment("copier", Producer(9, 0), [PARTITION], True)]
 
 
 def test_a_request_has_batches_of_one_producer() -> None:

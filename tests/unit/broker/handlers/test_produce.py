@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import AsyncMock
@@ -10,7 +10,9 @@ from unittest.mock import AsyncMock
 from ottla.broker.bells import Bells
 from ottla.broker.handlers.produce import ProduceHandler
 from ottla.broker.partitions import Partitions
+from ottla.broker.transaction_channel import Enlist
 from ottla.broker.transaction_verification import TransactionVerification
+from ottla.machines.transactions.enlisting import Enlistment
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
 from ottla.replication.partition import Partition
@@ -27,9 +29,7 @@ class Electing:
     def __init__(self, elected: Partition) -> None:
         self.elected = elected
 
-    async def verify(
-        self, _id: str, _producer: int, _epoch: int, _names: Sequence[TopicPartition], **_: bool
-    ) -> Mapping[TopicPartition, ErrorCode]:
+    async def enlist(self, _wanted: Enlistment) -> Mapping[TopicPartition, ErrorCode]:
         self.elected.lead(1)
         return {}
 
@@ -41,11 +41,11 @@ def test_a_partition_that_comes_to_be_led_while_another_is_verified_is_tried_aga
     followed.follow(2, 0)
     for partition in (led, followed):
         partitions.add(partition)
-    codes = asyncio.run(produced(partitions, Electing(followed)))
+    codes = asyncio.run(produced(partitions, Electing(followed).enlist))
     assert codes == [ErrorCode.NONE, ErrorCode.NOT_LEADER_OR_FOLLOWER]
 
 
-async def produced(partitions: Partitions, coordinators: Any) -> list[int]:
+async def produced(partitions: Partitions, enlist: Enlist) -> list[int]:
     """Write to each partition in one request of a transaction, and return what is answered."""
     clock = FixedClock()
     bells = Bells(clock)
@@ -54,7 +54,7 @@ async def produced(partitions: Partitions, coordinators: Any) -> list[int]:
         flush_where_due=AsyncMock(return_value=[]), find=lambda *_: leader, errors=Counter()
     )
     recompression: Any = SimpleNamespace(is_at_work=lambda _: False)
-    verification = TransactionVerification(clock, bells, lambda: True, coordinators)
+    verification = TransactionVerification(clock, bells, lambda: True, enlist)
     handler = ProduceHandler(
         partitions,
         unused,
