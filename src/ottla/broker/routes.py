@@ -1,4 +1,7 @@
-"""Every API that this broker answers: the table that ApiVersions reports and dispatch follows."""
+"""A row of the table of APIs, which ApiVersions reports and dispatch follows.
+
+The rows are in `wiring/`, and `assembly.py` puts them together.
+"""
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass

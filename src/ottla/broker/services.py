@@ -7,7 +7,6 @@ from ottla.broker.active_controller import ActiveController
 from ottla.broker.bells import Bells
 from ottla.broker.cluster import Cluster
 from ottla.broker.cluster_view import ClusterView
-from ottla.broker.endpoints import Endpoints
 from ottla.broker.flushing import Flushing
 from ottla.broker.group_coordinator import GroupCoordinator
 from ottla.broker.live_config import LiveConfig
@@ -21,9 +20,9 @@ from ottla.broker.topic_creation import TopicCreation
 from ottla.broker.transaction_verification import TransactionVerification
 from ottla.broker.transactions import Transactions
 from ottla.environment.clock import Clock
+from ottla.environment.disk import Disk
 from ottla.environment.randomness import Randomness
 from ottla.model.broker_config import BrokerConfig
-from ottla.storage.log_dirs import LogDirs
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,10 +34,9 @@ class Services:
     live_config: LiveConfig
     clock: Clock
     randomness: Randomness
+    disk: Disk
     store: MetadataStore
-    log_dirs: LogDirs
     partitions: Partitions
-    endpoints: Endpoints
     bells: Bells
     threads: Executor
     flushing: Flushing

@@ -4,7 +4,6 @@ from ottla.broker.handlers import (
     alter_replica_log_dirs,
     describe_cluster,
     describe_log_dirs,
-    describe_topic_partitions,
     update_features,
 )
 from ottla.broker.routes import Route
@@ -13,21 +12,15 @@ from ottla.wire.api_key import ApiKey
 
 
 def cluster_routes(services: Services) -> dict[int, Route]:
-    """Make the handlers of brokers, partitions and folders."""
+    """Make the handlers of brokers, features and log folders."""
     describe = describe_cluster.DescribeClusterHandler(services.view, services.controller)
-    partitions = describe_topic_partitions.DescribeTopicPartitionsHandler(services.view)
-    folders = services.folders
-    disk = folders.log_dirs.dirs[0].open_files.disk
     log_dirs = describe_log_dirs.DescribeLogDirsHandler(
-        folders, disk, services.threads, services.clock
+        services.folders, services.disk, services.threads, services.clock
     )
     moves = alter_replica_log_dirs.AlterReplicaLogDirsHandler(services.moves)
     features = update_features.UpdateFeaturesHandler(services.store)
     return {
         ApiKey.DESCRIBE_CLUSTER: Route(describe_cluster.VERSIONS, describe.handle),
-        ApiKey.DESCRIBE_TOPIC_PARTITIONS: Route(
-            describe_topic_partitions.VERSIONS, partitions.handle
-        ),
         ApiKey.DESCRIBE_LOG_DIRS: Route(describe_log_dirs.VERSIONS, log_dirs.handle),
         ApiKey.ALTER_REPLICA_LOG_DIRS: Route(alter_replica_log_dirs.VERSIONS, moves.handle),
         ApiKey.UPDATE_FEATURES: Route(

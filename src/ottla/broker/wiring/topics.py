@@ -1,7 +1,13 @@
-"""The APIs of the cluster and its topics."""
+"""The APIs of topics and their partitions."""
 
 from ottla.broker.described_topics import DescribedTopics
-from ottla.broker.handlers import create_partitions, create_topics, delete_topics, metadata
+from ottla.broker.handlers import (
+    create_partitions,
+    create_topics,
+    delete_topics,
+    describe_topic_partitions,
+    metadata,
+)
 from ottla.broker.routes import Route
 from ottla.broker.services import Services
 from ottla.broker.spreading import nobody
@@ -9,7 +15,7 @@ from ottla.wire.api_key import ApiKey
 
 
 def topic_routes(services: Services) -> dict[int, Route]:
-    """Make the handlers of topics and of what clients want to know of the cluster."""
+    """Make the handlers by which topics are made, grown, deleted and described."""
     store = services.store
     metadata_ = metadata.MetadataHandler(
         services.view,
@@ -22,11 +28,15 @@ def topic_routes(services: Services) -> dict[int, Route]:
     create = create_topics.CreateTopicsHandler(services.creation, spread)
     delete = delete_topics.DeleteTopicsHandler(store, services.config.delete_topic_enable, spread)
     partitions = create_partitions.CreatePartitionsHandler(store, services.randomness, spread)
+    describe = describe_topic_partitions.DescribeTopicPartitionsHandler(services.view)
     return {
         ApiKey.METADATA: Route(metadata.VERSIONS, metadata_.handle),
         ApiKey.CREATE_TOPICS: Route(create_topics.VERSIONS, create.handle, is_for_controller=True),
         ApiKey.DELETE_TOPICS: Route(delete_topics.VERSIONS, delete.handle, is_for_controller=True),
         ApiKey.CREATE_PARTITIONS: Route(
             create_partitions.VERSIONS, partitions.handle, is_for_controller=True
+        ),
+        ApiKey.DESCRIBE_TOPIC_PARTITIONS: Route(
+            describe_topic_partitions.VERSIONS, describe.handle
         ),
     }
