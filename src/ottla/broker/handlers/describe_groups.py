@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from ottla.broker.authorized_operations import ON_GROUP
 from ottla.broker.group_coordinator import GroupCoordinator
 from ottla.broker.request_context import RequestContext
 from ottla.model.api_error import ApiError
@@ -12,8 +13,6 @@ from ottla.wire.messages.describe_groups import (
 )
 
 VERSIONS = range(7)
-ALL_OPERATIONS = sum(1 << number for number in (3, 6, 8, 10, 11))
-"""What anybody may do as long as nobody is kept out: read, delete, describe, and the settings."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +29,7 @@ class DescribeGroupsHandler:
         if request.include_authorized_operations:
             for group in groups:
                 if not group.error_code:
-                    group.authorized_operations = ALL_OPERATIONS
+                    group.authorized_operations = ON_GROUP
         return DescribeGroupsResponse(groups=groups)
 
     def _describe(self, group_id: str, api_version: int) -> DescribedGroup:
