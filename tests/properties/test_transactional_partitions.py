@@ -309,7 +309,7 @@ class TransactionLife(RuleBasedStateMachine):
     def readers_see_what_is_committed_and_nothing_else(self) -> None:
         for replica in (self.leader, self.follower):
             partition = replica.partition
-            if replica is self.follower and not partition.is_in_line:
+            if replica is self.follower and not partition.is_end_confirmed:
                 with pytest.raises(ApiError, match="OFFSET_NOT_AVAILABLE"):
                     partition.read(0, 1, is_leader_needed=False)
                 continue

@@ -13,7 +13,7 @@ with full fetches. Clients that lose a session are told so, and begin anew.
 from bisect import bisect_left, insort
 from collections import OrderedDict
 from collections.abc import Collection, Iterator
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol, Self
 
 from ottla.environment.randomness import Randomness
 from ottla.model.api_error import ApiError
@@ -39,14 +39,20 @@ PartitionKey = tuple[str | bytes, int]
 """A topic, by name or by id, and the number of a partition."""
 
 
-class Seen(NamedTuple):
-    """A partition as it was when a follower wanted something of it, by what makes a difference."""
+class QuietMark(NamedTuple):
+    """A partition when there was nothing more for a follower, by what makes a difference."""
 
     partition: Partition
-    stirred: int
+    follower_news_count: int
     high_watermark: int
     log_start_offset: int
     wanted: FetchPartition
+
+    @classmethod
+    def of(cls, partition: Partition, found: Fetched, wanted: FetchPartition) -> Self:
+        """Remember how it is now, when a follower has found this."""
+        news_count = partition.follower_news_count
+        return cls(partition, news_count, found.high_watermark, found.log_start_offset, wanted)
 
 
 class FetchedPartition:
@@ -56,7 +62,7 @@ class FetchedPartition:
         "high_watermark",
         "log_start_offset",
         "name",
-        "seen",
+        "quiet_mark",
         "topic",
         "topic_id",
         "wanted",
@@ -70,7 +76,7 @@ class FetchedPartition:
         """Where topics are named by id, it is not known before someone has looked it up."""
         self.high_watermark = _UNTOLD
         self.log_start_offset = _UNTOLD
-        self.seen: Seen | None = None
+        self.quiet_mark: QuietMark | None = None
         """What was there for a follower when it was told that there was nothing more."""
 
     def is_new(self, found: Fetched | ApiError) -> bool:

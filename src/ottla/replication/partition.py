@@ -61,9 +61,9 @@ class Partition:
         """What a leader knows of the replicas; nobody else has it."""
         self.is_alone = False
         """Whether this is the leader, and the only replica: then all that is there is committed."""
-        self.is_in_line = False
+        self.is_end_confirmed = False
         """Whether the leader of this epoch has sent what follows the end of the log here."""
-        self.stirred = 0
+        self.follower_news_count = 0
         """Rises with everything that a follower would be told."""
         self.traffic = Traffic()
         self._on_progress = on_progress
@@ -132,7 +132,7 @@ class Partition:
     def follow(self, leader_id: int, leader_epoch: int) -> None:
         """Take no writes but this leader's; NO_LEADER if there is none."""
         self._high_watermark = self.high_watermark
-        self.is_in_line &= leader_epoch == self.leader_epoch
+        self.is_end_confirmed &= leader_epoch == self.leader_epoch
         self.leader_id = leader_id
         self.leader_epoch = leader_epoch
         self.in_sync = None
@@ -141,7 +141,7 @@ class Partition:
 
     def _ring(self) -> None:
         """Have everyone look again."""
-        self.stirred += 1
+        self.follower_news_count += 1
         self._on_progress(self.name)
         self._on_progress(END_BELL)
 
@@ -184,7 +184,7 @@ class Partition:
                 self.log.producers.acknowledge(self.log.end_offset)
                 self._on_progress(self.name)
             else:
-                self.stirred += 1
+                self.follower_news_count += 1
                 self._on_progress(END_BELL)
                 self.raise_high_watermark()
         return appended
@@ -224,7 +224,7 @@ class Partition:
         if committed is None or committed <= self._high_watermark:
             return False
         self._high_watermark = committed
-        self.stirred += 1
+        self.follower_news_count += 1
         self.log.producers.acknowledge(committed)
         self._on_progress(self.name)
         self._on_progress(COMMITTED_BELL)
@@ -241,7 +241,7 @@ class Partition:
     def follow_offsets(self, high_watermark: int, log_start_offset: int) -> None:
         """Show to readers what the leader shows, as far as it is here, and begin where it does."""
         assert self.in_sync is None
-        self.is_in_line = True
+        self.is_end_confirmed = True
         log = self.log
         if log_start_offset > log.log_start_offset:
             log.advance_log_start(min(log_start_offset, log.end_offset))
@@ -366,7 +366,7 @@ class Partition:
         """Raise ApiError if this is no replica, or of another epoch, or cannot know this offset."""
         if self.leader_epoch == NO_EPOCH or leader_epoch not in {self.leader_epoch, NO_EPOCH}:
             self._refuse_epoch(leader_epoch)
-        if not self.is_in_line or offset > self.log.end_offset:  # which its leader may have
+        if not self.is_end_confirmed or offset > self.log.end_offset:  # which its leader may have
             raise ApiError(ErrorCode.OFFSET_NOT_AVAILABLE, f"{self.name} is not there yet")
 
     def _diverged(self, diverging: EpochEnd) -> Fetched:

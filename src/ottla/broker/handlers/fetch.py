@@ -20,7 +20,7 @@ from typing import Final, NamedTuple
 from ottla.broker.bells import Bells
 from ottla.broker.current_leaders import CurrentLeaders
 from ottla.broker.fetch_answers import fail
-from ottla.broker.fetch_sessions import FetchedPartition, Fetching, FetchSessions, Read, Seen
+from ottla.broker.fetch_sessions import FetchedPartition, Fetching, FetchSessions, QuietMark, Read
 from ottla.broker.fetch_turns import (
     PARTITIONS_AT_ONCE,
     counted_bytes,
@@ -279,15 +279,15 @@ class FetchHandler:
         So one partition that is written to does not cost a look into all the others. What was
         found earlier in the same request has not been told yet.
         """
-        seen = fetched.seen
-        if seen is None or seen.wanted is not fetched.wanted:
+        mark = fetched.quiet_mark
+        if mark is None or mark.wanted is not fetched.wanted:
             return False
-        partition = seen.partition
+        partition = mark.partition
         in_sync = partition.in_sync  # nobody leads what is not kept here any more
         return (
-            partition.stirred == seen.stirred
-            and seen.high_watermark == fetched.high_watermark
-            and partition.log.log_start_offset == seen.log_start_offset
+            partition.follower_news_count == mark.follower_news_count
+            and mark.high_watermark == fetched.high_watermark
+            and partition.log.log_start_offset == mark.log_start_offset
             and in_sync is not None
             and broker_id in in_sync.isr
         )
@@ -313,8 +313,7 @@ class FetchHandler:
                 asked_ms=reader.asked_ms,
             )
             if wanted.fetch_offset == partition.log.end_offset and found.diverging is None:
-                stirred, start_offset = partition.stirred, found.log_start_offset
-                fetched.seen = Seen(partition, stirred, found.high_watermark, start_offset, wanted)
+                fetched.quiet_mark = QuietMark.of(partition, found, wanted)
             return found
         if reader.rack and (other := self.preferred.find(partition, reader.rack, wanted)):
             return other
