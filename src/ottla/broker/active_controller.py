@@ -100,7 +100,10 @@ class ActiveController:
         return await _in_a_task(asking)
 
     async def lose_replicas(self, lost: list[AssignReplicasToDirsRequestTopic]) -> None:
-        """Have others lead in place of replicas that are lost here. ApiError."""
+        """Have others lead in place of replicas that are lost here.
+
+        Raises ApiError if the controller refuses, or cannot be reached in time.
+        """
         directory = AssignReplicasToDirsRequestDirectory(id=LOST_DIRECTORY, topics=lost)
         request = AssignReplicasToDirsRequest(
             broker_id=self._broker_id, broker_epoch=self._broker_epoch(), directories=[directory]
@@ -115,7 +118,10 @@ class ActiveController:
         check_answer(response.error_code)
 
     async def allocate_producer_ids(self) -> ProducerIdBlock:
-        """Get producer ids that nobody else has. ApiError."""
+        """Get producer ids that nobody else has.
+
+        Raises ApiError if the controller refuses, or cannot be reached in time.
+        """
         broker_id, epoch = self._broker_id, self._broker_epoch()
         response = await self._ask(
             AllocateProducerIdsRequest(broker_id=broker_id, broker_epoch=epoch),
@@ -133,9 +139,10 @@ class ActiveController:
     async def create_topics(
         self, topics: Sequence[CreatableTopic]
     ) -> list[CreatableTopicResult] | None:
-        """Have topics made by another broker; None if this one is the controller. ApiError.
+        """Have topics made by another broker; None if this one is the controller.
 
-        They are perhaps not in this broker's image yet when this is answered.
+        They are perhaps not in this broker's image yet when this is answered. Raises ApiError if
+        the controller cannot be reached in time.
         """
         response = await self._ask(
             CreateTopicsRequest(topics=list(topics), timeout_ms=PATIENCE_MS),
@@ -182,7 +189,10 @@ class ActiveController:
     async def _ask(
         self, request: Message, version: int, answer: type[R], patience_ms: int = PATIENCE_MS
     ) -> R | None:
-        """Ask until there is an answer; None if this broker is the controller itself."""
+        """Ask until there is an answer; None if this broker is the controller itself.
+
+        Raises ApiError if the patience ends first.
+        """
         if self._channel is None or self.is_here():
             return None
         deadline_ms = self._clock.monotonic_ms() + patience_ms

@@ -76,7 +76,10 @@ class Forwarding:
         return await here(context, request) if answer is None else answer
 
     async def _ask(self, api_key: int, context: RequestContext, request: Any) -> Any:
-        """Return the controller's answer, or None if this broker is the controller. ApiError."""
+        """Return the controller's answer, or None if this broker is the controller.
+
+        Raises ApiError if there is none in time, or the envelope is refused.
+        """
         header = RequestHeader(api_key, context.api_version, _CORRELATION_ID, context.client_id)
         envelope = EnvelopeRequest(
             request_data=b"".join(encode_request(header, request))[LENGTH_BYTES:],

@@ -207,7 +207,7 @@ class InZooKeeper:
         threads: Executor,
         folders: Sequence[str],
     ) -> None:
-        """Claim the folders. ForeignFolderError."""
+        """Claim the folders; raises ForeignFolderError if one belongs to another broker."""
         self.store = store
         self.cluster = cluster
         self.controller = cluster.controller

@@ -78,7 +78,10 @@ class TransactionCoordinator(CoordinatedTopic[TransactionMachine, TransactionRec
         transactional_id: str,
         decide: Callable[[TransactionMachine], Decision[TransactionRecord, T]],
     ) -> T:
-        """Decide, and return the answer when nothing that it says can be lost. ApiError."""
+        """Decide, and return the answer when nothing that it says can be lost.
+
+        Raises ApiError if the id is not coordinated here, or too few replicas keep the decision.
+        """
         response = self.execute(transactional_id, decide)
         await self.settle(transactional_id)
         return response
@@ -95,7 +98,8 @@ class TransactionCoordinator(CoordinatedTopic[TransactionMachine, TransactionRec
     async def enlist(self, wanted: Enlistment) -> Mapping[TopicPartition, ErrorCode]:
         """Let a leader on this broker add partitions to a transaction, or ask whether it has them.
 
-        Return a code for each. ApiError. The first ones wait for the transaction before.
+        Return a code for each; raises ApiError as `answer` does. The first ones wait for the
+        transaction before.
         """
         if wanted.is_adding:
             await self.ended(wanted.transactional_id)

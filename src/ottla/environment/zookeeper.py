@@ -124,7 +124,10 @@ class ZooKeeperSession(Protocol):
         ...
 
     async def get(self, path: str, watch: Watch | None = None) -> Node:
-        """Read a node; a watch is rung when its data changes, or it goes. NoNodeError."""
+        """Read a node; a watch is rung when its data changes, or it goes.
+
+        Raises NoNodeError if there is none.
+        """
         ...
 
     async def exists(self, path: str, watch: Watch | None = None) -> Stat | None:

@@ -103,7 +103,10 @@ def _read(disk: Disk, path: str, bytes_max: int) -> bytes | None:
 
 
 def read_text(disk: Disk, path: str, bytes_max: int) -> str | None:
-    """Read a small file, or None if it is not there. CorruptCheckpointError."""
+    """Read a small file, or None if it is not there.
+
+    Raises CorruptCheckpointError if it is too large, or no text.
+    """
     content = _read(disk, path, bytes_max)
     try:
         return None if content is None else content.decode()

@@ -63,7 +63,7 @@ class ImagePublisher:
         return outcome
 
     async def wait_for_failure(self) -> None:
-        """Wait until something could not be published, and raise why: ApiError."""
+        """Wait until something could not be published, and raise the ApiError that says why."""
         await self._has_failed.wait()
         assert self._failure is not None
         raise ApiError(self._failure.code, self._failure.detail)

@@ -94,7 +94,7 @@ async def load_topics(session: ZooKeeperSession, cluster_id: str) -> ClusterImag
     """Read which topics there are, who keeps them, and what is set for them; not who leads.
 
     Whatever was committed before the session began is in it: beginning one is a commit, too. What
-    changes meanwhile may be in it or not. UnreadableZnodeError.
+    changes meanwhile may be in it or not. Raises UnreadableZnodeError if a node makes no sense.
     """
     names = await session.children(TOPICS)
     nodes = await _get_all(session, [topic_path(name) for name in names])

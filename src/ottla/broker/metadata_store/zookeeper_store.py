@@ -127,7 +127,7 @@ class ZooKeeperMetadataStore:
     ) -> "ZooKeeperMetadataStore":
         """Begin a session, and find out which cluster this is, or begin one.
 
-        Waits until ZooKeeper answers. UnreadableZnodeError.
+        Waits until ZooKeeper answers. Raises UnreadableZnodeError if its id makes no sense.
         """
         proposal = uuid_to_text(randomness.uuid())
         session, cluster_id = await begin_session(connect, proposal)
@@ -206,7 +206,7 @@ class ZooKeeperMetadataStore:
     async def look_ahead(self) -> ClusterImage:
         """Return which topics there are, for a broker that is not registered yet.
 
-        Waits until ZooKeeper answers. ForeignClusterError.
+        Waits until ZooKeeper answers. Raises ForeignClusterError if it was emptied meanwhile.
         """
         while True:
             try:
@@ -219,8 +219,8 @@ class ZooKeeperMetadataStore:
     async def run(self, broker: BrokerImage, *, has_lost_tail: bool) -> None:
         """Be a broker of the cluster until cancelled.
 
-        `has_lost_tail` says that the machine has started anew since the broker wrote something
-        that it did not sync. ApiError if an image could not be published; ForeignClusterError.
+        `has_lost_tail`: the machine has started anew since something was written and not synced.
+        Raises ApiError if an image cannot be published, ForeignClusterError as `look_ahead` does.
         """
         self._has_lost_tail = has_lost_tail
         while True:
@@ -295,7 +295,7 @@ class ZooKeeperMetadataStore:
     # -- one session ----------------------------------------------------------------------------
 
     async def _take_part(self, session: ZooKeeperSession, broker: BrokerImage) -> None:
-        """Register; then decide or follow, for ever. SessionExpiredError."""
+        """Register; then decide or follow, until the session has expired."""
         while True:
             try:
                 if self.broker_epoch == NO_EPOCH:

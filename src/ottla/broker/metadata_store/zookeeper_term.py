@@ -149,8 +149,8 @@ class ControllerTerm:
     async def begin(self) -> None:
         """Read what is there, put in order what an earlier term left half done, see who is there.
 
-        ZooKeeperError or ApiError NOT_CONTROLLER if the term is over before it has begun;
-        UnreadableZnodeError.
+        Raises ZooKeeperError or ApiError NOT_CONTROLLER if the term is over before it has begun,
+        UnreadableZnodeError if a node makes no sense.
         """
         loaded = await load(self._session)
         await self._commit(self._repairs(loaded))

@@ -92,7 +92,7 @@ def prepare(capture: Capture) -> Beginning:
 
 
 def check(connection: "psycopg.Connection[Any]", capture: Capture) -> None:
-    """Say what PostgreSQL lacks for change capture, and how to give it; ConnectorError."""
+    """Raise ConnectorError, which says how to mend it, if PostgreSQL cannot capture changes."""
     level = _one(connection, "SHOW wal_level")
     if level != "logical":
         raise ConnectorError(
