@@ -13,7 +13,7 @@ from ottla.clients.setting_table import ClientSetting, some_object
 
 METHODS: Final = ("on_send", "on_acknowledgement", "on_consume", "on_commit", "close")
 R = TypeVar("R")
-_log: Final = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 
 class Interceptor(Protocol):

@@ -27,7 +27,7 @@ from ottla.runtime.event_loop import new_event_loop
 CANCELLED_SECONDS_MAX: Final = 5.0
 """How long tasks may take to end that were cancelled by `close`; then they are left alone."""
 T = TypeVar("T")
-_log: Final = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 
 class _Call:

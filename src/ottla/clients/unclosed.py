@@ -8,12 +8,11 @@ import logging
 import os
 import warnings
 from collections.abc import Callable
-from typing import Final
 from weakref import finalize
 
 from ottla.clients.cluster_view import ClusterView
 
-_log: Final = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 
 def watch(

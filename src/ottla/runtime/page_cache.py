@@ -1,4 +1,4 @@
-"""What the page cache holds, and advice to it: so that a cold read stalls nobody (SPEC A11).
+"""What the page cache holds, and advice to it: so that a cold read stalls nobody.
 
 `sendfile` of a cold range blocks the whole event loop until the disk has answered. So the loop
 asks `is_cached` first and hands what is cold to a thread. The answer comes from reads that may not

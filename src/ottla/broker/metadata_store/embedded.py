@@ -45,7 +45,7 @@ Prepare = Callable[[ClusterImage, Sequence[MetadataRecord]], Awaitable[None]]
 """Does what a decision asks for that takes time, when it is durable and nobody has heard of it."""
 T = TypeVar("T")
 
-_LOGGER: Final = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 _PARTITION_FOLDER: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}-[0-9]{1,10}")
 
 
@@ -108,7 +108,7 @@ class EmbeddedMetadataStore:
         now_ms = clock.now_ms()
         log = MetadataLog(disk, log_dirs[0], now_ms)
         for note in log.notes:
-            _LOGGER.warning("metadata log: %s", note)
+            _log.warning("metadata log: %s", note)
         if log.end_offset == 0:
             _check_no_partitions(disk, log_dirs)
         controller = Controller(ClusterImage(identity.cluster_id), settings)
@@ -220,7 +220,7 @@ class EmbeddedMetadataStore:
             await loop.run_in_executor(self._threads, flush.run)
             self._log.end_flush(flush, self._clock.now_ms())
         except ApiError as error:
-            _LOGGER.error("metadata log: %s", error.detail)  # noqa: TRY400 - the disk's fault
+            _log.error("metadata log: %s", error.detail)  # the disk's fault: no traceback
             return error
         return None
 
@@ -237,7 +237,7 @@ class EmbeddedMetadataStore:
         try:
             self._log.write_checkpoint()
         except OSError as error:  # the log is durable without it; the next one may succeed
-            _LOGGER.warning("metadata log: no checkpoint: %s", error)
+            _log.warning("metadata log: no checkpoint: %s", error)
 
     def _answer_pending(self, error: ApiError) -> None:
         """Answer those who wait; what they decided is published if a later flush succeeds."""

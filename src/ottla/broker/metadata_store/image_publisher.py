@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from ottla.broker.metadata_store.embedded import OnChange, Prepare
 from ottla.metadata.image import ClusterImage
@@ -12,7 +12,7 @@ from ottla.metadata.records import MetadataRecord
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 
-_LOGGER: Final = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 
 class _Unpublished(NamedTuple):
@@ -89,7 +89,7 @@ class ImagePublisher:
             self.image = next_one.image
             for on_change in self._listeners:
                 on_change(next_one.image, next_one.records)
-        except Exception as error:
-            _LOGGER.exception("metadata cannot be published any more")
+        except Exception as error:  # noqa: BLE001 - nothing is published after it
+            _log.exception("metadata cannot be published any more")
             self._failure = ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, f"metadata: {error!r}")
             self._has_failed.set()

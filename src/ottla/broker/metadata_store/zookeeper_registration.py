@@ -29,16 +29,16 @@ UNREADABLE_RETRY_SECONDS: Final = 5.0
 Connect = Callable[[], Awaitable[ZooKeeperSession]]
 """Begins a session; ZooKeeperError if there is nobody."""
 
-_LOGGER: Final = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 
 async def pause_after(error: UnreadableZnodeError | ZooKeeperError) -> None:
     """Tell what went wrong, and let some time pass before the next try."""
     if isinstance(error, ZooKeeperError):
-        _LOGGER.info("ZooKeeper: %r", error)
+        _log.info("ZooKeeper: %r", error)
         await pause_seconds(RETRY_SECONDS)
     else:
-        _LOGGER.error("what is in ZooKeeper cannot be read", exc_info=error)
+        _log.error("what is in ZooKeeper cannot be read", exc_info=error)
         await pause_seconds(UNREADABLE_RETRY_SECONDS)
 
 
@@ -51,7 +51,7 @@ async def begin_session(connect: Connect, proposal: str) -> tuple[ZooKeeperSessi
             await make_paths(session)
             return session, await agree_on_cluster_id(session, proposal)
         except ZooKeeperError as error:
-            _LOGGER.warning("no session with ZooKeeper yet: %r", error)
+            _log.warning("no session with ZooKeeper yet: %r", error)
         if session is not None:
             with suppress(ZooKeeperError):
                 await session.close()
@@ -92,9 +92,7 @@ async def register(session: ZooKeeperSession, live: LiveBroker, now_ms: int) -> 
             return node.stat.created_zxid
         else:
             if not has_told:
-                _LOGGER.warning(
-                    "broker %d is registered already: waiting until that ends", broker_id
-                )
+                _log.warning("broker %d is registered already: waiting until that ends", broker_id)
                 has_told = True
             await is_changed.wait()
 

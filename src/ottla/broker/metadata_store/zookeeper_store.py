@@ -67,7 +67,7 @@ from ottla.wire.protocol_error import ProtocolError
 
 NO_EPOCH: Final = -1
 T = TypeVar("T")
-_LOGGER: Final = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 
 class ForeignClusterError(Exception):
@@ -321,7 +321,7 @@ class ZooKeeperMetadataStore:
         office = await win(session, broker_id, self._clock.now_ms())
         if office is None:
             return False
-        _LOGGER.info("broker %d is the controller, epoch %d", broker_id, office.epoch)
+        _log.info("broker %d is the controller, epoch %d", broker_id, office.epoch)
         term = ControllerTerm(session, office, self._settings, self._clock, self.cluster_id)
         try:
             await term.begin()
@@ -362,7 +362,7 @@ class ZooKeeperMetadataStore:
             except (ApiError, OSError) as error:
                 # What does not follow from what is known may be understood as a whole.
                 has_lost_track = isinstance(error, ProtocolError)
-                _LOGGER.info("nothing from controller %d: %r", controller.broker_id, error)
+                _log.info("nothing from controller %d: %r", controller.broker_id, error)
                 await pause_seconds(RETRY_SECONDS)
             else:
                 has_lost_track = False

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from typing import Final, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 from ottla.broker.metadata_store.metadata_feed import MetadataFeed, first_offset
 from ottla.broker.metadata_store.znode_reads import Loaded, get_or_none, live_brokers, load
@@ -73,7 +73,7 @@ Publish = Callable[[ClusterImage, tuple[MetadataRecord, ...]], "asyncio.Future[A
 Decide = Callable[[Controller], Decision[MetadataRecord, "T"]]
 T = TypeVar("T")
 
-_LOGGER: Final = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 
 class Office(NamedTuple):
@@ -178,7 +178,7 @@ class ControllerTerm:
         """Decide nothing any more."""
         if not self.is_over:
             self.is_over = True
-            _LOGGER.info("term %d as the controller is over: %s", self.epoch, reason)
+            _log.info("term %d as the controller is over: %s", self.epoch, reason)
             self._feed.close()
             self._look_again.set()
 

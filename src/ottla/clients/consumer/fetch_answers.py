@@ -26,7 +26,7 @@ from ottla.wire.records.batch import batch_at
 _SESSION_LOST: Final = frozenset(
     {ErrorCode.FETCH_SESSION_ID_NOT_FOUND, ErrorCode.INVALID_FETCH_SESSION_EPOCH}
 )
-_logger: Final = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 Found = Mapping[TopicPartition, tuple[AssignedPartition, int]]
 """The partitions that were asked for, and the generation that each was in."""
 
@@ -58,7 +58,7 @@ class FetchAnswers:
         if code is not ErrorCode.NONE:
             session.reset()
             if code not in _SESSION_LOST:
-                _logger.info("a fetch was refused: %s", code.name)
+                _log.info("a fetch was refused: %s", code.name)
                 self.leave(partition for partition, _ in found.values())
             return
         asked = session.partitions
@@ -148,7 +148,7 @@ class FetchAnswers:
         elif partition.buffered_bytes:
             self.back_off([partition])  # first the application gets what is here
         elif self._is_reset_allowed:
-            _logger.warning(
+            _log.warning(
                 "%s has no offset %s: starting over by auto.offset.reset",
                 partition.name,
                 partition.position.offset,

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Collection
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from ottla.clients.cluster_view import ClusterView
 from ottla.clients.consumer.errors import LogTruncationError
@@ -21,7 +21,7 @@ from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import ZERO_UUID, TopicPartition
 from ottla.wire.messages.metadata import MetadataResponsePartition, MetadataResponseTopic
 
-_logger: Final = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 
 _Rows = tuple[MetadataResponseTopic, dict[int, MetadataResponsePartition]]
@@ -87,7 +87,7 @@ class Leaders:
         try:
             found = await self._view.refresh(topics, allow_auto_creation=self._allow_auto_creation)
         except (ApiError, UnreachableError, NoAnswerError) as error:
-            _logger.warning("metadata cannot be had: %s", error)
+            _log.warning("metadata cannot be had: %s", error)
             self._back_off(now)
             return
         self._refreshed_at = now
@@ -127,7 +127,7 @@ class Leaders:
                     self._start_over(partition, partition.position)
 
     def _start_over(self, partition: AssignedPartition, position: Position) -> None:
-        _logger.warning("%s was deleted and made again", partition.name)
+        _log.warning("%s was deleted and made again", partition.name)
         partition.read_replica = NO_REPLICA
         if self._is_reset_allowed:
             partition.lose_position(EARLIEST)  # nothing in the new log has been read yet

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 VALIDATION_VERSION_MIN: Final = 3
 """Earlier versions of OffsetForLeaderEpoch are for brokers alone."""
-_logger: Final = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 _Failure = ApiError | UnreachableError | NoAnswerError
 
 
@@ -177,7 +177,7 @@ class PositionFinder:
         self, partition: AssignedPartition, position: Position, diverged_at: Position | None
     ) -> None:
         """Go back to where the logs part, as far as that is known and the settings allow it."""
-        _logger.warning("%s was truncated below offset %s", partition.name, position.offset)
+        _log.warning("%s was truncated below offset %s", partition.name, position.offset)
         if self._policy.is_none:
             offset = None if diverged_at is None else diverged_at.offset
             partition.failure = LogTruncationError(partition.name, position.offset, offset)
@@ -218,7 +218,7 @@ class PositionFinder:
                     partition.failure = error
                 return
         names = [partition.name for partition in waiting]
-        _logger.info("no position yet in %s: %s", ", ".join(map(str, names)), error)
+        _log.info("no position yet in %s: %s", ", ".join(map(str, names)), error)
         self._leaders.forget(names)
         self._back_off(waiting)
 

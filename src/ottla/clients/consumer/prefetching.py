@@ -31,7 +31,7 @@ from ottla.wire.messages.fetch import FetchRequest, FetchResponse
 
 LOOK_AGAIN_S: Final = 60.0
 """How long the task sleeps where nothing is due, and nothing wakes it."""
-_logger: Final = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 
 class _Wanted(NamedTuple):
@@ -124,7 +124,7 @@ class Prefetcher:
     def _end(self, job: str) -> None:
         task = self._jobs.pop(job)
         if not task.cancelled() and (error := task.exception()) is not None:
-            _logger.error("a consumer's %s failed", job, exc_info=error)
+            _log.error("a consumer's %s failed", job, exc_info=error)
         self.wake()
         self._answers.on_progress()
 
@@ -248,7 +248,7 @@ class Prefetcher:
                 version_max=version,
             )
         except (ApiError, UnreachableError, NoAnswerError) as error:
-            _logger.info("broker %s cannot be fetched from: %s", broker_id, error)
+            _log.info("broker %s cannot be fetched from: %s", broker_id, error)
             session.reset()
             pause_s = self._view.settings.retry_backoff_ms / 1000
             self._retry_broker_at[broker_id] = self._loop.time() + pause_s

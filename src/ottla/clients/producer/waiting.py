@@ -11,7 +11,7 @@ from ottla.runtime.clock import SystemClock
 ANSWER_SECONDS_MAX: Final = 0.05
 """How long an answer is waited for by the thread that takes it itself: Ctrl-C waits as long."""
 _monotonic_ms: Final = SystemClock().monotonic_ms
-_log: Final = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 
 class Awaited(Protocol):

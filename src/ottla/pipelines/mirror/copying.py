@@ -60,7 +60,7 @@ _BEGIN_AGAIN: Final = RETRIABLE | {
 }
 """After these, the transaction is aborted and its records are copied in another one."""
 _FENCED: Final = frozenset({ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH})
-_logger: Final = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 
 class CopyRange(NamedTuple):
@@ -177,7 +177,7 @@ class PartitionCopier:
             ) from error
         if monotonic() > deadline or (code is not None and code not in _BEGIN_AGAIN):
             raise error
-        _logger.info("%s is copied again from its position: %s", self._range.source, error)
+        _log.info("%s is copied again from its position: %s", self._range.source, error)
         self._source.forget([self._range.source_topic])
         self._target.forget([self._range.target_topic, self._notes.log.topic])
 
@@ -265,7 +265,7 @@ class PartitionCopier:
                 f"records, or is not what it was; delete {self._range.target_topic!r} on the "
                 "target to copy it anew"
             )
-        _logger.warning("%s has deleted %d to %d uncopied", name, copied.offset, start - 1)
+        _log.warning("%s has deleted %d to %d uncopied", name, copied.offset, start - 1)
         copied.offset = start
         return None
 

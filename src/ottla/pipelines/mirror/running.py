@@ -34,7 +34,7 @@ TRIGGER: Final = "500 milliseconds"
 """How often Spark looks for something new; while there is a lot, it does not wait."""
 _LOOK_SECONDS: Final = 0.1
 _AWAY_SECONDS: Final = 1.0
-_logger: Final = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +197,7 @@ class Mirror:
         self._failures += 1
         if self._failures > FAILURES_MAX:
             raise MirrorError(failure)
-        _logger.warning("the copying is started again: %s", failure)
+        _log.warning("the copying is started again: %s", failure)
 
     def _start(self, *, is_once: bool) -> Any:
         from ottla.pipelines.mirror.source import FORMAT, OPTIONS, MirrorSource  # noqa: PLC0415
@@ -226,9 +226,9 @@ def _followed(following: Following) -> Progress | None:
     except ApiError as error:
         if error.code not in RETRIABLE:
             raise
-        _logger.warning("%s", error)
+        _log.warning("%s", error)
     except OSError as error:
-        _logger.warning("%s", error)
+        _log.warning("%s", error)
     return None
 
 

@@ -45,7 +45,7 @@ AFTER_MAX: Final = "message.timestamp.after.max.ms"
 """How late times may be. It is only raised: who needs more of it on the copy keeps that."""
 _MIN_IN_SYNC: Final = "min.insync.replicas"
 _NOTES_REPLICAS: Final = 3
-_logger: Final = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 
 class TopicFollower:
@@ -217,7 +217,7 @@ class TopicFollower:
     def _tell(self, sentence: str) -> None:
         if sentence not in self._told:
             self._told.add(sentence)
-            _logger.warning("%s", sentence)
+            _log.warning("%s", sentence)
 
 
 def _fitting(configs: Mapping[str, str], replication_factor: int) -> dict[str, str]:

@@ -7,7 +7,6 @@ and who reads committed records only would wait for them for ever.
 import logging
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
 
 from ottla import Admin, TransactionFilter, TransactionStatus
 from ottla.pipelines.running.folders import read_json
@@ -15,7 +14,7 @@ from ottla.pipelines.sink.decision import OpenTransaction, is_of_query
 from ottla.pipelines.sink.options import DEFAULT_PREFIX
 from ottla.pipelines.sink.two_phases import DecisionError, Decisions
 
-_logger: Final = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 
 def end_transactions_of(checkpoint: Path, settings: Mapping[str, str]) -> None:
@@ -31,7 +30,7 @@ def end_transactions_of(checkpoint: Path, settings: Mapping[str, str]) -> None:
         try:
             decisions.commit(decisions.last_batch_id(), ())
         except DecisionError as error:
-            _logger.warning("%s begins again all the same: %s", checkpoint.name, error)
+            _log.warning("%s begins again all the same: %s", checkpoint.name, error)
         decisions.abort(_left_open(settings, query))
 
 

@@ -46,7 +46,7 @@ _NAMES_UNKNOWN: Final = frozenset(
     }
 )
 _FETCH_MIN_BYTES: Final = 1
-_logger: Final = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,4 +235,4 @@ class RangeFetches:
     def _lose(self, what: str) -> None:
         if self._fail_on_data_loss:
             raise DataLossError(f"{what}; {ADVICE_ON_LOSS}")
-        _logger.warning("%s; failOnDataLoss is false: they are left out", what)
+        _log.warning("%s; failOnDataLoss is false: they are left out", what)

@@ -3,7 +3,6 @@
 import logging
 import time
 from collections.abc import Collection, Mapping
-from typing import Final
 
 from ottla.model.identifiers import ZERO_UUID, TopicPartition
 from ottla.pipelines.source.bounds import EARLIEST, LATEST
@@ -15,7 +14,7 @@ from ottla.pipelines.source.offsets import SourceOffsets
 from ottla.pipelines.source.options import SourceOptions
 from ottla.pipelines.source.planning import OffsetRange, split
 
-_logger: Final = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 _Offsets = Mapping[TopicPartition, int]
 
 
@@ -150,7 +149,7 @@ class StreamPlan:
     def _lose(self, what: str) -> None:
         if self._options.fail_on_data_loss:
             raise DataLossError(f"{what}; {ADVICE_ON_LOSS}")
-        _logger.warning("%s; failOnDataLoss is false: the query goes on", what)
+        _log.warning("%s; failOnDataLoss is false: the query goes on", what)
 
 
 def _ids(shapes: Mapping[str, TopicShape]) -> dict[str, bytes]:

@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import Any, Final
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -26,7 +26,7 @@ from ottla.pipelines.source.options import read_options
 from ottla.pipelines.source.planning import OffsetRange
 from ottla.pipelines.source.stream_plan import StreamPlan
 
-_logger: Final = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -103,4 +103,4 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             ends = offsets_of(end).offset_by_partition
             kept_cluster(self._options.client).commit(self._options.group_id, ends)
         except SourceReadError as error:
-            _logger.warning("group %s does not show this query: %s", self._options.group_id, error)
+            _log.warning("group %s does not show this query: %s", self._options.group_id, error)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 COMMIT_MS_MAX: Final = 5_000
 """How long a commit may take; nobody waits for it but the next one."""
 FORMAT: Final = "ottla"
-_logger: Final = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 _watched: Final["WeakSet[SparkSession]"] = WeakSet()
 
 
@@ -97,7 +97,7 @@ def _show(run: _Run, progress: dict[str, Any]) -> None:
                 run.committed[description] = end
     except Exception as error:  # noqa: BLE001 - a query must not suffer from being shown
         if not run.is_complained_about:
-            _logger.warning("query %s is not shown as a group: %s", name or query_id, error)
+            _log.warning("query %s is not shown as a group: %s", name or query_id, error)
         run.is_complained_about = True
 
 
