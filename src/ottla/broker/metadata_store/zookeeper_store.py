@@ -275,6 +275,7 @@ class ZooKeeperMetadataStore:
             await pause_seconds(max(left_ms / 1000, RETRY_SECONDS))
 
     async def _confirm_registration(self, session: ZooKeeperSession, broker_id: int) -> bool:
+        """Be sure of the registration for a while if it is there; tell whether it is."""
         asked_at_ms = self._clock.monotonic_ms()
         is_there = await is_registered(session, broker_id)
         if is_there and session.state is not SessionState.EXPIRED:
