@@ -7,6 +7,7 @@ GET, PUT /v1/loggers/{name}   one of them; {"level": "DEBUG"}, or null for its p
 """
 
 import json
+import logging
 from asyncio import AbstractEventLoop
 from collections.abc import Callable
 from threading import Lock
@@ -19,12 +20,20 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from ottla.broker.admin.health import Health
-from ottla.broker.admin.log_levels import LEVELS, change_level, is_logger, level_names, level_of
+from ottla.broker.log_levels import (
+    LEVEL_BY_NAME,
+    ROOT,
+    log_level,
+    log_levels,
+    logger_names,
+    set_log_level,
+)
 from ottla.broker.metrics.exposition import CONTENT_TYPE
 from ottla.broker.metrics.scrape import scrape_text
 from ottla.broker.metrics.snapshot import Sources
 
 BODY_BYTES_MAX: Final = 4096
+_PYTHON_WORDS: Final = {"WARNING": "WARN", "CRITICAL": "FATAL"}
 
 
 class Pages:
@@ -77,7 +86,7 @@ class Pages:
         return _verdict("ready", self._health.why_not_ready())
 
     async def _loggers(self, _: Request) -> Response:
-        return JSONResponse(level_names())
+        return JSONResponse(log_levels())
 
     async def _logger(self, request: Request) -> Response:
         return _level(request.path_params["name"])
@@ -85,9 +94,7 @@ class Pages:
     async def _change_logger(self, request: Request) -> Response:
         name = request.path_params["name"]
         _check_is_logger(name)
-        level = _wanted_level(await _body(request))
-        if not change_level(name, level):
-            raise HTTPException(400, f"a level is one of {', '.join(LEVELS)}")
+        set_log_level(name, _number_of(name, _wanted_level(await _body(request))))
         return _level(name)
 
 
@@ -99,12 +106,12 @@ def _verdict(word: str, reasons: list[str]) -> Response:
 
 def _level(name: str) -> Response:
     _check_is_logger(name)
-    return JSONResponse({"name": name, "level": level_of(name)})
+    return JSONResponse({"name": name, "level": log_level(name)})
 
 
 def _check_is_logger(name: str) -> None:
     # Else every name that somebody makes up would be kept for ever.
-    if not is_logger(name):
+    if name not in logger_names():
         raise HTTPException(404, "there is no such logger")
 
 
@@ -125,6 +132,19 @@ def _wanted_level(body: bytes) -> str | None:
     if not isinstance(wanted, dict) or not isinstance(wanted.get("level", 0), str | None):
         raise HTTPException(400, 'the body must be like {"level": "DEBUG"}')
     level: str | None = wanted["level"]
+    return level
+
+
+def _number_of(name: str, wanted: str | None) -> int:
+    """Return the number of a level, in words of Kafka or Python; None is that of the parent."""
+    if wanted is None:
+        if name == ROOT:
+            raise HTTPException(400, "the level of root can only be set")
+        return logging.NOTSET
+    word = wanted.upper()
+    level = LEVEL_BY_NAME.get(_PYTHON_WORDS.get(word, word))
+    if level is None:
+        raise HTTPException(400, f"a level is one of {', '.join(LEVEL_BY_NAME)}")
     return level
 
 

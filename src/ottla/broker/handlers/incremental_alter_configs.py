@@ -4,16 +4,20 @@ Each resource changes as a whole or not at all, and has its own error. The level
 changed here and now (KIP-412); everything else is the controller's.
 """
 
+import logging
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from typing import Final
 
-from ottla.broker.log_levels import alter_log_levels
+from ottla.broker.log_levels import LEVEL_BY_NAME, ROOT, logger_names, set_log_level
 from ottla.broker.metadata_store.store import MetadataStore
 from ottla.broker.request_context import RequestContext
-from ottla.machines.controller.configs import ConfigOutcome
+from ottla.machines.controller.configs import ConfigOperation, ConfigOutcome
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
+from ottla.model.settings import nearest_to, shown
 from ottla.wire.messages.incremental_alter_configs import (
+    AlterableConfig,
     AlterConfigsResource,
     AlterConfigsResourceResponse,
     IncrementalAlterConfigsRequest,
@@ -66,7 +70,7 @@ class IncrementalAlterConfigsHandler:
             error = None
             try:
                 self._check_name(one.resource_name, is_once=len(resources) == 1)
-                alter_log_levels(one.configs, validate_only=validate_only)
+                _alter_log_levels(one.configs, validate_only=validate_only)
             except ApiError as raised:
                 error = raised
             outcomes.append(ConfigOutcome(one.resource_type, one.resource_name, error))
@@ -80,6 +84,43 @@ class IncrementalAlterConfigsHandler:
                 ErrorCode.INVALID_REQUEST,
                 f"this is broker {self.node_id}: the loggers of another are altered there",
             )
+
+
+def _alter_log_levels(configs: Sequence[AlterableConfig], *, validate_only: bool) -> None:
+    """Set levels, or delete them so that those further up count; all of them or none.
+
+    ApiError says what is wrong: INVALID_CONFIG for a name or a level that does not exist,
+    INVALID_REQUEST for what cannot be done to a level.
+    """
+    names = logger_names()
+    if len({config.name for config in configs}) != len(configs):
+        raise ApiError(ErrorCode.INVALID_REQUEST, "a logger is named more than once")
+    level_by_name = {config.name: _level(config, names) for config in configs}
+    if not validate_only:
+        for name, level in level_by_name.items():
+            set_log_level(name, level)
+
+
+def _level(config: AlterableConfig, names: Set[str]) -> int:
+    if config.config_operation not in {ConfigOperation.SET, ConfigOperation.DELETE}:
+        raise ApiError(ErrorCode.INVALID_REQUEST, "the level of a logger can be set or deleted")
+    if config.name not in names:
+        raise ApiError(
+            ErrorCode.INVALID_CONFIG,
+            f"no logger is called {shown(config.name)}{nearest_to(config.name, names)}",
+        )
+    if config.config_operation == ConfigOperation.DELETE:
+        if config.name == ROOT:
+            raise ApiError(ErrorCode.INVALID_REQUEST, "the level of root can only be set")
+        return logging.NOTSET
+    level = LEVEL_BY_NAME.get(config.value or "")
+    if level is None:
+        raise ApiError(
+            ErrorCode.INVALID_CONFIG,
+            f"the level of {config.name} cannot be {shown(config.value or '')}:"
+            f" it must be one of {', '.join(LEVEL_BY_NAME)}",
+        )
+    return level
 
 
 def _response(outcome: ConfigOutcome) -> AlterConfigsResourceResponse:

@@ -94,8 +94,8 @@ def test_a_level_is_changed_and_given_back(admin: AdminServer) -> None:
     assert logger.level == logging.DEBUG
     assert ask(admin, path) == (200, {"name": logger.name, "level": "DEBUG"})
     assert ask(admin, "/v1/loggers")[1][logger.name] == "DEBUG"
-    assert ask(admin, path, "PUT", b'{"level": "OFF"}')[1]["level"] == "OFF"
-    assert not logger.isEnabledFor(logging.CRITICAL)
+    assert ask(admin, path, "PUT", b'{"level": "WARNING"}')[1]["level"] == "WARN"
+    assert logger.level == logging.WARNING
     assert ask(admin, path, "PUT", b'{"level": null}')[0] == 200
     assert logger.level == logging.NOTSET
 
@@ -120,8 +120,21 @@ def test_a_level_that_is_none_is_refused(admin: AdminServer, body: bytes) -> Non
     assert told["error"]
 
 
+def test_root_stands_for_all_loggers_of_ottla_and_for_no_others(admin: AdminServer) -> None:
+    topmost, everything = logging.getLogger("ottla"), logging.getLogger()
+    before = topmost.level, everything.level
+    try:
+        assert ask(admin, "/v1/loggers/root", "PUT", b'{"level": "TRACE"}')[1]["level"] == "TRACE"
+        assert ask(admin, "/v1/loggers/ottla")[1]["level"] == "TRACE"
+        assert everything.level == before[1]
+        assert ask(admin, "/v1/loggers/root", "PUT", b'{"level": null}')[0] == 400
+        assert ask(admin, "/v1/loggers/asyncio")[0] == 404
+    finally:
+        topmost.setLevel(before[0])
+
+
 def test_a_logger_that_nobody_uses_is_not_made(admin: AdminServer) -> None:
-    name = "made.up"
+    name = "ottla.made.up"
     assert ask(admin, f"/v1/loggers/{name}", "PUT", b'{"level": "INFO"}')[0] == 404
     assert ask(admin, f"/v1/loggers/{name}")[0] == 404
     assert name not in logging.Logger.manager.loggerDict
