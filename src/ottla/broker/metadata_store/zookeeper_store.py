@@ -318,11 +318,10 @@ class ZooKeeperMetadataStore:
 
     async def _reign(self, session: ZooKeeperSession) -> bool:
         """Try to become the controller; if it succeeds, return when that is over."""
-        broker_id = self._settings.broker_id
-        office = await win(session, broker_id, self._clock.now_ms())
+        office = await win(session, self._settings.broker_id, self._clock.now_ms())
         if office is None:
             return False
-        _log.info("broker %d is the controller, epoch %d", broker_id, office.epoch)
+        _log.info("broker %d is the controller, epoch %d", self._settings.broker_id, office.epoch)
         term = ControllerTerm(session, office, self._settings, self._clock, self.cluster_id)
         try:
             await term.begin()

@@ -259,7 +259,7 @@ class ControllerTerm:
         theirs = live.min_insync_replicas
         is_set_for_all = MIN_ISR in self.image.configs.get(EVERY_BROKER, {})
         if theirs not in {None, own} and not is_set_for_all:
-            _LOGGER.warning(
+            _log.warning(
                 "broker %d has %s=%s in its settings, and the controller %d: "
                 "let them agree, or set it for all brokers at once",
                 live.broker.broker_id,
