@@ -4,10 +4,11 @@ At least once is what Spark's own Kafka sink does, and the default: a task that 
 writes its rows again. Exactly once is told in `two_phases`.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from time import sleep
-from typing import Any, Final
+from typing import Any, Final, Generic, Protocol, TypeVar
 from uuid import uuid4
 
 from pyspark import TaskContext
@@ -43,6 +44,8 @@ DYING_SECONDS: Final = 2.5
 comes after a job to abort what they have left, as the next run of a query does."""
 KEPT_MAX: Final = 4
 """For how many queries a process keeps its connections."""
+STARTED_MAX: Final = 100
+"""How many runs of queries a process remembers. A run that is forgotten costs one more look."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,29 +60,37 @@ class Written(WriterCommitMessage):
     """Its batch was decided before: it has written nothing."""
 
 
-class _Kept:
+class _Closeable(Protocol):
+    def close(self) -> None: ...
+
+
+_K = TypeVar("_K")
+_V = TypeVar("_V", bound=_Closeable)
+
+
+class _Kept(Generic[_K, _V]):
     """Things that a process keeps for the next batch, the last few of them."""
 
     def __init__(self) -> None:
-        self._things: dict[Any, Any] = {}
+        self._things: dict[_K, _V] = {}
 
-    def get(self, key: Any, make: Any) -> Any:
+    def get(self, key: _K, make: Callable[[], _V]) -> _V:
         thing = self._things.pop(key, None) or make()
         self._things[key] = thing
         while len(self._things) > KEPT_MAX:
             self._things.pop(next(iter(self._things))).close()
         return thing
 
-    def drop(self, key: Any) -> None:
+    def drop(self, key: _K) -> None:
         thing = self._things.pop(key, None)
         if thing is not None:
             thing.close()
 
 
-_producers: Final = _Kept()
-_decisions: Final = _Kept()
-_started: Final[set[tuple[str, str]]] = set()
-"""The runs of queries that have got beyond what was decided before them."""
+_producers: Final[_Kept[tuple[tuple[str, str], ...], Producer]] = _Kept()
+_decisions: Final[_Kept[str, Decisions]] = _Kept()
+_started: Final[deque[tuple[str, str]]] = deque(maxlen=STARTED_MAX)
+"""The last runs of queries that have got beyond what was decided before them."""
 
 
 class BatchWriter(DataSourceArrowWriter):
@@ -172,8 +183,11 @@ def write_in_transaction(
 
     DecisionError if a later batch of a stream is decided already.
     """
-    if _is_decided(options, name, batch_id):
-        return Written(0, name.query, attempt=name.attempt, is_skipped=True)
+    run = name.query, name.run
+    if batch_id >= 0 and run not in _started:
+        if _is_decided(options, name.query, batch_id):
+            return Written(0, name.query, attempt=name.attempt, is_skipped=True)
+        _started.append(run)
     producer = open_producer(options.settings, name)
     try:
         count = _send(producer, options, iterator)
@@ -199,19 +213,13 @@ def _send(producer: Producer, options: SinkOptions, iterator: Iterator[Any]) -> 
     return count
 
 
-def _is_decided(options: SinkOptions, name: AttemptName, batch_id: int) -> bool:
+def _is_decided(options: SinkOptions, query: str, batch_id: int) -> bool:
     """Whether a batch needs no writing, which can be so for the first one of a run only."""
-    run = name.query, name.run
-    if batch_id < 0 or run in _started:
-        return False
-    with Decisions(options.settings, name.query) as decisions:
+    with Decisions(options.settings, query) as decisions:
         last = decisions.last_batch_id()
     if last > batch_id and _is_streamed(batch_id):
         raise older_checkpoint(last, batch_id)
-    if last >= batch_id:
-        return True
-    _started.add(run)
-    return False
+    return last >= batch_id
 
 
 def _is_streamed(batch_id: int) -> bool:

@@ -32,7 +32,7 @@ def is_decided(monkeypatch: pytest.MonkeyPatch, batch_id: int, streamed_batch: s
     context = SimpleNamespace(getLocalProperty={writing.BATCH_ID: streamed_batch}.get)
     monkeypatch.setattr(writing, "Decisions", DecidedUpTo7)
     monkeypatch.setattr(writing, "TaskContext", SimpleNamespace(get=lambda: context))
-    return writing._is_decided(OPTIONS, AttemptName("query", uuid4().hex, 0, 0), batch_id)
+    return writing._is_decided(OPTIONS, "query", batch_id)
 
 
 def test_a_micro_batch_that_was_decided_is_not_written_again(
@@ -47,6 +47,17 @@ def test_a_checkpoint_that_is_older_than_what_was_decided_is_refused(
 ) -> None:
     with pytest.raises(DecisionError, match=r"batch 7 was decided, the checkpoint is at 6"):
         is_decided(monkeypatch, 6, "6")
+
+
+def test_a_process_does_not_remember_every_run_it_has_seen(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(writing, "Decisions", DecidedUpTo7)
+    monkeypatch.setattr(writing, "open_producer", lambda *_: SimpleNamespace(close=lambda: None))
+    for _ in range(1_000):
+        run = AttemptName("query", uuid4().hex, 0, 0)
+        assert not writing.write_in_transaction(OPTIONS, iter(()), run, 8).is_skipped
+    assert len(writing._started) <= writing.STARTED_MAX
 
 
 def test_an_older_version_of_a_job_adds_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
