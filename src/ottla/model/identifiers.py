@@ -1,14 +1,7 @@
-"""Distinct types for distinct numbers, so that mypy catches a swapped argument."""
+"""What partitions are known by, and how ids are written."""
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from typing import NamedTuple, NewType
-
-BrokerId = NewType("BrokerId", int)
-LeaderEpoch = NewType("LeaderEpoch", int)
-Milliseconds = NewType("Milliseconds", int)
-Offset = NewType("Offset", int)
-ProducerEpoch = NewType("ProducerEpoch", int)
-ProducerId = NewType("ProducerId", int)
+from typing import NamedTuple
 
 ZERO_UUID = bytes(16)
 """The id that stands for "none". Ids are kept as their sixteen bytes."""
