@@ -16,7 +16,6 @@ from ottla.clients.reassignment_plan import (
     Site,
     drain,
     loads,
-    moved_replicas,
     spread,
 )
 from ottla.model.identifiers import TopicPartition
@@ -55,6 +54,11 @@ def drains(draw: st.DrawFn) -> tuple[Case, int]:
 
 def after(current: Assignment, plan: Plan) -> Plan:
     return {name: plan.get(name, tuple(replicas)) for name, replicas in current.items()}
+
+
+def moved_replicas(current: Assignment, plan: Plan) -> int:
+    """Count the copies that a plan makes."""
+    return sum(len(set(replicas) - set(current[name])) for name, replicas in plan.items())
 
 
 def crowding(replicas: Sequence[int], sites: Sequence[Site]) -> int:

@@ -63,17 +63,11 @@ class TelemetrySink(Protocol):
         """Take the metrics of one push: OTLP's MetricsData, uncompressed."""
 
 
-class CountingSink:
-    """Counts what was pushed, and tells of it in the log at level debug."""
-
-    def __init__(self) -> None:
-        self.push_count = 0
-        self.pushed_bytes = 0
+class LoggingSink:
+    """Tells in the log, at level debug, what was pushed."""
 
     def take(self, client_instance_id: bytes, context: RequestContext, metrics: bytes) -> None:
-        """Count the metrics of one push."""
-        self.push_count += 1
-        self.pushed_bytes += len(metrics)
+        """Tell how much one push has brought."""
         _log.debug(
             "client %s (%s at %s) pushed %d bytes of metrics",
             uuid_to_text(client_instance_id),

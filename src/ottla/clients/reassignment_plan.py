@@ -91,11 +91,6 @@ def loads(current: Assignment, *, without: Iterable[TopicPartition] = ()) -> Cou
     )
 
 
-def moved_replicas(current: Assignment, plan: Plan) -> int:
-    """Count the copies that a plan makes."""
-    return sum(len(set(replicas) - set(current[name])) for name, replicas in plan.items())
-
-
 def _choices(
     name: TopicPartition,
     replicas: Sequence[int],

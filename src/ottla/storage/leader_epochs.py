@@ -78,11 +78,6 @@ class LeaderEpochs:
         """The last epoch that has something in the log."""
         return self._entries[-1].epoch if self._entries else None
 
-    @property
-    def previous_epoch(self) -> int | None:
-        """The last epoch but one."""
-        return self._entries[-2].epoch if len(self._entries) > 1 else None
-
     def epoch_for(self, offset: int) -> int | None:
         """Return the epoch in which this offset was written, or would be; None if too long ago."""
         count = bisect_right(self._entries, offset, key=_START_OFFSET)

@@ -55,7 +55,6 @@ def test_a_new_partition_has_no_epochs_and_no_file() -> None:
     epochs.truncate_from_end(5)
     assert epochs.entries == ()
     assert epochs.latest_epoch is None
-    assert epochs.previous_epoch is None
     assert epochs.epoch_for(0) is None
     assert epochs.end_offset_for(0, 100) == UNKNOWN_END
     assert disk.list_directory("/log") == []
@@ -96,7 +95,7 @@ def test_every_offset_has_its_epoch() -> None:
     epochs = epochs_of((2, 10), (4, 30))
     answers = {0: None, 9: None, 10: 2, 29: 2, 30: 4, 1000: 4}
     assert {offset: epochs.epoch_for(offset) for offset in answers} == answers
-    assert (epochs.latest_epoch, epochs.previous_epoch) == (4, 2)
+    assert epochs.latest_epoch == 4
 
 
 def test_an_epoch_begins_once() -> None:

@@ -1,6 +1,6 @@
 """The APIs of settings, and of the metrics that clients push because of some."""
 
-from ottla.broker.client_telemetry import ClientTelemetry, CountingSink
+from ottla.broker.client_telemetry import ClientTelemetry, LoggingSink
 from ottla.broker.handlers import (
     alter_configs,
     describe_configs,
@@ -36,7 +36,7 @@ def config_routes(services: Services) -> dict[int, Route]:
 
 def _telemetry_routes(services: Services) -> dict[int, Route]:
     telemetry = ClientTelemetry(
-        services.clock, services.randomness, services.config.telemetry_max_bytes, CountingSink()
+        services.clock, services.randomness, services.config.telemetry_max_bytes, LoggingSink()
     )
     telemetry.take(services.store.image)
     services.store.subscribe(telemetry.on_change)

@@ -82,8 +82,6 @@ _ELEMENT_BY_ARRAY_OID: Final = {
     2951: 2950,
     3807: 3802,
 }
-FIRST_USER_OID: Final = 16384
-"""From here on types are made by users: what they are stands in pg_type alone."""
 
 
 def column_type(oid: int) -> ColumnType:
