@@ -19,7 +19,7 @@ from benchmarks.comparison import MEGABYTES, Case
 from ottla.model.topic_config import CleanupPolicy, TopicConfig
 from ottla.runtime.disk import KernelDisk
 from ottla.storage import _compaction_python, cleaning, offset_map, swap
-from ottla.storage.compaction import Compaction, take_over
+from ottla.storage.compaction import Compaction, prepare, replace
 from ottla.storage.compaction_plan import plan
 from ottla.storage.log import PartitionLog
 from ottla.storage.open_files import OpenFiles
@@ -116,7 +116,10 @@ def main() -> None:
         wall, cpu = time.perf_counter(), time.process_time()
         compaction = begun(log)
         while (group := compaction.clean_next()) is not None:
-            take_over(log, group, NOW_MS)
+            prepare(log, group)
+            compaction.decide(group)
+            replace(log, group, NOW_MS)
+            compaction.settle()
         wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
         assert compaction.end_offset == log.end_offset
         after_bytes = log.segments.size_bytes

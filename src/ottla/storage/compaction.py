@@ -8,8 +8,6 @@
     in a thread    settle(): the new names are durable; then the next group
     on the loop    when there is none, note end_offset as the first dirty one
 
-`take_over` is the four steps from prepare to settle in one, for those who can wait for the disk.
-
 In the thread only closed segments are read, which nobody writes, by files of its own. Should the
 log lose one of them meanwhile, to retention or to a truncation, the compaction is given up. That
 does no harm at any moment: groups are taken over from the log's beginning on, and after each of
@@ -237,23 +235,6 @@ def _left_of(
     if seen.aborted is not None:
         cleaned.append_aborted(seen.aborted)
     return cleaner.cleaned_marker(batch, seen, room_bytes)
-
-
-def take_over(log: PartitionLog, group: CleanedGroup, now_ms: int) -> None:
-    """Put the cleaned segment in the place of those it was made from; no crash shows both.
-
-    AbandonedCompactionError if the log has changed there, or is offline. An `OSError` takes it
-    offline: what was decided is finished when it is opened again.
-    """
-    prepare(log, group)
-    disk = log.files.disk
-    try:
-        swap.decide(disk, log.directory, group.base_offset)
-        replace(log, group, now_ms)
-        disk.sync_directory(log.directory)
-    except OSError as error:
-        log.take_offline(error)
-        raise
 
 
 def prepare(log: PartitionLog, group: CleanedGroup) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 from ottla.environment.disk import Disk
 from ottla.model.topic_config import CleanupPolicy, TopicConfig
 from ottla.storage.admission import Origin
-from ottla.storage.compaction import Compaction, take_over
+from ottla.storage.compaction import CleanedGroup, Compaction, prepare, replace
 from ottla.storage.compaction_plan import plan
 from ottla.storage.log import PartitionLog
 from ottla.storage.open_files import OpenFiles
@@ -121,8 +121,22 @@ def compact(
         return first_dirty_offset
     compaction = Compaction(disk, log, planned, now_ms, dedupe_buffer_bytes=dedupe_buffer_bytes)
     while (group := compaction.clean_next()) is not None:
-        take_over(log, group, now_ms)
+        take_over(log, compaction, group, now_ms)
     return compaction.end_offset
+
+
+def take_over(
+    log: PartitionLog, compaction: Compaction, group: CleanedGroup, now_ms: int = START_MS
+) -> None:
+    """Put a cleaned segment in its place, by the four steps of a cleaner, one after the other."""
+    try:
+        prepare(log, group)
+        compaction.decide(group)
+        replace(log, group, now_ms)
+        compaction.settle()
+    except OSError as error:
+        log.take_offline(error)
+        raise
 
 
 def batches_of(log: PartitionLog) -> list[RecordBatch]:

@@ -4,7 +4,7 @@ import pytest
 
 from ottla.model.topic_config import TimestampType, TopicConfig
 from ottla.simulation.disk import SimulatedDisk
-from ottla.storage.compaction import AbandonedCompactionError, Compaction, take_over
+from ottla.storage.compaction import AbandonedCompactionError, Compaction
 from ottla.storage.compaction_plan import CompactionPlan, plan
 from ottla.storage.damage import Damage
 from ottla.storage.log import PartitionLog
@@ -27,6 +27,7 @@ from tests.unit.storage.compacted_logs import (
     opened,
     records_in,
     state_of,
+    take_over,
 )
 
 
@@ -176,7 +177,7 @@ def test_records_that_nobody_can_read_stay_as_they_are(disk: SimulatedDisk) -> N
     compaction = Compaction(disk, log, _planned(log), START_MS)
     group = compaction.clean_next()
     assert group is not None
-    take_over(log, group, START_MS)
+    take_over(log, compaction, group)
     assert compaction.counts.unreadable_batches == 1
     assert batches_of(log)[0].raw == nonsense
     assert [found.base_offset for found in batches_of(log)] == [1, 2]
@@ -497,7 +498,7 @@ def test_a_segment_that_retention_takes_meanwhile_ends_the_compaction(disk: Simu
     assert group is not None
     writer.log.delete_segments(2, START_MS)
     with pytest.raises(AbandonedCompactionError):
-        take_over(writer.log, group, START_MS)
+        take_over(writer.log, compaction, group)
     with pytest.raises(AbandonedCompactionError):
         compaction.clean_next()
     assert not [name for name in disk.list_directory(DIRECTORY) if ".cleaned" in name]
@@ -517,7 +518,7 @@ def test_nothing_is_replaced_in_a_log_that_went_bad_meanwhile(
     else:
         writer.log.take_offline(OSError("the disk is gone"))
     with pytest.raises(AbandonedCompactionError):
-        take_over(writer.log, group, START_MS)
+        take_over(writer.log, compaction, group)
     assert next(iter(writer.log.segments)) is segment
 
 
@@ -544,7 +545,7 @@ def test_a_truncation_meanwhile_ends_the_compaction(disk: SimulatedDisk) -> None
     writer.put((b"b", b"new"))
     writer.roll()
     with pytest.raises(AbandonedCompactionError):
-        take_over(writer.log, group, START_MS)
+        take_over(writer.log, compaction, group)
     assert offsets_of(writer.log) == [0, 1]
 
 
@@ -569,7 +570,7 @@ def test_the_pace_is_set_from_outside(disk: SimulatedDisk) -> None:
     before = list(writer.log.segments)
     read_bytes = sum(segment.size_bytes for segment in before)
     while (group := compaction.clean_next()) is not None:
-        take_over(writer.log, group, START_MS)
+        take_over(writer.log, compaction, group)
     new = [segment for segment in writer.log.segments if segment not in before]
     written_bytes = sum(segment.size_bytes for segment in new)
     assert len(new) == 3

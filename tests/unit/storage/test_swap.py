@@ -10,7 +10,7 @@ import pytest
 
 from ottla.simulation.disk import SimulatedDisk
 from ottla.simulation.disk_faults import CrashMoment, OperationKind, SimulatedCrash
-from ottla.storage.compaction import Compaction, take_over
+from ottla.storage.compaction import Compaction
 from ottla.storage.compaction_plan import plan
 from ottla.storage.log import PartitionLog
 from ottla.storage.swap import finish_swaps
@@ -25,6 +25,7 @@ from tests.unit.storage.compacted_logs import (
     last_stable_offset,
     opened,
     state_of,
+    take_over,
 )
 
 CONFIG = compacted(segment_bytes=400)
@@ -89,7 +90,7 @@ def compact(run: Prepared) -> Iterator[Files]:
     assert planned is not None
     compaction = Compaction(run.disk, run.log, planned, START_MS, dedupe_buffer_bytes=24 * 50)
     while (group := compaction.clean_next()) is not None:
-        take_over(run.log, group, START_MS)
+        take_over(run.log, compaction, group)
         yield files_of(run.disk)
 
 
