@@ -44,7 +44,7 @@ class Packing:
 
         None where the producer has no id yet; `on_news` is called when it has.
         """
-        if not self._is_identified():
+        if not self._ensure_identified():
             return None
         if outbox.must_renumber or (self.is_stale(outbox) and not outbox.waiting):
             in_doubt = next((one for one in outbox.waiting if one.is_in_doubt), None)
@@ -88,12 +88,13 @@ class Packing:
                 outbox.must_renumber = False
                 return True
             identity.bump()
-            if not self._is_identified():
+            if not self._ensure_identified():
                 return False
         outbox.begin_sequences((identity.producer_id, identity.producer_epoch))
         return True
 
-    def _is_identified(self) -> bool:
+    def _ensure_identified(self) -> bool:
+        """Return whether there is a producer id; begin to ask for one if not."""
         identity = self._settling.identity
         if not isinstance(identity, PlainIdentity) or identity.is_ready:
             return True

@@ -166,7 +166,7 @@ class Settling:
         error = ApiError(code, f"partition {outbox.name}: {meaning}")
         if code in _TOO_LARGE and shipment.record_count > 1 and not shipment.batch.is_done:
             self._split(outbox, shipment)
-        elif self._may_help_again(outbox, shipment, code):
+        elif self._plan_retry(outbox, shipment, code):
             self._again(shipment, error)
         else:
             errors = _errors_by_index(outbox.name, code, row)
@@ -190,8 +190,8 @@ class Settling:
         self.release(shipment.charged_bytes)
         shipment.batch.complete(-1, -1)
 
-    def _may_help_again(self, outbox: Outbox, shipment: Shipment, code: ErrorCode) -> bool:
-        """Whether a batch that was refused may go again.
+    def _plan_retry(self, outbox: Outbox, shipment: Shipment, code: ErrorCode) -> bool:
+        """Return whether a batch that was refused may go again, and note if it needs a new epoch.
 
         One that does not fit behind the last one may where an earlier one is still to come. Where
         that is not so there is a gap: without a transaction a new epoch mends it, with one the
