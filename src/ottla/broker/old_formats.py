@@ -14,7 +14,7 @@ from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.storage.log_slice import LogSlice
 from ottla.wire.protocol_error import ProtocolError
-from ottla.wire.records.batch import MAGIC
+from ottla.wire.records.batch import MAGIC, MAGIC_AT
 from ottla.wire.records.down_conversion import message_sets
 from ottla.wire.records.message_set import to_batches
 
@@ -22,7 +22,6 @@ CONVERTED_BYTES_MAX: Final = 4 << 20
 """How much one old fetch gets, and one batch more: it is held in memory until it is sent."""
 PRODUCED_BYTES_MAX: Final = 2 << 20
 """How large a message set may be: twice what one batch may be, unless a topic allows more."""
-_MAGIC_AT = 16  # in message sets as in batches
 
 
 class OldFormats:
@@ -65,7 +64,7 @@ def _all_batches(sets: Sequence[memoryview]) -> list[memoryview | ApiError]:
 
 
 def _batches(messages: memoryview) -> memoryview:
-    if len(messages) > _MAGIC_AT and messages[_MAGIC_AT] >= MAGIC:
+    if len(messages) > MAGIC_AT and messages[MAGIC_AT] >= MAGIC:
         return messages  # a client may know more than the version of its request
     if len(messages) > PRODUCED_BYTES_MAX:
         raise ApiError(

@@ -24,6 +24,7 @@ from ottla.model.error_code import ErrorCode
 from ottla.model.topic_config import NO_LIMIT, PRODUCER_COMPRESSION, TimestampType, TopicConfig
 from ottla.wire.protocol_error import ProtocolError
 from ottla.wire.records.batch import (
+    ATTRIBUTES_LOW_BYTE_AT,
     CODEC_MASK,
     CONTROL_BIT,
     DELETE_HORIZON_BIT,
@@ -32,6 +33,7 @@ from ottla.wire.records.batch import (
     LOG_APPEND_TIME_BIT,
     LOG_OVERHEAD_BYTES,
     MAGIC,
+    MAGIC_AT,
     NO_PRODUCER_ID,
     Buffer,
     RecordBatch,
@@ -50,8 +52,6 @@ from ottla.wire.records.record import (
 REJECTED_MAX = 1_000
 """Of so many refused records in a batch the producer is told one by one."""
 
-_MAGIC_AT = 16  # in message sets as in batches
-_ATTRIBUTES_AT = 22  # the lower byte, where the codec is
 _BROKERS_BITS = CONTROL_BIT | LOG_APPEND_TIME_BIT | DELETE_HORIZON_BIT
 _LOG_APPEND_TIME = TimestampType.LOG_APPEND_TIME
 
@@ -109,8 +109,8 @@ def is_compressed_anew(data: memoryview, config: TopicConfig) -> bool:
     return (
         config.compression_type != PRODUCER_COMPRESSION
         and len(data) >= HEADER_BYTES
-        and data[_MAGIC_AT] == MAGIC
-        and data[_ATTRIBUTES_AT] & CODEC_MASK != compression_named(config.compression_type)
+        and data[MAGIC_AT] == MAGIC
+        and data[ATTRIBUTES_LOW_BYTE_AT] & CODEC_MASK != compression_named(config.compression_type)
     )
 
 
@@ -136,7 +136,7 @@ def _own(batch: RecordBatch, config: TopicConfig, now_ms: int) -> RecordBatch:
 
 
 def _only_batch(data: memoryview) -> RecordBatch:
-    if len(data) > _MAGIC_AT and data[_MAGIC_AT] < MAGIC:
+    if len(data) > MAGIC_AT and data[MAGIC_AT] < MAGIC:
         return _converted(data)
     try:
         return RecordBatch(data)

@@ -52,9 +52,11 @@ from ottla.wire.messages.produce import (
 )
 from ottla.wire.protocol_error import ProtocolError
 from ottla.wire.records.batch import (
+    ATTRIBUTES_LOW_BYTE_AT,
     CODEC_MASK,
     HEADER_BYTES,
     MAGIC,
+    MAGIC_AT,
     NO_PRODUCER_ID,
     TRANSACTIONAL_BIT,
     batch_at,
@@ -71,8 +73,6 @@ _LEADERS_SINCE = 10
 _ABORTABLE_SINCE = 11
 _ADDING_SINCE = 12
 _TOPIC_IDS_SINCE = 13
-_MAGIC_AT = 16
-_ATTRIBUTES_AT = 22  # the lower byte: the other one has no bits yet
 _NO_OFFSET = -1
 _NOTHING = memoryview(b"")
 _TRIED_AGAIN: Final = frozenset(
@@ -269,7 +269,7 @@ class ProduceHandler:
         if is_awaited:
             partition.check_leader()
             partition.check_enough_in_sync()
-        if len(data) > _ATTRIBUTES_AT and _is_transactional(data):
+        if len(data) > ATTRIBUTES_LOW_BYTE_AT and _is_transactional(data):
             terms = _transaction_terms(common, name)
             appended = partition.append_as_leader(data, self.clock.now_ms(), terms=terms)
         else:
@@ -332,17 +332,17 @@ def _checked(records: Prepared, version: int) -> Prepared:
 
 def _check_format(data: memoryview, version: int) -> None:
     """Raise ApiError for what may not be in a request of this version; headers are there if so."""
-    if len(data) <= _ATTRIBUTES_AT:
+    if len(data) <= ATTRIBUTES_LOW_BYTE_AT:
         return
-    if data[_MAGIC_AT] < MAGIC:
+    if data[MAGIC_AT] < MAGIC:
         raise ApiError(ErrorCode.INVALID_RECORD, f"a message set in Produce v{version}")
-    attributes = data[_ATTRIBUTES_AT]
+    attributes = data[ATTRIBUTES_LOW_BYTE_AT]
     if version < _ZSTD_SINCE and attributes & CODEC_MASK == Compression.ZSTD:
         raise ApiError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"Zstandard in Produce v{version}")
 
 
 def _is_transactional(data: memoryview) -> bool:
-    return data[_ATTRIBUTES_AT] & TRANSACTIONAL_BIT != 0 and data[_MAGIC_AT] == MAGIC
+    return data[ATTRIBUTES_LOW_BYTE_AT] & TRANSACTIONAL_BIT != 0 and data[MAGIC_AT] == MAGIC
 
 
 def _transaction_terms(common: _Common, name: TopicPartition) -> TransactionTerms:

@@ -13,10 +13,13 @@ from ottla.clients.consumer.fetched import AbortedBatches
 from ottla.clients.producer.transaction_requests import ProducerName
 from ottla.wire.messages.fetch import AbortedTransaction
 from ottla.wire.records.batch import (
+    ATTRIBUTES_AT,
     DELETE_HORIZON_BIT,
+    LEADER_EPOCH_AT,
     LOG_APPEND_TIME_BIT,
     LOG_OVERHEAD_BYTES,
     MAGIC,
+    MAGIC_AT,
     TRANSACTIONAL_BIT,
     RecordBatch,
     write_crc,
@@ -27,11 +30,8 @@ from ottla.wire.records.message_set import records_of_message_set
 from ottla.wire.records.record import Record, records_of
 
 _FRAME: Final = Struct(">qi")
-_MAGIC_AT: Final = 16
 _LEADER_EPOCH: Final = Struct(">i")
-_LEADER_EPOCH_AT: Final = 12
 _ATTRIBUTES: Final = Struct(">h")
-_ATTRIBUTES_AT: Final = 21
 _PRODUCER: Final = Struct(">qhi")
 _PRODUCER_AT: Final = 43
 _NO_LEADER_EPOCH: Final = -1
@@ -70,7 +70,7 @@ def pieces_of(
     """
     left_out = AbortedBatches(aborted)
     for frame in _frames(data):
-        if frame[_MAGIC_AT] < MAGIC:
+        if frame[MAGIC_AT] < MAGIC:
             yield from _old_pieces(frame, position)
             continue
         batch = RecordBatch(frame)
@@ -90,9 +90,9 @@ def pieces_of(
 def seal(raw: memoryview, producer: ProducerName, sequence: int) -> None:
     """Make a batch this producer's, in place: its name, its number, its transaction, the CRC."""
     _FRAME.pack_into(raw, 0, 0, len(raw) - LOG_OVERHEAD_BYTES)
-    _LEADER_EPOCH.pack_into(raw, _LEADER_EPOCH_AT, _NO_LEADER_EPOCH)
-    (attributes,) = _ATTRIBUTES.unpack_from(raw, _ATTRIBUTES_AT)
-    _ATTRIBUTES.pack_into(raw, _ATTRIBUTES_AT, attributes | TRANSACTIONAL_BIT)
+    _LEADER_EPOCH.pack_into(raw, LEADER_EPOCH_AT, _NO_LEADER_EPOCH)
+    (attributes,) = _ATTRIBUTES.unpack_from(raw, ATTRIBUTES_AT)
+    _ATTRIBUTES.pack_into(raw, ATTRIBUTES_AT, attributes | TRANSACTIONAL_BIT)
     _PRODUCER.pack_into(raw, _PRODUCER_AT, producer.producer_id, producer.epoch, sequence)
     write_crc(raw)
 
@@ -112,7 +112,7 @@ def _frames(data: memoryview) -> Iterator[memoryview]:
     """Cut at batches; messages of the old formats, which begin alike, stay together in sets."""
     begin = end = 0
     while (after := _frame_end(data, end)) is not None:
-        is_old = data[end + _MAGIC_AT] < MAGIC
+        is_old = data[end + MAGIC_AT] < MAGIC
         if begin < end and not (is_old and after - begin <= OLD_SET_BYTES_MAX):
             yield data[begin:end]
             begin = end
@@ -126,11 +126,11 @@ def _frames(data: memoryview) -> Iterator[memoryview]:
 
 def _frame_end(data: memoryview, position: int) -> int | None:
     """Return where the batch or message ends that begins here; None if it is cut off."""
-    if len(data) - position <= _MAGIC_AT:
+    if len(data) - position <= MAGIC_AT:
         return None
     _, length = _FRAME.unpack_from(data, position)
     end: int = position + LOG_OVERHEAD_BYTES + length
-    return end if position + _MAGIC_AT < end <= len(data) else None
+    return end if position + MAGIC_AT < end <= len(data) else None
 
 
 def _is_whole(batch: RecordBatch, position: int) -> bool:

@@ -38,17 +38,20 @@ CONTROL_BIT = 0x20
 DELETE_HORIZON_BIT = 0x40
 
 HEADER = Struct(">qiibIhiqqqhii")
+LEADER_EPOCH_AT = 12
+MAGIC_AT = 16
+"""In message sets as in batches."""
+ATTRIBUTES_AT = 21
+ATTRIBUTES_LOW_BYTE_AT = 22
+"""Where all bits of the attributes are that mean something."""
 _LENGTH = Struct(">i")
 _LENGTH_AT = 8
 _BASE_OFFSET = Struct(">q")
 _LEADER_EPOCH = Struct(">i")
-_LEADER_EPOCH_AT = 12
-_MAGIC_AT = 16
 _CRC = Struct(">I")
 _CRC_AT = 17
 _CHECKED_FROM = 21
 _ATTRIBUTES = Struct(">h")
-_ATTRIBUTES_AT = 21
 _MAX_TIMESTAMP = Struct(">q")
 _MAX_TIMESTAMP_AT = 35
 _SEQUENCE_MODULUS = 1 << 31
@@ -96,7 +99,7 @@ class RecordBatch:
     record_count: int
 
     def __init__(self, raw: memoryview) -> None:
-        if len(raw) < HEADER_BYTES or raw[_MAGIC_AT] != MAGIC:
+        if len(raw) < HEADER_BYTES or raw[MAGIC_AT] != MAGIC:
             raise _header_error(raw)
         self.raw = raw
         (
@@ -217,7 +220,7 @@ class RecordBatch:
     def restamp(self, base_offset: int, leader_epoch: int) -> None:
         """Write the batch's place in the log into the buffer, which must be writable."""
         _BASE_OFFSET.pack_into(self.raw, 0, base_offset)
-        _LEADER_EPOCH.pack_into(self.raw, _LEADER_EPOCH_AT, leader_epoch)
+        _LEADER_EPOCH.pack_into(self.raw, LEADER_EPOCH_AT, leader_epoch)
         self.base_offset = base_offset
         self.partition_leader_epoch = leader_epoch
 
@@ -229,7 +232,7 @@ class RecordBatch:
         self.attributes |= LOG_APPEND_TIME_BIT
         self.max_timestamp_ms = timestamp_ms
         _MAX_TIMESTAMP.pack_into(self.raw, _MAX_TIMESTAMP_AT, timestamp_ms)
-        _ATTRIBUTES.pack_into(self.raw, _ATTRIBUTES_AT, self.attributes)
+        _ATTRIBUTES.pack_into(self.raw, ATTRIBUTES_AT, self.attributes)
         self.crc = write_crc(self.raw)
 
 
@@ -272,7 +275,7 @@ def batches(buffer: Buffer) -> Iterator[RecordBatch]:
 
 def _header_error(raw: memoryview) -> ProtocolError:
     """Say why these bytes do not begin with a header: no room for one, or another format."""
-    magic = raw[_MAGIC_AT] if len(raw) > _MAGIC_AT else MAGIC
+    magic = raw[MAGIC_AT] if len(raw) > MAGIC_AT else MAGIC
     if magic == MAGIC:
         return _corrupt(f"batch has {len(raw)} bytes, its header alone needs {HEADER_BYTES}")
     if magic > MAGIC:
