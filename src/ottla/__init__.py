@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     )
     from ottla.clients.producer.transaction_state import PreparedTxnState
     from ottla.clients.serializers import SerializationError
-    from ottla.clients.settings import InvalidClientSettingError
+    from ottla.clients.setting_table import InvalidClientSettingError
     from ottla.model.api_error import ApiError
     from ottla.model.error_code import ErrorCode
     from ottla.model.identifiers import TopicPartition

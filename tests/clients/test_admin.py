@@ -17,7 +17,7 @@ from ottla import Admin, ApiError, ErrorCode, ItemsFailedError, OffsetSpec, Topi
 from ottla.clients import async_admin
 from ottla.clients.blocking import Face
 from ottla.clients.errors import ClientClosedError, NoAnswerError, UnreachableError
-from ottla.clients.settings import InvalidClientSettingError
+from ottla.clients.setting_table import InvalidClientSettingError
 from ottla.testing import Broker
 
 NOWHERE = "127.0.0.1:1"

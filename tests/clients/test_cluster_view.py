@@ -7,10 +7,12 @@ from typing import Any
 import pytest
 
 from ottla.clients.admin import Admin
-from ottla.clients.cluster_view import TRANSACTION, ClusterView, pause
+from ottla.clients.cluster_view import ClusterView
+from ottla.clients.coordinators import TRANSACTION
 from ottla.clients.errors import UnreachableError
 from ottla.clients.loop_thread import create_background_task
 from ottla.clients.metadata_age import keep_fresh
+from ottla.clients.pausing import pause
 from ottla.clients.settings import ClientSettings, parse_addresses
 from ottla.model.identifiers import TopicPartition
 from ottla.testing import Broker

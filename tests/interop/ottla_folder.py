@@ -10,7 +10,7 @@ from ottla.model.topic_config import TopicConfig
 from ottla.runtime.disk import KernelDisk
 from ottla.storage.checkpoints import CLEAN_SHUTDOWN_FILE, NO_BROKER_EPOCH, read_clean_shutdown
 from ottla.storage.log import PartitionLog
-from ottla.storage.log_dirs import LogDir
+from ottla.storage.log_dir import LogDir
 from ottla.storage.open_files import OpenFiles
 from ottla.wire.records.batch import RecordBatch, batches
 from ottla.wire.records.control import ControlType, control_type_of

@@ -18,7 +18,8 @@ from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
 from ottla.storage.log import PartitionLog
-from ottla.storage.log_dirs import ConfigOf, IsStray, LogDir, LogDirs
+from ottla.storage.log_dir import ConfigOf, IsStray, LogDir
+from ottla.storage.log_dirs import LogDirs
 from ottla.storage.new_logs import MadeLog, NewLog, PlacedLog, make_logs, place_logs
 from ottla.storage.replica_move import settle_moves
 

@@ -24,7 +24,7 @@ from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
 from ottla.replication.partition import Partition
 from ottla.storage.folder_names import future_name
-from ottla.storage.log_dirs import LogDir
+from ottla.storage.log_dir import LogDir
 from ottla.storage.offset_table import Write
 from ottla.storage.replica_move import COPY_BYTES, ReplicaMove
 

@@ -18,9 +18,10 @@ from ottla.cli.output import OutputFormat, show_one
 from ottla.cli.positions import END, START, resolve
 from ottla.cli.produce import parse_acks, parse_compression
 from ottla.clients.async_admin import AsyncAdmin
-from ottla.clients.cluster_view import ClusterView, pause
+from ottla.clients.cluster_view import ClusterView
 from ottla.clients.consumer.async_consumer import AsyncConsumer
 from ottla.clients.consumer.settings import ConsumerSettings
+from ottla.clients.pausing import pause
 from ottla.clients.producer.bulk_delivery import BulkDelivery
 from ottla.clients.producer.sender import REQUEST_OVERHEAD_BYTES
 from ottla.clients.producer.settings import ProducerSettings

@@ -24,8 +24,9 @@ from ottla.cli.reassigning import (
 from ottla.clients.admin_configs import ConfigResource
 from ottla.clients.admin_partitions import ElectionType, PartitionDescription
 from ottla.clients.async_admin import AsyncAdmin
-from ottla.clients.cluster_view import ClusterView, pause
+from ottla.clients.cluster_view import ClusterView
 from ottla.clients.outcomes import ItemsFailedError
+from ottla.clients.pausing import pause
 from ottla.clients.plan_file import InvalidPlanError, read_plan
 from ottla.clients.reassignment_plan import ImpossiblePlanError, Plan, loads, spread
 from ottla.model.api_error import ApiError

@@ -14,7 +14,7 @@ from ottla.cli.output import OutputFormat, Row, show, show_one
 from ottla.clients.admin_cluster import BrokerDescription
 from ottla.clients.admin_partitions import Reassignment
 from ottla.clients.async_admin import AsyncAdmin
-from ottla.clients.cluster_view import pause
+from ottla.clients.pausing import pause
 from ottla.clients.plan_file import write_plan
 from ottla.clients.reassignment_plan import Plan, Site
 from ottla.clients.replication_throttle import remove_throttle, set_throttle, throttled_replicas

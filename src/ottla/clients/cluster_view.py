@@ -15,7 +15,7 @@ from weakref import WeakKeyDictionary
 
 from ottla.clients.connection import Address, Connection
 from ottla.clients.connections import Connections
-from ottla.clients.coordinators import GROUP, TRANSACTION, find_coordinator
+from ottla.clients.coordinators import GROUP, find_coordinator
 from ottla.clients.errors import RETRIABLE, NoAnswerError, UnreachableError, check, only
 from ottla.clients.known_cluster import KnownCluster
 from ottla.clients.metadata_requests import MetadataRequests
@@ -34,8 +34,6 @@ from ottla.wire.messages.metadata import (
     MetadataResponseTopic,
 )
 from ottla.wire.schema import EVERY_VERSION, Message
-
-__all__ = ["GROUP", "TOPIC_CREATION_MS_MAX", "TRANSACTION", "ClusterView", "pause"]
 
 TOPIC_CREATION_MS_MAX: Final = 5_000
 """How long to wait for a topic that is made by asking for it."""

@@ -16,20 +16,6 @@ from ottla.clients.setting_table import (
 )
 from ottla.model.settings import INT32_MAX, TEXT, Kind, SettingType
 
-__all__ = [
-    "CLIENT_SETTINGS",
-    "DEFAULT_CLIENT_ID",
-    "DEFAULT_PORT",
-    "WITHOUT_MEANING",
-    "ClientSettings",
-    "InvalidClientSettingError",
-    "client_problems",
-    "client_settings_of",
-    "parse_addresses",
-    "parse_settings",
-    "read_client_settings",
-]
-
 DEFAULT_PORT: Final = 9092
 DEFAULT_CLIENT_ID: Final = "ottla"
 

@@ -2,10 +2,8 @@
 
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
-from ottla.storage.leader_epochs import NO_EPOCH, UNKNOWN_END, EpochEnd
+from ottla.storage.leader_epochs import UNKNOWN_END, EpochEnd
 from ottla.storage.log import PartitionLog
-
-__all__ = ["NO_EPOCH", "divergence", "end_of_epoch"]
 
 
 def end_of_epoch(log: PartitionLog, leader_epoch: int, epoch: int) -> EpochEnd:

@@ -16,14 +16,14 @@ from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
 from ottla.replication.deletion import deletion_offset
-from ottla.replication.epochs import NO_EPOCH, divergence, end_of_epoch
+from ottla.replication.epochs import divergence, end_of_epoch
 from ottla.replication.fetched import Fetched
 from ottla.replication.follower import truncation_offset
 from ottla.replication.in_sync import InSync, ReplicaProgress
 from ottla.replication.roles import NO_LEADER, Assignment, Follower
 from ottla.replication.traffic import Traffic
 from ottla.storage.admission import Origin
-from ottla.storage.leader_epochs import EpochEnd
+from ottla.storage.leader_epochs import NO_EPOCH, EpochEnd
 from ottla.storage.log import Appended, PartitionLog
 from ottla.storage.log_slice import LogSlice
 from ottla.storage.verification import ANY_TRANSACTION, TransactionTerms

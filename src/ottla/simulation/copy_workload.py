@@ -11,10 +11,11 @@ from random import Random  # noqa: TID251 - only the type: the stream is given
 from typing import Final
 
 from ottla.clients.async_admin import AsyncAdmin
-from ottla.clients.cluster_view import ClusterView, pause
+from ottla.clients.cluster_view import ClusterView
 from ottla.clients.consumer.async_consumer import AsyncConsumer
 from ottla.clients.consumer.subscription import Position
 from ottla.clients.errors import NoAnswerError
+from ottla.clients.pausing import pause
 from ottla.model.api_error import ApiError
 from ottla.model.identifiers import TopicPartition
 from ottla.simulation.checkers import Violation

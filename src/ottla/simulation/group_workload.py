@@ -10,10 +10,10 @@ from dataclasses import replace
 from random import Random  # noqa: TID251 - only the type: the stream is given
 from typing import Final
 
-from ottla.clients.cluster_view import pause
 from ottla.clients.consumer.async_consumer import AsyncConsumer
 from ottla.clients.consumer.errors import ConsumerError
 from ottla.clients.consumer.settings import ConsumerSettings
+from ottla.clients.pausing import pause
 from ottla.model.api_error import ApiError
 from ottla.model.identifiers import TopicPartition
 from ottla.simulation.checkers import Violation, check_history

@@ -6,7 +6,8 @@ from typing import Final
 
 from ottla.clients.admin_configs import ConfigResource
 from ottla.clients.async_admin import AsyncAdmin
-from ottla.clients.cluster_view import ClusterView, pause
+from ottla.clients.cluster_view import ClusterView
+from ottla.clients.pausing import pause
 from ottla.metadata.image import TopicImage
 from ottla.model.api_error import ApiError
 from ottla.simulation.checkers import Violation

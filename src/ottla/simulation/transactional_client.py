@@ -19,9 +19,10 @@ from random import Random  # noqa: TID251 - only the type: the stream is given
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 from ottla.clients.admin_offsets import by_topic
-from ottla.clients.cluster_view import ClusterView, pause
+from ottla.clients.cluster_view import ClusterView
 from ottla.clients.connection import Address
 from ottla.clients.errors import NoAnswerError, UnreachableError, check, only
+from ottla.clients.pausing import pause
 from ottla.environment.clock import Clock
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode

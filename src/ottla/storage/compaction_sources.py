@@ -7,7 +7,8 @@ from typing import Final, NamedTuple
 from ottla.environment.disk import Disk
 from ottla.model.topic_config import TopicConfig
 from ottla.storage.open_files import OpenFiles
-from ottla.storage.segment import CorruptSegmentError, Segment
+from ottla.storage.segment import Segment
+from ottla.storage.segment_batches import CorruptSegmentError
 from ottla.storage.sparse_index import RELATIVE_OFFSET_MAX
 from ottla.wire.records.batch import RecordBatch
 

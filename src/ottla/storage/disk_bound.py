@@ -8,7 +8,7 @@ from typing import Concatenate, Final, ParamSpec, TypeVar
 
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
-from ottla.storage.segment import CorruptSegmentError
+from ottla.storage.segment_batches import CorruptSegmentError
 from ottla.storage.sparse_index import CorruptIndexError
 
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})

@@ -14,7 +14,8 @@ from zlib import crc32
 from ottla.storage.checkpoints import INT64_MAX
 from ottla.storage.damage import Damage
 from ottla.storage.leader_epochs import LeaderEpochs
-from ottla.storage.segment import CorruptSegmentError, Segment
+from ottla.storage.segment import Segment
+from ottla.storage.segment_batches import CorruptSegmentError
 from ottla.storage.sparse_index import CorruptIndexError
 from ottla.wire.records.batch import HEADER_BYTES, LOG_OVERHEAD_BYTES, RecordBatch
 

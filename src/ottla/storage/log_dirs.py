@@ -19,11 +19,9 @@ from ottla.storage.disk_bound import is_full
 from ottla.storage.folder_lock import FolderInUseError, lock_folder
 from ottla.storage.leader_epochs import NO_EPOCH
 from ottla.storage.log import PartitionLog
-from ottla.storage.log_dir import ConfigOf, HostedLog, IsStray, LogDir
+from ottla.storage.log_dir import ConfigOf, IsStray, LogDir
 from ottla.storage.new_logs import NewLog, make_logs, place_logs
 from ottla.storage.open_files import OPEN_FILES_MAX, OpenFiles
-
-__all__ = ["ConfigOf", "HostedLog", "IsStray", "LogDir", "LogDirs"]
 
 
 class LogDirs:

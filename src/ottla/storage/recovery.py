@@ -33,10 +33,10 @@ from ottla.storage.segment import (
     LOG_SUFFIX,
     OFFSET_INDEX_SUFFIX,
     TEMPORARY_SUFFIX,
-    CorruptSegmentError,
     Segment,
     segment_name,
 )
+from ottla.storage.segment_batches import CorruptSegmentError
 from ottla.storage.segment_checks import check_active, check_indexes, check_nothing, check_present
 from ottla.storage.sparse_index import RELATIVE_OFFSET_MAX, CorruptIndexError
 from ottla.storage.swap import finish_swaps

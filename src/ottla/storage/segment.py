@@ -25,20 +25,6 @@ from ottla.storage.sparse_index import CorruptIndexError
 from ottla.storage.time_index import NO_TIMESTAMP_MS, TimeIndex, TimestampOffset
 from ottla.wire.records.batch import HEADER_BYTES, RecordBatch
 
-__all__ = [
-    "ABORTED_INDEX_SUFFIX",
-    "DELETED_SUFFIX",
-    "INDEX_SUFFIXES",
-    "LOG_SUFFIX",
-    "OFFSET_INDEX_SUFFIX",
-    "TEMPORARY_SUFFIX",
-    "TIME_INDEX_SUFFIX",
-    "BatchPlace",
-    "CorruptSegmentError",
-    "Segment",
-    "segment_name",
-]
-
 LOG_SUFFIX: Final = ".log"
 OFFSET_INDEX_SUFFIX: Final = ".index"
 TIME_INDEX_SUFFIX: Final = ".timeindex"

@@ -3,12 +3,8 @@
 What is wrong is a CorruptIndexError or a CorruptSegmentError.
 """
 
-from ottla.storage.segment import (
-    OFFSET_INDEX_SUFFIX,
-    TIME_INDEX_SUFFIX,
-    CorruptSegmentError,
-    Segment,
-)
+from ottla.storage.segment import OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX, Segment
+from ottla.storage.segment_batches import CorruptSegmentError
 from ottla.storage.sparse_index import CorruptIndexError
 
 

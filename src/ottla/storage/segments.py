@@ -7,7 +7,8 @@ from contextlib import suppress
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.storage.log_slice import LogSlice
-from ottla.storage.segment import BatchPlace, Segment
+from ottla.storage.segment import Segment
+from ottla.storage.segment_batches import BatchPlace
 from ottla.storage.sparse_index import CorruptIndexError
 
 

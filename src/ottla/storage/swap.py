@@ -18,13 +18,8 @@ from typing import Final
 from ottla.environment.disk import Disk
 from ottla.model.topic_config import TopicConfig
 from ottla.storage.open_files import OpenFiles
-from ottla.storage.segment import (
-    INDEX_SUFFIXES,
-    LOG_SUFFIX,
-    CorruptSegmentError,
-    Segment,
-    segment_name,
-)
+from ottla.storage.segment import INDEX_SUFFIXES, LOG_SUFFIX, Segment, segment_name
+from ottla.storage.segment_batches import CorruptSegmentError
 from ottla.storage.sparse_index import CorruptIndexError
 
 CLEANED_SUFFIX: Final = ".cleaned"

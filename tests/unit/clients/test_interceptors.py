@@ -9,7 +9,7 @@ import pytest
 
 from ottla.clients.interceptors import Interceptors
 from ottla.clients.producer.settings import read_producer_settings
-from ottla.clients.settings import InvalidClientSettingError
+from ottla.clients.setting_table import InvalidClientSettingError
 from ottla.clients.tracing import TracePropagation
 
 SERVERS = {"bootstrap.servers": "a:1"}

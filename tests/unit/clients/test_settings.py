@@ -8,12 +8,8 @@ from ottla.clients.connection import Address
 from ottla.clients.consumer.settings import ConsumerSettings, read_consumer_settings
 from ottla.clients.producer.settings import ProducerSettings, read_producer_settings
 from ottla.clients.serializers import JSON, STRING
-from ottla.clients.settings import (
-    InvalidClientSettingError,
-    parse_addresses,
-    parse_settings,
-    read_client_settings,
-)
+from ottla.clients.setting_table import InvalidClientSettingError
+from ottla.clients.settings import parse_addresses, parse_settings, read_client_settings
 from ottla.wire.records.compression import Compression
 
 SERVERS = {"bootstrap.servers": "a:1"}

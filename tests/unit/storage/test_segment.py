@@ -7,7 +7,8 @@ from ottla.simulation.disk import SimulatedDisk
 from ottla.simulation.disk_faults import OperationKind
 from ottla.storage.damage import Damage
 from ottla.storage.open_files import OpenFiles
-from ottla.storage.segment import BatchPlace, CorruptSegmentError, Segment
+from ottla.storage.segment import Segment
+from ottla.storage.segment_batches import BatchPlace, CorruptSegmentError
 from ottla.wire.records.batch import RecordBatch
 from tests.log_building import NOW_MS, batch, stamped, tiny
 

@@ -38,10 +38,10 @@ from ottla.environment.clock import Clock
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
-from ottla.replication.epochs import NO_EPOCH
 from ottla.replication.fetched import NO_REPLICA, Fetched
 from ottla.replication.partition import COMMITTED_BELL, END_BELL
 from ottla.replication.roles import Follower
+from ottla.storage.leader_epochs import NO_EPOCH
 from ottla.wire.api_key import ApiKey
 from ottla.wire.messages.fetch import (
     FetchRequest,

@@ -24,8 +24,8 @@ from ottla.environment.clock import Clock
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
-from ottla.replication.epochs import NO_EPOCH
 from ottla.replication.partition import Partition
+from ottla.storage.leader_epochs import NO_EPOCH
 from ottla.storage.old_offsets import offsets_before
 from ottla.wire.messages.list_offsets import (
     ListOffsetsPartition,

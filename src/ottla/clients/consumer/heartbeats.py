@@ -5,10 +5,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from ottla.clients.cluster_view import pause
 from ottla.clients.consumer.group_requests import Generation, GroupRequests
 from ottla.clients.consumer.settings import ConsumerSettings
 from ottla.clients.errors import RETRIABLE, UnreachableError
+from ottla.clients.pausing import pause
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 

@@ -25,7 +25,7 @@ from typing import Final
 
 from ottla.clients.assignors.assignor import MemberSubscription, PreviousAssignment
 from ottla.clients.assignors.known import assignors
-from ottla.clients.cluster_view import ClusterView, pause
+from ottla.clients.cluster_view import ClusterView
 from ottla.clients.consumer.assignment_changes import AssignmentChanges
 from ottla.clients.consumer.auto_commits import AutoCommits, BackgroundCommits, OnCommit
 from ottla.clients.consumer.group_metadata import ConsumerGroupMetadata
@@ -42,6 +42,7 @@ from ottla.clients.consumer.subscription import Choice, SubscriptionState
 from ottla.clients.consumer.topic_watch import TopicWatch
 from ottla.clients.errors import RETRIABLE, ClientClosedError, NoAnswerError, UnreachableError
 from ottla.clients.loop_thread import create_background_task
+from ottla.clients.pausing import pause
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition

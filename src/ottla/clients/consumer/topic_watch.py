@@ -2,12 +2,12 @@
 
 from typing import TYPE_CHECKING, Final
 
-from ottla.clients.cluster_view import pause
 from ottla.clients.consumer.group_leader import look_at_topics
 from ottla.clients.consumer.group_requests import GroupRequests
 from ottla.clients.consumer.settings import ConsumerSettings
 from ottla.clients.consumer.subscription import Choice, SubscriptionState
 from ottla.clients.errors import NoAnswerError, UnreachableError, check
+from ottla.clients.pausing import pause
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 

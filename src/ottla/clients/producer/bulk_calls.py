@@ -8,9 +8,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from ottla.clients.cluster_view import pause
 from ottla.clients.loop_thread import LoopThread
 from ottla.clients.partitioner import DEFAULT_PARTITIONER, Partitioner
+from ottla.clients.pausing import pause
 from ottla.clients.producer.accumulator import Batch
 from ottla.clients.producer.bulk import Piece, Target, pieces_of_arrow, pieces_of_records
 from ottla.clients.producer.bulk_delivery import BulkDelivery

@@ -9,10 +9,11 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Any, Final
 
-from ottla.clients.cluster_view import ClusterView, pause
+from ottla.clients.cluster_view import ClusterView
 from ottla.clients.errors import RETRIABLE, NoAnswerError, error_code
 from ottla.clients.loop_thread import create_background_task
 from ottla.clients.partitioner import make_partitioner
+from ottla.clients.pausing import pause
 from ottla.clients.producer.accumulator import Accumulator, Batch, Delivery, OnDelivery
 from ottla.clients.producer.errors import BufferFullError, ProducerClosedError
 from ottla.clients.producer.idempotence import Identity, NoIdentity, PlainIdentity

@@ -4,10 +4,11 @@ import asyncio
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from ottla.clients.cluster_view import ClusterView, pause
+from ottla.clients.cluster_view import ClusterView
 from ottla.clients.errors import error_code
 from ottla.clients.loop_thread import create_background_task
 from ottla.clients.metadata_age import keep_fresh
+from ottla.clients.pausing import pause
 from ottla.clients.producer.accumulator import Accumulator
 from ottla.clients.producer.settings import ProducerSettings
 from ottla.model.api_error import ApiError

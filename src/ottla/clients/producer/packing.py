@@ -3,8 +3,9 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from ottla.clients.cluster_view import ClusterView, pause
+from ottla.clients.cluster_view import ClusterView
 from ottla.clients.loop_thread import create_background_task
+from ottla.clients.pausing import pause
 from ottla.clients.producer.accumulator import Accumulator, Batch, Lane
 from ottla.clients.producer.idempotence import PlainIdentity
 from ottla.clients.producer.settings import ProducerSettings

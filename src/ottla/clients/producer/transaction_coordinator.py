@@ -7,9 +7,10 @@ asked again without end: whoever waits sets the limit.
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
-from ottla.clients.cluster_view import ClusterView, pause
+from ottla.clients.cluster_view import ClusterView
 from ottla.clients.connection import Connection
 from ottla.clients.errors import RETRIABLE, NoAnswerError, UnreachableError, check
+from ottla.clients.pausing import pause
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse

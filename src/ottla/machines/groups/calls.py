@@ -4,9 +4,7 @@ from typing import NamedTuple, TypeVar
 
 from ottla.machines.decision import Decision
 from ottla.machines.groups.group_records import GroupRecord
-from ottla.machines.moment import Moment
 
-__all__ = ["Caller", "Moment", "NotYet", "answer_only"]
 T = TypeVar("T")
 
 

@@ -7,7 +7,7 @@ looked the names up, and has answered for those that do not exist or may not be 
 from typing import Final
 
 from ottla.machines.decision import Decision
-from ottla.machines.groups.calls import Moment, answer_only
+from ottla.machines.groups.calls import answer_only
 from ottla.machines.groups.classic_group import ClassicGroup, GroupState
 from ottla.machines.groups.group_records import (
     NEVER,
@@ -21,6 +21,7 @@ from ottla.machines.groups.rebalance import Rebalancing
 from ottla.machines.groups.roster import Roster
 from ottla.machines.groups.settings import GroupSettings
 from ottla.machines.groups.subscriptions import CONSUMER_PROTOCOL_TYPE
+from ottla.machines.moment import Moment
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import ZERO_UUID

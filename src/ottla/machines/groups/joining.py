@@ -9,13 +9,14 @@ from typing import Final
 from uuid import UUID
 
 from ottla.machines.decision import Decision
-from ottla.machines.groups.calls import Caller, Moment, NotYet, answer_only
+from ottla.machines.groups.calls import Caller, NotYet, answer_only
 from ottla.machines.groups.classic_group import ClassicGroup, GroupState, Member
 from ottla.machines.groups.group_records import GroupRecord
 from ottla.machines.groups.liveness import Liveness
 from ottla.machines.groups.rebalance import Rebalancing
 from ottla.machines.groups.roster import Roster
 from ottla.machines.groups.settings import GroupSettings
+from ottla.machines.moment import Moment
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse

@@ -9,7 +9,7 @@ from enum import Enum
 from heapq import heapify, heappop, heappush, heapreplace
 from typing import Final, NamedTuple
 
-from ottla.machines.groups.calls import Moment
+from ottla.machines.moment import Moment
 from ottla.wire.messages.join_group import JoinGroupResponse
 
 _STALE_ENTRIES_MIN: Final = 64

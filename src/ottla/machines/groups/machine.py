@@ -17,7 +17,7 @@ from collections.abc import Iterator
 
 from ottla.machines.decision import Decision
 from ottla.machines.groups import describing
-from ottla.machines.groups.calls import Caller, Moment, NotYet, answer_only
+from ottla.machines.groups.calls import Caller, NotYet, answer_only
 from ottla.machines.groups.classic_group import ClassicGroup
 from ottla.machines.groups.committing import Committing
 from ottla.machines.groups.group_records import CommittedOffset, GroupRecord
@@ -29,6 +29,7 @@ from ottla.machines.groups.retention import Retention
 from ottla.machines.groups.roster import Roster
 from ottla.machines.groups.settings import GroupSettings
 from ottla.machines.groups.transactional_offsets import TransactionalOffsets
+from ottla.machines.moment import Moment
 from ottla.model.api_error import ApiError
 from ottla.wire.messages.delete_groups import DeletableGroupResult
 from ottla.wire.messages.describe_groups import DescribedGroup

@@ -8,11 +8,11 @@ come before its first generation, for as long as they keep coming.
 
 from typing import Final
 
-from ottla.machines.groups.calls import Moment
 from ottla.machines.groups.classic_group import ClassicGroup, GroupState
 from ottla.machines.groups.group_records import GroupRecord
 from ottla.machines.groups.liveness import Due, JoinAnswer, Liveness, Phase
 from ottla.machines.groups.settings import GroupSettings
+from ottla.machines.moment import Moment
 
 Records = tuple[GroupRecord, ...]
 RETRY_MS_MIN: Final = 1_000

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from itertools import chain, islice
 from typing import Final
 
-from ottla.machines.groups.calls import Moment
 from ottla.machines.groups.classic_group import ClassicGroup, GroupState
 from ottla.machines.groups.group_records import (
     NEVER,
@@ -23,6 +22,7 @@ from ottla.machines.groups.pending_offsets import Place
 from ottla.machines.groups.roster import Roster
 from ottla.machines.groups.settings import GroupSettings
 from ottla.machines.groups.subscriptions import CONSUMER_PROTOCOL_TYPE
+from ottla.machines.moment import Moment
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 

@@ -5,11 +5,11 @@ been assigned to another. Who names nothing may commit at any time: its producer
 """
 
 from ottla.machines.decision import Decision
-from ottla.machines.groups.calls import Moment
 from ottla.machines.groups.classic_group import GroupState
 from ottla.machines.groups.group_records import CommittedOffset, GroupRecord, offset_record
 from ottla.machines.groups.roster import Roster
 from ottla.machines.groups.settings import GroupSettings
+from ottla.machines.moment import Moment
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import ZERO_UUID

@@ -6,8 +6,9 @@ from typing import Any, Final
 
 from ottla.clients.admin_cluster import ClusterAdmin, LogDirDescription
 from ottla.clients.admin_offsets import OffsetAdmin, OffsetSpec
-from ottla.clients.cluster_view import ClusterView, pause
+from ottla.clients.cluster_view import ClusterView
 from ottla.clients.outcomes import ItemsFailedError
+from ottla.clients.pausing import pause
 from ottla.model.api_error import ApiError
 from ottla.model.identifiers import TopicPartition
 from ottla.pipelines.committed_log import CommittedLog

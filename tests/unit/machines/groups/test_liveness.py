@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.machines.groups.calls import Moment
 from ottla.machines.groups.liveness import Attendance, Deadlines, Due, Liveness, Phase
+from ottla.machines.moment import Moment
 
 
 def at(monotonic_ms: int) -> Moment:

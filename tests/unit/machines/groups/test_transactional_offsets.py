@@ -5,7 +5,6 @@ from random import Random
 import pytest
 
 from ottla.broker.last_values import LastValues
-from ottla.machines.groups.calls import Moment
 from ottla.machines.groups.group_records import (
     CommittedOffset,
     GroupRecord,
@@ -14,6 +13,7 @@ from ottla.machines.groups.group_records import (
 )
 from ottla.machines.groups.machine import GroupMachine
 from ottla.machines.groups.settings import GroupSettings
+from ottla.machines.moment import Moment
 from ottla.model.error_code import ErrorCode
 from ottla.wire.coordinator_records.codec import CONSUMER_OFFSETS, RecordCodec
 from ottla.wire.messages.offset_delete import (
