@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple, TypeVar
 
-from ottla.clients.admin_offsets import by_topic
 from ottla.clients.cluster_view import ClusterView
 from ottla.clients.errors import NoAnswerError, UnreachableError, check, only
 from ottla.clients.group_descriptions import (
@@ -16,7 +15,7 @@ from ottla.clients.group_descriptions import (
 from ottla.clients.outcomes import as_api_error, for_each, in_time, one_or_several, outcome_of
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
-from ottla.model.identifiers import TopicPartition
+from ottla.model.identifiers import TopicPartition, partitions_by_topic
 from ottla.wire.api_key import ApiKey
 from ottla.wire.messages.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
@@ -177,7 +176,7 @@ class GroupAdmin:
                             for name in names
                         ],
                     )
-                    for topic, names in by_topic(waiting).items()
+                    for topic, names in partitions_by_topic(waiting).items()
                 ],
             )
             answer = await self._view.ask_coordinator(group_id, request, OffsetDeleteResponse)
@@ -310,7 +309,7 @@ async def commit_offsets(
             OffsetCommitRequestTopic(
                 name=topic, partitions=[_to_commit(name, offsets[name]) for name in names]
             )
-            for topic, names in by_topic(waiting).items()
+            for topic, names in partitions_by_topic(waiting).items()
         ]
         answer = await view.ask_coordinator(
             group_id, request, OffsetCommitResponse, version_max=BY_NAME_VERSION_MAX

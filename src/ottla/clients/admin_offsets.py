@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 from ottla.clients.cluster_view import ClusterView
 from ottla.clients.outcomes import ask_leaders, for_each, outcome_of
 from ottla.model.api_error import ApiError
-from ottla.model.identifiers import TopicPartition
+from ottla.model.identifiers import TopicPartition, partitions_by_topic
 from ottla.wire.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
@@ -133,7 +133,7 @@ class OffsetAdmin:
                         for name in names
                     ],
                 )
-                for topic, names in by_topic(time_by_partition).items()
+                for topic, names in partitions_by_topic(time_by_partition).items()
             ],
             timeout_ms=self._view.settings.request_timeout_ms,
         )
@@ -162,7 +162,7 @@ class OffsetAdmin:
                         for name in names
                     ],
                 )
-                for topic, names in by_topic(offset_by_partition).items()
+                for topic, names in partitions_by_topic(offset_by_partition).items()
             ],
             timeout_ms=self._view.settings.request_timeout_ms,
         )
@@ -174,11 +174,3 @@ class OffsetAdmin:
             for topic in answer.topics
             for row in topic.partitions
         }
-
-
-def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[TopicPartition]]:
-    """Sort partitions by their topic, as requests want them."""
-    partitions_by_topic: dict[str, list[TopicPartition]] = {}
-    for name in partitions:
-        partitions_by_topic.setdefault(name.topic, []).append(name)
-    return partitions_by_topic

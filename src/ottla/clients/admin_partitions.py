@@ -11,7 +11,7 @@ from ottla.clients.errors import check, error_code
 from ottla.clients.outcomes import ItemsFailedError, for_each, in_time, one_or_several, outcome_of
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
-from ottla.model.identifiers import TopicPartition
+from ottla.model.identifiers import TopicPartition, numbers_by_topic
 from ottla.wire.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
@@ -130,7 +130,7 @@ class PartitionAdmin:
                             for number in numbers
                         ],
                     )
-                    for topic, numbers in _by_topic(waiting).items()
+                    for topic, numbers in numbers_by_topic(waiting).items()
                 ],
                 timeout_ms=self._view.settings.request_timeout_ms,
             )
@@ -155,7 +155,7 @@ class PartitionAdmin:
             if partitions is None
             else [
                 ListPartitionReassignmentsTopics(name=topic, partition_indexes=numbers)
-                for topic, numbers in _by_topic(partitions).items()
+                for topic, numbers in numbers_by_topic(partitions).items()
             ],
             timeout_ms=self._view.settings.request_timeout_ms,
         )
@@ -207,7 +207,7 @@ class PartitionAdmin:
                         path=path,
                         topics=[
                             AlterReplicaLogDirTopic(name=topic, partitions=numbers)
-                            for topic, numbers in _by_topic(
+                            for topic, numbers in numbers_by_topic(
                                 name for name in waiting if path_by_partition[name] == path
                             ).items()
                         ],
@@ -240,7 +240,7 @@ class PartitionAdmin:
             if partitions is None
             else [
                 TopicPartitions(topic=topic, partitions=numbers)
-                for topic, numbers in _by_topic(partitions).items()
+                for topic, numbers in numbers_by_topic(partitions).items()
             ],
             timeout_ms=self._view.settings.request_timeout_ms,
         )
@@ -310,13 +310,6 @@ _FOLDER_DETAIL = {
     "shows those it has",
     ErrorCode.REPLICA_NOT_AVAILABLE: "broker {broker} keeps no {name}",
 }
-
-
-def _by_topic(names: Iterable[TopicPartition]) -> dict[str, list[int]]:
-    numbers_by_topic: dict[str, list[int]] = {}
-    for name in sorted(names):
-        numbers_by_topic.setdefault(name.topic, []).append(name.partition)
-    return numbers_by_topic
 
 
 def _listed(replicas: Sequence[int] | None) -> list[int] | None:

@@ -5,13 +5,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from ottla.clients.admin_offsets import by_topic
 from ottla.clients.cluster_view import ClusterView
 from ottla.clients.errors import check, only
 from ottla.clients.outcomes import ask_each, ask_leaders, for_each, in_time, outcome_of
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
-from ottla.model.identifiers import TopicPartition
+from ottla.model.identifiers import TopicPartition, numbers_by_topic
 from ottla.wire.messages.describe_producers import (
     DescribeProducersRequest,
     DescribeProducersResponse,
@@ -113,8 +112,8 @@ class ProducerAdmin:
     async def _describe_at(self, broker_id: int, names: Sequence[TopicPartition]) -> _Found:
         request = DescribeProducersRequest(
             topics=[
-                TopicRequest(name=topic, partition_indexes=[name.partition for name in of_topic])
-                for topic, of_topic in by_topic(names).items()
+                TopicRequest(name=topic, partition_indexes=numbers)
+                for topic, numbers in numbers_by_topic(names).items()
             ]
         )
         answer = await self._view.ask_broker(broker_id, request, DescribeProducersResponse)

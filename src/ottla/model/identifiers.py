@@ -1,6 +1,7 @@
 """What partitions are known by, and how ids are written."""
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Iterable
 from typing import NamedTuple
 
 ZERO_UUID = bytes(16)
@@ -15,6 +16,24 @@ class TopicPartition(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition}"
+
+
+def partitions_by_topic(
+    partitions: Iterable[TopicPartition],
+) -> dict[str, list[TopicPartition]]:
+    """Put the partitions of a topic together, in the order in which they come."""
+    found: dict[str, list[TopicPartition]] = {}
+    for name in partitions:
+        found.setdefault(name.topic, []).append(name)
+    return found
+
+
+def numbers_by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
+    """Put the numbers of a topic's partitions together, topics and numbers in their order."""
+    found: dict[str, list[int]] = {}
+    for name in sorted(partitions):
+        found.setdefault(name.topic, []).append(name.partition)
+    return found
 
 
 def uuid_to_text(raw: bytes) -> str:

@@ -18,7 +18,6 @@ from contextlib import contextmanager, suppress
 from random import Random  # noqa: TID251 - only the type: the stream is given
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
-from ottla.clients.admin_offsets import by_topic
 from ottla.clients.cluster_view import ClusterView
 from ottla.clients.connection import Address
 from ottla.clients.errors import NoAnswerError, UnreachableError, check, only
@@ -26,7 +25,7 @@ from ottla.clients.pausing import pause
 from ottla.environment.clock import Clock
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
-from ottla.model.identifiers import TopicPartition
+from ottla.model.identifiers import TopicPartition, partitions_by_topic
 from ottla.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 from ottla.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
@@ -198,7 +197,7 @@ class TransactionalClient:
                         for name in names
                     ],
                 )
-                for topic, names in by_topic(offsets).items()
+                for topic, names in partitions_by_topic(offsets).items()
             ],
         )
 

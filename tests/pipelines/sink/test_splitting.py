@@ -3,7 +3,7 @@
 import pyarrow as pa
 import pytest
 
-from ottla.pipelines.sink.splitting import by_topic
+from ottla.pipelines.sink.splitting import rows_by_topic
 
 COLUMNS = ("value", "topic")
 
@@ -14,7 +14,7 @@ def batch(topics: list[str | None]) -> pa.RecordBatch:
 
 
 def split(topics: list[str | None], topic: str | None = None) -> dict[str, list[str]]:
-    found = by_topic(batch(topics), COLUMNS, topic)
+    found = rows_by_topic(batch(topics), COLUMNS, topic)
     return {name: rows.column("value").to_pylist() for name, rows in found}
 
 
@@ -34,7 +34,7 @@ def test_one_topic_is_not_sorted() -> None:
 
 
 def test_other_columns_are_left_out() -> None:
-    ((_, rows),) = by_topic(batch(["a"]).append_column("more", pa.array([1])), COLUMNS, None)
+    ((_, rows),) = rows_by_topic(batch(["a"]).append_column("more", pa.array([1])), COLUMNS, None)
     assert rows.schema.names == ["value"]
 
 

@@ -1,10 +1,16 @@
-"""Ids as text."""
+"""Ids as text, and the partitions of a topic together."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.model.identifiers import TopicPartition, uuid_from_text, uuid_to_text
+from ottla.model.identifiers import (
+    TopicPartition,
+    numbers_by_topic,
+    partitions_by_topic,
+    uuid_from_text,
+    uuid_to_text,
+)
 
 
 @given(st.binary(min_size=16, max_size=16))
@@ -24,3 +30,9 @@ def test_text_that_is_no_id_is_refused(text: str) -> None:
 
 def test_a_partition_is_called_by_its_folder() -> None:
     assert str(TopicPartition("orders", 3)) == "orders-3"
+
+
+def test_the_partitions_of_a_topic_are_put_together() -> None:
+    names = [TopicPartition(*name) for name in (("b", 2), ("a", 1), ("b", 0))]
+    assert partitions_by_topic(names) == {"b": [("b", 2), ("b", 0)], "a": [("a", 1)]}
+    assert list(numbers_by_topic(names).items()) == [("a", [1]), ("b", [0, 2])]

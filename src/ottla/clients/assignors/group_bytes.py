@@ -4,12 +4,10 @@ What cannot be read is as if it had not been said, since a leader has to serve e
 """
 
 from collections.abc import Iterable
-from itertools import groupby
-from operator import attrgetter
 from typing import Final
 
 from ottla.clients.assignors.assignor import MemberSubscription, PreviousAssignment
-from ottla.model.identifiers import TopicPartition
+from ottla.model.identifiers import TopicPartition, numbers_by_topic
 from ottla.wire.consumer_protocol import (
     AssignedPartitions,
     ConsumerProtocolAssignment,
@@ -32,7 +30,7 @@ def encode_subscription(subscription: MemberSubscription) -> bytes:
         user_data=subscription.user_data,
         owned_partitions=[
             OwnedPartitions(topic=topic, partitions=numbers)
-            for topic, numbers in _by_topic(subscription.owned_partitions)
+            for topic, numbers in numbers_by_topic(subscription.owned_partitions).items()
         ],
         generation_id=subscription.generation_id,
         rack_id=subscription.rack_id,
@@ -69,7 +67,7 @@ def encode_assignment(partitions: Iterable[TopicPartition]) -> bytes:
     message = ConsumerProtocolAssignment(
         assigned_partitions=[
             AssignedPartitions(topic=topic, partitions=numbers)
-            for topic, numbers in _by_topic(partitions)
+            for topic, numbers in numbers_by_topic(partitions).items()
         ]
     )
     version = message.versions[1]
@@ -81,7 +79,7 @@ def encode_sticky(previous: PreviousAssignment) -> bytes:
     message = StickyAssignment(
         previous_assignment=[
             AssignedPartitions(topic=topic, partitions=numbers)
-            for topic, numbers in _by_topic(previous.partitions)
+            for topic, numbers in numbers_by_topic(previous.partitions).items()
         ],
         generation_id=previous.generation_id,
     )
@@ -121,10 +119,3 @@ def decode_generation(user_data: bytes | None) -> int:
     if user_data is None or len(user_data) < 4:
         return _NO_GENERATION
     return int.from_bytes(user_data[:4], "big", signed=True)
-
-
-def _by_topic(partitions: Iterable[TopicPartition]) -> list[tuple[str, list[int]]]:
-    return [
-        (topic, [name.partition for name in names])
-        for topic, names in groupby(sorted(partitions), attrgetter("topic"))
-    ]

@@ -2,8 +2,6 @@
 
 import asyncio
 from collections.abc import Collection, Mapping
-from itertools import groupby
-from operator import attrgetter
 from typing import Final
 
 from ottla.clients.admin_groups import BY_NAME_VERSION_MAX
@@ -14,7 +12,7 @@ from ottla.clients.errors import NoAnswerError, check, only
 from ottla.clients.outcomes import in_time
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
-from ottla.model.identifiers import TopicPartition
+from ottla.model.identifiers import TopicPartition, numbers_by_topic, partitions_by_topic
 from ottla.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -112,7 +110,7 @@ class OffsetCommits:
                 OffsetCommitRequestTopic(
                     name=topic, partitions=[_committed_partition(name, offsets) for name in names]
                 )
-                for topic, names in groupby(sorted(offsets), attrgetter("topic"))
+                for topic, names in partitions_by_topic(sorted(offsets)).items()
             ],
         )
 
@@ -146,22 +144,19 @@ class OffsetCommits:
         self, partitions: Collection[TopicPartition], version: int
     ) -> OffsetFetchRequest:
         group_id = self._requests.group_id
-        numbers_by_topic = {
-            topic: [name.partition for name in names]
-            for topic, names in groupby(sorted(partitions), attrgetter("topic"))
-        }
+        wanted = numbers_by_topic(partitions)
         if version < _GROUPS_IN_A_LIST_SINCE:
             return OffsetFetchRequest(
                 group_id=group_id,
                 topics=[
                     OffsetFetchRequestTopic(name=topic, partition_indexes=numbers)
-                    for topic, numbers in numbers_by_topic.items()
+                    for topic, numbers in wanted.items()
                 ],
                 require_stable=version >= _STABLE_SINCE,
             )
         topics = [
             OffsetFetchRequestTopics(name=topic, partition_indexes=numbers)
-            for topic, numbers in numbers_by_topic.items()
+            for topic, numbers in wanted.items()
         ]
         group = OffsetFetchRequestGroup(group_id=group_id, topics=topics)
         return OffsetFetchRequest(groups=[group], require_stable=True, topics=[])

@@ -3,8 +3,7 @@
 from collections.abc import Mapping
 from typing import Final
 
-from ottla.clients.admin_offsets import by_topic
-from ottla.model.identifiers import TopicPartition
+from ottla.model.identifiers import TopicPartition, partitions_by_topic
 from ottla.wire.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
@@ -42,7 +41,7 @@ def list_offsets_request(
                     for name in names
                 ],
             )
-            for topic, names in by_topic(time_by_partition).items()
+            for topic, names in partitions_by_topic(time_by_partition).items()
         ],
         timeout_ms=timeout_ms,
     )
@@ -67,6 +66,6 @@ def offset_for_leader_epoch_request(
                     for name in names
                 ],
             )
-            for topic, names in by_topic(epoch_by_partition).items()
+            for topic, names in partitions_by_topic(epoch_by_partition).items()
         ],
     )

@@ -5,16 +5,15 @@ answer to EndTxn says who the producer is from then on. Under the older protocol
 first, by requests of their own.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from itertools import groupby
 from typing import Final, NamedTuple, Protocol
 
 from ottla.clients.errors import check, error_code
 from ottla.clients.producer.transaction_coordinator import TransactionCoordinator
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
-from ottla.model.identifiers import TopicPartition
+from ottla.model.identifiers import TopicPartition, numbers_by_topic, partitions_by_topic
 from ottla.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 from ottla.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
@@ -132,8 +131,8 @@ async def add_partitions(
         v3_and_below_producer_id=who.producer_id,
         v3_and_below_producer_epoch=who.epoch,
         v3_and_below_topics=[
-            AddPartitionsToTxnTopic(name=topic, partitions=[name.partition for name in names])
-            for topic, names in _by_topic(partitions)
+            AddPartitionsToTxnTopic(name=topic, partitions=numbers)
+            for topic, numbers in numbers_by_topic(partitions).items()
         ],
     )
     answer = await coordinator.ask(
@@ -226,7 +225,7 @@ class OffsetCommit:
                 TxnOffsetCommitRequestTopic(
                     name=topic, partitions=[_position(name, self.waiting[name]) for name in names]
                 )
-                for topic, names in _by_topic(self.waiting)
+                for topic, names in partitions_by_topic(sorted(self.waiting)).items()
             ],
         )
 
@@ -238,13 +237,6 @@ def _position(name: TopicPartition, position: OffsetToCommit) -> TxnOffsetCommit
         committed_leader_epoch=position.leader_epoch,
         committed_metadata=position.metadata,
     )
-
-
-def _by_topic(
-    partitions: Iterable[TopicPartition],
-) -> Iterable[tuple[str, list[TopicPartition]]]:
-    for topic, names in groupby(sorted(partitions), key=lambda name: name.topic):
-        yield topic, list(names)
 
 
 def _check_all(codes: Mapping[TopicPartition, ErrorCode], what: str) -> None:

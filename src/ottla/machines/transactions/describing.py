@@ -1,12 +1,12 @@
 """DescribeTransactions and ListTransactions: what operators see (KIP-664, KIP-994, KIP-1152)."""
 
-from itertools import groupby
 from typing import Final
 
 from ottla.machines.transactions.roster import Roster
 from ottla.machines.transactions.transaction import State, Transaction
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
+from ottla.model.identifiers import numbers_by_topic
 from ottla.model.plain_pattern import Pattern, PatternError
 from ottla.wire.messages import describe_transactions, list_transactions
 from ottla.wire.messages.list_transactions import (
@@ -34,8 +34,8 @@ def describe(roster: Roster, transactional_id: str) -> describe_transactions.Tra
         producer_id=found.producer.producer_id,
         producer_epoch=found.producer.epoch,
         topics=[
-            describe_transactions.TopicData(topic=topic, partitions=[index for _, index in group])
-            for topic, group in groupby(sorted(found.partitions), lambda one: one.topic)
+            describe_transactions.TopicData(topic=topic, partitions=numbers)
+            for topic, numbers in numbers_by_topic(found.partitions).items()
         ],
     )
 

@@ -1,11 +1,10 @@
 """What the leaders of a transaction's partitions are to be told: how it ended."""
 
 from collections.abc import Iterable
-from itertools import groupby
 from typing import NamedTuple
 
 from ottla.machines.transactions.producer_ids import Producer
-from ottla.model.identifiers import TopicPartition
+from ottla.model.identifiers import TopicPartition, numbers_by_topic
 from ottla.wire.messages.write_txn_markers import WritableTxnMarker, WritableTxnMarkerTopic
 
 
@@ -27,8 +26,8 @@ class OwedMarkers(NamedTuple):
     def message(self, partitions: Iterable[TopicPartition]) -> WritableTxnMarker:
         """Return the part of WriteTxnMarkers for those of the partitions that one broker leads."""
         topics = [
-            WritableTxnMarkerTopic(name=topic, partition_indexes=[index for _, index in group])
-            for topic, group in groupby(sorted(partitions), lambda partition: partition.topic)
+            WritableTxnMarkerTopic(name=topic, partition_indexes=numbers)
+            for topic, numbers in numbers_by_topic(partitions).items()
         ]
         return WritableTxnMarker(
             producer_id=self.producer.producer_id,

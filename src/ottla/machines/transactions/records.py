@@ -5,12 +5,11 @@ written, in the fields that Kafka has for them. Version 0, for `transaction.vers
 place for them.
 """
 
-from itertools import groupby
 from typing import Final, NamedTuple
 
 from ottla.machines.transactions.producer_ids import NO_EPOCH, NO_ID, NO_PRODUCER, Producer
 from ottla.machines.transactions.transaction import FORMAT_LEVEL, State, Transaction
-from ottla.model.identifiers import TopicPartition
+from ottla.model.identifiers import TopicPartition, numbers_by_topic
 from ottla.wire.coordinator_records.transaction_state import (
     PartitionsSchema,
     TransactionLogKey,
@@ -73,7 +72,7 @@ def _value_of(transaction: Transaction) -> TransactionLogValue:
         next_producer_epoch=transaction.next_producer.epoch,
         transaction_timeout_ms=transaction.timeout_ms,
         transaction_status=_NUMBERS[transaction.state],
-        transaction_partitions=None if is_empty else _by_topic(transaction.partitions),
+        transaction_partitions=None if is_empty else _topics_of(transaction.partitions),
         transaction_last_update_timestamp_ms=transaction.update_ms,
         transaction_start_timestamp_ms=transaction.start_ms,
         client_transaction_version=transaction.client_version,
@@ -107,8 +106,8 @@ def transaction_of(transactional_id: str, value: TransactionLogValue) -> Transac
     )
 
 
-def _by_topic(partitions: tuple[TopicPartition, ...]) -> list[PartitionsSchema]:
+def _topics_of(partitions: tuple[TopicPartition, ...]) -> list[PartitionsSchema]:
     return [
-        PartitionsSchema(topic=topic, partition_ids=[partition for _, partition in group])
-        for topic, group in groupby(partitions, lambda partition: partition.topic)
+        PartitionsSchema(topic=topic, partition_ids=numbers)
+        for topic, numbers in numbers_by_topic(partitions).items()
     ]

@@ -4,7 +4,9 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 
-def by_topic(batch: Any, columns: Sequence[str], topic: str | None) -> Iterator[tuple[str, Any]]:
+def rows_by_topic(
+    batch: Any, columns: Sequence[str], topic: str | None
+) -> Iterator[tuple[str, Any]]:
     """Give out the rows of each topic with the columns that are sent; their order stays.
 
     Everything goes to the one topic, if there is one. ValueError for a row without any.

@@ -24,7 +24,7 @@ from ottla.clients.producer.settings import read_producer_settings
 from ottla.pipelines.garbage import spare_what_is_there
 from ottla.pipelines.sink.decision import older_checkpoint
 from ottla.pipelines.sink.options import SinkOptions, read_options
-from ottla.pipelines.sink.splitting import by_topic
+from ottla.pipelines.sink.splitting import rows_by_topic
 from ottla.pipelines.sink.two_phases import (
     AttemptName,
     DecisionError,
@@ -203,7 +203,7 @@ def _send(producer: Producer, options: SinkOptions, iterator: Iterator[Any]) -> 
     count = 0
     deliveries = []
     for batch in iterator:
-        for topic, rows in by_topic(batch, options.columns, options.topic):
+        for topic, rows in rows_by_topic(batch, options.columns, options.topic):
             deliveries.append(producer.send_arrow(topic, rows))
             count += rows.num_rows
         while deliveries and deliveries[0].done():

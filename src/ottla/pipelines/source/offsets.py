@@ -13,8 +13,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from ottla.clients.admin_offsets import by_topic
-from ottla.model.identifiers import TopicPartition, uuid_from_text, uuid_to_text
+from ottla.model.identifiers import (
+    TopicPartition,
+    partitions_by_topic,
+    uuid_from_text,
+    uuid_to_text,
+)
 from ottla.pipelines.source.errors import SourceReadError
 
 TOPIC_IDS: Final = "#topicIds"
@@ -81,5 +85,5 @@ def _numbers_json(number_by_partition: Mapping[TopicPartition, int]) -> dict[str
     names: Iterable[TopicPartition] = sorted(number_by_partition)
     return {
         topic: {str(name.partition): number_by_partition[name] for name in named}
-        for topic, named in by_topic(names).items()
+        for topic, named in partitions_by_topic(names).items()
     }
