@@ -140,7 +140,7 @@ _MODULE_BY_NAME: Final = {
     "FencedInstanceIdError": "ottla.clients.consumer.group_errors",
     "ForkedClientError": "ottla.clients.errors",
     "HandlerError": "ottla.clients.consumer.work.errors",
-    "InvalidClientSettingError": "ottla.clients.settings",
+    "InvalidClientSettingError": "ottla.clients.setting_table",
     "ItemsFailedError": "ottla.clients.outcomes",
     "LogTruncationError": "ottla.clients.consumer.errors",
     "NoAnswerError": "ottla.clients.errors",

@@ -9,6 +9,7 @@ from ottla.clients.cluster_view import ClusterView
 from ottla.clients.errors import check
 from ottla.clients.outcomes import ask_each, for_each, in_time, outcome_of
 from ottla.model.api_error import ApiError
+from ottla.model.config_operation import ConfigOperation
 from ottla.model.error_code import ErrorCode
 from ottla.wire.messages import alter_configs, list_config_resources
 from ottla.wire.messages.describe_configs import (
@@ -94,15 +95,6 @@ class ConfigSource(IntEnum):
     DYNAMIC_BROKER_LOGGER_CONFIG = 6
     CLIENT_METRICS_CONFIG = 7
     GROUP_CONFIG = 8
-
-
-class ConfigOperation(IntEnum):
-    """What to do with a setting."""
-
-    SET = 0
-    DELETE = 1
-    APPEND = 2
-    SUBTRACT = 3
 
 
 class Append(NamedTuple):

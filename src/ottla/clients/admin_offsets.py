@@ -7,6 +7,7 @@ from typing import Final, NamedTuple
 
 from ottla.clients.cluster_view import ClusterView
 from ottla.clients.outcomes import ask_leaders, for_each, outcome_of
+from ottla.model import reading
 from ottla.model.api_error import ApiError
 from ottla.model.identifiers import TopicPartition, partitions_by_topic
 from ottla.wire.messages.delete_records import (
@@ -24,7 +25,6 @@ from ottla.wire.messages.list_offsets import (
 
 NO_OFFSET: Final = -1
 CONSUMER: Final = -1
-READ_COMMITTED: Final = 1
 HIGH_WATERMARK: Final = -1
 """What delete_before takes for the end."""
 
@@ -32,9 +32,9 @@ HIGH_WATERMARK: Final = -1
 class OffsetSpec(IntEnum):
     """What can be looked for instead of a time."""
 
-    LATEST = -1
+    LATEST = reading.LATEST
     """Where the next record goes; for committed records only, the last stable offset."""
-    EARLIEST = -2
+    EARLIEST = reading.EARLIEST
     MAX_TIMESTAMP = -3
     """The record with the greatest timestamp, which need not be the last."""
     EARLIEST_LOCAL = -4
@@ -74,11 +74,11 @@ class OffsetAdmin:
         The end is the high watermark, or the last stable offset for committed records only. A
         partition that nobody leads is waited for, `default.api.timeout.ms` if nothing else is said.
         """
-        isolation_level = READ_COMMITTED if is_committed_only else 0
+        level = reading.READ_COMMITTED if is_committed_only else reading.READ_UNCOMMITTED
 
         async def ask(leader: int, names: list[TopicPartition]) -> _Found:
             wanted = {name: time_by_partition[name] for name in names}
-            return await self._find_at(leader, wanted, isolation_level)
+            return await self._find_at(leader, wanted, level)
 
         return await for_each(
             self._view,

@@ -8,6 +8,7 @@ from ottla.clients.connection import Connection
 from ottla.clients.errors import check, only
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import ZERO_UUID, TopicPartition
+from ottla.model.reading import READ_COMMITTED
 from ottla.wire.messages.fetch import (
     AbortedTransaction,
     FetchPartition,
@@ -17,8 +18,6 @@ from ottla.wire.messages.fetch import (
 )
 from ottla.wire.schema import EVERY_VERSION
 
-READ_UNCOMMITTED: Final = 0
-READ_COMMITTED: Final = 1
 FETCH_BYTES: Final = 4 << 20
 """How much is asked for at once."""
 WAIT_MS: Final = 500

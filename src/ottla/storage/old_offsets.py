@@ -1,12 +1,8 @@
 """Offsets by time as the first clients of Kafka asked for them: only where segments begin."""
 
-from typing import Final
-
+from ottla.model.reading import EARLIEST, LATEST
 from ottla.storage.log import PartitionLog
 from ottla.storage.retention import greatest_time_ms
-
-LATEST: Final = -1
-EARLIEST: Final = -2
 
 
 def offsets_before(log: PartitionLog, timestamp_ms: int, now_ms: int) -> list[int]:

@@ -1,4 +1,5 @@
-from ottla.storage.old_offsets import EARLIEST, LATEST, offsets_before
+from ottla.model.reading import EARLIEST, LATEST
+from ottla.storage.old_offsets import offsets_before
 from tests.log_building import NOW_MS, fill, new_log
 
 

@@ -12,8 +12,9 @@ from typing import Final
 from ottla.broker.log_levels import LEVEL_BY_NAME, ROOT, logger_names, set_log_level
 from ottla.broker.metadata_store.store import MetadataStore
 from ottla.broker.request_context import RequestContext
-from ottla.machines.controller.configs import ConfigOperation, ConfigOutcome
+from ottla.machines.controller.configs import ConfigOutcome
 from ottla.model.api_error import ApiError
+from ottla.model.config_operation import ConfigOperation
 from ottla.model.error_code import ErrorCode
 from ottla.model.settings import nearest_to, shown
 from ottla.wire.messages.incremental_alter_configs import (

@@ -19,7 +19,6 @@ from ottla.clients.consumer.core import ConsumerCore, named
 from ottla.clients.consumer.errors import ConsumerError
 from ottla.clients.consumer.group_side import OffsetAndMetadata
 from ottla.clients.consumer.membership import GroupMembership
-from ottla.clients.consumer.reset_policy import EARLIEST, LATEST
 from ottla.clients.consumer.settings import ConsumerSettings, read_consumer_settings
 from ottla.clients.consumer.subscription import RebalanceListener
 from ottla.clients.consumer.work.settings import Handler, WorkOptions, WorkSettings
@@ -29,6 +28,7 @@ from ottla.environment.clock import Clock
 from ottla.environment.randomness import Randomness
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
+from ottla.model.reading import EARLIEST, LATEST
 from ottla.runtime.clock import SystemClock
 from ottla.wire.records.consumer_record import ConsumerRecord
 

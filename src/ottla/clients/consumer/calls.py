@@ -9,7 +9,6 @@ from ottla.clients.consumer.core import ConsumerCore, metrics_of, named
 from ottla.clients.consumer.errors import ConsumerError
 from ottla.clients.consumer.fetch_buffer import lag_of
 from ottla.clients.consumer.group_side import OffsetAndMetadata, offset_of
-from ottla.clients.consumer.reset_policy import EARLIEST, LATEST
 from ottla.clients.consumer.subscription import (
     Choice,
     Position,
@@ -20,6 +19,7 @@ from ottla.clients.errors import ClientClosedError
 from ottla.clients.rooted import Rooted
 from ottla.environment.randomness import Randomness
 from ottla.model.identifiers import TopicPartition
+from ottla.model.reading import EARLIEST, LATEST
 from ottla.runtime.randomness import SystemRandomness
 from ottla.wire.messages.metadata import MetadataResponseTopic
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from ottla.clients.cluster_view import ClusterView
 from ottla.clients.consumer.errors import LogTruncationError
-from ottla.clients.consumer.reset_policy import EARLIEST, ResetPolicy
+from ottla.clients.consumer.reset_policy import ResetPolicy
 from ottla.clients.consumer.settings import ConsumerSettings
 from ottla.clients.consumer.subscription import (
     NO_REPLICA,
@@ -19,6 +19,7 @@ from ottla.clients.errors import RETRIABLE, NoAnswerError, UnreachableError, err
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import ZERO_UUID, TopicPartition
+from ottla.model.reading import EARLIEST
 from ottla.wire.messages.metadata import MetadataResponsePartition, MetadataResponseTopic
 
 _log = logging.getLogger(__name__)

@@ -11,7 +11,7 @@ from ottla.clients.consumer.offset_requests import (
     list_offsets_request,
     offset_for_leader_epoch_request,
 )
-from ottla.clients.consumer.reset_policy import LATEST, ResetPolicy
+from ottla.clients.consumer.reset_policy import ResetPolicy
 from ottla.clients.consumer.settings import ConsumerSettings
 from ottla.clients.consumer.subscription import (
     NO_EPOCH,
@@ -26,6 +26,7 @@ from ottla.environment.clock import Clock
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
+from ottla.model.reading import LATEST
 from ottla.wire.messages.list_offsets import ListOffsetsPartitionResponse, ListOffsetsResponse
 from ottla.wire.messages.offset_for_leader_epoch import (
     EpochEndOffset,

@@ -4,8 +4,8 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-EARLIEST: Final = -2
-LATEST: Final = -1
+from ottla.model.reading import EARLIEST, LATEST
+
 _DURATION: Final = re.compile(
     r"P(?:(?P<days>\d+)D)?(?:T(?:(?P<hours>\d+)H)?(?:(?P<minutes>\d+)M)?"
     r"(?:(?P<seconds>\d+)(?:\.(?P<fraction>\d{1,9}))?S)?)?",
@@ -27,7 +27,7 @@ class ResetPolicy:
         return self.time_ms is None and self.duration_ms is None
 
     def time_at(self, now_ms: int) -> int:
-        """Return the time to ask for; -1 and -2 stand for the end and the start of a log."""
+        """Return the time to ask for, which may be LATEST or EARLIEST."""
         assert not self.is_none
         return now_ms - (self.duration_ms or 0) if self.time_ms is None else self.time_ms
 

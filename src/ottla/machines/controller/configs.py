@@ -7,7 +7,6 @@ by itself.
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from enum import IntEnum
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -28,6 +27,7 @@ from ottla.model.api_error import ApiError
 from ottla.model.broker_config import BrokerConfig
 from ottla.model.broker_settings import BROKER_SETTINGS
 from ottla.model.client_metrics_config import CLIENT_METRICS_SETTINGS, ClientMetricsConfig
+from ottla.model.config_operation import ConfigOperation
 from ottla.model.error_code import ErrorCode
 from ottla.model.group_config import GROUP_SETTINGS, GroupConfig
 from ottla.model.settings import Setting, SettingType, shown
@@ -43,15 +43,6 @@ _DECLARED: Final[Mapping[int, tuple[Mapping[str, Setting], Mapping[str, str]]]] 
 """The settings of each type of resource, and their defaults."""
 
 Settings = Mapping[str, str]
-
-
-class ConfigOperation(IntEnum):
-    """What IncrementalAlterConfigs can do to one setting, by the protocol's numbers."""
-
-    SET = 0
-    DELETE = 1
-    APPEND = 2
-    SUBTRACT = 3
 
 
 class ConfigOutcome(NamedTuple):

@@ -9,8 +9,8 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from ottla.model.identifiers import TopicPartition
+from ottla.model.reading import LATEST
 from ottla.pipelines.garbage import spare_what_is_there
-from ottla.pipelines.source.bounds import LATEST
 from ottla.pipelines.source.cluster import SourceCluster, kept_cluster
 from ottla.pipelines.source.columns import check_columns
 from ottla.pipelines.source.errors import ADVICE_ON_LOSS, DataLossError

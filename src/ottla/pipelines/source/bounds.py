@@ -11,10 +11,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from ottla.model.identifiers import TopicPartition
+from ottla.model.reading import EARLIEST, LATEST
 from ottla.pipelines.source.errors import SourceOptionError
 
-LATEST: Final = -1
-EARLIEST: Final = -2
 _WORDS: Final = {"earliest": EARLIEST, "latest": LATEST}
 _NUMBER_BY_PARTITION: Final = '{"topic": {"0": number}}'
 

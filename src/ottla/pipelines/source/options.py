@@ -13,10 +13,9 @@ from ottla.clients.consumer.settings import read_consumer_settings
 from ottla.clients.setting_table import InvalidClientSettingError
 from ottla.clients.settings import ClientSettings
 from ottla.model.identifiers import TopicPartition
+from ottla.model.reading import EARLIEST, LATEST
 from ottla.model.settings import nearest_to
 from ottla.pipelines.source.bounds import (
-    EARLIEST,
-    LATEST,
     Bound,
     read_offsets,
     read_partitions,

@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ottla.broker.metadata_store.embedded import EmbeddedMetadataStore
-from ottla.machines.controller.configs import ConfigOperation
 from ottla.machines.controller.machine import Controller
 from ottla.machines.decision import Decision
 from ottla.metadata.image import ClusterImage
 from ottla.metadata.records import MetadataRecord
+from ottla.model.config_operation import ConfigOperation
 from ottla.runtime.disk import KernelDisk
 from ottla.simulation.disk import SimulatedDisk
 from ottla.wire.messages.create_partitions import CreatePartitionsTopic

@@ -5,11 +5,12 @@ from typing import Any
 import pytest
 
 from ottla.machines.controller import config_checks
-from ottla.machines.controller.configs import ConfigOperation, ConfigOutcome
+from ottla.machines.controller.configs import ConfigOutcome
 from ottla.machines.controller.effective import topic_config, topic_defaults
 from ottla.machines.controller.machine import Controller
 from ottla.metadata.image import EVERY_BROKER, ResourceType
 from ottla.metadata.records import NO_LEADER, ConfigRecord
+from ottla.model.config_operation import ConfigOperation
 from ottla.model.error_code import ErrorCode
 from ottla.model.topic_config import CleanupPolicy
 from ottla.wire.messages import alter_configs, incremental_alter_configs

@@ -1,0 +1,12 @@
+"""How a setting is changed."""
+
+from enum import IntEnum
+
+
+class ConfigOperation(IntEnum):
+    """What IncrementalAlterConfigs can do to one setting, by the protocol's numbers."""
+
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
