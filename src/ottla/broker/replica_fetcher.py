@@ -26,6 +26,7 @@ from ottla.metadata.image import Endpoint
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
+from ottla.model.reading import EARLIEST
 from ottla.replication.follower import beginning_before
 from ottla.replication.partition import Partition
 from ottla.storage.leader_epochs import EpochEnd
@@ -39,7 +40,6 @@ from ottla.wire.messages.list_offsets import (
 
 FETCH_VERSION: Final = 17
 LIST_OFFSETS_VERSION: Final = 9
-_EARLIEST: Final = -2
 _SESSION_LOST: Final = frozenset(
     {
         ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
@@ -344,7 +344,7 @@ class ReplicaFetcher:
     async def _start_offset(self, name: TopicPartition, leader_epoch: int) -> int:
         assert self._connection is not None
         wanted = ListOffsetsPartition(
-            partition_index=name.partition, current_leader_epoch=leader_epoch, timestamp=_EARLIEST
+            partition_index=name.partition, current_leader_epoch=leader_epoch, timestamp=EARLIEST
         )
         request = ListOffsetsRequest(
             replica_id=self._world.broker_id,

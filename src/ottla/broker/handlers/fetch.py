@@ -15,7 +15,7 @@ partitions, others have their turn in between (`fetch_turns.py`).
 
 from collections.abc import Collection, Hashable
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from ottla.broker.bells import Bells
 from ottla.broker.current_leaders import CurrentLeaders
@@ -38,6 +38,7 @@ from ottla.environment.clock import Clock
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
+from ottla.model.reading import READ_COMMITTED
 from ottla.replication.fetched import NO_REPLICA, Fetched
 from ottla.replication.partition import COMMITTED_BELL, END_BELL
 from ottla.replication.roles import Follower
@@ -52,7 +53,6 @@ from ottla.wire.messages.fetch import (
 )
 
 VERSIONS = range(19)
-READ_COMMITTED: Final = 1
 _TIMESTAMPS_SINCE = 2
 _WHOLE_SINCE = 3
 _BATCHES_SINCE = 4

@@ -24,6 +24,7 @@ from ottla.environment.clock import Clock
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
+from ottla.model.reading import EARLIEST, LATEST, READ_COMMITTED
 from ottla.replication.partition import Partition
 from ottla.storage.leader_epochs import NO_EPOCH
 from ottla.storage.old_offsets import offsets_before
@@ -36,13 +37,10 @@ from ottla.wire.messages.list_offsets import (
 )
 
 VERSIONS = range(12)
-LATEST = -1
-EARLIEST = -2
 GREATEST_TIMESTAMP = -3
 EARLIEST_LOCAL = -4
 LATEST_TIERED = -5
 EARLIEST_PENDING_UPLOAD = -6
-READ_COMMITTED = 1
 _UNKNOWN = (-1, -1)
 _EPOCHS_SINCE = 4
 _NOT_AVAILABLE_SINCE = 5
