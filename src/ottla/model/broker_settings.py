@@ -25,6 +25,7 @@ from ottla.model.settings import (
     Setting,
     SettingType,
     UpdateMode,
+    at_start,
     double,
     integer,
     long,
@@ -36,10 +37,6 @@ from ottla.model.settings import (
 from ottla.model.synonyms import TOPIC_SYNONYMS
 from ottla.model.topic_config import TOPIC_SETTINGS
 from ottla.model.transaction_settings import TRANSACTIONS
-
-
-def _at_start(name: str, kind: Kind, documentation: str, alias_of: str = "") -> Setting:
-    return Setting(name, kind, documentation, UpdateMode.READ_ONLY, alias_of)
 
 
 def _per_broker(name: str, kind: Kind, documentation: str) -> Setting:
@@ -65,22 +62,22 @@ def _folders(text: str) -> tuple[str, ...]:
 _FOLDERS = Kind(SettingType.LIST, "a list of different folders", _folders)
 
 _IDENTITY = (
-    _at_start("node.id", integer(0), "The number that tells this broker from the others."),
-    _at_start("broker.id", integer(0), "The old name of node.id.", alias_of="node.id"),
-    _at_start(
+    at_start("node.id", integer(0), "The number that tells this broker from the others."),
+    at_start("broker.id", integer(0), "The old name of node.id.", alias_of="node.id"),
+    at_start(
         "broker.rack",
         optional(TEXT),
         "Where this broker stands, so that replicas can be kept apart.",
     ),
 )
 _ZOOKEEPER = (
-    _at_start(
+    at_start(
         "zookeeper.connect",
         optional(TEXT),
         "Where the ZooKeeper is that holds the cluster's metadata, as HOST:PORT,HOST:PORT/PATH; if"
         " empty, this broker is the whole cluster and keeps its metadata itself.",
     ),
-    _at_start(
+    at_start(
         "zookeeper.session.timeout.ms",
         integer(1),
         "How long a broker may be silent before ZooKeeper, and so the cluster, takes it for dead.",
@@ -88,7 +85,7 @@ _ZOOKEEPER = (
 )
 _LISTENERS = (
     _per_broker("listeners", LISTENERS, "Where the broker listens; no host is every address."),
-    _at_start(
+    at_start(
         "advertised.listeners",
         ADVERTISED_LISTENERS,
         "Where clients are told to connect; a listener that is not in it is told as it is, with the"
@@ -99,31 +96,31 @@ _LISTENERS = (
         LISTENER_PROTOCOLS,
         "Which protocol the listeners of a name speak.",
     ),
-    _at_start(
+    at_start(
         "inter.broker.listener.name",
         optional(LISTENER_NAME),
         "By which listener brokers reach each other; if empty, by the one called PLAINTEXT, or else"
         " by the first.",
     ),
-    _at_start(
+    at_start(
         "controller.listener.names",
         LISTENER_NAMES,
         "Which listeners are for controllers only, and are not opened for clients.",
     ),
 )
 _CONNECTIONS = (
-    _at_start("socket.request.max.bytes", integer(1), "How many bytes a request may have."),
-    _at_start(
+    at_start("socket.request.max.bytes", integer(1), "How many bytes a request may have."),
+    at_start(
         "socket.send.buffer.bytes",
         integer(1, also=-1),
         "How many bytes the kernel buffers for sending; -1 leaves it to the kernel.",
     ),
-    _at_start(
+    at_start(
         "socket.receive.buffer.bytes",
         integer(1, also=-1),
         "Without effect: the kernel finds out by itself how many bytes to buffer when receiving.",
     ),
-    _at_start(
+    at_start(
         "socket.listen.backlog.size",
         integer(1),
         "Without effect: as many connections may wait to be accepted as the kernel lets wait.",
@@ -134,73 +131,73 @@ _CONNECTIONS = (
         integer(1),
         "How many connections may be open from one address.",
     ),
-    _at_start(
+    at_start(
         "connections.max.idle.ms",
         long(1, also=-1),
         "How long a connection may be silent before it is closed; -1 is no limit.",
     ),
-    _at_start(
+    at_start(
         "queued.max.requests",
         integer(1),
         "How many requests of one connection may be in progress before no more are read from it; 32"
         " at most.",
     ),
-    _at_start(
+    at_start(
         "queued.max.request.bytes",
         long(1, also=-1),
         "How many bytes the requests of all connections may take together before those that have a"
         " share in it are not read from; -1 is no limit.",
     ),
-    _at_start(
+    at_start(
         "fetch.max.bytes", integer(1024), "How many bytes of records a fetch may be answered with."
     ),
-    _at_start(
+    at_start(
         "max.incremental.fetch.session.cache.slots",
         integer(0),
         "How many fetch sessions are remembered.",
     ),
-    _at_start(
+    at_start(
         "telemetry.max.bytes",
         integer(1),
         "How many bytes of its metrics a client may push at once.",
     ),
 )
 _TOPICS = (
-    _at_start(
+    at_start(
         "auto.create.topics.enable",
         FLAG,
         "Whether a topic that a client asks for, and that is not there, is created.",
     ),
-    _at_start("delete.topic.enable", FLAG, "Whether topics can be deleted."),
-    _at_start(
+    at_start("delete.topic.enable", FLAG, "Whether topics can be deleted."),
+    at_start(
         "num.partitions", integer(1), "How many partitions a topic gets if nobody says how many."
     ),
-    _at_start(
+    at_start(
         "default.replication.factor",
         integer(1, INT16_MAX),
         "How many replicas a partition gets if nobody says how many.",
     ),
 )
 _LOGS = (
-    _at_start("log.dirs", _FOLDERS, "The folders that hold the logs, usually one for each disk."),
-    _at_start("log.dir", _FOLDERS, "The folders if log.dirs is not set.", alias_of="log.dirs"),
-    _at_start("log.retention.check.interval.ms", long(1), "How often old segments are looked for."),
-    _at_start(
+    at_start("log.dirs", _FOLDERS, "The folders that hold the logs, usually one for each disk."),
+    at_start("log.dir", _FOLDERS, "The folders if log.dirs is not set.", alias_of="log.dirs"),
+    at_start("log.retention.check.interval.ms", long(1), "How often old segments are looked for."),
+    at_start(
         "log.flush.offset.checkpoint.interval.ms",
         integer(1),
         "How often it is noted up to where logs are durable.",
     ),
-    _at_start(
+    at_start(
         "log.flush.start.offset.checkpoint.interval.ms",
         integer(1),
         "Without effect: where logs begin is noted with log.flush.offset.checkpoint.interval.ms.",
     ),
-    _at_start(
+    at_start(
         "replica.high.watermark.checkpoint.interval.ms",
         long(1),
         "How often the high watermarks are noted on disk.",
     ),
-    _at_start("log.cleaner.enable", FLAG, "Whether logs are compacted."),
+    at_start("log.cleaner.enable", FLAG, "Whether logs are compacted."),
     Setting("log.cleaner.threads", integer(0), "How many logs may be compacted at a time."),
     Setting(
         "log.cleaner.backoff.ms",
@@ -222,7 +219,7 @@ _LOGS = (
         integer(1),
         "How long a partition remembers a producer that writes no more.",
     ),
-    _at_start(
+    at_start(
         "producer.id.expiration.check.interval.ms",
         integer(1),
         "Without effect: producers that write no more are looked for with old segments.",
@@ -240,7 +237,7 @@ _TIMES = (
         "The default of flush.ms in topics without one; if empty, as"
         " log.flush.scheduler.interval.ms says.",
     ),
-    _at_start(
+    at_start(
         "log.flush.scheduler.interval.ms",
         long(1),
         "How often it is looked which logs are to be synced.",
@@ -251,83 +248,83 @@ _TIMES = (
         "The default of retention.ms in topics without one, -1 being no limit; if empty, as"
         " log.retention.minutes says.",
     ),
-    _at_start(
+    at_start(
         "log.retention.minutes",
         optional(integer(1, also=-1)),
         "What log.retention.ms says, in minutes; if empty, as log.retention.hours says.",
     ),
-    _at_start("log.retention.hours", integer(1, also=-1), "What log.retention.ms says, in hours."),
+    at_start("log.retention.hours", integer(1, also=-1), "What log.retention.ms says, in hours."),
     Setting(
         "log.roll.ms",
         optional(long(1)),
         "The default of segment.ms in topics without one; if empty, as log.roll.hours says.",
     ),
-    _at_start("log.roll.hours", integer(1), "What log.roll.ms says, in hours."),
+    at_start("log.roll.hours", integer(1), "What log.roll.ms says, in hours."),
     Setting(
         "log.roll.jitter.ms",
         optional(long(0)),
         "The default of segment.jitter.ms in topics without one; if empty, as log.roll.jitter.hours"
         " says.",
     ),
-    _at_start("log.roll.jitter.hours", integer(0), "What log.roll.jitter.ms says, in hours."),
+    at_start("log.roll.jitter.hours", integer(0), "What log.roll.jitter.ms says, in hours."),
 )
 _DEFAULTS_OF_TOPICS = tuple(
     _default_of_topics(name) for name, synonyms in TOPIC_SYNONYMS.items() if len(synonyms) == 1
 )
 _GROUPS = (
-    _at_start(
+    at_start(
         "group.min.session.timeout.ms",
         integer(1),
         "The shortest session that a member can ask for.",
     ),
-    _at_start(
+    at_start(
         "group.max.session.timeout.ms", integer(1), "The longest session that a member can ask for."
     ),
-    _at_start(
+    at_start(
         "group.initial.rebalance.delay.ms",
         integer(0),
         "How long the first member of an empty group waits for others.",
     ),
-    _at_start("group.max.size", integer(1), "How many members a group may have."),
-    _at_start(
+    at_start("group.max.size", integer(1), "How many members a group may have."),
+    at_start(
         "offsets.topic.num.partitions",
         integer(1),
         "How many partitions the topic of committed offsets gets; not to be changed afterwards.",
     ),
-    _at_start(
+    at_start(
         "offsets.topic.replication.factor",
         short(1),
         "How many replicas the topic of committed offsets gets; a broker without others makes one.",
     ),
-    _at_start(
+    at_start(
         "offsets.topic.segment.bytes",
         integer(1 << 20),
         "How large a segment of the topic of committed offsets may become.",
     ),
-    _at_start(
+    at_start(
         "offsets.topic.compression.codec",
         integer(0, 4),
         "How commits are compressed: 0 not at all, 1 by gzip, 2 snappy, 3 LZ4, 4 Zstandard.",
     ),
-    _at_start(
+    at_start(
         "offsets.retention.minutes",
         integer(1),
         "How long the offsets of a group without members are kept.",
     ),
-    _at_start(
+    at_start(
         "offsets.retention.check.interval.ms", long(1), "How often old offsets are looked for."
     ),
-    _at_start(
+    at_start(
         "offset.metadata.max.bytes", integer(0), "How many bytes a member may add to a commit."
     ),
-    _at_start(
+    at_start(
         "offsets.commit.timeout.ms",
         integer(1),
         "How long the replicas in sync may take to have what a group has decided.",
     ),
 )
 _OWN = (
-    _at_start(
+    at_start(
         "ottla.admin.listener",
         ADMIN_LISTENER,
         "Where metrics, health and log levels are told by HTTP, empty being nowhere; if it is not"

@@ -98,6 +98,11 @@ class Setting:
 # -- tables ---------------------------------------------------------------------------------------
 
 
+def at_start(name: str, kind: Kind, documentation: str, alias_of: str = "") -> Setting:
+    """Declare a setting that holds from the start of a broker to its end."""
+    return Setting(name, kind, documentation, UpdateMode.READ_ONLY, alias_of)
+
+
 def table_of(*settings: Setting) -> dict[str, Setting]:
     """Make a table by name."""
     table = {setting.name: setting for setting in settings}

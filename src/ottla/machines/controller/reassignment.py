@@ -6,6 +6,7 @@ the old ones go (`partition_change`). A move can be taken back as long as it is 
 
 from collections.abc import Iterable, Sequence
 
+from ottla.machines.controller.assignment import invalid_assignment
 from ottla.machines.controller.leadership import Leadership, Place
 from ottla.machines.controller.partition_change import PartitionChange
 from ottla.machines.controller.settings import ControllerSettings
@@ -119,9 +120,8 @@ def _take_back(change: PartitionChange) -> None:
         raise ApiError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "the partition does not move")
     in_sync = tuple(one for one in change.isr if one not in change.adding)
     if not in_sync:
-        raise ApiError(
-            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-            "none of the brokers before the move is in sync: taking it back would lose data",
+        raise invalid_assignment(
+            "none of the brokers before the move is in sync: taking it back would lose data"
         )
     change.replicas = tuple(one for one in change.replicas if one not in change.adding)
     change.isr, change.adding, change.removing = in_sync, (), ()
@@ -129,13 +129,9 @@ def _take_back(change: PartitionChange) -> None:
 
 def _check_target(image: ClusterImage, replicas: Sequence[int]) -> None:
     if not replicas:
-        raise _invalid("a partition needs a replica")
+        raise invalid_assignment("a partition needs a replica")
     if len(set(replicas)) != len(replicas):
-        raise _invalid(f"two replicas on one broker: {list(replicas)}")
+        raise invalid_assignment(f"two replicas on one broker: {list(replicas)}")
     unknown = [one for one in replicas if one not in image.brokers]
     if unknown:
-        raise _invalid(f"no broker {unknown[0]} is registered")
-
-
-def _invalid(detail: str) -> ApiError:
-    return ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, detail)
+        raise invalid_assignment(f"no broker {unknown[0]} is registered")

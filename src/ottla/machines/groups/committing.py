@@ -74,7 +74,7 @@ class Committing:
         for topic in request.topics:
             answers = []
             for partition in topic.partitions:
-                code = refused_with or self._check_metadata(partition)
+                code = refused_with or self._settings.check_metadata(partition.committed_metadata)
                 if not code:
                     committed = _committed(partition, topic.topic_id, request, now)
                     records.append(
@@ -150,11 +150,6 @@ class Committing:
             )
         if len(self._roster) >= self._settings.groups_max:
             raise ApiError(ErrorCode.POLICY_VIOLATION, "no room for another group")
-
-    def _check_metadata(self, partition: OffsetCommitRequestPartition) -> ErrorCode:
-        length = len(partition.committed_metadata or "")
-        is_too_large = length > self._settings.offset_metadata_max_bytes
-        return ErrorCode.OFFSET_METADATA_TOO_LARGE if is_too_large else ErrorCode.NONE
 
     def _all_topics(self, group_id: str) -> list[OffsetFetchRequestTopics]:
         return [

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from ottla.model.error_code import ErrorCode
+
 
 @dataclass(frozen=True, slots=True)
 class GroupSettings:
@@ -24,3 +26,8 @@ class GroupSettings:
     new_member_join_timeout_ms: int = 300_000
     sessions_max: int = 100_000
     groups_max: int = 100_000
+
+    def check_metadata(self, metadata: str | None) -> ErrorCode:
+        """Return OFFSET_METADATA_TOO_LARGE for a note to an offset that is too long, else NONE."""
+        is_too_large = len(metadata or "") > self.offset_metadata_max_bytes
+        return ErrorCode.OFFSET_METADATA_TOO_LARGE if is_too_large else ErrorCode.NONE

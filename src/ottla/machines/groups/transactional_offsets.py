@@ -42,7 +42,10 @@ class TransactionalOffsets:
         records: list[GroupRecord] = []
         topics = []
         for topic in request.topics:
-            codes = [refused_with or self._check_metadata(each) for each in topic.partitions]
+            codes = [
+                refused_with or self._settings.check_metadata(each.committed_metadata)
+                for each in topic.partitions
+            ]
             topics.append(_answer(topic, codes))
             topic_id = topic_ids.get(topic.name, ZERO_UUID)
             records += [
@@ -74,11 +77,6 @@ class TransactionalOffsets:
         if generation >= 0 or is_somebody:
             group.check_member(request.member_id, request.group_instance_id)
             group.check_generation(generation)
-
-    def _check_metadata(self, partition: TxnOffsetCommitRequestPartition) -> ErrorCode:
-        length = len(partition.committed_metadata or "")
-        is_too_large = length > self._settings.offset_metadata_max_bytes
-        return ErrorCode.OFFSET_METADATA_TOO_LARGE if is_too_large else ErrorCode.NONE
 
 
 def _committed(
