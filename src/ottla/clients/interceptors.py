@@ -1,8 +1,8 @@
 """Functions of the application that see every record go out, and come in.
 
-An interceptor is any object with one or more of the four methods of `Interceptor`. What one raises
-is logged, and the next one gets what the one before it had left: an interceptor cannot stop a
-record, nor lose one.
+An interceptor is any object with one or more of the methods of `Interceptor`, and not `close`
+alone. What one raises is logged, and the next one gets what the one before it had left: an
+interceptor cannot stop a record, nor lose one.
 """
 
 import logging
@@ -11,7 +11,7 @@ from typing import Any, Final, Protocol, TypeVar
 
 from ottla.clients.setting_table import ClientSetting, some_object
 
-METHODS: Final = ("on_send", "on_acknowledgement", "on_consume", "on_commit", "close")
+RECORD_METHODS: Final = ("on_send", "on_acknowledgement", "on_consume", "on_commit")
 R = TypeVar("R")
 _log = logging.getLogger(__name__)
 
@@ -103,14 +103,14 @@ def _told(methods: tuple[Callable[..., Any], ...], *said: Any) -> None:
 def _read(given: Any) -> tuple[Any, ...]:
     listed = tuple(given) if isinstance(given, list | tuple) else (given,)
     for row in listed:
-        if isinstance(row, str | type) or not any(hasattr(row, name) for name in METHODS[:-1]):
+        if isinstance(row, str | type) or not any(hasattr(row, name) for name in RECORD_METHODS):
             raise ValueError(row)
     return listed
 
 
 INTERCEPTORS: Final = ClientSetting(
     "interceptors",
-    some_object(f"a list of objects that have one of {', '.join(METHODS[:-1])}", _read),
+    some_object(f"a list of objects that have one of {', '.join(RECORD_METHODS)}", _read),
     "Objects that see every record go out, or come in.",
     aliases=("interceptor.classes",),
     is_object=True,
