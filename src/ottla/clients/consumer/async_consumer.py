@@ -50,7 +50,7 @@ class AsyncConsumer(ConsumerCalls):
     def __init__(self, settings: Mapping[str, Any] | None = None, /, **keywords: Any) -> None:
         client_settings, consumer_settings = read_consumer_settings(settings, keywords)
         view = ClusterView(client_settings, randomness=self._randomness)
-        self._stand_on(ConsumerCore(view, consumer_settings, SystemClock(), GroupMembership))
+        self._core = ConsumerCore(view, consumer_settings, SystemClock(), GroupMembership)
         watch(self, "aio.Consumer", view, view.abandon)
 
     @classmethod
@@ -64,9 +64,8 @@ class AsyncConsumer(ConsumerCalls):
         """Make one that asks through this view, which it closes with itself."""
         consumer = cls.__new__(cls)
         consumer._randomness = randomness or cls._randomness  # noqa: SLF001 - its own
-        consumer._stand_on(  # noqa: SLF001 - its own
-            ConsumerCore(view, settings, clock, GroupMembership)
-        )
+        core = ConsumerCore(view, settings, clock, GroupMembership)
+        consumer._core = core  # noqa: SLF001 - its own
         return consumer
 
     async def __aenter__(self) -> Self:

@@ -60,9 +60,6 @@ class ConsumerCalls(Rooted):
     _is_running = False
     _is_stop_wanted = False
 
-    def _stand_on(self, core: ConsumerCore) -> None:
-        self._core = core
-
     @property
     def core(self) -> ConsumerCore:
         """What this consumer stands on."""
