@@ -60,5 +60,23 @@ def test_a_process_does_not_remember_every_run_it_has_seen(
     assert len(writing._started) <= writing.STARTED_MAX
 
 
+def test_a_run_that_is_forgotten_is_looked_up_once_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = 0
+
+    def look(*_: object) -> bool:
+        nonlocal looks
+        looks += 1
+        return False
+
+    monkeypatch.setattr(writing, "_is_decided", look)
+    monkeypatch.setattr(writing, "open_producer", lambda *_: SimpleNamespace(close=lambda: None))
+    first, *others = [
+        AttemptName("query", uuid4().hex, 0, 0) for _ in range(1 + writing.STARTED_MAX)
+    ]
+    for run in (first, first, *others, first, first):
+        assert not writing.write_in_transaction(OPTIONS, iter(()), run, 8).is_skipped
+    assert looks == 1 + len(others) + 1
+
+
 def test_an_older_version_of_a_job_adds_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     assert is_decided(monkeypatch, 6, None)
