@@ -202,7 +202,7 @@ def test_who_ends_in_a_listener_does_not_join_again(
                 with pytest.raises(ClientClosedError):
                     await read_until(consumer, lambda: False)
             else:
-                await consumer.poll(timeout=1)
+                assert await consumer.poll(timeout=None) == []
                 assert consumer.subscription() == set()
             assert heard == [("assigned", post.all()), ("revoked", post.all())]
             assert member_count(story_servers, topic) == 0
@@ -228,3 +228,81 @@ def test_a_listener_may_unsubscribe_whatever_it_was_called_by(
         getattr(member.consumer, end)()
         assert heard == [post.all()]
         assert member_count(story_servers, topic) == 0
+
+
+@pytest.mark.parametrize("end", ["unsubscribe", "close"])
+def test_another_task_that_ends_it_waits_for_the_listener(
+    story_servers: str, topic: str, end: str
+) -> None:
+    post = Post(story_servers, topic, 1)
+    post.send(3)
+
+    async def story() -> None:
+        is_called, may_commit = asyncio.Event(), asyncio.Event()
+        heard: list[list[TopicPartition]] = []
+
+        async def on_revoked(names: list[TopicPartition]) -> None:
+            heard.append(names)
+            is_called.set()
+            await may_commit.wait()
+            await consumer.commit()
+
+        async with joined(story_servers, topic, enable_auto_commit=False) as consumer:
+            await consumer.subscribe([topic], on_revoked=on_revoked)
+            await read_some(consumer)
+            await consumer.enforce_rebalance()
+            polling = asyncio.ensure_future(consumer.poll(timeout=0))
+            await is_called.wait()
+            ending = asyncio.ensure_future(getattr(consumer, end)())
+            await asyncio.sleep(0)
+            may_commit.set()
+            await ending
+            await asyncio.gather(polling, return_exceptions=True)
+        assert heard == [post.all()]
+        async with joined(story_servers, topic) as other:
+            (stored,) = (await other.committed(post.all())).values()
+            assert stored.offset == 3
+
+    asyncio.run(story())
+
+
+def test_a_poll_whose_listeners_unsubscribe_and_close_ends(story_servers: str, topic: str) -> None:
+    going, staying = (Post(story_servers, f"{topic}-{name}", 1) for name in ("a", "b"))
+
+    async def story() -> None:
+        heard: list[TopicPartition] = []
+
+        async def on_revoked(names: list[TopicPartition]) -> None:
+            heard.extend(names)
+            await (consumer.unsubscribe() if len(heard) == 1 else consumer.close())
+
+        settings = {"partition_assignment_strategy": "cooperative-sticky"}
+        async with joined(story_servers, topic, **settings) as consumer:
+            await consumer.subscribe([f"{topic}-a", f"{topic}-b"], on_revoked=on_revoked)
+            await read_until(consumer, lambda: len(consumer.assignment()) == 2)
+            await consumer.subscribe([f"{topic}-b"], on_revoked=on_revoked)
+            with pytest.raises(ClientClosedError):
+                await consumer.poll(timeout=None)
+            assert heard == going.all() + staying.all()
+
+    asyncio.run(story())
+
+
+def test_a_listener_may_go_on_by_hand(story_servers: str, topic: str) -> None:
+    post = Post(story_servers, topic, 1)
+
+    async def story() -> None:
+        async def on_revoked(names: list[TopicPartition]) -> None:
+            await consumer.unsubscribe()
+            consumer.assign(names)
+
+        async with joined(story_servers, topic) as consumer:
+            await consumer.subscribe([topic], on_revoked=on_revoked)
+            await read_until(consumer, consumer.assignment)
+            await consumer.enforce_rebalance()
+            await consumer.poll(timeout=0)
+            assert consumer.assignment() == set(post.all())
+            await asyncio.to_thread(post.send, 1)
+            await read_some(consumer)
+
+    asyncio.run(story())

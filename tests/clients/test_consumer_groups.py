@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 
 import pytest
 from confluent_kafka.admin import AdminClient
@@ -16,7 +16,7 @@ from confluent_kafka.admin import AdminClient
 from ottla.clients.assignors.assignor import Assignment, MemberSubscription, RacksByTopic
 from ottla.clients.assignors.range_assignor import RangeAssignor
 from ottla.clients.assignors.sticky_assignor import CooperativeStickyAssignor
-from ottla.clients.consumer.async_consumer import AsyncConsumer
+from ottla.clients.consumer.async_consumer import ENFORCED, AsyncConsumer
 from ottla.clients.consumer.consumer import Consumer
 from ottla.clients.consumer.errors import ConsumerError
 from ottla.clients.consumer.group_errors import (
@@ -24,6 +24,7 @@ from ottla.clients.consumer.group_errors import (
     FencedInstanceIdError,
     RebalanceInProgressError,
 )
+from ottla.clients.consumer.group_requests import GroupRequests
 from ottla.clients.consumer.group_side import OffsetAndMetadata
 from ottla.clients.producer.producer import Producer
 from ottla.clients.producer.transaction_errors import TransactionAbortableError
@@ -31,6 +32,7 @@ from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
 from ottla.testing import Broker
 from ottla.wire.api_key import ApiKey
+from ottla.wire.messages.join_group import JoinGroupResponse
 from tests.clients.conftest import SETTINGS
 from tests.clients.cutting_proxy import CuttingProxy, _read_frame
 from tests.clients.driver import HEARTBEAT_MS, SECONDS_MAX, SESSION_MS
@@ -477,16 +479,53 @@ def test_who_unsubscribes_leaves_and_may_subscribe_to_something_else(
     poll_until([member], lambda: member.share == letters.all() + parcels.all())
 
 
-def test_a_rebalance_can_be_enforced(story_servers: str, topic: str, make: Make) -> None:
+def test_what_was_committed_before_unsubscribing_is_not_taken_for_committed_afterwards(
+    story_servers: str, topic: str, make: Make
+) -> None:
+    post = Post(story_servers, topic, 1)
+    post.send(10)
+    (name,) = post.all()
+    member = make(story_servers, topic, topic, auto_commit_interval_ms=500)
+
+    def stored() -> int:
+        found = member.consumer.committed([name])
+        return found[name].offset if found else 0
+
+    poll_until([member], lambda: stored() == 10)
+    member.consumer.unsubscribe()
+    with Consumer(bootstrap_servers=story_servers, group_id=topic) as other:
+        other.commit({name: 5})
+    member.subscribe([topic])
+    poll_until([member], lambda: len(member.values) == 15)
+    member.consumer.unsubscribe()
+    assert stored() == 10
+
+
+@pytest.mark.parametrize("reason", ["more-room", None])
+def test_a_rebalance_can_be_enforced(
+    story_servers: str, topic: str, make: Make, monkeypatch: pytest.MonkeyPatch, reason: str | None
+) -> None:
+    told: list[str] = []
+    join = GroupRequests.join
+
+    def listen(
+        requests: GroupRequests, member_id: str, metadata: Mapping[str, bytes], why: str
+    ) -> Awaitable[JoinGroupResponse]:
+        told.append(why)
+        return join(requests, member_id, metadata, why)
+
+    monkeypatch.setattr(GroupRequests, "join", listen)
     post = Post(story_servers, topic, 1)
     member = make(story_servers, topic, topic)
     poll_until([member], lambda: member.share == post.all())
     generation_id = member.consumer.group_metadata().generation_id
-    member.consumer.enforce_rebalance("there is more room here now")
+    told.clear()
+    member.consumer.enforce_rebalance(reason)
     assert member.share == post.all()
     poll_until([member], lambda: len(member.heard) == 3)
     assert [what for what, _ in member.heard] == ["assigned", "revoked", "assigned"]
     assert member.consumer.group_metadata().generation_id == generation_id + 1
+    assert told == [reason or ENFORCED]
 
 
 def test_who_joins_already_need_not_be_told_to(story_servers: str, topic: str, make: Make) -> None:

@@ -134,6 +134,11 @@ async def call_in_caller(function: Callable[..., T], *arguments: Any) -> T:
     return called
 
 
+def is_for_a_thread() -> bool:
+    """Whether the running coroutine was begun by a thread that waits for it in `LoopThread.run`."""
+    return _caller.get() is not None
+
+
 def create_background_task(
     coroutine: Coroutine[Any, Any, T], *, name: str | None = None
 ) -> asyncio.Task[T]:

@@ -1,9 +1,12 @@
 """Partitions that come and go, and the listeners that hear of it."""
 
+import asyncio
 from collections.abc import Callable, Collection
+from contextvars import ContextVar
+from typing import Final
 
 from ottla.clients.consumer.subscription import SubscriptionState
-from ottla.clients.loop_thread import call_in_caller
+from ottla.clients.loop_thread import call_in_caller, is_for_a_thread
 from ottla.model.identifiers import TopicPartition
 
 Listener = Callable[[list[TopicPartition]], object]
@@ -14,14 +17,14 @@ class AssignmentChanges:
 
     Listeners are called while the partitions in question are assigned: they may commit them, ask
     for positions and seek. They may also unsubscribe and close, and are then called for the other
-    partitions alone.
+    partitions alone. Another task that does so waits for them.
     """
 
     def __init__(self, state: SubscriptionState) -> None:
         self._state = state
         self._error: Exception | None = None
-        self._told: set[TopicPartition] = set()
-        """Of these a listener hears at the moment that they go."""
+        self._told: dict[TopicPartition, asyncio.Event] = {}
+        """Of these a listener hears at the moment that they go; set when it has."""
 
     async def revoke(
         self,
@@ -68,20 +71,47 @@ class AssignmentChanges:
     async def _tell_and_drop(
         self, listener: Listener | None, names: Collection[TopicPartition]
     ) -> None:
-        gone = set(names)
-        news = gone - self._told
+        """Tell the listener, but nothing twice, and drop what has not been given anew meanwhile."""
+        if not self._is_in_listener:
+            await self._until_told(names)
+        gone = {name: row for name, row in self._state.assigned.items() if name in names}
+        news = gone.keys() - self._told.keys()
         if news:
-            self._told |= news
+            is_told = asyncio.Event()
+            self._told |= dict.fromkeys(news, is_told)
             try:
                 await self._call(listener, news)
             finally:
-                self._told -= news
-        self._state.set_assignment([name for name in self._state.assigned if name not in gone])
+                for name in news:
+                    del self._told[name]
+                is_told.set()
+        kept = [name for name, row in self._state.assigned.items() if gone.get(name) is not row]
+        self._state.set_assignment(kept)
+
+    @property
+    def _is_in_listener(self) -> bool:
+        """Whether it is a listener, if one is at work, that has called for this.
+
+        Of threads there is one at a time: another one has been refused.
+        """
+        return _changes_told.get() is self or is_for_a_thread()
+
+    async def _until_told(self, names: Collection[TopicPartition]) -> None:
+        while told := [self._told[name] for name in names if name in self._told]:
+            await told[0].wait()
 
     async def _call(self, listener: Listener | None, names: Collection[TopicPartition]) -> None:
         if listener is None:
             return
+        before = _changes_told.set(self)
         try:
             await call_in_caller(listener, sorted(names))
         except Exception as error:  # noqa: BLE001 - raised by raise_kept
             self.keep(error)
+        finally:
+            _changes_told.reset(before)
+
+
+_changes_told: Final[ContextVar[AssignmentChanges | None]] = ContextVar(
+    "whose listener is at work", default=None
+)

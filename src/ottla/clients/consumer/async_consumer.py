@@ -44,7 +44,8 @@ class AsyncConsumer(ConsumerCalls):
     Settings have Kafka's names, in a dict or as keywords with underscores. Records are fetched
     ahead in the background, up to fetch.max.bytes from each broker. Failures that may pass are
     tried again inside; what may not is raised by poll, and names the partition. A time-out is in
-    seconds; without one, a call other than poll ends by default.api.timeout.ms.
+    seconds; without one, a call other than poll ends by default.api.timeout.ms. One task at a time
+    polls or commits; `close`, `unsubscribe` and `wakeup` may come from others.
     """
 
     def __init__(self, settings: Mapping[str, Any] | None = None, /, **keywords: Any) -> None:
@@ -143,12 +144,11 @@ class AsyncConsumer(ConsumerCalls):
         return table_of(found or [], columns)
 
     async def _taken(self, take: Callable[[], Any], timeout: float | None) -> Any:
-        loop = asyncio.get_running_loop()
-        deadline = None if timeout is None else loop.time() + timeout
+        deadline = None if timeout is None else asyncio.get_running_loop().time() + timeout
         while True:
             await self._core.prepare(deadline)
             found = take()
-            if found or (deadline is not None and loop.time() >= deadline):
+            if found or self._core.is_poll_over(deadline):
                 return found
 
     def __aiter__(self) -> AsyncIterator[ConsumerRecord]:

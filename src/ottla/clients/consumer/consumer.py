@@ -151,8 +151,7 @@ class Consumer(ConsumerCalls):
     def _taken(self, take: Callable[[], Any], timeout: float | None) -> Any:
         """Take what is there in this thread; only if none comes soon, ask the other one."""
         with self._alone:
-            loop = self._thread.loop
-            deadline = None if timeout is None else loop.time() + timeout
+            deadline = None if timeout is None else self._thread.loop.time() + timeout
             if self._core.is_quick():
                 if found := take():
                     return found
@@ -162,7 +161,7 @@ class Consumer(ConsumerCalls):
             while True:
                 self._thread.run(self._core.prepare(deadline))
                 found = take()
-                if found or (deadline is not None and loop.time() >= deadline):
+                if found or self._core.is_poll_over(deadline):
                     return found
 
     def __iter__(self) -> Iterator[ConsumerRecord]:

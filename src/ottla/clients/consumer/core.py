@@ -27,7 +27,7 @@ from ottla.clients.consumer.positions import PositionFinder
 from ottla.clients.consumer.prefetching import Prefetcher
 from ottla.clients.consumer.reset_policy import parse_reset_policy
 from ottla.clients.consumer.settings import ConsumerSettings
-from ottla.clients.consumer.subscription import Choice, SubscriptionState
+from ottla.clients.consumer.subscription import SubscriptionState
 from ottla.clients.errors import ClientClosedError, NoAnswerError
 from ottla.clients.interceptors import Interceptors
 from ottla.clients.serializers import bind_deserializer
@@ -91,8 +91,7 @@ class ConsumerCore:
 
     def start(self) -> None:
         """Begin to fetch, in the running loop, if that has not been done yet."""
-        if self.is_closed:
-            raise ClientClosedError("the consumer is closed")
+        self._check_open()
         if self._prefetcher is None:
             self._loop, self._thread_id = asyncio.get_running_loop(), get_ident()
             self._prefetcher = Prefetcher(
@@ -116,10 +115,15 @@ class ConsumerCore:
                 await self.group.close(loop.time() + seconds)
         finally:
             self.is_closed = True
+            self.wake_poll()
             if self._prefetcher is not None:
                 await self._prefetcher.close()
             self.view.close()
             self.interceptors.close()
+
+    def _check_open(self) -> None:
+        if self.is_closed:
+            raise ClientClosedError("the consumer is closed")
 
     # -- giving out -----------------------------------------------------------------------------
 
@@ -148,27 +152,36 @@ class ConsumerCore:
     ) -> None:
         """Do what has to be done before records are given out, and wait until there are some.
 
-        It returns earlier if the group wants to be asked again, and at the deadline, or once
+        It returns earlier if the group wants to be asked again, and when the poll is over, or
         enough has happened, by a function that is asked after each `wake_poll`. What stops a
         partition is raised once all that is buffered of it has been given out.
         """
         self.start()
         assert self._loop is not None
-        if self.state.choice is Choice.NOTHING:
+        if self.state.is_idle():
             raise ConsumerError("nothing is subscribed, nothing assigned: there is nothing to poll")
         self._check_wakeup()
         if self.group is not None and self.group.is_due():
             await self.group.before_poll()
         self._raise_failure()
         while not (self.state.unyielded or self.buffer.has_records):
+            self._check_open()
             self._check_wakeup()
             self._raise_failure()
+            if self.state.is_idle():  # a listener has unsubscribed
+                return
             if self.group is not None and self.group.is_due():
                 return
             if is_enough is not None and is_enough():
                 return
             if not await self._bell.heard(deadline):
                 return
+
+    def is_poll_over(self, deadline: float | None) -> bool:
+        """Whether nothing more is to come: time is over, or a listener has unsubscribed."""
+        assert self._loop is not None
+        is_late = deadline is not None and self._loop.time() >= deadline
+        return is_late or self.state.is_idle()
 
     def listen(self, seconds: float | None) -> None:
         """Wait in another thread for records, or for what makes `prepare` necessary; not for ever.

@@ -355,6 +355,7 @@ class GroupMembership:
                     loop = asyncio.get_running_loop()
                     await self._last_commit.make(self._auto.take(loop.time()))
         await self._tell_all()
+        self._auto.forget(list(self._state.assigned))
         if self._standing.is_lost:
             await self._changes.lose_all()
         elif self._standing.is_subscribed:

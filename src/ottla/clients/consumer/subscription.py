@@ -162,6 +162,10 @@ class SubscriptionState:
 
     # -- what is asked for ----------------------------------------------------------------------
 
+    def is_idle(self) -> bool:
+        """Whether there is nothing to read: neither subscribed nor assigned."""
+        return self.choice is Choice.NOTHING
+
     def subscribe(self, topics: Collection[str], listener: RebalanceListener) -> None:
         """Read topics by name, together with the group; partitions come by `set_assignment`."""
         self._choose(Choice.TOPICS)

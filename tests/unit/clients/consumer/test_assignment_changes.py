@@ -138,3 +138,47 @@ def test_a_listener_that_ends_everything_hears_of_each_partition_once(how: str) 
     state.subscribe(["letters"], RebalanceListener(on_revoked=end))
     asyncio.run(story())
     assert heard == [[A], [B], [A]]
+
+
+def test_another_task_waits_for_the_listener_and_does_not_call_it_again() -> None:
+    state = SubscriptionState()
+    changes = AssignmentChanges(state)
+    heard: list[list[TopicPartition]] = []
+    is_over = asyncio.Event()
+
+    async def listen(names: list[TopicPartition]) -> None:
+        heard.append(names)
+        await is_over.wait()
+
+    async def story() -> None:
+        await changes.assign([A, B])
+        first = asyncio.ensure_future(changes.revoke([A]))
+        await asyncio.sleep(0)
+        second = asyncio.ensure_future(changes.revoke([A, B]))
+        for _ in range(3):
+            await asyncio.sleep(0)
+        assert heard == [[A]]
+        is_over.set()
+        await asyncio.gather(first, second)
+        assert state.assigned == {}
+
+    state.subscribe(["letters"], RebalanceListener(on_revoked=listen))
+    asyncio.run(story())
+    assert heard == [[A], [B]]
+
+
+def test_what_is_given_anew_while_a_listener_hears_of_it_stays() -> None:
+    state = SubscriptionState()
+    changes = AssignmentChanges(state)
+
+    def go_on_by_hand(names: list[TopicPartition]) -> None:
+        state.unsubscribe()
+        state.assign_by_hand(names)
+
+    async def story() -> None:
+        await changes.assign([A])
+        await changes.revoke([A])
+
+    state.subscribe(["letters"], RebalanceListener(on_revoked=go_on_by_hand))
+    asyncio.run(story())
+    assert set(state.assigned) == {A}
