@@ -1,6 +1,8 @@
 """A broker that has much to recover: until its logs are open, others decide and lead without it."""
 
 import asyncio
+import signal
+import subprocess
 from collections.abc import Iterator
 from contextlib import suppress
 from functools import partial
@@ -17,6 +19,7 @@ from ottla.model.broker_config import BrokerConfig
 from ottla.runtime.disk import KernelDisk
 from ottla.storage.checkpoints import CLEAN_SHUTDOWN_FILE
 from ottla.testing.zookeeper_server import ZooKeeperServer, running, why_not
+from tests.clients.cli_calls import OTTLA
 from tests.metadata_building import new_topic, uuid_of
 
 BLOCKED_SECONDS_MAX = 10
@@ -56,14 +59,17 @@ class Pair:
         self._folder = folder
 
     async def start(self, number: int, disk: KernelDisk | None = None) -> Broker:
-        settings = {
-            "node.id": str(number),
-            "listeners": "PLAINTEXT://127.0.0.1:0",
-            "log.dirs": str(self.folder(number)),
-            "ottla.admin.listener": "",
-            "zookeeper.connect": self._hosts,
-        }
-        return await Broker.start(BrokerConfig.parse(settings), this_machine(disk=disk))
+        config = BrokerConfig.parse(dict(self.settings(number)))
+        return await Broker.start(config, this_machine(disk=disk))
+
+    def settings(self, number: int) -> list[tuple[str, str]]:
+        return [
+            ("node.id", str(number)),
+            ("listeners", "PLAINTEXT://127.0.0.1:0"),
+            ("log.dirs", str(self.folder(number))),
+            ("ottla.admin.listener", ""),
+            ("zookeeper.connect", self._hosts),
+        ]
 
     def folder(self, number: int) -> Path:
         return self._folder / f"broker-{number}"
@@ -145,5 +151,36 @@ def test_who_is_stopped_while_it_opens_its_logs_leaves_no_mark(
         await until_in_sync(first, second)
         await second.stop()
         await first.stop()
+
+    asyncio.run(asyncio.wait_for(story(), PATIENCE_SECONDS))
+
+
+def launch(pair: Pair, number: int) -> "subprocess.Popen[str]":
+    """Start a broker as users do, and return once it waits for another that has its number."""
+    settings = [word for name, text in pair.settings(number) for word in ("-X", f"{name}={text}")]
+    process = subprocess.Popen([*OTTLA, "start", *settings], stderr=subprocess.PIPE, text=True)
+    assert process.stderr is not None
+    assert any("is registered already" in line for line in process.stderr), "it did not wait"
+    return process
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_who_is_told_to_stop_while_it_waits_to_be_registered_closes_its_logs(
+    zookeeper: ZooKeeperServer, tmp_path: Path, number: signal.Signals
+) -> None:
+    async def story() -> None:
+        hosts = f"{zookeeper.hosts}/told-{number.name}"
+        pair, namesake = Pair(hosts, tmp_path), Pair(hosts, tmp_path / "namesake")
+        await both_have_the_topic(pair)
+        other = await namesake.start(1)
+        process = await asyncio.to_thread(launch, pair, 1)
+        mark = pair.folder(1) / CLEAN_SHUTDOWN_FILE
+        assert not mark.exists()
+        process.send_signal(number)
+        _, said = await asyncio.to_thread(process.communicate, timeout=PATIENCE_SECONDS)
+        assert "stopped before it was ready" in said
+        assert process.returncode == 0
+        assert mark.exists()
+        await other.stop()
 
     asyncio.run(asyncio.wait_for(story(), PATIENCE_SECONDS))

@@ -112,14 +112,14 @@ def _configuration(overrides: list[str], path: Path | None) -> tuple[BrokerConfi
 
 
 async def _serve(config: BrokerConfig, ready_file: Path | None) -> None:
-    broker = await Broker.start(config, this_machine(socket.gethostname()))
+    stopping = asyncio.Event()
+    broker = await _started(config, stopping)
+    if broker is None:
+        _log.info("stopped before it was ready")
+        return
     addresses = [broker.endpoints.advertised(row.name) for row in config.broker_listeners]
     for host, port in addresses:
         _log.info("listening on %s:%d", host, port)
-    stopping = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stopping.set)
     try:
         if ready_file:
             write_atomically(ready_file, "{}:{}\n".format(*addresses[0]))
@@ -129,3 +129,26 @@ async def _serve(config: BrokerConfig, ready_file: Path | None) -> None:
         if ready_file:
             remove(ready_file)
         await broker.stop()
+
+
+async def _started(config: BrokerConfig, stopping: asyncio.Event) -> Broker | None:
+    """Return a broker that runs; None if a signal has come before that, and all is closed again.
+
+    From then on signals set `stopping`.
+    """
+    loop = asyncio.get_running_loop()
+    starting = loop.create_task(Broker.start(config, this_machine(socket.gethostname())))
+
+    def stop() -> None:
+        if not stopping.is_set():
+            stopping.set()
+            starting.cancel()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop)
+    try:
+        return await starting
+    except asyncio.CancelledError:
+        if stopping.is_set():
+            return None
+        raise

@@ -190,7 +190,8 @@ def read_broker(broker_id: int, data: bytes, broker_epoch: int) -> LiveBroker:
             },
         )
         has_lost_tail = bool(found.get("ottla_has_lost_tail", True))
-        return LiveBroker(broker, has_lost_tail, found.get("ottla_min_insync_replicas"))
+        min_isr = found.get("ottla_min_insync_replicas")
+        return LiveBroker(broker, has_lost_tail, None if min_isr is None else int(min_isr))
 
 
 def _endpoint(text: str, protocols: Mapping[str, str]) -> Endpoint:

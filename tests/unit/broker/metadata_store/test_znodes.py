@@ -161,6 +161,13 @@ def test_what_kafka_would_not_write_is_one_error_with_the_place(data: bytes) -> 
             read(data)
 
 
+@pytest.mark.parametrize("value", [[2], {"2": 2}, "two"])
+def test_a_registration_whose_numbers_are_none_is_one_error(value: object) -> None:
+    data = json.dumps({"endpoints": [], "ottla_min_insync_replicas": value}).encode()
+    with pytest.raises(UnreadableZnodeError, match="/brokers/ids/3"):
+        read_broker(3, data, 1)
+
+
 def test_a_state_that_cannot_be_read_is_one_error() -> None:
     data = topic_data(TopicImage("t", uuid_of(1), (PartitionImage((1,), (1,)),)))
     for state in (b"{}", b"", b'{"isr":7,"leader":1,"leader_epoch":0}'):
