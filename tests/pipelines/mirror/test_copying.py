@@ -113,7 +113,7 @@ def test_aborted_transactions_stay_behind_and_every_offset_is_translated(
     print("seed", seed)  # noqa: T201 - to have the same again
     make_topic(source, "paid")
     send(source, "paid", 50)
-    transactions(source, "paid", 40, random.Random(seed))
+    transactions(source, "paid", 80, random.Random(seed))
     send(source, "paid", 7)
     following = mirror(options_of(source, target, "paid"))
     here, there = (records_by_partition(servers, "paid")[0] for servers in (source, target))
