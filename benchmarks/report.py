@@ -6,7 +6,10 @@ import sys
 from collections.abc import Iterable, Iterator
 from importlib.metadata import version
 from math import isnan
+from mmap import PAGESIZE, mmap
 from pathlib import Path
+from time import perf_counter
+from typing import Final
 
 from benchmarks.comparison import Result
 from ottla.storage import offset_map
@@ -15,6 +18,7 @@ from ottla.wire.records import arrow, crc32c, loops
 
 PEERS = ("kio", "kafka-python", "aiokafka")
 COLUMNS = ("work", "ours", "peer", "ratio", "asked for", "verdict")
+FRESH_MEGABYTES: Final = 256
 
 _Line = tuple[str, str, str, str, str, str]
 
@@ -26,6 +30,7 @@ def machine() -> Iterator[str]:
     yield f"{cores} cores, {_processor()}, load average {os.getloadavg()[0]:.1f}; {python}"
     yield f"Compiled loops: {', '.join(_compiled_loops()) or 'none, all is plain Python'}"
     yield f"Peers: {', '.join(f'{name} {version(name)}' for name in PEERS)}"
+    yield f"Fresh memory, which logs are written into: {_fresh_memory_ms():.2f} ms for a MB"
 
 
 def table(title: str, results: Iterable[Result]) -> Iterator[str]:
@@ -86,6 +91,19 @@ def _processor() -> str:
     described = path.read_text().splitlines() if path.exists() else []
     names = [line.partition(":")[2].strip() for line in described if line.startswith("model name")]
     return names[0] if names else platform.processor() or platform.machine()
+
+
+def _fresh_memory_ms() -> float:
+    """Return what a megabyte costs that nobody had: on some machines more than what is done in it.
+
+    A host may give the memory of a virtual machine page by page, and take back what was freed.
+    """
+    size = FRESH_MEGABYTES << 20
+    with mmap(-1, size) as memory:
+        began = perf_counter()
+        for position in range(0, size, PAGESIZE):
+            memory[position] = 1
+        return 1000 * (perf_counter() - began) / FRESH_MEGABYTES
 
 
 def _compiled_loops() -> Iterator[str]:
