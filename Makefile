@@ -35,6 +35,7 @@ $(PEERS): peers-%: $(READY)
 soak: $(READY)
 	$(BIN)/python -m tests.crashes.kill_writer --rounds 300
 	$(BIN)/python -m tests.crashes.kill_cleaner --rounds 30
+	OTTLA_LOG_EXAMPLES=2000 $(BIN)/python -m pytest tests/properties/test_log.py
 
 soak-cluster: $(READY)
 	$(BIN)/python -m tests.cluster.soak --rounds $(or $(ROUNDS),100)

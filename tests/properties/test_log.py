@@ -27,7 +27,7 @@ timestamps = st.integers(0, 1000)
 parts = st.floats(0, 1)
 rarely = st.integers(0, 9).map(lambda number: number == 0)
 keeps: st.SearchStrategy[Keep] = st.sampled_from(["lose_all", "keep_all", "random"])
-EXAMPLES = int(os.environ.get("OTTLA_LOG_EXAMPLES", "250"))
+EXAMPLES = int(os.environ.get("OTTLA_LOG_EXAMPLES", "150"))
 PRODUCERS = range(1, 4)
 TRANSACTIONAL = range(4, 6)
 
