@@ -74,7 +74,8 @@ class AssignmentChanges:
         """Tell the listener, but nothing twice, and drop what has not been given anew meanwhile."""
         if not self._is_in_listener:
             await self._until_told(names)
-        gone = {name: row for name, row in self._state.assigned.items() if name in names}
+        assigned = self._state.assigned
+        gone = {name: assigned[name] for name in names if name in assigned}
         news = gone.keys() - self._told.keys()
         if news:
             is_told = asyncio.Event()
