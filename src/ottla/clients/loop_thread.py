@@ -75,6 +75,10 @@ class _Caller:
         self._task: asyncio.Task[Any] | None = None
         self.is_waiting = True
 
+    def close(self) -> None:
+        """Let go of a task that has not begun, and will not."""
+        self._coroutine.close()
+
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         """Begin the task, in a context that knows who waits for it, and nothing else."""
         if not self.is_waiting:
@@ -109,7 +113,7 @@ class _Caller:
         """Nobody waits from now on; what still runs, or is still to be called, is cancelled."""
         self.is_waiting = False
         if self._task is None:
-            self._coroutine.close()
+            self.close()
         else:
             self._task.cancel()
         for call in self._calls:
@@ -175,6 +179,7 @@ class _Server:
         """
         with self._lock:
             if self._is_over:
+                caller.close()
                 raise ClientClosedError("the client is closed")
             self._callers.add(caller)
             self.loop.call_soon_threadsafe(caller.start, self.loop, context=self.context)
@@ -276,17 +281,17 @@ class LoopThread:
         caller = _Caller(coroutine)
         try:
             self._check_place()
-            self._server.enter(caller)
         except BaseException:
-            coroutine.close()
+            caller.close()
             raise
         try:
+            self._server.enter(caller)
             result: T = caller.wait()
         except asyncio.CancelledError:
             if self._server.is_stopping:
                 raise ClientClosedError("the client was closed while this call waited") from None
             raise
-        except BaseException:  # Ctrl-C, most of all
+        except BaseException:  # Ctrl-C, most of all, perhaps before it was entered
             self._abandon(caller)
             raise
         finally:

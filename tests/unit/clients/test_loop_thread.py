@@ -161,6 +161,34 @@ def test_ctrl_c_ends_the_waiting_and_cancels_what_was_waited_for(thread: LoopThr
     assert thread.run(value_of(1)) == 1
 
 
+def test_ctrl_c_right_after_the_start_cancels_what_has_begun(
+    thread: LoopThread, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entered, interrupted, cancelled = (threading.Event() for _ in range(3))
+    enter = thread._server.enter
+
+    async def work() -> None:
+        entered.set()
+        assert interrupted.wait(WAIT_SECONDS)
+        try:
+            await forever(entered)
+        finally:
+            cancelled.set()
+
+    def enter_and_be_interrupted(caller: Any) -> None:
+        enter(caller)
+        assert entered.wait(WAIT_SECONDS)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patching:
+        patching.setattr(thread._server, "enter", enter_and_be_interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            thread.run(work())
+    interrupted.set()
+    assert cancelled.wait(WAIT_SECONDS)
+    assert thread.run(value_of(1)) == 1
+
+
 def test_ctrl_c_in_a_listener_is_the_callers_alone(thread: LoopThread) -> None:
     cancelled = threading.Event()
 
