@@ -19,22 +19,12 @@ from cpython.object cimport PyObject
 from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint16_t, uint64_t
 
+from ottla.wire._slots cimport ottla_slot_place
+
 from ottla.wire.schema import Struct
 
 cdef extern from *:
     """
-    #include "structmember.h"
-
-    /* Where instances of a class keep a slot, or -1 if this is no plain slot of that class. */
-    static Py_ssize_t ottla_slot_place(PyObject *cls, PyObject *descriptor) {
-        PyMemberDef *member;
-        if (!Py_IS_TYPE(descriptor, &PyMemberDescr_Type)
-                || !PyType_IsSubtype((PyTypeObject *)cls, PyDescr_TYPE(descriptor)))
-            return -1;
-        member = ((PyMemberDescrObject *)descriptor)->d_member;
-        return member->type == T_OBJECT_EX && member->flags == 0 ? member->offset : -1;
-    }
-
     /* As object.__new__ does: all slots are empty. */
     static PyObject *ottla_new(PyObject *cls) {
         return ((PyTypeObject *)cls)->tp_alloc((PyTypeObject *)cls, 0);
@@ -48,7 +38,6 @@ cdef extern from *:
         Py_XDECREF(previous);
     }
     """
-    Py_ssize_t ottla_slot_place(object cls, object descriptor)
     object ottla_new(object cls)
     void ottla_fill_slot(object owner, Py_ssize_t place, object value)
     double PyFloat_Unpack8(const char *bytes, int is_little_endian) except? -1.0
