@@ -13,7 +13,7 @@ from typing import Final
 
 from benchmarks.comparison import Result
 from ottla.storage import offset_map
-from ottla.wire import reading
+from ottla.wire import reading, writing
 from ottla.wire.records import arrow, crc32c, loops
 
 PEERS = ("kio", "kafka-python", "aiokafka")
@@ -113,7 +113,8 @@ def _compiled_loops() -> Iterator[str]:
         "crc32c": crc32c.crc32c.__module__,
         "Arrow": vars(arrow)["Columns"].__module__,
         "Arrow rows": vars(arrow)["Rows"].__module__,
-        "messages": getattr(vars(reading)["_compiled"], "__name__", reading.__name__),
+        "messages read": getattr(vars(reading)["_compiled"], "__name__", reading.__name__),
+        "messages written": getattr(vars(writing)["_compiled"], "__name__", writing.__name__),
         "compaction": offset_map.OffsetMap.__module__,
     }
     for name, module in modules.items():

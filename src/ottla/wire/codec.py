@@ -18,11 +18,9 @@ from ottla.wire.headers import (
 from ottla.wire.protocol_error import ProtocolError
 from ottla.wire.reading import decode, read
 from ottla.wire.schema import Message, Struct
-from ottla.wire.writing import encode, size_of, write
+from ottla.wire.writing import COPIED_BYTES_MAX, encode, encode_if_small, size_of, write
 
-COPIED_BYTES_MAX: Final = 4096
-"""Record batches up to this size are copied beside their neighbours: cheaper than another call."""
-_PLAIN = (bytes, bytearray, memoryview)
+_PLAIN: Final = (bytes, bytearray, memoryview)
 
 
 def decode_request(header: RequestHeader, frame: memoryview, position: int) -> Message:
@@ -69,8 +67,9 @@ def encode_response(
 
 
 def _frame(header: bytes, message: Message, api_version: int) -> list[Any]:
-    if not carries_batches(type(message)):
-        body = encode(message, api_version)
+    whole = encode_if_small if carries_batches(type(message)) else encode
+    body = whole(message, api_version)
+    if body is not None:
         return [frame_prefix(len(header) + len(body)) + header + body]
     pieces = write(message, api_version)
     size_bytes = size_of(pieces)

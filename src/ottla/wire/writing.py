@@ -1,20 +1,35 @@
-"""Writes messages: one straight-line writer per message and version, compiled at first use.
+"""Writes messages: one straight-line writer per message and version, generated at first use.
 
-A writer gives a list of pieces. Record batches are pieces of their own and may be anything that
-has a length, so that a broker can name a part of a file and let the kernel send it.
+Most messages never need it: where the extension is there, it writes what is sound and common, and
+leaves the rest to the generated writer, its twin, which alone knows what to complain about.
+
+The generated writer gives a list of pieces. Record batches are pieces of their own and may be
+anything that has a length, so that a broker can name a part of a file and let the kernel send it.
 """
 
 import struct
-from functools import cache
-from typing import Any, Final
+from collections.abc import Callable
+from functools import cache, partial
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, Final
 
 from ottla.wire.generated import LAYOUT_BY_KIND, Generated, SourceCode, join_path
 from ottla.wire.primitives import SHORT_UVARINTS, uvarint, write_tags
 from ottla.wire.schema import Field, Message, Struct
 
+if TYPE_CHECKING:
+    _compiled: ModuleType | None
+else:
+    try:
+        from ottla.wire import _message_writer as _compiled
+    except ImportError:
+        _compiled = None
+
 _WRITING_ERRORS: Final = (ValueError, TypeError, AttributeError, struct.error)
 STRING_BYTES_MAX: Final = (1 << 15) - 1
 """A length that fits even where it is written in two bytes, signed."""
+COPIED_BYTES_MAX: Final = 4096
+"""Record batches up to this size are copied beside their neighbours: cheaper than another call."""
 
 
 class UnwritableError(ValueError):
@@ -23,10 +38,9 @@ class UnwritableError(ValueError):
 
 def write(value: Message, version: int) -> list[Any]:
     """Write a message as a list of pieces: bytes, and record batches just as they were given."""
-    cls = type(value)
     out: list[Any] = []
     try:
-        (cls.writers.get(version) or writer_for(cls, version).function)(value, out.append)
+        writer_for(type(value), version).function(value, out.append)
     except _WRITING_ERRORS as error:
         raise _explained(value, version, error) from error
     return out
@@ -34,14 +48,24 @@ def write(value: Message, version: int) -> list[Any]:
 
 def encode(value: Message, version: int) -> bytes:
     """Write a message whose record batches, if it has any, are bytes."""
-    # The same as `write`, written out again: nearly every answer comes through here.
     cls = type(value)
-    out: list[Any] = []
     try:
-        (cls.writers.get(version) or writer_for(cls, version).function)(value, out.append)
-        return b"".join(out)
+        return (cls.writers.get(version) or _quickest_writer(cls, version))(value) or _join(
+            writer_for(cls, version).function, value
+        )
     except _WRITING_ERRORS as error:
         raise _explained(value, version, error) from error
+
+
+def encode_if_small(value: Message, version: int) -> bytes | None:
+    """Write a message as `encode` does if all its record batches are small, and are bytes.
+
+    Return None if they are not, if anything is odd, and where the extension is missing.
+    """
+    cls = type(value)
+    if _compiled is None:
+        return None
+    return (cls.writers.get(version) or _quickest_writer(cls, version))(value)  # type: ignore[no-any-return]
 
 
 def size_of(pieces: list[Any]) -> int:
@@ -51,12 +75,61 @@ def size_of(pieces: list[Any]) -> int:
 
 @cache
 def writer_for(cls: type[Message], version: int) -> Generated:
-    """Return the compiled writer: a value, and what is to be called with each piece, in."""
+    """Return the generated writer: a value, and what is to be called with each piece, in."""
+    _check_version(cls, version)
+    return _WriterSource(cls, version).compile("write", f"writer of {cls.__name__} v{version}")
+
+
+def compiled_writer_for(cls: type[Message], version: int) -> Callable[..., Any] | None:
+    """Return the writer in C: a value in, bytes out, or None if the value is odd.
+
+    Where the extension is missing there is no such writer.
+    """
+    _check_version(cls, version)
+    if _compiled is None:
+        return None
+    writer = _compiled.MessageWriter(
+        _struct_writer(_compiled, cls, version),
+        is_flexible=version >= cls.flexible_since,
+        text_bytes_max=STRING_BYTES_MAX,
+        batches_bytes_max=COPIED_BYTES_MAX,
+    )
+    return writer.write  # type: ignore[no-any-return]
+
+
+def _struct_writer(compiled: ModuleType, cls: type[Struct], version: int) -> Any:
+    """Return a StructWriter, having told it what to do for each slot."""
+    plain: list[Any] = []
+    tagged: list[Any] = []
+    for field in cls.fields:
+        nullable = field.is_nullable(version)
+        if not field.is_present(version):
+            if not field.ignorable:
+                plain.append((field.name, "absent", False, nullable, -1, field.default, None))
+            continue
+        nested = field.struct and _struct_writer(compiled, field.struct, version)
+        tag = field.tag if field.is_tagged(version) else -1
+        how = (field.name, field.kind, field.is_array, nullable, tag, field.default, nested)
+        (plain if tag == -1 else tagged).append(how)
+    tagged.sort(key=lambda how: how[4])
+    return compiled.StructWriter(cls, tuple(plain), tuple(tagged))
+
+
+def _quickest_writer(cls: type[Message], version: int) -> Callable[..., Any]:
+    writer = compiled_writer_for(cls, version) or partial(_join, writer_for(cls, version).function)
+    cls.writers[version] = writer
+    return writer
+
+
+def _join(generated: Callable[..., Any], value: Message) -> bytes:
+    pieces: list[Any] = []
+    generated(value, pieces.append)
+    return b"".join(pieces)
+
+
+def _check_version(cls: type[Message], version: int) -> None:
     first, last = cls.versions
     assert first <= version <= last, f"{cls.__name__} has no version {version}"
-    writer = _WriterSource(cls, version).compile("write", f"writer of {cls.__name__} v{version}")
-    cls.writers[version] = writer.function
-    return writer
 
 
 def _explained(value: Message, version: int, error: Exception) -> UnwritableError:

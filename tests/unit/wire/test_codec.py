@@ -3,9 +3,9 @@
 import pytest
 
 from ottla.model.error_code import ErrorCode
+from ottla.wire import writing
 from ottla.wire.api_key import ApiKey
 from ottla.wire.codec import (
-    COPIED_BYTES_MAX,
     decode_request,
     decode_response,
     encode_request,
@@ -17,6 +17,7 @@ from ottla.wire.messages.api_versions import ApiVersionsResponse
 from ottla.wire.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 from ottla.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from ottla.wire.protocol_error import ProtocolError
+from ottla.wire.writing import COPIED_BYTES_MAX
 
 
 class SliceOfAFile:
@@ -81,6 +82,17 @@ def test_large_records_in_memory_are_not_copied() -> None:
     records = memoryview(bytes(COPIED_BYTES_MAX + 1))
     pieces = encode_response(ApiKey.FETCH, 4, 1, _fetched(records))
     assert any(piece is records for piece in pieces)
+
+
+@pytest.mark.parametrize("records", [b"", b"small", bytes(COPIED_BYTES_MAX)], ids=len)
+def test_small_records_are_in_one_piece_with_the_rest_whoever_writes_them(
+    records: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    value = _fetched(records, bytearray(records), memoryview(records))
+    pieces = encode_response(ApiKey.FETCH, 12, 1, value)
+    assert decode_response(ApiKey.FETCH, 12, memoryview(pieces[0])[4:])[1] == value
+    monkeypatch.setattr(writing, "_compiled", None)
+    assert encode_response(ApiKey.FETCH, 12, 1, value) == pieces
 
 
 def _fetched(*records: object) -> FetchResponse:
