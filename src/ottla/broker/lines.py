@@ -1,40 +1,63 @@
 """Work that is done one after the other for the same name, in the order in which it came."""
 
 import asyncio
-from collections.abc import AsyncIterator, Hashable, Iterable
-from contextlib import asynccontextmanager
+from collections.abc import Hashable, Iterable
 
 
 class Lines:
     """A line in front of each name; who finds nobody there does not wait."""
 
     def __init__(self) -> None:
-        self._last_by_name: dict[Hashable, asyncio.Future[None]] = {}
-        """Who stands last in each line: it is done when that one has left, and all before it."""
+        self._last_by_name: dict[Hashable, _Turn] = {}
+        """Who stands last in each line."""
 
     def is_anybody_at(self, names: Iterable[Hashable]) -> bool:
         """Return whether somebody waits for one of these names, or is in a block."""
         return not self._last_by_name.keys().isdisjoint(names)
 
-    @asynccontextmanager
-    async def turn(self, *names: Hashable) -> AsyncIterator[None]:
+    def turn(self, *names: Hashable) -> "_Turn":
         """Wait until everybody who came before has left the block, at each of these names."""
-        before = [self._last_by_name[name] for name in names if name in self._last_by_name]
-        left = asyncio.get_running_loop().create_future()
-        self._last_by_name.update(dict.fromkeys(names, left))
-        try:
-            if before:
-                await asyncio.wait(before)
-            yield
-        finally:
-            if unfinished := [one for one in before if not one.done()]:
-                # Who gives up does not let others pass.
-                asyncio.gather(*unfinished).add_done_callback(lambda _: self._leave(names, left))
-            else:
-                self._leave(names, left)
+        return _Turn(self._last_by_name, names)
 
-    def _leave(self, names: Iterable[Hashable], left: asyncio.Future[None]) -> None:
-        for name in names:
-            if self._last_by_name.get(name) is left:
+
+class _Turn:
+    """One block, from the moment that it gets in line; it costs little where nobody else is."""
+
+    __slots__ = ("_before", "_last_by_name", "_left", "_names")
+
+    def __init__(self, last_by_name: "dict[Hashable, _Turn]", names: tuple[Hashable, ...]) -> None:
+        self._last_by_name = last_by_name
+        self._names = names
+        self._before: list[asyncio.Future[None]] = []
+        self._left: asyncio.Future[None] | None = None
+
+    async def __aenter__(self) -> None:
+        last = self._last_by_name
+        self._before = [last[name].left() for name in self._names if name in last]
+        last.update(dict.fromkeys(self._names, self))
+        if self._before:
+            try:
+                await asyncio.wait(self._before)
+            except BaseException:
+                await self.__aexit__()
+                raise
+
+    async def __aexit__(self, *_: object) -> None:
+        if unfinished := [one for one in self._before if not one.done()]:
+            # Who gives up does not let others pass.
+            asyncio.gather(*unfinished).add_done_callback(lambda _: self._leave())
+        else:
+            self._leave()
+
+    def left(self) -> "asyncio.Future[None]":
+        """Return what is done when this one has left the block, and all before it."""
+        if self._left is None:
+            self._left = asyncio.get_running_loop().create_future()
+        return self._left
+
+    def _leave(self) -> None:
+        for name in self._names:
+            if self._last_by_name.get(name) is self:
                 del self._last_by_name[name]
-        left.set_result(None)
+        if self._left is not None:
+            self._left.set_result(None)
