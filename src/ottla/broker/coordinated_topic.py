@@ -236,11 +236,11 @@ class CoordinatedTopic(ABC, Generic[M, R]):
         decide: Callable[[M], Decision[R, T]],
         write: Callable[[Partition, M, tuple[R, ...]], None] | None = None,
     ) -> T:
+        partition = self._led(index)
         machine = self._machine(index)
         decision = decide(machine)
         if decision.records:
             try:
-                partition = self._partition(index)
                 partition.check_enough_in_sync()
                 (write or self._write)(partition, machine, decision.records)
             except ApiError as error:
@@ -270,23 +270,24 @@ class CoordinatedTopic(ABC, Generic[M, R]):
                 raise _told(error)
 
     def _machine(self, index: int) -> M:
+        """Return the machine of a partition that is led here."""
         machine = self._machines.get(index)
-        if not self._is_led(index):
-            raise ApiError(ErrorCode.NOT_COORDINATOR, "another broker is its coordinator")
         if machine is not None:
             return machine
         if index in self._loading:
             raise ApiError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "its log is being loaded")
         raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "its log could not be loaded")
 
-    def _is_led(self, index: int) -> bool:
-        """Tell whether a partition is led here, in the epoch in which it was loaded."""
+    def _led(self, index: int) -> Partition:
+        """Return a partition that is led here, in the epoch in which it was loaded."""
         partition = self._partitions.find(TopicPartition(self.topic, index))
-        return (
-            partition is not None
-            and partition.in_sync is not None
-            and partition.leader_epoch == self._epochs.get(index)
-        )
+        if (
+            partition is None
+            or partition.in_sync is None
+            or partition.leader_epoch != self._epochs.get(index)
+        ):
+            raise ApiError(ErrorCode.NOT_COORDINATOR, "another broker is its coordinator")
+        return partition
 
     def _partition(self, index: int) -> Partition:
         return self._partitions.get(TopicPartition(self.topic, index))
@@ -348,11 +349,11 @@ class CoordinatedTopic(ABC, Generic[M, R]):
         Late it is only where a delay is asked for, since what was decided last could not be.
         """
         deadline_ms = machine.next_deadline_ms()
-        if deadline_ms is None:
+        armed = self._timers.get(index)
+        if deadline_ms is None or (armed is not None and armed.deadline_ms <= deadline_ms):
             return
         now_ms = self._clock.monotonic_ms()
         delay_ms = max(deadline_ms - now_ms, delay_ms_min)
-        armed = self._timers.get(index)
         if armed is not None and armed.deadline_ms <= now_ms + delay_ms:
             return
         if armed is not None:

@@ -61,12 +61,14 @@ class GroupCoordinator(CoordinatedTopic[GroupMachine, GroupRecord]):
     def partition_of(self, group_id: str) -> Partition:
         """Return the partition that keeps a group; ApiError unless it can be written to now."""
         index = self.index_of(group_id)
+        partition = self._led(index)
         self._machine(index)
-        return self._partition(index)
+        return partition
 
     def check_ready(self, name: TopicPartition) -> None:
         """Raise ApiError NOT_LEADER_OR_FOLLOWER unless the groups of a partition are loaded."""
         try:
+            self._led(name.partition)
             self._machine(name.partition)
         except ApiError as error:
             # Coordinators of transactions know no other word for: come again.

@@ -82,8 +82,10 @@ class TransactionCoordinator(CoordinatedTopic[TransactionMachine, TransactionRec
 
         Raises ApiError if the id is not coordinated here, or too few replicas keep the decision.
         """
-        response = self.execute(transactional_id, decide)
-        await self.settle(transactional_id)
+        index = self.index_of(transactional_id)
+        response = self._execute(index, decide)
+        if not self._is_settled(index):
+            await self._settle(index)
         return response
 
     async def answer_with_id(self, transactional_id: str, decide: DecideWithId[T]) -> T:
@@ -101,7 +103,7 @@ class TransactionCoordinator(CoordinatedTopic[TransactionMachine, TransactionRec
         Return a code for each; raises ApiError as `answer` does. The first ones wait for the
         transaction before.
         """
-        if wanted.is_adding:
+        if wanted.is_adding and self._is_ending(wanted.transactional_id):
             await self.ended(wanted.transactional_id)
         now = self.moment()
         return await self.answer(
@@ -128,8 +130,10 @@ class TransactionCoordinator(CoordinatedTopic[TransactionMachine, TransactionRec
 
     # -- what machines of transactions need -----------------------------------------------------
 
-    def _is_led(self, index: int) -> bool:
-        return self._world.may_promise() and super()._is_led(index)
+    def _led(self, index: int) -> Partition:
+        if not self._world.may_promise():
+            raise ApiError(ErrorCode.NOT_COORDINATOR, "another broker may be its coordinator")
+        return super()._led(index)
 
     def _new_machine(self, epoch: int) -> TransactionMachine:
         return TransactionMachine(

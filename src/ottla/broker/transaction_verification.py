@@ -96,9 +96,10 @@ class TransactionVerification:
         deadline_ms = self.clock.monotonic_ms() + ASK_AGAIN_MAX_MS
         while True:
             errors = await self._ask_once(wanted)
-            is_late = self.clock.monotonic_ms() + ASK_AGAIN_MS > deadline_ms
             is_busy = ErrorCode.CONCURRENT_TRANSACTIONS in errors.values()
-            if not (is_busy and support.is_adding) or is_late or self.bells.is_closed:
+            if not is_busy or not support.is_adding or self.bells.is_closed:
+                return errors
+            if self.clock.monotonic_ms() + ASK_AGAIN_MS > deadline_ms:
                 return errors
             await self.bells.wait_any((), self.clock.monotonic_ms() + ASK_AGAIN_MS)
 

@@ -192,7 +192,7 @@ class Partition:
     def check_enough_in_sync(self) -> None:
         """Raise ApiError NOT_ENOUGH_REPLICAS if nothing may be promised to who wants them all."""
         in_sync = self.in_sync
-        if in_sync is not None and len(in_sync.isr) < self.min_isr:
+        if not self.is_alone and in_sync is not None and len(in_sync.isr) < self.min_isr:
             raise ApiError(
                 ErrorCode.NOT_ENOUGH_REPLICAS,
                 f"{self.name} needs {self.min_isr} replicas in sync: {in_sync.isr} are",

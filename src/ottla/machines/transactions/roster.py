@@ -124,6 +124,8 @@ class Roster:
 
     def take_markers(self) -> tuple[OwedMarkers, ...]:
         """Return what is owed since the last time."""
+        if not self._untold:
+            return ()
         owed = tuple(self._owed(transactional_id) for transactional_id in self._untold)
         self._untold.clear()
         return owed
