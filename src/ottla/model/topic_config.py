@@ -98,7 +98,8 @@ class TopicConfig:
     @property
     def roll_ms(self) -> int:
         """How old a segment may become: only what is closed can be compacted in time."""
-        return min(self.segment_ms, self.max_compaction_lag_ms if self.is_compacted else NO_LIMIT)
+        is_sooner = self.max_compaction_lag_ms < self.segment_ms
+        return self.max_compaction_lag_ms if is_sooner and self.is_compacted else self.segment_ms
 
     @classmethod
     def parse(cls, settings: Mapping[str, str], defaults: Self | None = None) -> Self:

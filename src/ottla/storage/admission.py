@@ -84,10 +84,9 @@ def admit(
     converted from an old message set or compressed anew, in memory of its own. Its offsets and
     leader epoch are still the producer's.
     """
-    batch = _only_batch(data)
     if origin is Origin.COORDINATOR:
-        _check_size(batch, config)
-        return _own(batch, config, now_ms)
+        return _own(data, config, now_ms)
+    batch = _only_batch(data)
     _check_from_client(batch, config)
     if (
         config.compression_type != PRODUCER_COMPRESSION
@@ -124,12 +123,13 @@ def compressed_anew(data: memoryview, config: TopicConfig, now_ms: int) -> memor
     return _opened(batch, config, now_ms).raw
 
 
-def _own(batch: RecordBatch, config: TopicConfig, now_ms: int) -> RecordBatch:
+def _own(data: memoryview, config: TopicConfig, now_ms: int) -> RecordBatch:
     """Admit what was made here a moment ago, so that there is nothing to find out about it."""
-    if config.compression_type != PRODUCER_COMPRESSION:
-        wanted = _wanted_codec(batch, config)
-        if batch.compression is not wanted:
-            batch = _recompressed(batch, uncompressed_records(batch), wanted, config)
+    batch = RecordBatch(data)
+    _check_size(batch, config)
+    if is_compressed_anew(data, config) and not batch.is_control:
+        wanted = compression_named(config.compression_type)
+        batch = _recompressed(batch, uncompressed_records(batch), wanted, config)
     if config.message_timestamp_type is _LOG_APPEND_TIME:
         batch.stamp_log_append_time(now_ms)
     return batch

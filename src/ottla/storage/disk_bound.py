@@ -80,7 +80,8 @@ def on_disk(
 
     @wraps(method)
     def run(self: _Self, /, *args: _Parameters.args, **kwargs: _Parameters.kwargs) -> _Result:
-        self._check_online()
+        if self._failure is not None:
+            self._check_online()
         try:
             return method(self, *args, **kwargs)
         except OSError as error:

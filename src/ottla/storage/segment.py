@@ -51,6 +51,7 @@ class Segment(SegmentBatches):
         "_config",
         "_first_timestamp_ms",
         "_greatest",
+        "_is_persist_due",
         "_unindexed_bytes",
         "aborted_index",
         "base_offset",
@@ -78,6 +79,7 @@ class Segment(SegmentBatches):
         self._first_timestamp_ms = _NOT_READ
         self._greatest: TimestampOffset | None = None
         self._unindexed_bytes = 0
+        self._is_persist_due = False
 
     @classmethod
     def create(
@@ -132,9 +134,8 @@ class Segment(SegmentBatches):
 
     def append(self, raw: Buffer, batches: list[RecordBatch]) -> None:
         """Append these batches, of which raw is all bytes: all of them, or OSError and none."""
-        for index in (self.offset_index, self.time_index):
-            if index.wants_persist:
-                index.persist()
+        if self._is_persist_due:
+            self._persist()
         file = self.file
         position = self.size_bytes
         try:
@@ -146,11 +147,11 @@ class Segment(SegmentBatches):
         for batch in batches:
             self._index(batch, position)
             self._newest.add(position, batch)
-            position += batch.size_bytes
+            position += len(batch.raw)
 
     def _index(self, batch: RecordBatch, position: int) -> None:
         """Take note of a batch that is in the file."""
-        greatest = self.greatest_timestamp
+        greatest = self._greatest or self.greatest_timestamp
         last_offset = batch.base_offset + batch.last_offset_delta
         if batch.max_timestamp_ms > greatest.timestamp_ms:
             self._greatest = greatest = TimestampOffset(batch.max_timestamp_ms, last_offset)
@@ -160,7 +161,15 @@ class Segment(SegmentBatches):
             self.offset_index.append(last_offset, position)
             self.time_index.append(*greatest)
             self._unindexed_bytes = 0
-        self._unindexed_bytes += batch.size_bytes
+            self._is_persist_due = self.offset_index.wants_persist or self.time_index.wants_persist
+        self._unindexed_bytes += len(batch.raw)
+
+    def _persist(self) -> None:
+        """Write out the indexes that have grown; OSError, and it is tried again next time."""
+        for index in (self.offset_index, self.time_index):
+            if index.wants_persist:
+                index.persist()
+        self._is_persist_due = False
 
     def close_for_writing(self) -> None:
         """Put the greatest timestamp into the index and both indexes into their files."""

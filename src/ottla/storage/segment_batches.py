@@ -53,7 +53,7 @@ class NewestPlaces:
 
     def add(self, position: int, batch: RecordBatch) -> None:
         """Remember one that lies behind all others."""
-        size_bytes, base_offset = batch.size_bytes, batch.base_offset
+        size_bytes, base_offset = len(batch.raw), batch.base_offset
         last_offset = base_offset + batch.last_offset_delta
         self._places.append(BatchPlace(position, size_bytes, base_offset, last_offset))
         if len(self._places) > _NEWEST_MAX:

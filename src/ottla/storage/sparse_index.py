@@ -60,6 +60,8 @@ class SparseIndex:
     ENTRY_BYTES: ClassVar[int]
     KEY: ClassVar[Struct]
     VALUE: ClassVar[Struct] = Struct(">i")
+    KEPT_FREE: ClassVar[int] = 0
+    """How many places `append` leaves for entries that a closed segment needs."""
 
     _mapped: memoryview | None
     _tail: bytearray | None
@@ -81,14 +83,15 @@ class SparseIndex:
     @property
     def entry_count(self) -> int:
         """How many entries there are, in the file and in memory."""
-        if self._stored_count == _UNREAD:  # asked here, too, for it is asked at every append
-            self._ensure_read()
+        self._ensure_read()
         return self._entry_count
 
     @property
     def is_full(self) -> bool:
         """Whether append leaves out what it is given: the segment has to be rolled first."""
-        return self.entry_count >= self.entries_max
+        if self._stored_count == _UNREAD:  # asked here, too, for it is asked at every append
+            self._ensure_read()
+        return self._entry_count >= self.entries_max - self.KEPT_FREE
 
     @property
     def padding_bytes(self) -> int:

@@ -29,11 +29,7 @@ class TimeIndex(SparseIndex):
     ENTRY = Struct(">qi")
     ENTRY_BYTES = ENTRY.size
     KEY = Struct(">q")
-
-    @property
-    def is_full(self) -> bool:
-        """Whether only the place for the segment's last entry is left."""
-        return self.entry_count >= self.entries_max - 1
+    KEPT_FREE = 1  # for the segment's last entry
 
     @property
     def last_entry(self) -> TimestampOffset:

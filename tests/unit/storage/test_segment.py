@@ -54,6 +54,24 @@ def test_the_index_has_an_entry_for_about_every_interval(segment: Segment) -> No
     assert list(segment.time_index.entries()) == [(1002, 102), (1004, 104)]
 
 
+def test_indexes_that_have_grown_are_written_out_by_the_next_append(
+    segment: Segment, disk: SimulatedDisk
+) -> None:
+    index, offset = segment.offset_index, 106
+    while not index.wants_persist:
+        put(segment, offset, 1000 + offset)
+        offset += 1
+    assert not disk.exists(index.path)
+    disk.faults.fail_on(OperationKind.CREATE)
+    with pytest.raises(OSError, match="Input/output"):
+        put(segment, offset)
+    disk.faults.heal()
+    assert segment.size_bytes == (offset - 100) * SIZE
+    put(segment, offset)
+    assert disk.exists(index.path)
+    assert not index.wants_persist
+
+
 def test_closing_notes_the_greatest_timestamp(segment: Segment, disk: SimulatedDisk) -> None:
     put(segment, 106, 900)
     segment.close_for_writing()
