@@ -28,11 +28,13 @@ class Flushing:
         """
         now_ms = self._clock.now_ms()
         due = [partition for partition in partitions if partition.log.needs_flush(now_ms)]
+        if not due:
+            return due
         ends = [partition.log.end_offset for partition in due]
         flushes = list(map(self._flush_to, due, ends))
         if len(flushes) == 1:  # needs no task of its own
             await flushes[0]
-        elif flushes:
+        else:
             await asyncio.gather(*flushes)
         return [p for p, end in zip(due, ends, strict=True) if p.log.recovery_point < end]
 

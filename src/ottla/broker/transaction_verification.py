@@ -20,7 +20,7 @@ from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
 from ottla.replication.partition import Partition
-from ottla.storage.verification import ANY_TRANSACTION, VERIFIED_ONLY, TransactionTerms
+from ottla.storage.verification import ANY_TRANSACTION, TransactionTerms
 
 ASK_AGAIN_MS: Final = 5
 """Markers take about so long; Kafka asks again after 20."""
@@ -119,7 +119,7 @@ def _begun(write: Write, support: Support) -> TransactionTerms:
         write.base_sequence,
         is_epoch_bumped=support.is_adding,
     )
-    return VERIFIED_ONLY._replace(verification=verification)
+    return TransactionTerms(is_verified_only=True, verification=verification)
 
 
 def _told(name: TopicPartition, code: ErrorCode, support: Support) -> ApiError:

@@ -129,20 +129,21 @@ class ProduceHandler:
         self, context: RequestContext, request: ProduceRequest
     ) -> ProduceResponse | None:
         """Append every batch, make durable what has to be, answer."""
-        version = context.api_version
-        common = _Common(version, request.acks, await self._prepare(request, version))
+        version, acks = context.api_version, request.acks
+        must_prepare = self._must_prepare(request, version)
+        prepared = await self._prepare(request, version) if must_prepare else None
         if request.transactional_id:
             # What was verified already must not overtake what still is.
             async with self.verification.lines.turn(request.transactional_id):
-                common = common._replace(verdicts=await self._verify(request, version))
-                outcomes = self._append_each(request, common)
+                verdicts = await self._verify(request, version)
+                outcomes = self._append_each(request, _Common(version, acks, prepared, verdicts))
         else:
-            outcomes = self._append_each(request, common)
+            outcomes = self._append_each(request, _Common(version, acks, prepared))
         appended = [o.appended_to for _, found in outcomes for o in found if o.appended_to]
         if unflushed := await self.flushing.flush_where_due(appended):
             outcomes = [(topic, _kept(found, unflushed)) for topic, found in outcomes]
-        if request.acks == ACKS_ALL:
-            await self._replicate(outcomes, context.received_ms + request.timeout_ms)
+        if late := [o for _, found in outcomes for o in found if o.awaited]:
+            await self._replicate(late, context.received_ms + request.timeout_ms)
         response = ProduceResponse(
             responses=[
                 TopicProduceResponse(
@@ -160,25 +161,26 @@ class ProduceHandler:
             self._name_leaders(response, context.listener)
         return response
 
-    async def _replicate(self, outcomes: _Outcomes, deadline_ms: int) -> None:
+    async def _replicate(self, late: Sequence[_Outcome], deadline_ms: int) -> None:
         """Return when the replicas in sync have everything, or when that is not to be."""
-        late = [(o.response, o.awaited) for _, found in outcomes for o in found if o.awaited]
-        if late:
-            wanted = [awaited for _, awaited in late]
-            errors = await committed(self.bells, wanted, deadline_ms, self.may_promise)
-            for (response, _), error in zip(late, errors, strict=True):
-                if error is not None:
-                    self.meters.errors[ApiKey.PRODUCE, error.code] += 1
-                    response.error_code = error.code
-                    response.error_message = error.detail
-                    response.base_offset = response.log_start_offset = _NO_OFFSET
+        wanted = [outcome.awaited for outcome in late if outcome.awaited]
+        errors = await committed(self.bells, wanted, deadline_ms, self.may_promise)
+        for (response, *_), error in zip(late, errors, strict=True):
+            if error is not None:
+                self.meters.errors[ApiKey.PRODUCE, error.code] += 1
+                response.error_code = error.code
+                response.error_message = error.detail
+                response.base_offset = response.log_start_offset = _NO_OFFSET
 
-    async def _prepare(self, request: ProduceRequest, version: int) -> Iterator[Prepared] | None:
-        """Convert elsewhere what would take the event loop long; None if all can stay as it is."""
+    def _must_prepare(self, request: ProduceRequest, version: int) -> bool:
+        """Tell whether records cannot stay as they are, or have to wait for others."""
+        names, configs = self._configs_with_codec(request, version)
+        return version < _BATCHES_SINCE or any(configs) or self.recompression.is_at_work(names)
+
+    async def _prepare(self, request: ProduceRequest, version: int) -> Iterator[Prepared]:
+        """Convert elsewhere what would take the event loop long."""
         names, configs = self._configs_with_codec(request, version)
         must_queue = any(configs) or self.recompression.is_at_work(names)
-        if version >= _BATCHES_SINCE and not must_queue:
-            return None
         parts = (data.records for topic in request.topic_data for data in topic.partition_data)
         sent = [_NOTHING if records is None else records for records in parts]
         is_old = version < _BATCHES_SINCE

@@ -107,6 +107,8 @@ def transaction_of(transactional_id: str, value: TransactionLogValue) -> Transac
 
 
 def _topics_of(partitions: tuple[TopicPartition, ...]) -> list[PartitionsSchema]:
+    if not partitions:
+        return []
     return [
         PartitionsSchema(topic=topic, partition_ids=numbers)
         for topic, numbers in numbers_by_topic(partitions).items()
