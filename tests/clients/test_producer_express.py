@@ -189,6 +189,7 @@ def test_answers_in_pieces_and_answers_to_nobody_disturb_nobody(topic: str) -> N
 
 BEFORE_IT_IS_TAKEN = {
     "Producer.send",
+    "PlainIdentity.sends_at_once",
     "ProducerCore._pick",
     "ExpressDesk._make_flight",
     "Shipment.__init__",

@@ -43,6 +43,8 @@ class FrameStream:
         self.is_closed = False
         self.is_blocked = False
         """Whether the loop waits until the socket takes more."""
+        self.is_sending = False
+        """Whether another thread is in the middle of a frame: what is sent meanwhile waits."""
         self.is_lent = False
         """Whether another thread waits for the next frame, and may take it from the socket."""
         self.is_reading = False
@@ -72,7 +74,7 @@ class FrameStream:
         """Queue a frame, however much is queued already."""
         if self.is_closed:
             return
-        was_idle = not self.unsent
+        was_idle = not self.unsent and not self.is_sending
         for piece in pieces:
             self.unsent.append(memoryview(piece))
             self._unsent_bytes += len(piece)
@@ -80,6 +82,17 @@ class FrameStream:
             self._write()
         if self._unsent_bytes > UNSENT_BYTES_MAX:
             self._has_room.clear()
+
+    def have_sent(self, rest: list[memoryview]) -> None:
+        """Send the rest of a frame that another thread has begun, in that thread or any other."""
+        self._loop.call_soon_threadsafe(self._go_on_with, rest)
+
+    def _go_on_with(self, rest: list[memoryview]) -> None:
+        self.is_sending = False
+        if not self.is_closed:
+            self.unsent.extendleft(piece for piece in reversed(rest) if piece)
+            self._unsent_bytes += sum(map(len, rest))
+            self._write()
 
     def close(self, reason: UnreachableError) -> None:
         """End the connection, and tell why to whoever waits."""

@@ -19,9 +19,9 @@ from ottla.clients.producer.errors import BufferFullError, ProducerClosedError
 from ottla.clients.producer.idempotence import Identity, NoIdentity, PlainIdentity
 from ottla.clients.producer.sender import Sender
 from ottla.clients.producer.settings import ProducerSettings
+from ottla.clients.producer.thread_transactions import ThreadTransactions
 from ottla.clients.producer.transaction_coordinator import TransactionCoordinator
 from ottla.clients.producer.transaction_errors import TransactionStateError
-from ottla.clients.producer.transactions import Transactions
 from ottla.environment.clock import Clock
 from ottla.environment.randomness import Randomness
 from ottla.model.api_error import ApiError
@@ -67,10 +67,10 @@ class ProducerCore:
         )
         self.accumulator.loop = asyncio.get_running_loop()
         identity: Identity = PlainIdentity(view) if settings.enable_idempotence else NoIdentity()
-        self.transactions: Transactions | None = None
+        self.transactions: ThreadTransactions | None = None
         if settings.transactional_id is not None:
             coordinator = TransactionCoordinator(view, settings.transactional_id)
-            identity = self.transactions = Transactions(coordinator, settings, self)
+            identity = self.transactions = ThreadTransactions(coordinator, settings, self)
         self.sender = Sender(view, clock, settings, self.accumulator, identity)
         self.sender.settling.on_room = self._tell_room
 
@@ -176,7 +176,11 @@ class ProducerCore:
         """Fail every record that is not on its way, and return when none is any more."""
         await self.sender.drop(reason)
 
-    def transactional(self) -> Transactions:
+    def commits_at_once(self) -> bool:
+        """Commit in the calling thread, if all goes as usual; see ThreadTransactions."""
+        return self.transactional().commits_at_once(self.sender.delivers_at_once)
+
+    def transactional(self) -> ThreadTransactions:
         """Return the transactions; TransactionStateError if this producer has none."""
         if self.transactions is None:
             raise TransactionStateError("there are no transactions without a transactional.id")

@@ -4,6 +4,9 @@ To wake the sender's thread, and to decide there what goes, takes longer than to
 has taken a lane's batch, the lane is therefore given an `Express`: as long as nothing else is on
 its way to that broker, the next batch goes straight from the caller's thread to the socket. For
 everybody else it is then a flight like any other, and the sender takes the answer.
+
+Whoever commits a transaction waits for its batch and for its end, and does both like that: the
+last batch, however large, goes from the caller's thread, and so does EndTxn (`end_express.py`).
 """
 
 import asyncio
@@ -36,11 +39,12 @@ if TYPE_CHECKING:
     from ottla.clients.producer.sender import Sender
 
     Express: Any
+    EndExpress: Any
 else:
     try:
-        from ottla.clients.producer._express import Express
+        from ottla.clients.producer._express import EndExpress, Express
     except ImportError:
-        Express = None
+        EndExpress = Express = None
 
 OFFER_MS: Final = 1000
 """How long a lane keeps an express. Then the sender looks after what is not looked after otherwise:
@@ -49,6 +53,9 @@ FLEXIBLE_VERSION: Final = 9
 """From here on the size of the records is a varint, which is what `Express` writes."""
 TAIL_BYTES: Final = 3
 """What follows the records in such a request: no tagged fields, three times."""
+WAIT_MS_MAX: Final = 50
+"""How long the caller's thread waits for a broker before it leaves that to the sender's: Ctrl-C
+waits as long."""
 
 
 class Route(NamedTuple):
@@ -85,7 +92,6 @@ class ExpressDesk:
         self._is_open = (
             Express is not None
             and Accumulator is not _accumulator_python.Accumulator
-            and _is_gil_enabled()
             and settings.compression_type is Compression.NONE
             and calls.acks != NO_ANSWER
         )
@@ -97,14 +103,12 @@ class ExpressDesk:
         """Let the next batches of a lane go the way that this one has gone, if it was alone."""
         lane: Lane = flight.shipments[0].outbox.lane
         identity = self._sender.identity
-        connected = flight.connection.stream
         if (
             not self._is_open
             or lane.express is not None
             or len(flight.shipments) > 1
-            or identity.is_transactional
-            or connected is None
-            or type(connected.socket) is not socket
+            or identity.produce_version_max is not None
+            or not may_be_lent(flight.connection)
         ):
             return
         request, version_max = self._calls.request(identity, flight.shipments)
@@ -115,6 +119,17 @@ class ExpressDesk:
             epoll = epoll_of(asyncio.get_running_loop())
             lane.express = Express(self._sender, self._accumulator, lane, route, epoll)
             self._lanes.append(lane)
+
+    def delivers_at_once(self) -> bool:
+        """Deliver all records in the calling thread, if they are one batch; tell whether they are.
+
+        If not, some may be on their way: a flush waits for them.
+        """
+        lanes: tuple[Lane, ...] = tuple(self._accumulator.active)
+        if len(lanes) != 1:
+            return not lanes
+        batch, express = lanes[0].open, lanes[0].express
+        return batch is not None and express is not None and express.deliver(batch, WAIT_MS_MAX)
 
     def review(self, now_ms: int) -> int:
         """Take expresses away when their time is over; return when to look again."""
@@ -159,7 +174,14 @@ def _usual_answer(request: ProduceRequest, version: int) -> bytes:
     return b"".join(encode_response(ApiKey.PRODUCE, version, 0, ProduceResponse(responses=[rows])))
 
 
-def _is_gil_enabled() -> bool:
+def may_be_lent(connection: Connection) -> bool:
+    """Whether another thread than the loop's could use a connection: it is a plain socket's."""
+    stream = connection.stream
+    is_plain = stream is not None and type(stream.socket) is socket
+    return EndExpress is not None and is_plain and is_gil_enabled()
+
+
+def is_gil_enabled() -> bool:
     """Whether threads take turns, as `Express` relies on."""
     tell = getattr(sys, "_is_gil_enabled", None)
     return tell is None or bool(tell())

@@ -35,7 +35,7 @@ class Producer(TransactionCalls, BulkCalls, Rooted):
         self._preparation = Preparation(self.settings)
         self._is_plain = not self._preparation.is_needed
         self._thread = LoopThread(f"producer {client.client_id}")
-        self._beginning = Lock()
+        self._at_once = Lock()
         self._core = self._thread.run(_make_core(client, self.settings, self._thread))
         self._append = self._core.accumulator.append
         view, end = self._core.view, partial(self._thread.abandon_after, self._core.close)

@@ -322,6 +322,10 @@ class Sender:
             self.look()
         await done
 
+    def delivers_at_once(self) -> bool:
+        """Deliver all records in the calling thread, if that can be done; see ExpressDesk."""
+        return self._desk.delivers_at_once()
+
     async def drop(self, reason: Exception) -> None:
         """Fail every record that is not on its way, and return when none is any more."""
         for lane in self._accumulator.lanes():

@@ -14,6 +14,7 @@ from typing import Any
 
 from ottla.clients.loop_thread import LoopThread
 from ottla.clients.producer.core import ProducerCore
+from ottla.clients.producer.thread_transactions import ThreadTransactions
 from ottla.clients.producer.transaction_errors import (
     TransactionFailedError,
     TransactionStateError,
@@ -119,8 +120,8 @@ class TransactionCalls:
 
     _thread: LoopThread
     _core: ProducerCore
-    _beginning: Lock
-    """Held while a thread begins a transaction, so that one of two is refused."""
+    _at_once: Lock
+    """Held while a thread begins or commits by itself, so that one of two is refused."""
 
     def init_transactions(self, *, keep_prepared_txn: bool = False) -> None:
         """Introduce this producer by its transactional.id, before the first transaction.
@@ -153,7 +154,8 @@ class TransactionCalls:
         TransactionAbortableError: nothing is committed, call abort_transaction. NoAnswerError: it
         is not known yet, call this again. Any other error: close the producer.
         """
-        self._thread.run(self._core.transactional().commit())
+        transactions = self._core.transactional()
+        self._commit(transactions.commit)
 
     def abort_transaction(self) -> None:
         """Drop everything that waits, and abort; records that were sent are not read by anybody."""
@@ -191,15 +193,21 @@ class TransactionCalls:
         except BaseException:
             self._thread.run(drop_block(transactions))
             raise
-        self._thread.run(close_block(transactions))
+        self._commit(partial(close_block, transactions))
 
     def _begin(
-        self, transactions: Transactions, begin: Callable[[], Coroutine[Any, Any, None]]
+        self, transactions: ThreadTransactions, begin: Callable[[], Coroutine[Any, Any, None]]
     ) -> None:
         self._thread.check()
-        with self._beginning:
+        with self._at_once:
             if not transactions.begins_at_once():
                 self._thread.run(begin())
+
+    def _commit(self, commit: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        self._thread.check()
+        with self._at_once:
+            if not self._core.commits_at_once():
+                self._thread.run(commit())
 
 
 async def open_block(transactions: Transactions) -> None:

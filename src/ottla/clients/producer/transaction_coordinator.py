@@ -11,8 +11,11 @@ from ottla.clients.cluster_view import ClusterView
 from ottla.clients.connection import Connection
 from ottla.clients.errors import RETRIABLE, NoAnswerError, UnreachableError, check
 from ottla.clients.pausing import pause
+from ottla.clients.producer.end_express import EndDesk
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
+from ottla.runtime.clock import SystemClock
+from ottla.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
 from ottla.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from ottla.wire.schema import EVERY_VERSION, Message
 
@@ -29,6 +32,7 @@ _MOVED: Final = frozenset(
         ErrorCode.REQUEST_TIMED_OUT,
     }
 )
+_monotonic_ms: Final = SystemClock().monotonic_ms
 R = TypeVar("R", bound=Message)
 T = TypeVar("T")
 
@@ -41,6 +45,8 @@ class TransactionCoordinator:
         self.transactional_id = transactional_id
         self.last_failure: Exception | None = None
         """Why the last attempt was not the last one, for who has no more time."""
+        self.ends = EndDesk(transactional_id)
+        """Where the caller's thread commits, once a commit was answered soon."""
         self._broker_id: int | None = None
 
     async def transaction_version(self) -> int:
@@ -58,6 +64,19 @@ class TransactionCoordinator:
         connection = await self._connection()
         timeout_ms = self.view.settings.request_timeout_ms
         return await connection.ask(request, answer, timeout_ms=timeout_ms, version_max=version_max)
+
+    async def ask_for_end(self, request: EndTxnRequest, version_max: int) -> EndTxnResponse:
+        """Ask once for the end of a transaction, and note whether that is answered soon."""
+        connection = await self._connection()
+        began_ms = _monotonic_ms()
+        answer = await connection.ask(
+            request,
+            EndTxnResponse,
+            timeout_ms=self.view.settings.request_timeout_ms,
+            version_max=version_max,
+        )
+        self.ends.offer(connection, _monotonic_ms() - began_ms)
+        return answer
 
     def forget(self) -> None:
         """Look for the coordinator again when it is next needed."""

@@ -14,6 +14,7 @@ from contextlib import asynccontextmanager, suppress
 from typing import Final, NoReturn, TypeVar
 
 from ottla.clients.errors import NoAnswerError
+from ottla.clients.producer.call_turns import CallTurns
 from ottla.clients.producer.settings import ProducerSettings
 from ottla.clients.producer.transaction_coordinator import TransactionCoordinator
 from ottla.clients.producer.transaction_errors import (
@@ -70,29 +71,27 @@ class Transactions:
         self._coordinator = coordinator
         self._settings = settings
         self._records = records
-        self._who = NOBODY
+        self._become(NOBODY)
         self._version = 0
         self._failure: TransactionFailedError | None = None
         self._prepared: PreparedTxnState | None = None
         self._added: set[TopicPartition] = set()
-        self._is_started = False  # as far as the coordinator can know
         self._is_closed = True  # for batches
         self._must_renew = False  # the epoch, because sequence numbers are in doubt
-        self._call = asyncio.Lock()
+        self._call = CallTurns()
         self._adding = asyncio.Lock()
         self._enter(State.UNINITIALIZED)
 
     # -- for the sender -------------------------------------------------------------------------
 
-    @property
-    def producer_id(self) -> int:
-        """Who the producer is; -1 before it is initialized."""
-        return self._who.producer_id
+    def _become(self, who: ProducerName) -> None:
+        """Be this producer, which has begun nothing yet. In a new epoch sequences begin anew.
 
-    @property
-    def producer_epoch(self) -> int:
-        """Its epoch. When it changes, sequence numbers begin anew."""
-        return self._who.epoch
+        No call is in it, so that no signal handler can raise half-way, in whatever thread it runs.
+        """
+        self._who = who
+        self.producer_id, self.producer_epoch = who
+        self._is_started = False  # as far as the coordinator can know
 
     @property
     def produce_version_max(self) -> int | None:
@@ -159,17 +158,6 @@ class Transactions:
             self._check_failure()
             self._move(State.IN_TRANSACTION, "begin_transaction")
             self._is_closed = False
-
-    def begins_at_once(self) -> bool:
-        """Begin, in any thread, if there is nothing to wait for or refuse; tell whether it has.
-
-        While nobody calls, nothing changes what is READY; threads must not begin at the same time.
-        """
-        if self.state is not State.READY or self._call.locked():
-            return False
-        self._is_closed = False
-        self._enter(State.IN_TRANSACTION)
-        return True
 
     async def send_offsets(
         self, offsets: Mapping[TopicPartition, OffsetToCommit], group: GroupMetadata
@@ -289,11 +277,12 @@ class Transactions:
             return told
 
         try:
-            self._who, ongoing = await self._coordinator.until_answered(ask)
+            who, ongoing = await self._coordinator.until_answered(ask)
         except ApiError as error:
             if error.code in UNAUTHORIZED:
                 raise
             self._raise_failed(error)
+        self._become(who)
         is_kept = ongoing != NOBODY
         self._reset(State.PREPARED if is_kept else State.READY)
         self._is_started = is_kept
@@ -304,10 +293,10 @@ class Transactions:
         self._is_closed = True
         if self._is_started:
             ask = self._coordinator
-            self._who = await self._asked(
+            told = await self._asked(
                 lambda: end(ask, self._who, committed=committed, version=self._version)
             )
-            self._is_started = False
+            self._become(told)
         if self._version < ADDING_BY_WRITING:
             is_new = await self._asked(self._coordinator.transaction_version) >= ADDING_BY_WRITING
             if self._must_renew or is_new:
