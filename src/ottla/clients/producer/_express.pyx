@@ -80,6 +80,7 @@ cdef enum:
     ANSWER_BYTES_MAX = 1024
     ANSWER_NUMBERS_BYTES = 24  # the first offset, the time, and where the log begins
     ANSWER_TAIL_BYTES = 9  # no errors, no wish to be left alone, no tagged fields
+    BROKEN = -1  # the connection, in place of a size
     PIECES = 3  # of a frame: what stands before the records, the records, what stands behind them
     END_NUMBERS_BYTES = 10  # of EndTxn and its answer: the producer's id and its epoch
     END_TAIL_BYTES = 2  # of EndTxn: that it is a commit, no tagged fields
@@ -147,8 +148,8 @@ cdef class Wire:
         pieces[2] = iovec(PyBytes_AS_STRING(tail), len(tail))
         self.connection.counts.requests += 1
         self.connection.counts.bytes_out += unsent
-        unsent -= self._send(pieces)
-        if unsent and timeout_ms:
+        unsent = self._send(pieces, unsent)
+        if unsent > 0 and timeout_ms:
             self._write_on(pieces, (head, records, tail), unsent, timeout_ms)
         elif unsent:
             c_shutdown(self._descriptor, SHUT_RDWR)
@@ -158,11 +159,13 @@ cdef class Wire:
         stream = self._stream
         cdef bint is_late = False
         stream.is_sending = True
-        while unsent and not is_late and not stream.is_closed:
+        while unsent > 0 and not is_late and not stream.is_closed:
             is_late = self._wait(POLLOUT, timeout_ms) == 0
             if not stream.is_closed:
-                unsent -= self._send(pieces)
-        if unsent == 0 and not stream.unsent:
+                unsent = self._send(pieces, unsent)
+        if unsent == BROKEN:
+            c_shutdown(self._descriptor, SHUT_RDWR)
+        if unsent <= 0 and not stream.unsent:
             stream.is_sending = False
         else:
             self._leave_rest(pieces, frame)
@@ -179,8 +182,8 @@ cdef class Wire:
             c_shutdown(self._descriptor, SHUT_RDWR)
             raise
 
-    cdef Py_ssize_t _send(self, iovec *pieces) noexcept:
-        """Send what the socket takes at once; return how much. After an error nothing goes."""
+    cdef Py_ssize_t _send(self, iovec *pieces, Py_ssize_t unsent) noexcept:
+        """Send what the socket takes at once; return how much is left then, or BROKEN."""
         cdef msghdr message
         cdef Py_ssize_t sent, size, left
         cdef int at
@@ -189,16 +192,14 @@ cdef class Wire:
         message.msg_iovlen = PIECES
         sent = c_sendmsg(self._descriptor, &message, MSG_DONTWAIT | MSG_NOSIGNAL)
         if sent < 0:
-            if errno != EAGAIN and errno != EINTR:
-                c_shutdown(self._descriptor, SHUT_RDWR)
-            return 0
+            return unsent if errno == EAGAIN or errno == EINTR else BROKEN
         left = sent
         for at in range(PIECES):
             size = min(left, <Py_ssize_t>pieces[at].iov_len)
             pieces[at].iov_base = <char *>pieces[at].iov_base + size
             pieces[at].iov_len -= size
             left -= size
-        return sent
+        return unsent - sent
 
     cdef int _wait(self, short events, int timeout_ms) except -1:
         """Let others go on until the socket is ready; return 0 if that takes too long."""
