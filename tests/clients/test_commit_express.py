@@ -138,14 +138,14 @@ def test_a_socket_with_little_room_takes_a_large_batch_piece_by_piece(
 
         asking = threading.Thread(target=ask)
         asking.start()
-        values = [b"%d" % number + bytes(LARGE) for number in range(30)]
+        values = [b"%d" % number + bytes(LARGE) for number in range(8)]
         for value in values:
             commit_one(producer, topic, value)
         stop.set()
         asking.join()
         assert lane_of(producer).express.departures > 0
         assert producer.metrics()["record-retry-total"] == 0
-    assert committed(servers, topic, 31) == [b"first", *values]
+    assert committed(servers, topic, 9) == [b"first", *values]
 
 
 def test_a_broker_that_stands_still_is_waited_for_by_the_clients_own_thread(topic: str) -> None:
@@ -176,6 +176,23 @@ def test_a_coordinator_that_takes_long_is_not_asked_twice(
             commit_one(producer, topic, b"%d" % number)
             assert way_of(producer) is None
     assert committed(servers, topic, 5) == [b"%d" % number for number in range(5)]
+
+
+def test_after_a_batch_that_took_long_commits_go_the_long_way_for_a_while(
+    servers: str, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(end_express, "ENDS_WITHOUT", 3)
+    with transactional(servers) as producer:
+        commit_one(producer, topic, b"0")
+        way_there = []
+        with monkeypatch.context() as patching:
+            patching.setattr(end_express, "SOON_MS", -1)
+            commit_one(producer, topic, b"1")  # as if it took long
+        for number in range(2, 6):
+            commit_one(producer, topic, b"%d" % number)
+            way_there.append(way_of(producer) is not None)
+        assert way_there == [False, False, True, True]
+    assert committed(servers, topic, 6) == [b"%d" % number for number in range(6)]
 
 
 def test_a_broker_that_restarts_is_found_again(topic: str, tmp_path: Path) -> None:

@@ -75,7 +75,7 @@ class Route(NamedTuple):
 
 
 class ExpressDesk:
-    """Gives expresses to lanes, and takes them away: all in the sender's thread."""
+    """Gives expresses to lanes, and takes them away: in the sender's thread, unless said."""
 
     def __init__(
         self,
@@ -121,7 +121,7 @@ class ExpressDesk:
             self._lanes.append(lane)
 
     def delivers_at_once(self) -> bool:
-        """Deliver all records in the calling thread, if they are one batch; tell whether they are.
+        """Deliver all records, in any thread, if they are one batch; tell whether they are there.
 
         If not, some may be on their way: a flush waits for them.
         """

@@ -6,10 +6,14 @@ end are answered soon. Whatever else comes up is left to the coroutines, which g
 """
 
 from collections.abc import Callable
+from typing import Final
 
 from ottla.clients.producer.transaction_requests import ADDING_BY_WRITING, ProducerName
 from ottla.clients.producer.transaction_state import State
 from ottla.clients.producer.transactions import Transactions
+from ottla.runtime.clock import SystemClock
+
+_monotonic_ms: Final = SystemClock().monotonic_ms
 
 
 class ThreadTransactions(Transactions):
@@ -45,7 +49,10 @@ class ThreadTransactions(Transactions):
             return False
         self._enter(State.COMMITTING)
         self._has_begun_to_commit = True
-        return delivers_at_once() and self._ends_at_once()
+        began_ms = _monotonic_ms()
+        is_delivered = delivers_at_once()
+        self._coordinator.ends.delivered(_monotonic_ms() - began_ms)
+        return is_delivered and self._ends_at_once()
 
     def _ends_at_once(self) -> bool:
         if self.state is not State.COMMITTING:  # records were refused
