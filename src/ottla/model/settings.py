@@ -145,9 +145,17 @@ def nearest_to(name: str, known: Collection[str]) -> str:
 
 
 def texts_of(config: object, table: Mapping[str, Setting]) -> dict[str, str]:
-    """Write the settings of a configuration as they are read; those that are None are left out."""
+    """Write the settings of a configuration as they are read; those without a value are left out.
+
+    One that has a value unless it is set to nothing is written as that: empty.
+    """
+    default = type(config)()
     values = {name: getattr(config, setting.field) for name, setting in table.items()}
-    return {name: text_of(value) for name, value in values.items() if value is not None}
+    return {
+        name: "" if value is None else text_of(value)
+        for name, value in values.items()
+        if value is not None or getattr(default, table[name].field) is not None
+    }
 
 
 def text_of(value: object) -> str:

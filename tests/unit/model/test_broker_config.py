@@ -1,7 +1,7 @@
 from dataclasses import fields
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ottla.model.broker_config import BrokerConfig, notes_on
@@ -329,6 +329,7 @@ texts = st.text(max_size=20) | st.sampled_from(["0", "-1", "1", "true", "A://:1"
 
 
 @given(st.dictionaries(st.sampled_from(sorted(BROKER_SETTINGS)), texts, max_size=4))
+@example({"ottla.admin.listener": ""})
 def test_any_texts_are_values_or_invalid(settings: dict[str, str]) -> None:
     config = parsed_or_refused(settings)
     if config is not None:

@@ -1,5 +1,5 @@
 import re
-from types import SimpleNamespace
+from dataclasses import dataclass
 
 import pytest
 
@@ -86,10 +86,18 @@ def test_a_password_is_not_told() -> None:
     assert problems == {"secret": "secret cannot be what was given: it must be right"}
 
 
-def test_what_has_no_value_is_not_written() -> None:
-    table = table_of(Setting("segment.bytes", integer(0), ""), Setting("flush.ms", long(0), ""))
-    config = SimpleNamespace(segment_bytes=7, flush_ms=None)
-    assert texts_of(config, table) == {"segment.bytes": "7"}
+@dataclass
+class FewSettings:
+    segment_bytes: int = 1
+    flush_ms: int | None = None
+    retention_ms: int | None = 1
+
+
+def test_what_has_no_value_is_not_written_unless_it_mostly_has_one() -> None:
+    names = ("segment.bytes", "flush.ms", "retention.ms")
+    table = table_of(*(Setting(name, integer(0), "") for name in names))
+    config = FewSettings(segment_bytes=7, flush_ms=None, retention_ms=None)
+    assert texts_of(config, table) == {"segment.bytes": "7", "retention.ms": ""}
 
 
 def test_a_flood_of_unknown_names_is_counted_rather_than_told() -> None:
