@@ -150,7 +150,10 @@ def test_ctrl_c_ends_the_waiting_and_cancels_what_was_waited_for(thread: LoopThr
 
     def interrupt() -> None:
         entered.wait(WAIT_SECONDS)
-        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+        is_seen = False
+        while not is_seen:  # one that comes just before the thread sleeps is not, by CPython
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+            is_seen = cancelled.wait(1)
 
     helper = threading.Thread(target=interrupt)
     helper.start()
