@@ -178,10 +178,10 @@ def may_be_lent(connection: Connection) -> bool:
     """Whether another thread than the loop's could use a connection: it is a plain socket's."""
     stream = connection.stream
     is_plain = stream is not None and type(stream.socket) is socket
-    return EndExpress is not None and is_plain and is_gil_enabled()
+    return EndExpress is not None and is_plain and _is_gil_enabled()
 
 
-def is_gil_enabled() -> bool:
+def _is_gil_enabled() -> bool:
     """Whether threads take turns, as `Express` relies on."""
     tell = getattr(sys, "_is_gil_enabled", None)
     return tell is None or bool(tell())
