@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from ottla import Consumer, Producer
-from ottla.clients.producer import end_express, express
+from ottla.clients.producer import commit_ways, end_express, express
 from ottla.clients.producer.transaction_errors import TransactionFailedError
 from ottla.clients.producer.transaction_state import State
 from ottla.testing import Broker
@@ -178,21 +178,22 @@ def test_a_coordinator_that_takes_long_is_not_asked_twice(
     assert committed(servers, topic, 5) == [b"%d" % number for number in range(5)]
 
 
-def test_after_a_batch_that_took_long_commits_go_the_long_way_for_a_while(
+def test_where_commits_are_late_both_ways_are_tried_and_the_short_one_is_kept(
     servers: str, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(end_express, "ENDS_WITHOUT", 3)
+    keep_offers(monkeypatch)
+    monkeypatch.setattr(commit_ways, "LATE_MS", 0)
+    monkeypatch.setattr(commit_ways, "TRIED", 5)
+    monkeypatch.setattr(commit_ways, "MUCH", 0)  # whatever the long way takes
     with transactional(servers) as producer:
-        commit_one(producer, topic, b"0")
-        way_there = []
-        with monkeypatch.context() as patching:
-            patching.setattr(end_express, "SOON_MS", -1)
-            commit_one(producer, topic, b"1")  # as if it took long
-        for number in range(2, 6):
+        ways = producer._core.transactions._coordinator.ends.ways
+        went_short = []
+        for number in range(20):
+            went_short.append(ways.is_short)
             commit_one(producer, topic, b"%d" % number)
-            way_there.append(way_of(producer) is not None)
-        assert way_there == [False, False, True, True]
-    assert committed(servers, topic, 6) == [b"%d" % number for number in range(6)]
+    assert went_short.count(False) == 5
+    assert went_short[-1]
+    assert committed(servers, topic, 20) == [b"%d" % number for number in range(20)]
 
 
 def test_a_broker_that_restarts_is_found_again(topic: str, tmp_path: Path) -> None:

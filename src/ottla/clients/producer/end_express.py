@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any, Final, NamedTuple
 
 from ottla.clients.connection import Connection, Pending
+from ottla.clients.producer.commit_ways import CommitWays
 from ottla.clients.producer.express import WAIT_MS_MAX, EndExpress, may_be_lent
 from ottla.runtime.event_loop import epoll_of
 from ottla.wire.api_key import ApiKey
@@ -22,10 +23,6 @@ VERSION: Final = 5
 """The only one that `EndExpress` writes: its answer says who the producer is from then on."""
 SOON_MS: Final = 15
 """A coordinator that takes longer is waited for in the client's own thread."""
-ENDS_WITHOUT: Final = 100
-"""How many commits go the long way after a batch that took longer. A broker of Kafka's that gets
-one before the markers of the last transaction are written lets it wait for 20 ms (KIP-890): who has
-committed a fraction of a millisecond sooner loses more than that."""
 
 
 class EndRoute(NamedTuple):
@@ -45,19 +42,16 @@ class EndDesk:
 
     def __init__(self, transactional_id: str) -> None:
         self._transactional_id = transactional_id
+        self.ways = CommitWays()
         self._express: Any = None
-        self._ends_without = 0
 
     @property
     def is_open(self) -> bool:
         """Whether `ask` may be of use."""
-        return self._express is not None
+        return self._express is not None and self.ways.is_short
 
     def offer(self, connection: Connection, took_ms: int) -> None:
         """Let the next commits go where an end has gone that took so long: in the loop's thread."""
-        if self._ends_without:
-            self._ends_without -= 1
-            return
         epoll = epoll_of(asyncio.get_running_loop())
         is_known = connection.version_for(EndTxnRequest, VERSION) == VERSION
         is_usable = epoll >= 0 and is_known and may_be_lent(connection)
@@ -65,12 +59,6 @@ class EndDesk:
         self._express = (
             EndExpress(self._route(connection), epoll) if is_usable and is_soon else None
         )
-
-    def delivered(self, took_ms: float) -> None:
-        """Hear how long the batch took that a commit in the calling thread began with."""
-        if took_ms > SOON_MS:
-            self._express = None
-            self._ends_without = ENDS_WITHOUT
 
     def ask(self, producer_id: int, producer_epoch: int) -> tuple[int, int] | None:
         """Commit in the calling thread; return the id and the epoch of who goes on from here.

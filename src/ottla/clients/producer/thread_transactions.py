@@ -13,7 +13,8 @@ from ottla.clients.producer.transaction_state import State
 from ottla.clients.producer.transactions import Transactions
 from ottla.runtime.clock import SystemClock
 
-_monotonic_ms: Final = SystemClock().monotonic_ms
+NS_PER_MS: Final = 1_000_000
+_monotonic_ns: Final = SystemClock().monotonic_ns
 
 
 class ThreadTransactions(Transactions):
@@ -49,10 +50,12 @@ class ThreadTransactions(Transactions):
             return False
         self._enter(State.COMMITTING)
         self._has_begun_to_commit = True
-        began_ms = _monotonic_ms()
-        is_delivered = delivers_at_once()
-        self._coordinator.ends.delivered(_monotonic_ms() - began_ms)
-        return is_delivered and self._ends_at_once()
+        began_ns = _monotonic_ns()
+        if not delivers_at_once() or not self._ends_at_once():
+            return False
+        self._took(began_ns)
+        self._has_begun_to_commit = False
+        return True
 
     def _ends_at_once(self) -> bool:
         if self.state is not State.COMMITTING:  # records were refused
@@ -64,13 +67,19 @@ class ThreadTransactions(Transactions):
                 return False
             self._become(ProducerName(*told))
         self._reset(State.READY)
-        self._has_begun_to_commit = False
         return True
+
+    def _took(self, began_ns: int) -> None:
+        self._coordinator.ends.ways.took((_monotonic_ns() - began_ns) / NS_PER_MS)
 
     async def commit(self) -> None:
         """Commit, or go on with what a thread has begun, unless who closes the producer has."""
         async with self._call:
             is_finished = self._has_begun_to_commit and self.state is State.READY
             self._has_begun_to_commit = False
-            if not is_finished:
-                await self._commit()
+            if is_finished:
+                return
+            began_ns = _monotonic_ns()
+            await self._commit()
+            if not self._coordinator.ends.ways.is_short:
+                self._took(began_ns)
