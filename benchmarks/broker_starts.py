@@ -24,6 +24,8 @@ JVM: Final = (
     "-XX:+ExplicitGCInvokesConcurrent",
 )
 """As Kafka's own start script has it."""
+GONE_AT_ONCE: Final = {"log.segment.delete.delay.ms": "0"}
+"""As with us, topics that are deleted leave their memory to the next round, whoever is next."""
 
 
 class Started(NamedTuple):
@@ -71,7 +73,7 @@ def started_ottla(
 @contextmanager
 def started_kafka(folder: str) -> Iterator[Started]:
     """Run a node of Apache Kafka for the block. Its folder is formatted before the time counts."""
-    with kafka_node(Path(folder), JVM) as node:
+    with kafka_node(Path(folder), JVM, GONE_AT_ONCE) as node:
         began = time.perf_counter()
         yield _answered(node.launch(), node.port, began)
 

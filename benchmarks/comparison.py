@@ -90,6 +90,17 @@ class Result(NamedTuple):
     ours: float
     peers: tuple[float, ...]
 
+    def ratios(self, index: int) -> list[float]:
+        """Return how many times as fast as a peer we are, round by round if both have rounds.
+
+        What a machine is like at the moment is the same for both sides of a round, and differs by
+        more from one round to the next than contenders do.
+        """
+        ours, theirs = self.case.figures, self.case.peers[index].figures
+        if not ours or len(ours) != len(theirs):
+            ours, theirs = (self.ours,), (self.peers[index],)
+        return [self.case.unit.ratio(*pair) for pair in zip(ours, theirs, strict=True)]
+
 
 def measure(case: Case) -> Result:
     """Time all contenders of a case in turns."""

@@ -3,11 +3,12 @@
 import os
 import platform
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from importlib.metadata import version
 from math import isnan
 from mmap import PAGESIZE, mmap
 from pathlib import Path
+from statistics import median
 from time import perf_counter
 from typing import Final
 
@@ -53,20 +54,20 @@ def _lines(result: Result) -> Iterator[_Line]:
         verdict = _verdict(is_met=unit.is_met(result.ours, case.asked))
     ours = f"{_digits(result.ours)} {unit.name}{_spread(case.figures)}"
     yield case.work, ours, "", "", asked, verdict
-    for peer, figure in zip(case.peers, result.peers, strict=True):
+    for index, (peer, figure) in enumerate(zip(case.peers, result.peers, strict=True)):
         if isnan(figure):
             yield "", "", f"{peer.name}: not here", "", "", ""
             continue
-        ratio = unit.ratio(result.ours, figure)
+        ratios = result.ratios(index)
         asked = verdict = ""
         if peer.asked_ratio is not None:
             asked = f"at least {peer.asked_ratio:g}x {peer.name}"
-            verdict = _verdict(is_met=ratio >= peer.asked_ratio)
+            verdict = _verdict(is_met=median(ratios) >= peer.asked_ratio)
         yield (
             "",
             "",
             f"{peer.name} {_digits(figure)}{_spread(peer.figures)}",
-            f"{ratio:.2f}x",
+            f"{median(ratios):.2f}x{_spread(ratios)}",
             asked,
             verdict,
         )
@@ -76,7 +77,7 @@ def _verdict(*, is_met: bool) -> str:
     return "met" if is_met else "short"
 
 
-def _spread(figures: tuple[float, ...]) -> str:
+def _spread(figures: Sequence[float]) -> str:
     """Say how far the rounds were apart, where there were some."""
     return f" ({_digits(min(figures))} to {_digits(max(figures))})" if len(figures) > 1 else ""
 

@@ -21,7 +21,7 @@ from benchmarks.transactional_load import Transactions, Way
 from benchmarks.transactions import LARGE, NEARLY_AS_GOOD, written
 
 TITLE = "Transactions of 1,000 x 1 KB, and what they could be at best"
-ROUNDS: Final = 5
+ROUNDS: Final = 7
 WARM_UP_ROUNDS: Final = 1
 UNDECIDED: Final = "in transactions that nothing is done for"
 _numbers = count()

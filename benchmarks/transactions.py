@@ -31,8 +31,8 @@ from benchmarks.side_by_side import (
 from benchmarks.transactional_load import Transactions, Way, read, write
 
 TITLE = "Transactions, beside Apache Kafka"
-ROUNDS: Final = 5
-WARM_UP_ROUNDS: Final = 2
+ROUNDS: Final = 7
+WARM_UP_ROUNDS: Final = 1
 SMALL: Final = tuple(Transactions(300, 1, is_ours=is_ours) for is_ours in (False, True))
 LARGE: Final = tuple(
     Transactions(960, 1000, producers, is_ours)

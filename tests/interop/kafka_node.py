@@ -7,9 +7,10 @@ import shutil
 import socket
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final, Self
 
 from confluent_kafka import KafkaException
@@ -24,6 +25,7 @@ TOOL_SECONDS_MAX = 120
 
 SMALL_JVM: Final = ("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 """Starts soon and takes little; what runs for long is faster in another."""
+NO_SETTINGS: Final[Mapping[str, str]] = MappingProxyType({})
 _PROPERTIES = """\
 process.roles=broker,controller
 node.id=1
@@ -93,7 +95,12 @@ def run_tool(main_class: str, *arguments: str) -> subprocess.CompletedProcess[st
 class KafkaNode:
     """One broker, controller and all, with its folders below a directory."""
 
-    def __init__(self, directory: Path, jvm: tuple[str, ...] = SMALL_JVM) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        jvm: tuple[str, ...] = SMALL_JVM,
+        settings: Mapping[str, str] = NO_SETTINGS,
+    ) -> None:
         self.directory = directory
         self.logs = directory / "logs"
         self._jvm = jvm
@@ -106,6 +113,7 @@ class KafkaNode:
         text = _PROPERTIES.format(
             directory=directory, port=self.port, controller_port=controller_port
         )
+        text += "".join(f"{name}={value}\n" for name, value in settings.items())
         self._properties.write_text(text)
         self._logging.write_text(_LOGGING)
         self._format()
@@ -183,9 +191,11 @@ class KafkaNode:
 
 
 @contextmanager
-def kafka_node(directory: Path, jvm: tuple[str, ...] = SMALL_JVM) -> Iterator[KafkaNode]:
+def kafka_node(
+    directory: Path, jvm: tuple[str, ...] = SMALL_JVM, settings: Mapping[str, str] = NO_SETTINGS
+) -> Iterator[KafkaNode]:
     """Give a formatted node that is not started yet; what is left of it in the end is killed."""
-    node = KafkaNode(directory, jvm)
+    node = KafkaNode(directory, jvm, settings)
     try:
         yield node
     finally:
