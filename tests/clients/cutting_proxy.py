@@ -59,7 +59,7 @@ class CuttingProxy:
         broker_reader, broker_writer = await asyncio.open_connection("127.0.0.1", self.target_port)
         asked: set[int] = set()
         pumps = [
-            asyncio.ensure_future(_pump_requests(reader, broker_writer, self._api_key, asked)),
+            asyncio.ensure_future(self._pump_requests(reader, broker_writer, asked)),
             asyncio.ensure_future(self._pump_answers(broker_reader, writer, asked)),
         ]
         try:
@@ -71,34 +71,34 @@ class CuttingProxy:
             for end in (writer, broker_writer):
                 end.transport.abort()
 
+    async def _pump_requests(
+        self, source: asyncio.StreamReader, target: asyncio.StreamWriter, asked: set[int]
+    ) -> None:
+        while True:
+            frame = await _read_frame(source)
+            api_key, _, correlation_id = _REQUEST.unpack_from(frame, 4)
+            if api_key == self._api_key:
+                asked.add(correlation_id)
+            target.write(frame)
+            await target.drain()
+
     async def _pump_answers(
         self, source: asyncio.StreamReader, target: asyncio.StreamWriter, asked: set[int]
     ) -> None:
         while True:
             frame = await _read_frame(source)
             (correlation_id,) = _FRAME.unpack_from(frame, 4)
-            if correlation_id in asked and self._is_to_be_lost():
+            if correlation_id in asked and self.is_to_be_lost():
                 return
             target.write(frame)
             await target.drain()
 
-    def _is_to_be_lost(self) -> bool:
+    def is_to_be_lost(self) -> bool:
+        """Tell whether it is time to cut, and count."""
         self._answers += 1
         is_lost = self._answers % self._every == 0
         self.cuts += is_lost
         return is_lost
-
-
-async def _pump_requests(
-    source: asyncio.StreamReader, target: asyncio.StreamWriter, wanted: ApiKey, asked: set[int]
-) -> None:
-    while True:
-        frame = await _read_frame(source)
-        api_key, _, correlation_id = _REQUEST.unpack_from(frame, 4)
-        if api_key == wanted:
-            asked.add(correlation_id)
-        target.write(frame)
-        await target.drain()
 
 
 async def _read_frame(source: asyncio.StreamReader) -> bytes:

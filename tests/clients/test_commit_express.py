@@ -1,5 +1,6 @@
 """Commits that the caller's own thread makes: as sound as all others, whatever comes between."""
 
+import asyncio
 import signal
 import socket
 import sys
@@ -8,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, Self
 
 import pytest
 
@@ -17,6 +18,7 @@ from ottla.clients.producer import commit_ways, end_express, express
 from ottla.clients.producer.transaction_errors import TransactionFailedError
 from ottla.clients.producer.transaction_state import State
 from ottla.testing import Broker
+from tests.clients.cutting_proxy import CuttingProxy
 from tests.clients.test_producer_express import (
     SECONDS,
     Interrupted,
@@ -74,6 +76,14 @@ def way_of(producer: Any) -> Any:
     return producer._core.transactions._coordinator.ends._express
 
 
+def leave_little_room(producer: Producer) -> None:
+    """Let the socket of the next commit take no more than a part of a batch at once."""
+    way = way_of(producer)
+    if way is not None and way.connection.is_open:
+        sent_by = way.connection.stream.socket
+        sent_by.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 14)
+
+
 def lane_of(producer: Any) -> Any:
     return next(iter(producer._core.accumulator.lanes()))
 
@@ -128,8 +138,7 @@ def test_a_socket_with_little_room_takes_a_large_batch_piece_by_piece(
     keep_offers(monkeypatch)
     with transactional(servers) as producer:
         commit_one(producer, topic, b"first")
-        connected = way_of(producer).connection.stream.socket
-        connected.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 14)
+        leave_little_room(producer)
         stop = threading.Event()
 
         def ask() -> None:
@@ -218,6 +227,45 @@ def test_answers_in_pieces_and_answers_to_nobody_disturb_nobody(topic: str) -> N
                 commit_one(producer, topic, b"%d" % number)
             found = committed(f"127.0.0.1:{proxy.port}", topic, 60)
     assert found == [b"%d" % number for number in range(60)]
+
+
+class BreakingProxy(CuttingProxy):
+    """Breaks the connection in the middle of large requests, when the client is still sending."""
+
+    def __enter__(self) -> Self:
+        super().__enter__()
+        self._server.sockets[0].setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 14)
+        return self
+
+    async def _pump_requests(
+        self, source: asyncio.StreamReader, target: asyncio.StreamWriter, asked: set[int]
+    ) -> None:
+        while True:
+            size = await source.readexactly(4)
+            frame_bytes = int.from_bytes(size, "big")
+            if frame_bytes > LARGE and self.is_to_be_lost():
+                await source.readexactly(LARGE // 2)
+                return
+            target.write(size + await source.readexactly(frame_bytes))
+            await target.drain()
+
+
+def test_a_connection_that_breaks_in_the_middle_of_a_batch_costs_nothing_but_time(
+    topic: str,
+) -> None:
+    values = [b"%d" % number + bytes(LARGE) for number in range(20)]
+    with BreakingProxy(every=4) as proxy:
+        proxy.target_port = _free_port()
+        settings = {"advertised.listeners": f"PLAINTEXT://127.0.0.1:{proxy.port}"}
+        with (
+            Broker(settings, port=proxy.target_port),
+            transactional(f"127.0.0.1:{proxy.port}") as producer,
+        ):
+            for value in values:
+                leave_little_room(producer)
+                commit_one(producer, topic, value)
+            assert proxy.cuts >= 4
+            assert committed(f"127.0.0.1:{proxy.port}", topic, len(values)) == values
 
 
 def wait_for_marker(servers: str, topic: str, offset: int) -> None:

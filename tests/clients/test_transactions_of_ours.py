@@ -275,8 +275,9 @@ def test_a_fenced_producer_that_only_sends_hears_of_it(broker: Broker, topic: st
         assert late.exception() is not None
         with pytest.raises(
             (TransactionAbortableError, FatalTransactionError), match="another producer has this"
-        ):
+        ) as told:
             zombie.commit_transaction()
+        assert str(told.value).count(told.value.code.name) == 1  # once is enough
         with pytest.raises(FatalTransactionError):
             zombie.abort_transaction()
     assert read(broker.bootstrap_servers, topic) == []

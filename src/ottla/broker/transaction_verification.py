@@ -81,7 +81,7 @@ class TransactionVerification:
         if not asked:
             return dict(found)
         errors = await self._ask(transactional_id, writes[0], asked, support)
-        told = {name: _told(name, errors[name], support) for name in asked if errors.get(name)}
+        told = {name: _told(errors[name], support) for name in asked if errors.get(name)}
         return {**found, **told}
 
     async def _ask(
@@ -122,10 +122,10 @@ def _begun(write: Write, support: Support) -> TransactionTerms:
     return TransactionTerms(is_verified_only=True, verification=verification)
 
 
-def _told(name: TopicPartition, code: ErrorCode, support: Support) -> ApiError:
+def _told(code: ErrorCode, support: Support) -> ApiError:
     """Say it in words that a producer knows."""
     if code == ErrorCode.PRODUCER_FENCED:
         code = ErrorCode.INVALID_PRODUCER_EPOCH
     elif code == ErrorCode.TRANSACTION_ABORTABLE and not support.knows_abortable:
         code = ErrorCode.INVALID_TXN_STATE
-    return ApiError(code, f"{name} is not known to be in the producer's transaction: {code.name}")
+    return ApiError(code, "it is not known to be in the producer's transaction")

@@ -124,12 +124,14 @@ class Transactions:
 
     def batch_failed(self, partition: TopicPartition, error: Exception) -> None:
         """Take notice that records were not taken: the transaction cannot be committed."""
-        code = error.code if isinstance(error, ApiError) else ErrorCode.TRANSACTION_ABORTABLE
+        code, why = ErrorCode.TRANSACTION_ABORTABLE, f"partition {partition}: {error}"
+        if isinstance(error, ApiError):
+            code, why = error.code, error.detail
         self._must_renew = True
         if code in FATAL_FOR_BATCHES:
-            self._fail(fatal(code, f"records for {partition} were refused: {error}"))
+            self._fail(fatal(code, f"records were refused: {why}"))
         elif self.state in SENDING:
-            self._fail(abortable(code, f"records for {partition} are not delivered: {error}"))
+            self._fail(abortable(code, f"records are not delivered: {why}"))
 
     # -- for the application --------------------------------------------------------------------
 
