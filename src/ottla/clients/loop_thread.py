@@ -22,7 +22,6 @@ from typing import Any, Final, TypeVar
 from weakref import WeakSet, finalize
 
 from ottla.clients.errors import ClientClosedError, ForkedClientError
-from ottla.runtime.event_loop import new_event_loop
 
 CANCELLED_SECONDS_MAX: Final = 5.0
 """How long tasks may take to end that were cancelled by `close`; then they are left alone."""
@@ -162,7 +161,8 @@ class _Server:
     """
 
     def __init__(self, name: str) -> None:
-        self.loop = new_event_loop()
+        # Not uvloop's, were it there: only in this one can another thread take an answer itself.
+        self.loop = asyncio.SelectorEventLoop()
         self.context = Context()
         self.thread = Thread(target=self._serve, name=name, daemon=True)
         self.process_id = os.getpid()

@@ -10,12 +10,14 @@ import sys
 import threading
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from types import ModuleType
 from typing import Any
 
 import pytest
 
 from ottla.clients.errors import ClientClosedError, ForkedClientError
 from ottla.clients.loop_thread import LoopThread, call_in_caller, create_background_task
+from ottla.runtime.event_loop import epoll_of
 
 WAIT_SECONDS = 60
 
@@ -35,6 +37,17 @@ async def forever(entered: threading.Event) -> None:
 async def value_of(number: int) -> int:
     await asyncio.sleep(0)
     return number
+
+
+def test_it_is_a_loop_whose_epoll_is_known_also_where_uvloop_is_installed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    package = ModuleType("uvloop")
+    vars(package)["new_event_loop"] = None
+    monkeypatch.setitem(sys.modules, "uvloop", package)
+    running = LoopThread("test")
+    assert epoll_of(running.loop) >= 0
+    running.close()
 
 
 def in_fresh_process(program: str) -> subprocess.CompletedProcess[str]:
