@@ -7,6 +7,7 @@ room that is made as it arrives, never more ahead than what is already here, or 
 length alone, whatever it claims, costs next to nothing.
 """
 
+from mmap import mmap
 from typing import Final
 
 from ottla.broker.spare_bodies import SpareBodies
@@ -15,13 +16,17 @@ from ottla.wire.frames import LENGTH_BYTES, frame_bytes_at
 SCRATCH_BYTES: Final = 1 << 16
 ROOM_BYTES: Final = 1 << 16
 """Room made for the rest of a frame of which less than this has arrived."""
+BODY_AT: Final = 2048
+"""Where a large frame begins in memory that begins with a page, as what a peer sends mostly does:
+half a page apart they are copied several times as fast as if they lie nearly alike in their pages
+(decision 0033)."""
 _ZEROS: Final = memoryview(bytes(1 << 20))  # room comes from here: cheaper than new zeros each time
 _NOTHING: Final = memoryview(b"")
 
 
 def new_scratch() -> memoryview:
     """Return a scratch, to be shared by the connections of one event loop."""
-    return memoryview(bytearray(SCRATCH_BYTES))
+    return memoryview(mmap(-1, BODY_AT + SCRATCH_BYTES))[BODY_AT:]
 
 
 class Incoming:
@@ -32,10 +37,10 @@ class Incoming:
 
     __slots__ = (
         "_body",
+        "_body_end",
         "_chunk",
         "_end",
-        "_filled_bytes",
-        "_frame_bytes",
+        "_filled_end",
         "_frame_bytes_max",
         "_position",
         "_scratch",
@@ -49,8 +54,8 @@ class Incoming:
         self._spares = spares
         self._chunk = _NOTHING  # what was received, but for the body
         self._position = self._end = 0
-        self._body: bytearray | None = None  # a frame of which a part is here
-        self._filled_bytes = self._frame_bytes = 0
+        self._body: bytearray | None = None  # a frame of which a part is here, behind BODY_AT
+        self._filled_end = self._body_end = 0
         self.frame_count = 0
 
     @property
@@ -69,11 +74,12 @@ class Incoming:
         body = self._body
         if body is None:
             return self._room_in_scratch()
-        assert self._filled_bytes < self._frame_bytes, "more is received only when this is taken"
-        if self._filled_bytes == len(body):
-            ahead_bytes = max(ROOM_BYTES, self._filled_bytes)
-            body += _ZEROS[: min(ahead_bytes, self._frame_bytes - self._filled_bytes)]
-        return memoryview(body)[self._filled_bytes : self._frame_bytes]
+        filled_end = self._filled_end
+        assert filled_end < self._body_end, "more is received only when this is taken"
+        if filled_end == len(body):
+            ahead_bytes = max(ROOM_BYTES, filled_end)
+            body += _ZEROS[: min(ahead_bytes, self._body_end - filled_end)]
+        return memoryview(body)[filled_end : self._body_end]
 
     def _room_in_scratch(self) -> memoryview:
         """Put the beginning of a length, if that is what is here, before what is to come."""
@@ -89,7 +95,7 @@ class Incoming:
         if self._body is None:
             self._end += size_bytes
         else:
-            self._filled_bytes += size_bytes
+            self._filled_end += size_bytes
 
     def take_frame(self) -> memoryview | None:
         """Return the next whole frame, without its length; None if it is not all here.
@@ -112,19 +118,19 @@ class Incoming:
 
     def _begin_body(self, begin: int, size_bytes: int) -> None:
         here = self._chunk[begin : self._end]
-        self._body = self._spares.take(size_bytes)
+        filled_end = BODY_AT + len(here)
+        self._body = self._spares.take(BODY_AT + size_bytes)
         if self._body is None:
-            self._body = bytearray(here)
-        else:
-            self._body[: len(here)] = here
-        self._filled_bytes = len(here)
-        self._frame_bytes = size_bytes
+            self._body = bytearray(_ZEROS[:filled_end])
+        self._body[BODY_AT:filled_end] = here
+        self._filled_end = filled_end
+        self._body_end = BODY_AT + size_bytes
         self._position = self._end
 
     def _take_body(self) -> memoryview | None:
-        if self._body is None or self._filled_bytes < self._frame_bytes:
+        if self._body is None or self._filled_end < self._body_end:
             return None
-        frame = memoryview(self._body)[: self._frame_bytes]
+        frame = memoryview(self._body)[BODY_AT : self._body_end]
         self._spares.keep(self._body)
         self._body = None
         self.frame_count += 1

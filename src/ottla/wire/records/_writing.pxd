@@ -11,6 +11,7 @@ cdef class RecordAccumulator:
     cdef unsigned char *_start
     cdef Py_ssize_t _size
     cdef Py_ssize_t _capacity
+    cdef Py_ssize_t _begin
     cdef readonly int64_t base_timestamp_ms
     cdef readonly int64_t max_timestamp_ms
     cdef readonly int64_t next_offset_delta
@@ -25,3 +26,4 @@ cdef class RecordAccumulator:
     ) except -1
     cdef int64_t _since_base(self, int64_t timestamp_ms) except? -1
     cdef int _grow_to(self, Py_ssize_t size) except -1
+    cdef int _move_to_large(self, Py_ssize_t capacity) except -1

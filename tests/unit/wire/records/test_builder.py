@@ -36,6 +36,17 @@ def state(accumulator: Any) -> tuple[Any, ...]:
     )
 
 
+@pytest.mark.parametrize("count", [1, 60, 64, 65, 70, 300, 1000])
+def test_compiled_and_plain_writers_agree_however_large_a_batch_grows(count: int) -> None:
+    batches = []
+    for kind in BOTH:
+        accumulator = kind()
+        for number in range(count):
+            accumulator.append(NOW + number, b"%d" % number, b"%d" % number * 300)
+        batches.append((state(accumulator), accumulator.take()))
+    assert batches[0] == batches[1]
+
+
 @given(records=record_lists())
 def test_compiled_and_plain_writers_agree(records: list[Record]) -> None:
     compiled, plain = (kind() for kind in BOTH)
