@@ -6,15 +6,35 @@ told the answer. Whoever sends its records again then sends what is there alread
 """
 
 import asyncio
+import socket
 import struct
 import threading
-from types import TracebackType
-from typing import Self
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from types import MappingProxyType, TracebackType
+from typing import Final, Self
 
+from ottla.testing import Broker
 from ottla.wire.api_key import ApiKey
+
+NO_SETTINGS: Final[Mapping[str, str]] = MappingProxyType({})
 
 _FRAME = struct.Struct(">i")
 _REQUEST = struct.Struct(">hhi")
+
+
+@contextmanager
+def broker_behind(
+    proxy: "CuttingProxy", settings: Mapping[str, str] = NO_SETTINGS
+) -> Iterator[str]:
+    """Run a broker that names the proxy as its address, and give that address."""
+    with proxy:
+        with socket.create_server(("127.0.0.1", 0)) as probe:
+            proxy.target_port = probe.getsockname()[1]
+        servers = f"127.0.0.1:{proxy.port}"
+        advertised = {"advertised.listeners": f"PLAINTEXT://{servers}"}
+        with Broker({**settings, **advertised}, port=proxy.target_port):
+            yield servers
 
 
 class CuttingProxy:

@@ -18,7 +18,7 @@ from ottla.clients.producer import commit_ways, end_express, express
 from ottla.clients.producer.transaction_errors import TransactionFailedError
 from ottla.clients.producer.transaction_state import State
 from ottla.testing import Broker
-from tests.clients.cutting_proxy import CuttingProxy
+from tests.clients.cutting_proxy import CuttingProxy, broker_behind
 from tests.clients.test_producer_express import (
     SECONDS,
     Interrupted,
@@ -29,7 +29,6 @@ from tests.clients.test_producer_express import (
 )
 from tests.clients.test_producer_express import _hasty_threads as _hasty_threads  # noqa: PLC0414
 from tests.clients.test_producer_express import _interrupts as _interrupts  # noqa: PLC0414
-from tests.clients.test_retry_stories import _free_port
 
 LARGE = 900_000
 pytestmark = pytest.mark.skipif(
@@ -216,16 +215,10 @@ def test_a_broker_that_restarts_is_found_again(topic: str, tmp_path: Path) -> No
 
 
 def test_answers_in_pieces_and_answers_to_nobody_disturb_nobody(topic: str) -> None:
-    with MeddlingProxy(every=1) as proxy:
-        proxy.target_port = _free_port()
-        settings = {"advertised.listeners": f"PLAINTEXT://127.0.0.1:{proxy.port}"}
-        with (
-            Broker(settings, port=proxy.target_port),
-            transactional(f"127.0.0.1:{proxy.port}") as producer,
-        ):
-            for number in range(60):
-                commit_one(producer, topic, b"%d" % number)
-            found = committed(f"127.0.0.1:{proxy.port}", topic, 60)
+    with broker_behind(MeddlingProxy(every=1)) as servers, transactional(servers) as producer:
+        for number in range(60):
+            commit_one(producer, topic, b"%d" % number)
+        found = committed(servers, topic, 60)
     assert found == [b"%d" % number for number in range(60)]
 
 
@@ -254,18 +247,13 @@ def test_a_connection_that_breaks_in_the_middle_of_a_batch_costs_nothing_but_tim
     topic: str,
 ) -> None:
     values = [b"%d" % number + bytes(LARGE) for number in range(20)]
-    with BreakingProxy(every=4) as proxy:
-        proxy.target_port = _free_port()
-        settings = {"advertised.listeners": f"PLAINTEXT://127.0.0.1:{proxy.port}"}
-        with (
-            Broker(settings, port=proxy.target_port),
-            transactional(f"127.0.0.1:{proxy.port}") as producer,
-        ):
-            for value in values:
-                leave_little_room(producer)
-                commit_one(producer, topic, value)
-            assert proxy.cuts >= 4
-            assert committed(f"127.0.0.1:{proxy.port}", topic, len(values)) == values
+    proxy = BreakingProxy(every=4)
+    with broker_behind(proxy) as servers, transactional(servers) as producer:
+        for value in values:
+            leave_little_room(producer)
+            commit_one(producer, topic, value)
+        assert proxy.cuts >= 4
+        assert committed(servers, topic, len(values)) == values
 
 
 def wait_for_marker(servers: str, topic: str, offset: int) -> None:

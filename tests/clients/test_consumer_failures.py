@@ -26,7 +26,7 @@ from tests.clients.consumer_stories import (
     send,
     wait_until,
 )
-from tests.clients.cutting_proxy import CuttingProxy
+from tests.clients.cutting_proxy import CuttingProxy, broker_behind
 
 
 @pytest.fixture(autouse=True)
@@ -57,18 +57,14 @@ def test_a_consumer_waits_for_a_broker_that_is_not_there_yet() -> None:
 
 
 def test_answers_that_get_lost_are_asked_for_again_and_nothing_comes_twice() -> None:
-    with CuttingProxy(every=3, api_key=ApiKey.FETCH) as proxy:
-        with socket.create_server(("127.0.0.1", 0)) as probe:
-            proxy.target_port = probe.getsockname()[1]
-        settings = {"advertised.listeners": f"PLAINTEXT://127.0.0.1:{proxy.port}"}
-        with Broker(settings, port=proxy.target_port):
-            servers = f"127.0.0.1:{proxy.port}"
-            topic = new_topic(servers)
-            send(servers, topic, [b"%d" % n for n in range(2000)], batch_num_messages=20)
-            limits = {"max_partition_fetch_bytes": 2000, "retry_backoff_ms": 5}
-            with consumer_of(servers, topic, **limits) as consumer:
-                found = read(consumer, 2000)
-            assert proxy.cuts > 3
+    proxy = CuttingProxy(every=3, api_key=ApiKey.FETCH)
+    with broker_behind(proxy) as servers:
+        topic = new_topic(servers)
+        send(servers, topic, [b"%d" % n for n in range(2000)], batch_num_messages=20)
+        limits = {"max_partition_fetch_bytes": 2000, "retry_backoff_ms": 5}
+        with consumer_of(servers, topic, **limits) as consumer:
+            found = read(consumer, 2000)
+        assert proxy.cuts > 3
     assert [record.value for record in found] == [b"%d" % n for n in range(2000)]
 
 

@@ -34,10 +34,9 @@ from ottla.testing import Broker
 from ottla.wire.api_key import ApiKey
 from ottla.wire.messages.join_group import JoinGroupResponse
 from tests.clients.conftest import SETTINGS
-from tests.clients.cutting_proxy import CuttingProxy, _read_frame
+from tests.clients.cutting_proxy import CuttingProxy, _read_frame, broker_behind
 from tests.clients.driver import HEARTBEAT_MS, SECONDS_MAX, SESSION_MS
 from tests.clients.group_members import STRATEGIES, OttlaMember, Post, closing_members, poll_until
-from tests.clients.test_retry_stories import _free_port
 
 Make = Callable[..., OttlaMember]
 
@@ -373,7 +372,6 @@ class Reluctant(CuttingProxy):
 
     def __init__(self) -> None:
         super().__init__(every=1, api_key=ApiKey.JOIN_GROUP)
-        self.target_port = _free_port()
         self.is_reluctant = False
         self.has_answer, self._may_go = threading.Event(), asyncio.Event()
 
@@ -393,23 +391,21 @@ class Reluctant(CuttingProxy):
 
 
 def test_nobody_waits_for_who_has_left_before_it_knew_its_name() -> None:
-    with Reluctant() as proxy:
-        settings = {**SETTINGS, "advertised.listeners": f"PLAINTEXT://127.0.0.1:{proxy.port}"}
-        with Broker(settings, port=proxy.target_port), closing_members() as make:
-            servers = f"127.0.0.1:{proxy.port}"
-            Post(servers, "letters", 2)
-            first = make(servers, "readers", "letters")
-            poll_until([first], lambda: len(first.share) == 2)
-            proxy.is_reluctant = True
-            hasty = make(servers, "readers", "letters", session_timeout_ms=10 * SESSION_MS)
-            hasty.poll()
-            assert proxy.has_answer.wait(SECONDS_MAX)
-            threading.Timer(0.1, proxy.let_go).start()
-            hasty.consumer.close()
-            later = make(servers, "readers", "letters")
-            began = time.monotonic()
-            poll_until([first, later], lambda: shares([first, later]) == [1, 1])
-            assert time.monotonic() - began < 5 * SESSION_MS / 1000
+    proxy = Reluctant()
+    with broker_behind(proxy, SETTINGS) as servers, closing_members() as make:
+        Post(servers, "letters", 2)
+        first = make(servers, "readers", "letters")
+        poll_until([first], lambda: len(first.share) == 2)
+        proxy.is_reluctant = True
+        hasty = make(servers, "readers", "letters", session_timeout_ms=10 * SESSION_MS)
+        hasty.poll()
+        assert proxy.has_answer.wait(SECONDS_MAX)
+        threading.Timer(0.1, proxy.let_go).start()
+        hasty.consumer.close()
+        later = make(servers, "readers", "letters")
+        began = time.monotonic()
+        poll_until([first, later], lambda: shares([first, later]) == [1, 1])
+        assert time.monotonic() - began < 5 * SESSION_MS / 1000
 
 
 def test_a_cooperative_member_reads_and_commits_while_others_hold_up_a_rebalance(

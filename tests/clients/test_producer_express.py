@@ -23,9 +23,8 @@ from ottla.clients.producer.async_producer import AsyncProducer
 from ottla.clients.producer.errors import ProducerClosedError
 from ottla.clients.producer.producer import Producer
 from ottla.testing import Broker
-from tests.clients.cutting_proxy import CuttingProxy, _read_frame
+from tests.clients.cutting_proxy import CuttingProxy, _read_frame, broker_behind
 from tests.clients.test_producer import read, values
-from tests.clients.test_retry_stories import _free_port
 
 SECONDS = 60
 pytestmark = pytest.mark.skipif(
@@ -176,15 +175,12 @@ class MeddlingProxy(CuttingProxy):
 
 
 def test_answers_in_pieces_and_answers_to_nobody_disturb_nobody(topic: str) -> None:
-    with MeddlingProxy(every=1) as proxy:
-        proxy.target_port = _free_port()
-        settings = {"advertised.listeners": f"PLAINTEXT://127.0.0.1:{proxy.port}"}
-        with (
-            Broker(settings, port=proxy.target_port),
-            Producer(bootstrap_servers=f"127.0.0.1:{proxy.port}", linger_ms=0) as producer,
-        ):
-            assert send_and_wait(producer, topic, 100) == list(range(100))
-            assert producer.metrics()["record-retry-total"] == 0
+    with (
+        broker_behind(MeddlingProxy(every=1)) as servers,
+        Producer(bootstrap_servers=servers, linger_ms=0) as producer,
+    ):
+        assert send_and_wait(producer, topic, 100) == list(range(100))
+        assert producer.metrics()["record-retry-total"] == 0
 
 
 BEFORE_IT_IS_TAKEN = {

@@ -8,12 +8,10 @@ from contextlib import contextmanager
 
 from ottla.clients.producer.producer import Producer
 from ottla.model.error_code import ErrorCode
-from ottla.testing import Broker
 from ottla.wire.api_key import ApiKey
 from ottla.wire.codec import decode_response, encode_response
 from ottla.wire.messages.produce import LeaderIdAndEpoch, ProduceRequest, ProduceResponse
-from tests.clients.cutting_proxy import CuttingProxy, _read_frame
-from tests.clients.test_retry_stories import _free_port
+from tests.clients.cutting_proxy import CuttingProxy, _read_frame, broker_behind
 
 SECONDS = 60
 LATEST = ProduceRequest.versions[1]
@@ -46,19 +44,16 @@ class AlteringProxy(CuttingProxy):
 
 @contextmanager
 def altered(*changes: Alter, retry_backoff_ms: int = 5) -> Iterator[Producer]:
-    with AlteringProxy(*changes) as proxy:
-        proxy.target_port = _free_port()
-        settings = {"advertised.listeners": f"PLAINTEXT://127.0.0.1:{proxy.port}"}
-        with (
-            Broker(settings, port=proxy.target_port),
-            Producer(
-                bootstrap_servers=f"127.0.0.1:{proxy.port}",
-                linger_ms=0,
-                retry_backoff_ms=retry_backoff_ms,
-                retry_backoff_max_ms=max(retry_backoff_ms, 1000),
-            ) as producer,
-        ):
-            yield producer
+    with (
+        broker_behind(AlteringProxy(*changes)) as servers,
+        Producer(
+            bootstrap_servers=servers,
+            linger_ms=0,
+            retry_backoff_ms=retry_backoff_ms,
+            retry_backoff_max_ms=max(retry_backoff_ms, 1000),
+        ) as producer,
+    ):
+        yield producer
 
 
 def refuse(code: ErrorCode, leader: LeaderIdAndEpoch | None = None) -> Alter:

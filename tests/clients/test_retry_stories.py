@@ -1,13 +1,11 @@
 """Idempotent producers of every client library, whose answers get lost on the way."""
 
-import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
 
-from ottla.testing import Broker
-from tests.clients.cutting_proxy import CuttingProxy
+from tests.clients.cutting_proxy import CuttingProxy, broker_behind
 from tests.clients.driver import Driver, Sent
 from tests.clients.drivers.librdkafka import LibrdkafkaDriver
 
@@ -18,17 +16,9 @@ PER_BATCH = 10
 @contextmanager
 def losing_answers(every: int) -> Iterator[tuple[CuttingProxy, str]]:
     """Run a broker that clients can only reach through a proxy, and one that can go round it."""
-    with CuttingProxy(every=every) as proxy:
-        proxy.target_port = _free_port()
-        settings = {"advertised.listeners": f"PLAINTEXT://127.0.0.1:{proxy.port}"}
-        with Broker(settings, port=proxy.target_port):
-            yield proxy, f"127.0.0.1:{proxy.port}"
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port: int = probe.getsockname()[1]
-        return port
+    proxy = CuttingProxy(every=every)
+    with broker_behind(proxy) as servers:
+        yield proxy, servers
 
 
 def letters() -> list[Sent]:
