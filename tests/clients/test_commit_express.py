@@ -5,15 +5,17 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from time import sleep
 from types import FrameType
 from typing import Any, Self
 
 import pytest
 
 from ottla import Consumer, Producer
+from ottla.clients.errors import ClientClosedError
 from ottla.clients.producer import commit_ways, end_express, express
 from ottla.clients.producer.transaction_errors import TransactionFailedError
 from ottla.clients.producer.transaction_state import State
@@ -83,6 +85,24 @@ def leave_little_room(producer: Producer) -> None:
         sent_by.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 14)
 
 
+@contextmanager
+def meanwhile(call: Callable[[], object]) -> Iterator[None]:
+    """Have another thread call this again and again while the block lasts."""
+    is_over = threading.Event()
+
+    def call_on() -> None:
+        while not is_over.is_set():
+            call()
+
+    calling = threading.Thread(target=call_on)
+    calling.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        calling.join()
+
+
 def lane_of(producer: Any) -> Any:
     return next(iter(producer._core.accumulator.lanes()))
 
@@ -135,25 +155,44 @@ def test_a_socket_with_little_room_takes_a_large_batch_piece_by_piece(
     servers: str, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     keep_offers(monkeypatch)
+    values = [b"%d" % number + bytes(LARGE) for number in range(8)]
     with transactional(servers) as producer:
         commit_one(producer, topic, b"first")
         leave_little_room(producer)
-        stop = threading.Event()
-
-        def ask() -> None:
-            while not stop.is_set():
-                assert producer.partitions_for(topic) == [0]
-
-        asking = threading.Thread(target=ask)
-        asking.start()
-        values = [b"%d" % number + bytes(LARGE) for number in range(8)]
-        for value in values:
-            commit_one(producer, topic, value)
-        stop.set()
-        asking.join()
+        with meanwhile(lambda: producer.partitions_for(topic)):
+            for value in values:
+                commit_one(producer, topic, value)
         assert lane_of(producer).express.departures > 0
         assert producer.metrics()["record-retry-total"] == 0
     assert committed(servers, topic, 9) == [b"first", *values]
+
+
+def test_no_other_thread_comes_between_taking_a_large_batch_and_having_it_on_its_way(
+    servers: str, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Threads that are not told to take turns do so only where one waits, and lets others go on."""
+    keep_offers(monkeypatch)
+    monkeypatch.setattr(commit_ways, "LATE_MS", 10_000)
+    lost = []
+
+    def look() -> None:
+        lane = lane_of(producer)
+        if (
+            lane.open is None
+            and not lane.outbox.flying
+            and lane in producer._core.accumulator.active
+        ):
+            lost.append(lane)
+        sleep(0)
+
+    with transactional(servers) as producer:
+        commit_one(producer, topic, b"first")
+        sys.setswitchinterval(10)
+        with meanwhile(look):
+            for _ in range(100):
+                commit_one(producer, topic, bytes(LARGE))
+        assert way_of(producer).answers > 50
+    assert not lost
 
 
 def test_a_broker_that_stands_still_is_waited_for_by_the_clients_own_thread(topic: str) -> None:
@@ -294,6 +333,27 @@ def test_closing_waits_for_a_commit_of_another_thread(topic: str) -> None:
         assert not closing.is_alive()
         assert not committing.is_alive()
         assert committed(broker.bootstrap_servers, topic, 2) == [b"0", b"1"]
+
+
+def test_closing_at_once_ends_a_commit_that_is_in_the_middle_of_a_batch(topic: str) -> None:
+    failures: list[BaseException] = []
+    with Broker() as broker, transactional(broker.bootstrap_servers) as producer:
+        commit_one(producer, topic, b"0")
+        leave_little_room(producer)
+
+        def commit() -> None:
+            with pytest.raises(ClientClosedError) as told:
+                commit_one(producer, topic, bytes(LARGE))
+            failures.append(told.value)
+
+        with standing_still(broker):
+            committing = threading.Thread(target=commit)
+            committing.start()
+            while not way_of(producer).connection.stream.is_sending:
+                threading.Event().wait(0.001)
+            producer.close(0)
+            committing.join(SECONDS)
+    assert len(failures) == 1
 
 
 def is_interrupted(producer: Producer, seconds: float) -> bool:

@@ -183,6 +183,47 @@ def test_answers_in_pieces_and_answers_to_nobody_disturb_nobody(topic: str) -> N
         assert producer.metrics()["record-retry-total"] == 0
 
 
+class HoldingProxy(CuttingProxy):
+    """Once told to hold, keeps two answers, gives the first, and cuts in place of the second."""
+
+    is_holding = False
+
+    async def _pump_answers(
+        self, source: asyncio.StreamReader, target: asyncio.StreamWriter, asked: set[int]
+    ) -> None:
+        held: list[bytes] = []
+        while len(held) < 2:
+            frame = await _read_frame(source)
+            if self.is_holding and int.from_bytes(frame[4:8], "big") in asked:
+                held.append(frame)
+            else:
+                target.write(frame)
+        target.write(held[0])
+        await target.drain()
+        await asyncio.sleep(0.02)
+        self.is_holding = False
+
+
+def test_a_batch_that_is_sent_again_is_not_forgotten_when_the_one_before_it_is_taken(
+    topic: str,
+) -> None:
+    proxy = HoldingProxy(every=1)
+    with (
+        broker_behind(proxy) as servers,
+        Producer(bootstrap_servers=servers, linger_ms=0, retry_backoff_ms=5) as producer,
+    ):
+        for number in range(0, 20, 5):
+            assert send_and_wait(producer, topic, 3) == [number, number + 1, number + 2]
+            proxy.is_holding = True
+            first = producer.send(topic, b"x")
+            while not producer.metrics()["requests-in-flight"]:
+                threading.Event().wait(0.001)
+            second = producer.send(topic, b"x")
+            assert first.result(SECONDS).offset == number + 3
+            assert second.result(SECONDS).offset == number + 4
+        assert producer.metrics()["record-retry-total"] == 4
+
+
 BEFORE_IT_IS_TAKEN = {
     "Producer.send",
     "PlainIdentity.sends_at_once",

@@ -74,11 +74,11 @@ class FrameStream:
         """Queue a frame, however much is queued already."""
         if self.is_closed:
             return
-        was_idle = not self.unsent and not self.is_sending
+        is_first = not self.unsent
         for piece in pieces:
             self.unsent.append(memoryview(piece))
             self._unsent_bytes += len(piece)
-        if was_idle:
+        if is_first and not self.is_sending:  # none begins now: something is unsent
             self._write()
         if self._unsent_bytes > UNSENT_BYTES_MAX:
             self._has_room.clear()

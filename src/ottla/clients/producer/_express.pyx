@@ -17,7 +17,7 @@ from libc.stdint cimport INT32_MAX, int16_t, int64_t, uint16_t, uint32_t, uint64
 from libc.string cimport memcmp, memcpy, memset
 from time import monotonic
 
-from ottla.wire.records._crc32c import crc32c
+from ottla.wire.records._crc32c cimport sum_of
 from ottla.wire.records.batch import HEADER, LOG_OVERHEAD_BYTES, MAGIC, TRANSACTIONAL_BIT
 
 cdef extern from "sys/socket.h":
@@ -167,7 +167,7 @@ cdef class Wire:
             c_shutdown(self._descriptor, SHUT_RDWR)
         if unsent <= 0 and not stream.unsent:
             stream.is_sending = False
-        else:
+        elif not stream.is_closed:
             self._leave_rest(pieces, frame)
 
     cdef _leave_rest(self, iovec *pieces, tuple frame):
@@ -379,8 +379,11 @@ cdef class Express(Wire):
             records.max_timestamp_ms, outbox.producer[0], outbox.producer[1],
             shipment.base_sequence, shipment.record_count,
         )
-        crc = crc32c(memoryview(shipment.payload)[CHECKED_FROM:])
-        put_uint32(shipment.payload, CRC_AT, crc)
+        cdef bytearray payload = shipment.payload
+        cdef uint32_t crc = sum_of(
+            PyByteArray_AS_STRING(payload) + CHECKED_FROM, len(payload) - CHECKED_FROM
+        )
+        put_uint32(payload, CRC_AT, crc)
         outbox.flying.append(shipment)
 
     cdef bytearray _frame_head(self, Py_ssize_t records_bytes):
@@ -432,6 +435,8 @@ cdef class Express(Wire):
             or batch.is_listened_to
             or self._lane.open is not None
             or self._lane.closed
+            or self._outbox.waiting
+            or len(self._outbox.flying) > 1
             or len(accumulator.active) > 1
         )
 

@@ -104,6 +104,10 @@ cdef enum:
     GIL_FREE_BYTES_MIN = 256 * 1024
 
 
+cdef uint32_t sum_of(const char *data, size_t size) noexcept:
+    return ottla_crc32c(0, <const unsigned char *>data, size)
+
+
 def crc32c(data not None, uint32_t value=0):
     """Continue `value`, the checksum of what came before, over any contiguous buffer."""
     cdef Py_buffer buffer
