@@ -10,8 +10,11 @@ NATIVE := $(shell find src -name '*.pyx' -o -name '*.pxd' -o -name '*.h')
 demo: $(READY)
 	@$(BIN)/python -m examples.demo
 
+# A test that hangs is ended after ten minutes: it fails, and shows where each thread stood.
+HANGING := -o faulthandler_timeout=600 -o faulthandler_exit_on_timeout=true --max-worker-restart 0
+
 test: $(READY)
-	$(BIN)/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder $(ARGS)
+	$(BIN)/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder $(HANGING) $(ARGS)
 
 check: $(READY)
 	$(BIN)/ruff check .
