@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from ottla.clients.errors import UnreachableError
@@ -44,14 +44,16 @@ class FrameStream:
         self.is_blocked = False
         """Whether the loop waits until the socket takes more."""
         self.is_sending = False
-        """Whether another thread is in the middle of a frame: what is sent meanwhile waits."""
+        """Whether another thread is in the middle of a frame: what is sent meanwhile waits.
+
+        It begins one only where this is not set and nothing is unsent."""
         self.is_lent = False
         """Whether another thread waits for the next frame, and may take it from the socket."""
         self.is_reading = False
         """Whether a frame is being taken here, or a part of one was."""
         self._loop.add_reader(connected, self._read)
 
-    async def send(self, pieces: list[Any]) -> None:
+    async def send(self, pieces: Iterable[Any]) -> None:
         """Queue a frame; returns at once unless a lot is queued already."""
         while not self._has_room.is_set():
             await self._has_room.wait()
@@ -70,7 +72,7 @@ class FrameStream:
         """Whether `send` would return at once."""
         return self._has_room.is_set()
 
-    def send_now(self, pieces: list[Any]) -> None:
+    def send_now(self, pieces: Iterable[Any]) -> None:
         """Queue a frame, however much is queued already."""
         if self.is_closed:
             return
@@ -78,7 +80,7 @@ class FrameStream:
         for piece in pieces:
             self.unsent.append(memoryview(piece))
             self._unsent_bytes += len(piece)
-        if is_first and not self.is_sending:  # none begins now: something is unsent
+        if is_first and not self.is_sending:  # asked when something is unsent, and none begins
             self._write()
         if self._unsent_bytes > UNSENT_BYTES_MAX:
             self._has_room.clear()
@@ -88,11 +90,12 @@ class FrameStream:
         self._loop.call_soon_threadsafe(self._go_on_with, rest)
 
     def _go_on_with(self, rest: list[memoryview]) -> None:
-        self.is_sending = False
-        if not self.is_closed:
-            self.unsent.extendleft(piece for piece in reversed(rest) if piece)
-            self._unsent_bytes += sum(map(len, rest))
-            self._write()
+        if self.is_closed:
+            return
+        self.unsent.extendleft(piece for piece in reversed(rest) if piece)
+        self._unsent_bytes += sum(map(len, rest))
+        self.is_sending = False  # not before something is unsent: another thread would begin
+        self._write()
 
     def close(self, reason: UnreachableError) -> None:
         """End the connection, and tell why to whoever waits."""
