@@ -157,10 +157,11 @@ cdef class Wire:
     cdef _write_on(self, iovec *pieces, tuple frame, Py_ssize_t unsent, int timeout_ms):
         """Send the rest of a frame as the broker takes it, while nobody else sends anything."""
         stream = self._stream
+        cdef double until = monotonic() + timeout_ms / 1000
         cdef bint is_late = False
         stream.is_sending = True
         while unsent > 0 and not is_late and not stream.is_closed:
-            is_late = self._wait(POLLOUT, timeout_ms) == 0
+            is_late = self._wait(POLLOUT, timeout_ms) == 0 or monotonic() > until
             if not stream.is_closed:
                 unsent = self._send(pieces, unsent)
         if unsent == BROKEN:
