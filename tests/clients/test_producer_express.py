@@ -221,7 +221,7 @@ def test_a_batch_that_is_sent_again_is_not_forgotten_when_the_one_before_it_is_t
             second = producer.send(topic, b"x")
             assert first.result(SECONDS).offset == number + 3
             assert second.result(SECONDS).offset == number + 4
-        assert producer.metrics()["record-retry-total"] == 4
+        assert producer.metrics()["record-retry-total"] >= 4
 
 
 BEFORE_IT_IS_TAKEN = {
