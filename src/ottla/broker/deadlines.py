@@ -27,22 +27,25 @@ class Deadlines:
         self._timer: asyncio.TimerHandle | None = None
 
     def shared(self, start_ms: int, wait_ms: int) -> int:
-        """Return when a wait ends at the latest: if it can be, at a moment in common with others.
+        """Return a deadline for a wait that may end up to a sixteenth late, but never early.
 
-        A process that wakes for one pays most for waking, and those who are answered together ask
-        again together. So there are moments to meet at, which are multiples of the wait, or of a
-        part of it when there are many. No wait ends more than a sixteenth early; who cannot reach
-        one of them so is nearer to it when it asks again.
+        Each wake-up of the process costs more than a wait that ends in the same wake-up, and
+        clients that are answered together ask again together. So deadlines are rounded up to a
+        grid. Its period is the wait and a sixteenth: a client that was answered on the grid and
+        asks again within that sixteenth reaches the next point. A wait that ends further from a
+        point keeps its own end; its period is shorter, so each round ends nearer to a point.
+        With many waits the grid has several points per period.
         """
-        end_ms = start_ms + wait_ms
-        early_max_ms = wait_ms >> 4
-        apart_ms = max(wait_ms >> (self._count // CROWD_MAX).bit_length(), 1)
-        meeting_ms = end_ms - end_ms % apart_ms
-        is_near = end_ms - meeting_ms <= early_max_ms
-        if is_near and len(self._waiting.get(meeting_ms, ())) < CROWD_MAX:
-            return meeting_ms
-        earliest_ms = end_ms - early_max_ms
-        return earliest_ms + -earliest_ms % max(early_max_ms >> 2, 1)
+        if wait_ms <= 0:
+            return start_ms
+        end_ms = start_ms + wait_ms + 1  # the clock cuts off the part of a millisecond
+        late_max_ms = wait_ms >> 4
+        points = 1 << (self._count // CROWD_MAX).bit_length()
+        apart_ms = max((wait_ms + late_max_ms) // points, 1)
+        late_ms = -end_ms % apart_ms
+        if late_ms <= late_max_ms and len(self._waiting.get(end_ms + late_ms, ())) < CROWD_MAX:
+            return end_ms + late_ms
+        return end_ms + -end_ms % max(late_max_ms >> 2, 1)
 
     def add(self, deadline_ms: int, waiting: "asyncio.Future[bool]") -> None:
         """Tell it False at this time, unless it is removed before."""

@@ -67,11 +67,12 @@ def test_who_is_rung_when_its_time_has_come_is_not_told_twice() -> None:
 
 
 @given(st.integers(0, 1 << 40), st.integers(0, 60_000))
-def test_a_shared_deadline_is_never_late_and_never_more_than_a_sixteenth_early(
+def test_a_shared_deadline_is_never_early_and_at_most_a_sixteenth_late(
     start_ms: int, wait_ms: int
 ) -> None:
-    early_ms = start_ms + wait_ms - Deadlines(SystemClock()).shared(start_ms, wait_ms)
-    assert 0 <= early_ms <= wait_ms / 16
+    late_ms = Deadlines(SystemClock()).shared(start_ms, wait_ms) - start_ms - wait_ms
+    # A millisecond more: the clock cuts off a part of one at the start.
+    assert min(wait_ms, 1) <= late_ms <= wait_ms / 16 + 1
 
 
 def moments_of_the_last_round(pollers: int) -> Counter[int]:
@@ -86,7 +87,9 @@ def moments_of_the_last_round(pollers: int) -> Counter[int]:
             deadline_ms = deadlines.shared(clock.monotonic_ms(), 500)
             waiting: asyncio.Future[bool] = world.loop.create_future()
             deadlines.add(deadline_ms, waiting)
+            asked_s = world.loop.time()
             assert not await waiting
+            assert world.loop.time() >= asked_s + 0.5
         ended[deadline_ms] += 1
 
     async def story() -> None:
