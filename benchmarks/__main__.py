@@ -27,6 +27,7 @@ from benchmarks import (
     three_brokers,
     transaction_floor,
     transactions,
+    wakeups,
 )
 from benchmarks.comparison import measure
 from benchmarks.report import machine, table
@@ -41,6 +42,7 @@ GROUPS = {
     "storage": storage,
     "compaction": compaction,
     "connection": connection,
+    "wakeups": wakeups,
     "broker_for_tests": broker_for_tests,
     "broker_requests": broker_requests,
     "against_kafka": against_kafka,

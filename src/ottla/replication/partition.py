@@ -19,6 +19,7 @@ from ottla.replication.deletion import deletion_offset
 from ottla.replication.epochs import divergence, end_of_epoch
 from ottla.replication.fetched import Fetched
 from ottla.replication.follower import truncation_offset
+from ottla.replication.follower_bells import FollowerBells
 from ottla.replication.in_sync import InSync, ReplicaProgress
 from ottla.replication.roles import NO_LEADER, Assignment, Follower
 from ottla.replication.traffic import Traffic
@@ -28,17 +29,12 @@ from ottla.storage.log import Appended, PartitionLog
 from ottla.storage.log_slice import LogSlice
 from ottla.storage.verification import ANY_TRANSACTION, TransactionTerms
 
-END_BELL = "end"
-"""What is rung when there is more in any log that has followers, committed or not."""
-COMMITTED_BELL = "committed"
-"""What is rung when more of any log that has followers is committed."""
-
 
 class Partition:
     """One replica of one partition.
 
-    `on_progress` is told the name when who leads or what readers may see has changed, and END_BELL
-    when there is more for followers; `on_candidate` of each fetch of one that is not in sync.
+    `on_progress` is told the name when who leads or what readers may see has changed, and the keys
+    of followers when there is more for them; `on_candidate` of each fetch of one out of sync.
     """
 
     def __init__(
@@ -66,6 +62,7 @@ class Partition:
         self.follower_news_count = 0
         """Rises with everything that a follower would be told."""
         self.traffic = Traffic()
+        self._bells = FollowerBells()
         self._on_progress = on_progress
         self._on_candidate = on_candidate
         self._high_watermark = max(min(high_watermark, log.end_offset), log.log_start_offset)
@@ -125,9 +122,10 @@ class Partition:
         self.leader_id = here.broker_id
         self.is_alone = here.replicas == here.isr == (here.broker_id,)
         self.log.producers.acknowledge(self.high_watermark)
+        former, self._bells = self._bells, FollowerBells.of(here.broker_id, here.replicas)
         self.raise_high_watermark()
         if not is_first:  # else nobody can be waiting
-            self._ring()
+            self._ring(former)
 
     def follow(self, leader_id: int, leader_epoch: int) -> None:
         """Take no writes but this leader's; NO_LEADER if there is none."""
@@ -137,13 +135,14 @@ class Partition:
         self.leader_epoch = leader_epoch
         self.in_sync = None
         self.is_alone = False
-        self._ring()
+        former, self._bells = self._bells, FollowerBells()
+        self._ring(former)
 
-    def _ring(self) -> None:
+    def _ring(self, former: FollowerBells) -> None:
         """Have everyone look again."""
         self.follower_news_count += 1
         self._on_progress(self.name)
-        self._on_progress(END_BELL)
+        self._bells.ring_changed(former, self._on_progress)
 
     def check_leader(self, leader_epoch: int = NO_EPOCH) -> None:
         """Raise ApiError unless this broker leads, in the epoch that the peer believes in."""
@@ -185,7 +184,8 @@ class Partition:
                 self._on_progress(self.name)
             else:
                 self.follower_news_count += 1
-                self._on_progress(END_BELL)
+                for bell in self._bells.end:
+                    self._on_progress(bell)
                 self.raise_high_watermark()
         return appended
 
@@ -227,7 +227,8 @@ class Partition:
         self.follower_news_count += 1
         self.log.producers.acknowledge(committed)
         self._on_progress(self.name)
-        self._on_progress(COMMITTED_BELL)
+        for bell in self._bells.committed:
+            self._on_progress(bell)
         return True
 
     # -- following ------------------------------------------------------------------------------
@@ -311,8 +312,7 @@ class Partition:
             size = len(records)
             found = log.aborted_transactions(offset, stable, size) if size else ()
             aborted = [(transaction.producer_id, transaction.first_offset) for transaction in found]
-        start_offset = log.log_start_offset
-        return Fetched(records, high_watermark, stable, start_offset, self.traffic, aborted)
+        return Fetched(records, high_watermark, stable, log.log_start_offset, self.traffic, aborted)
 
     def read_as_follower(
         self,
@@ -396,5 +396,5 @@ class Partition:
         """
         self.check_leader()
         self.log.advance_log_start(deletion_offset(self.log, self.high_watermark, offset))
-        self._ring()
+        self._ring(self._bells)
         return self.log.log_start_offset

@@ -7,7 +7,8 @@ import pytest
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.replication.follower import next_fetch
-from ottla.replication.partition import COMMITTED_BELL, END_BELL, Partition
+from ottla.replication.follower_bells import committed_bell, end_bell
+from ottla.replication.partition import Partition
 from ottla.replication.roles import NO_LEADER, Assignment, Follower
 from ottla.storage.leader_epochs import EpochEnd
 from ottla.wire.records.batch import batch_at
@@ -94,10 +95,20 @@ def test_followers_are_woken_by_an_append_and_readers_by_what_is_committed() -> 
     leader, second, third = cluster()
     leader.rung.clear()
     leader.write()
-    assert leader.rung == [END_BELL]
+    assert leader.rung == [end_bell(1), end_bell(2)]
     for follower in (second, third) * 2:
         follower.fetch(leader)
-    assert leader.rung[1:] == [PARTITION, COMMITTED_BELL]
+    assert leader.rung[2:] == [PARTITION, committed_bell(1), committed_bell(2)]
+
+
+def test_a_replica_that_has_lost_its_place_or_its_leader_is_woken_to_learn_of_it() -> None:
+    leader, _, _ = cluster()
+    leader.rung.clear()
+    leader.partition.lead(0, Assignment(0, (0, 1, 3), (0, 1), 1))
+    assert leader.rung == [PARTITION, end_bell(1), end_bell(2), end_bell(3)]
+    leader.rung.clear()
+    leader.partition.follow(1, 1)
+    assert leader.rung == [PARTITION, end_bell(1), end_bell(3)]
 
 
 def test_a_follower_has_what_its_leader_has_byte_for_byte() -> None:

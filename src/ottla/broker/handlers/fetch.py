@@ -40,7 +40,7 @@ from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
 from ottla.model.reading import READ_COMMITTED
 from ottla.replication.fetched import NO_REPLICA, Fetched
-from ottla.replication.partition import COMMITTED_BELL, END_BELL
+from ottla.replication.follower_bells import FollowerBell, committed_bell, end_bell
 from ottla.replication.roles import Follower
 from ottla.storage.leader_epochs import NO_EPOCH
 from ottla.wire.api_key import ApiKey
@@ -176,7 +176,7 @@ class FetchHandler:
                 is_worth_it = await self._await_more(reads, reader, deadline_ms)
             else:
                 is_worth_it = not self._has_news(reads) and await self.bells.wait_any(
-                    self._bells_of_followers(), deadline_ms
+                    self._bells_of(reader.follower), deadline_ms
                 )
             if not is_worth_it:
                 break
@@ -237,8 +237,12 @@ class FetchHandler:
             one.begins_later(found) or (is_rack_aware and one.is_new(found)) for one, found in reads
         )
 
-    def _bells_of_followers(self) -> tuple[str, ...]:
-        return (END_BELL, COMMITTED_BELL) if self.preferred.is_rack_aware else (END_BELL,)
+    def _bells_of(self, follower: Follower) -> tuple[FollowerBell, ...]:
+        """Return what a follower waits for: few keys, however many partitions it fetches."""
+        broker_id = follower.broker_id
+        if self.preferred.is_rack_aware:
+            return end_bell(broker_id), committed_bell(broker_id)
+        return (end_bell(broker_id),)
 
     def _is_behind(self, partition: FetchedPartition) -> bool:
         assert partition.name is not None, "it has been read from"
