@@ -26,7 +26,7 @@ class Turns:
         """Let everybody else go first, then begin the next turn."""
         loop = asyncio.get_running_loop()
         turn = loop.create_future()
-        loop.call_soon(turn.set_result, None)
+        loop.call_soon(_end, turn)
         await turn
         self._end_ms = self._clock.monotonic_ms() + TURN_MS
 
@@ -34,3 +34,9 @@ class Turns:
         """Begin the next turn, if this one is over."""
         if self.is_over:
             await self.next()
+
+
+def _end(turn: "asyncio.Future[None]") -> None:
+    """Complete the future of a turn, unless its coroutine was cancelled in the meantime."""
+    if not turn.done():
+        turn.set_result(None)
