@@ -1,7 +1,7 @@
 """Reads a topic with Spark, in a process of its own: `python -m benchmarks.spark_reader …`.
 
 Ours runs in a session that Ottla makes; Spark's own connector, of the version that `make interop`
-has fetched, in Spark's own, with the same cores and the same way to write checkpoints. The figures
+fetches, in Spark's own, with the same cores and the same way to write checkpoints. The figures
 are printed as JSON: records a second of each round, and milliseconds of each micro-batch.
 """
 

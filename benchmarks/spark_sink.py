@@ -2,7 +2,7 @@
 
 One broker of ours, in a process of its own, serves both, one after the other; each has Spark in a
 process of its own, on two cores. Topics have four partitions, and the records have keys. The stock
-connector is the one that `make interop` has fetched; where it is not, it is not measured.
+connector is fetched at the first run; where it cannot be fetched, it is not measured.
 
 A micro-batch has 10,000 rows that Spark makes up; counted is the time from trigger to checkpoint.
 """
@@ -18,11 +18,11 @@ from typing import Final
 
 from benchmarks.broker_process import running_broker
 from benchmarks.comparison import MILLION_RECORDS, MILLISECONDS, Case, Peer, Unit
+from benchmarks.spark_connector import STOCK_NAME, has_stock
 from benchmarks.spark_reader import MICRO_BATCH_RECORDS, ROOT, STOCK
 
 TITLE = "Spark writes, two cores"
 RECORDS: Final = int(os.environ.get("OTTLA_SPARK_RECORDS", "5000000"))
-STOCK_NAME: Final = "spark-sql-kafka-0-10"
 PROCESS_SECONDS_MAX: Final = 1800
 
 Figures = dict[str, tuple[float, ...]]
@@ -31,7 +31,7 @@ Figures = dict[str, tuple[float, ...]]
 def cases() -> Iterator[Case]:
     """Yield the rows of the comparison."""
     with TemporaryDirectory() as folder, running_broker(folder, num_partitions="4") as broker:
-        stock = _measured("stock", broker.port) if STOCK.is_dir() else {}
+        stock = _measured("stock", broker.port) if has_stock() else {}
         ours = _measured("ours", broker.port)
     once, exactly = "at_least_once", "exactly_once"
     yield _case("from Parquet, at least once", MILLION_RECORDS, ours, once, stock, once, 1.0)

@@ -2,7 +2,7 @@
 
 One broker of ours, in a process of its own, serves both, one after the other; each has Spark in a
 process of its own, on two cores. Rows go to Spark's sink "noop", which only takes them. The stock
-connector is the one that `make interop` has fetched; where it is not, it is not measured.
+connector is fetched at the first run; where it cannot be fetched, it is not measured.
 
 A micro-batch has 10,000 rows; counted is the time from trigger to checkpoint, as Spark tells it.
 Our sessions write checkpoints in a quicker way than Spark does by itself; the stock connector is
@@ -21,11 +21,11 @@ from typing import Final
 from benchmarks.broker_process import running_broker
 from benchmarks.comparison import MILLION_RECORDS, MILLISECONDS, Case, Peer
 from benchmarks.librdkafka_load import Load, produce, topic_for
+from benchmarks.spark_connector import STOCK_NAME, has_stock
 from benchmarks.spark_reader import MICRO_BATCH_RECORDS, ROOT, STOCK
 
 TITLE = "Spark reads, two cores"
 LOAD: Final = Load(100, int(os.environ.get("OTTLA_SPARK_RECORDS", "10000000")), 4)
-STOCK_NAME: Final = "spark-sql-kafka-0-10"
 PROCESS_SECONDS_MAX: Final = 1800
 
 Figures = dict[str, tuple[float, ...]]
@@ -39,7 +39,7 @@ def cases() -> Iterator[Case]:
         topic_for(broker.port, "records", LOAD.partitions) as topic,
     ):
         produce(broker.port, topic, LOAD)
-        stock = _measured("stock", broker.port, topic) if STOCK.is_dir() else {}
+        stock = _measured("stock", broker.port, topic) if has_stock() else {}
         ours = _measured("ours", broker.port, topic)
     yield _case("batch, all columns", ours, "batch", _peer(STOCK_NAME, stock, "batch", 1.0))
     yield _case(
