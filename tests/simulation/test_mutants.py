@@ -71,7 +71,7 @@ BY_CHANCE = {
     "committing_on_what_is_only_proposed": Found(1, 3, ("R4", "R6", "R7")),
     "forgetting_who_was_proposed": Found(1, 3, ("R4", "R6")),
     "committing_with_too_few": Found(1, 3, ("R7",)),
-    "trusting_who_has_lost_its_tail": Found(1, 3, ("R4",), DARK),
+    "trusting_who_has_lost_its_tail": Found(4, 6, ("R4",), DARK),
     "leading_on_without_a_session": Found(1, 3, ("R1", "R9")),
     "registering_without_stepping_down": Found(1, 3, ("R1", "R9")),
     "writing_without_the_epoch": Found(1, 2, ("M10",)),
@@ -84,7 +84,7 @@ BY_STORY = {
     "counting_fetches_of_any_epoch": ("kip-320-old-epoch", ("R7",)),
     "letting_an_earlier_life_in": ("kip-903-another-life", ("R4",)),
     "deciding_on_whatever_zookeeper_says": ("commit-in-doubt", ("R2", "R3", "R4", "R6")),
-    "trusting_the_first_larger_epoch": ("kip-279-two-fast-elections", ("R3",)),
+    "trusting_the_first_larger_epoch": ("kip-279-two-fast-elections", ("R1", "R3")),
     "joining_at_the_high_watermark": ("kafka-7128-incomplete-follower", ("R4",)),
 }
 

@@ -33,7 +33,7 @@ BY_CHANCE = {
     "ending_without_a_new_epoch": Found(2, 4, ("J4 unseen", "J5 aborted-read", "T6", "T9 copies")),
     "taking_markers_of_the_same_epoch": Found(2, 4, ("T6",)),
     "asking_no_coordinator": Found(1, 1, ("T7",)),
-    "trusting_an_answer_from_before_the_end": Found(1, 4, ("T7",)),
+    "trusting_an_answer_from_before_the_end": Found(5, 7, ("T7",)),
     "obeying_whoever_has_the_producer_id": Found(1, 3, ("T7",)),
     "letting_markers_tell_no_time": Found(1, 1, ("T2",)),
     "sending_markers_before_the_end_is_committed": Found(1, 1, ("T5",)),
