@@ -6,6 +6,7 @@ import signal
 import subprocess
 from pathlib import Path
 
+import pytest
 from confluent_kafka import Producer
 
 from tests.clients.cli_calls import OTTLA, SECONDS_MAX, call, lines_of_json, refused, rows, text
@@ -95,6 +96,25 @@ def test_an_ephemeral_broker_says_where_it_is_and_leaves_nothing_behind(tmp_path
 def test_a_call_that_contradicts_itself_is_refused() -> None:
     assert "--port" in refused("start", "--listen", "127.0.0.1:0", "--port", "0", expect=2)
     assert "--data-dir" in refused("start", "--ephemeral", "--data-dir", "x", expect=2)
+
+
+@pytest.mark.parametrize("option", [("--port", "0"), ("--listen", "127.0.0.1:0")])
+@pytest.mark.parametrize("source", ["override", "environment", "file"])
+def test_listeners_are_never_replaced_by_a_plaintext_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, option: tuple[str, str], source: str
+) -> None:
+    listeners = "SASL_SSL://127.0.0.1:0"
+    more: list[str | Path] = []
+    if source == "override":
+        more = ["-X", f"listeners={listeners}"]
+    elif source == "environment":
+        monkeypatch.setenv("KAFKA_LISTENERS", listeners)
+    else:
+        config = tmp_path / "server.properties"
+        config.write_text(f"listeners={listeners}\n")
+        more = ["--config", config]
+    sentence = refused("start", "--ephemeral", *option, *more, expect=2)
+    assert sentence.startswith(f"listeners={listeners} and --listen or --port")
 
 
 def test_a_configuration_that_is_not_there_is_one_sentence(tmp_path: Path) -> None:

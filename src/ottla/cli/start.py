@@ -90,14 +90,14 @@ def start(
     if ephemeral and data_dir:
         raise WrongCallError("--ephemeral has a folder of its own: leave out --data-dir")
     overrides = list(settings or [])
-    if listen or port is not None:
-        overrides.append(f"listeners=PLAINTEXT://{listen or f'{DEFAULT_HOST}:{port}'}")
+    if port is not None:
+        listen = f"{DEFAULT_HOST}:{port}"
     with one_sentence(*_EXPECTED), ExitStack() as stack:
         if ephemeral:
             data_dir = Path(stack.enter_context(TemporaryDirectory(prefix="ottla-")))
         if data_dir:
             overrides.append(f"log.dirs={data_dir}")
-        parsed, notes = _configuration(overrides, config)
+        parsed, notes = _configuration(overrides, config, listen)
         stack.callback(configure_logging(log_format, broker_id=parsed.node_id).close)
         for note in notes:
             _log.warning(note)
@@ -105,9 +105,23 @@ def start(
         event_loop.run(_serve(parsed, ready_file))
 
 
-def _configuration(overrides: list[str], path: Path | None) -> tuple[BrokerConfig, tuple[str, ...]]:
+def _configuration(
+    overrides: list[str], path: Path | None, address: str | None
+) -> tuple[BrokerConfig, tuple[str, ...]]:
+    """Read all settings; an address from --listen or --port is a PLAINTEXT listener.
+
+    It never replaces `listeners`, wherever they are set: they may ask for TLS or authentication,
+    and the broker would be open without it.
+    """
     text = path.read_text(encoding="utf-8-sig") if path else ""
     gathered = gather_settings(overrides=overrides, environ=os.environ, properties=text)
+    if address is not None:
+        if "listeners" in gathered.settings:
+            raise WrongCallError(
+                f"listeners={gathered.settings['listeners']} and --listen or --port "
+                "both say where to listen: give one of them"
+            )
+        gathered.settings["listeners"] = f"PLAINTEXT://{address}"
     return BrokerConfig.parse(gathered.settings), gathered.notes
 
 
