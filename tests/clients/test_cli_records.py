@@ -143,6 +143,39 @@ def test_input_that_does_not_fit_its_format_names_the_record(brokers: str) -> No
     assert text("consume", "odd", "-f", "%k", brokers=brokers) == "a"
 
 
+@pytest.mark.parametrize(
+    ("line", "word"),
+    [
+        (b'{"key": "a", "vlaue": "b"}', "a record has no field 'vlaue'"),
+        (b"{}", "neither a key nor a value"),
+        (b'{"value": "a", "value_base64": "YQ=="}', "both given"),
+        (b'{"value": "a", "headers": "b"}', "headers are an object, or a list"),
+        (b'{"value": "a", "headers": [{"key": "b", "vlaue": "c"}]}', "a header has no field"),
+    ],
+)
+def test_a_json_record_with_a_wrong_field_is_not_sent(brokers: str, line: bytes, word: str) -> None:
+    call("topic", "create", "misspelt", "--if-not-exists", brokers=brokers)
+    sentence = refused("produce", "misspelt", "-f", "json", brokers=brokers, stdin=line)
+    assert sentence.startswith("record 1: ")
+    assert word in sentence
+    assert text("consume", "misspelt", brokers=brokers) == ""
+
+
+def test_json_headers_are_an_object_or_a_list(brokers: str) -> None:
+    headers = b'{"a": "1", "a_base64": "MQ==", "b": null, "c": {"d": 2}}'
+    line = b'{"value": "v", "headers": %b}\n' % headers
+    listed = b'{"value": "v", "headers": [{"key": "a", "value_base64": "MQ=="}]}\n'
+    call("produce", "headed", "-f", "json", brokers=brokers, stdin=line + listed)
+    first, second = lines_of_json(text("consume", "headed", "-f", "json", brokers=brokers))
+    assert [(header["key"], header["value"]) for header in first["headers"]] == [
+        ("a", "1"),
+        ("a_base64", "MQ=="),
+        ("b", None),
+        ("c", '{"d": 2}'),
+    ]
+    assert second["headers"] == [{"key": "a", "value": "1"}]
+
+
 def test_records_name_their_topics_themselves_where_none_is_given(brokers: str) -> None:
     call("produce", "-f", "%t %v\\n", brokers=brokers, stdin=b"left a\nright b\n")
     assert text("consume", "left", "right", "-f", "%t=%v ", brokers=brokers) == "left=a right=b "

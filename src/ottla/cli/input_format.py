@@ -9,7 +9,7 @@ import json
 import re
 from base64 import b64decode
 from binascii import Error as Base64Error
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
@@ -20,6 +20,9 @@ RECORD_BYTES_MAX: Final = 64 << 20
 """More than this without an end is not a record: the format does not fit the input."""
 _TOKEN: Final = re.compile(r"%(.?)|\\(x[0-9a-fA-F]{2}|.?)|([^%\\]+)", re.DOTALL)
 _FIELDS: Final = "tkvshpT"
+_JSON_BYTES: Final = ("key", "key_base64", "value", "value_base64")
+_JSON_FIELDS: Final = (*_JSON_BYTES, "headers", "topic", "partition", "timestamp", "offset")
+"""What a record has in JSON. The offset is what `consume` writes; the broker assigns a new one."""
 T = TypeVar("T")
 
 
@@ -139,16 +142,44 @@ def _parse_json(line: bytes) -> InputRecord:
     fields = json.loads(line)
     if not isinstance(fields, dict):
         raise TypeError("expected a JSON object")
-    return InputRecord(
+    _check_names(fields, _JSON_FIELDS, "a record")
+    record = InputRecord(
         value=_bytes_in(fields, "value"),
         key=_bytes_in(fields, "key"),
-        headers=tuple(
-            (str(header["key"]), _bytes_in(header, "value")) for header in fields.get("headers", ())
-        ),
+        headers=_json_headers(fields.get("headers") or ()),
         topic=_typed(fields, "topic", str),
         partition=_typed(fields, "partition", int),
         timestamp_ms=_typed(fields, "timestamp", int),
     )
+    if not any(name in fields for name in _JSON_BYTES):
+        raise ValueError("it has neither a key nor a value")
+    return record
+
+
+def _check_names(fields: dict[str, Any], known: Sequence[str], owner: str) -> None:
+    """Refuse unknown names: a misspelt `value` would otherwise become a tombstone."""
+    unknown = next((name for name in fields if name not in known), None)
+    if unknown is not None:
+        raise ValueError(f"{owner} has no field {unknown!r}: there are {', '.join(known)}")
+
+
+def _json_headers(headers: object) -> tuple[tuple[str, bytes | None], ...]:
+    """Read `{"a": "b"}`, or `[{"key": "a", "value": "b"}]` as `ottla consume` writes it.
+
+    Names in an object are taken as they are: only the list has `value_base64`.
+    """
+    if isinstance(headers, dict):
+        return tuple((name, _as_bytes(value)) for name, value in headers.items())
+    if not isinstance(headers, list | tuple):
+        raise TypeError("headers are an object, or a list of objects with key and value")
+    return tuple(map(_json_header, headers))
+
+
+def _json_header(header: object) -> tuple[str, bytes | None]:
+    if not isinstance(header, dict) or not isinstance(header.get("key"), str):
+        raise TypeError("headers are an object, or a list of objects with key and value")
+    _check_names(header, ("key", "value", "value_base64"), "a header")
+    return header["key"], _bytes_in(header, "value")
 
 
 def _typed(fields: dict[str, Any], name: str, kind: type[T]) -> T | None:
@@ -159,10 +190,17 @@ def _typed(fields: dict[str, Any], name: str, kind: type[T]) -> T | None:
 
 
 def _bytes_in(fields: dict[str, Any], name: str) -> bytes | None:
+    """Return the bytes of a field, which is given as it is or as base64."""
+    encoded = f"{name}_base64"
+    if encoded not in fields:
+        return _as_bytes(fields.get(name))
+    if name in fields:
+        raise ValueError(f"{name} and {encoded} are both given: give one of them")
+    return b64decode(fields[encoded], validate=True)
+
+
+def _as_bytes(value: object) -> bytes | None:
     """Return text as bytes; a value that is not text is taken as the JSON that it is."""
-    if f"{name}_base64" in fields:
-        return b64decode(fields[f"{name}_base64"], validate=True)
-    value = fields.get(name)
     if value is None or isinstance(value, str):
         return None if value is None else value.encode()
     return json.dumps(value, ensure_ascii=False).encode()
