@@ -59,7 +59,11 @@ def test_a_topic_grows_and_changes_its_settings(brokers: str) -> None:
 def test_a_topic_that_is_there_is_refused_unless_that_is_fine(brokers: str) -> None:
     call("topic", "create", "once", brokers=brokers)
     assert "exists" in refused("topic", "create", "once", brokers=brokers)
-    call("topic", "create", "once", "--if-not-exists", brokers=brokers)
+    created = rows("topic", "create", "once", "fresh", "--if-not-exists", brokers=brokers)
+    assert created == [
+        {"topic": "once", "status": "exists already"},
+        {"topic": "fresh", "status": "created"},
+    ]
 
 
 def test_a_dry_run_creates_nothing(brokers: str) -> None:
@@ -75,6 +79,44 @@ def test_records_before_an_offset_are_trimmed(brokers: str) -> None:
     trimmed = rows("topic", "trim", "trimmed", "--before", "2", brokers=brokers)
     assert trimmed == [{"topic": "trimmed", "partition": 0, "log_start_offset": 2}]
     assert text("consume", "trimmed", brokers=brokers) == "c\n"
+
+
+@pytest.mark.parametrize("before", ["4", "999", "+4"])
+def test_an_offset_past_the_end_trims_nothing(brokers: str, before: str) -> None:
+    topic = f"untrimmed-{before.removeprefix('+')}-{len(before)}"
+    call("topic", "create", topic, "-p", "1", brokers=brokers)
+    call("produce", topic, brokers=brokers, stdin=b"a\nb\nc\n")
+    sentence = refused("topic", "trim", topic, "--before", before, brokers=brokers)
+    assert "past the end" in sentence
+    assert text("consume", topic, brokers=brokers) == "a\nb\nc\n"
+    trimmed = rows("topic", "trim", topic, "--before", "3", brokers=brokers)
+    assert trimmed[0]["log_start_offset"] == 3
+
+
+def test_a_setting_that_is_not_set_cannot_be_deleted(brokers: str) -> None:
+    call("topic", "create", "unset", "-c", "retention.ms=1000", brokers=brokers)
+    delete = ("config", "delete", "topic", "unset")
+    sentence = refused(*delete, "retention.ms", "retention.mss", brokers=brokers)
+    assert sentence == "topic 'unset' has no setting 'retention.mss', so nothing was deleted"
+    sentence = refused(*delete, "retention.ms", "segment.ms", brokers=brokers)
+    assert "'segment.ms' is not set for topic 'unset'" in sentence
+    call(*delete, "retention.ms", brokers=brokers)
+    assert "not set" in refused(*delete, "retention.ms", brokers=brokers)
+
+
+def test_a_setting_is_deleted_only_where_it_is_set(brokers: str) -> None:
+    key = "log.cleaner.threads"
+    call("config", "set", "broker", "", f"{key}=2", brokers=brokers)
+    assert "DYNAMIC_DEFAULT_BROKER_CONFIG" in refused(
+        "config", "delete", "broker", "1", key, brokers=brokers
+    )
+    call("config", "set", "broker", "1", f"{key}=2", brokers=brokers)
+    call("config", "delete", "broker", "", key, brokers=brokers)
+    assert key in refused("config", "delete", "broker", "", key, brokers=brokers)
+    call("config", "delete", "broker", "1", key, brokers=brokers)
+    assert "STATIC_BROKER_CONFIG" in refused(
+        "config", "delete", "broker", "1", "num.partitions", brokers=brokers
+    )
 
 
 def test_settings_are_described_set_and_deleted(brokers: str) -> None:

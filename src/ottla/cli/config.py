@@ -2,11 +2,11 @@
 
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
-from ottla.cli.exits import WrongCallError
+from ottla.cli.exits import CommandError, WrongCallError
 from ottla.cli.options import (
     DEFAULT_BROKERS,
     Brokers,
@@ -19,13 +19,24 @@ from ottla.cli.output import OutputFormat, show
 from ottla.clients.admin_configs import (
     Append,
     ConfigChange,
+    ConfigEntry,
     ConfigResource,
+    ConfigSource,
     ResourceType,
     Subtract,
 )
 from ottla.clients.async_admin import AsyncAdmin
+from ottla.clients.cluster_view import ClusterView
 
 COLUMNS = ("NAME", "VALUE", "SOURCE", "READ-ONLY")
+_SOURCE_BY_KIND: Final = {
+    ResourceType.TOPIC: ConfigSource.DYNAMIC_TOPIC_CONFIG,
+    ResourceType.BROKER: ConfigSource.DYNAMIC_BROKER_CONFIG,
+    ResourceType.BROKER_LOGGER: ConfigSource.DYNAMIC_BROKER_LOGGER_CONFIG,
+    ResourceType.CLIENT_METRICS: ConfigSource.CLIENT_METRICS_CONFIG,
+    ResourceType.GROUP: ConfigSource.GROUP_CONFIG,
+}
+"""The source of a setting that is stored for the resource itself."""
 
 
 class Entity(StrEnum):
@@ -111,8 +122,17 @@ def delete(
     brokers: Brokers = DEFAULT_BROKERS,
     settings: Settings = None,
 ) -> None:
-    """Take settings back to their defaults."""
-    _alter(kind, name, dict.fromkeys(keys), brokers, settings)
+    """Take settings back to their defaults; one that is not set is an error."""
+    resource = _resource(kind, name)
+
+    async def work(view: ClusterView) -> None:
+        admin = AsyncAdmin.over(view)
+        described = await admin.configs.describe(resource, keys=keys, with_synonyms=True)
+        for key in keys:
+            _check_is_set(resource, key, described[resource].get(key))
+        await admin.configs.alter({resource: dict.fromkeys(keys)})
+
+    with_cluster(brokers, settings, work)
 
 
 @configs.command("append")
@@ -151,6 +171,24 @@ def _alter(
     resource = _resource(kind, name)
     with_cluster(
         brokers, settings, lambda view: AsyncAdmin.over(view).configs.alter({resource: changes})
+    )
+
+
+def _check_is_set(resource: ConfigResource, key: str, entry: ConfigEntry | None) -> None:
+    """End the command unless this setting is stored for the resource itself.
+
+    A broker's own value can hide the value for all brokers, so the synonyms count, too.
+    """
+    own = _SOURCE_BY_KIND[resource.kind]
+    if resource == ConfigResource.every_broker():
+        own = ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG
+    if entry is None:
+        raise CommandError(f"{resource} has no setting {key!r}, so nothing was deleted")
+    if entry.source is own or (key, own) in {(one.name, one.source) for one in entry.synonyms}:
+        return
+    raise CommandError(
+        f"{key!r} is not set for {resource}, so nothing was deleted: "
+        f"its value comes from {entry.source.name}"
     )
 
 

@@ -1,12 +1,12 @@
 """`ottla topic`: topics made, shown, changed and deleted."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated
 
 import typer
 
-from ottla.cli.exits import FAILURE, WrongCallError, say, sentence_of
+from ottla.cli.exits import FAILURE, CommandError, WrongCallError, say, sentence_of
 from ottla.cli.options import (
     DEFAULT_BROKERS,
     Brokers,
@@ -17,12 +17,13 @@ from ottla.cli.options import (
 )
 from ottla.cli.outcomes import outcomes_of
 from ottla.cli.output import OutputFormat, show, show_one
-from ottla.cli.positions import parse_position, resolve
+from ottla.cli.positions import Position, PositionKind, parse_position, resolve
 from ottla.clients.admin_configs import ConfigChange, ConfigEntry, ConfigResource, ConfigSource
 from ottla.clients.admin_topics import BROKER_DEFAULT, TopicDescription
 from ottla.clients.async_admin import AsyncAdmin
 from ottla.clients.cluster_view import ClusterView
 from ottla.model.api_error import ApiError
+from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition, uuid_to_text
 
 PARTITION_COLUMNS = (
@@ -85,12 +86,12 @@ def create(
         return await outcomes_of(names, call)
 
     outcomes = with_cluster(brokers, settings, work)
-    if if_not_exists:
-        outcomes = {
-            name: None if error and error.code.name == "TOPIC_ALREADY_EXISTS" else error
-            for name, error in outcomes.items()
-        }
-    _show_outcomes(outcomes, "could be created" if dry_run else "created", form)
+    done = dict.fromkeys(names, "could be created" if dry_run else "created")
+    for name, error in outcomes.items():
+        if if_not_exists and error and error.code is ErrorCode.TOPIC_ALREADY_EXISTS:
+            outcomes[name] = None
+            done[name] = "exists already"
+    _show_outcomes(outcomes, done, form)
 
 
 @topics.command("list")
@@ -205,7 +206,7 @@ def trim(
     async def work(view: ClusterView) -> None:
         admin = AsyncAdmin.over(view)
         numbers = partitions or range(len((await view.topic(name)).partitions))
-        cuts = await resolve(admin, [TopicPartition(name, number) for number in numbers], position)
+        cuts = await _cuts(admin, [TopicPartition(name, number) for number in numbers], position)
         starts = await admin.offsets.delete_before(cuts)
         rows = [
             {"TOPIC": name, "PARTITION": partition, "LOG-START-OFFSET": start}
@@ -230,7 +231,25 @@ def delete(
         return await outcomes_of(names, AsyncAdmin.over(view).topics.delete(names))
 
     outcomes = with_cluster(brokers, settings, work)
-    _show_outcomes(outcomes, "deleted", form)
+    _show_outcomes(outcomes, dict.fromkeys(names, "deleted"), form)
+
+
+async def _cuts(
+    admin: AsyncAdmin, names: Sequence[TopicPartition], position: Position
+) -> dict[TopicPartition, int]:
+    """Return the offset to trim each partition at; an offset past the end is refused.
+
+    `resolve` clamps to the log, which would delete every record because of a mistyped offset.
+    """
+    if position.kind in {PositionKind.OFFSET, PositionKind.START}:
+        for name, (start, end) in (await admin.offsets.ends(names)).items():
+            cut = position.value + (start if position.kind is PositionKind.START else 0)
+            if cut > end:
+                raise CommandError(
+                    f"offset {cut} is past the end of {name}, which is {end}, "
+                    "so nothing was deleted: `--before end` deletes every record"
+                )
+    return await resolve(admin, names, position)
 
 
 async def _configs(admin: AsyncAdmin, name: str) -> list[ConfigEntry]:
@@ -274,9 +293,11 @@ def _show_topic(
         show(rows, PARTITION_COLUMNS, form)
 
 
-def _show_outcomes(outcomes: dict[str, ApiError | None], done: str, form: OutputFormat) -> None:
+def _show_outcomes(
+    outcomes: dict[str, ApiError | None], done: Mapping[str, str], form: OutputFormat
+) -> None:
     rows = [
-        {"TOPIC": name, "STATUS": done if error is None else error.code.name}
+        {"TOPIC": name, "STATUS": done[name] if error is None else error.code.name}
         for name, error in outcomes.items()
     ]
     show(rows, ("TOPIC", "STATUS"), form)
