@@ -172,7 +172,19 @@ _MODULE_BY_NAME: Final = {
 }
 
 
+_NOT_OFFERED: Final = frozenset({"Any", "Final", "TYPE_CHECKING", "import_module"})
+"""Names that this module imports for its own use."""
+
+
 def __getattr__(name: str) -> Any:
+    if name == "__version__":  # importlib.metadata is slow to import: not at every start
+        return import_module("importlib.metadata").version("ottla")
     if name not in _MODULE_BY_NAME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(_MODULE_BY_NAME[name]), name)
+
+
+def __dir__() -> list[str]:
+    """List the names that are offered, loaded or not, and the submodules that are loaded."""
+    here = {name for name in globals() if name.startswith("__") or not name.startswith("_")}
+    return sorted((here - _NOT_OFFERED) | {*__all__, "__version__"})

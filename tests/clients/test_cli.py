@@ -1,9 +1,11 @@
 """`ottla start`, as a process of its own."""
 
 import os
+import platform
 import re
 import signal
 import subprocess
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -135,3 +137,14 @@ def test_the_files_that_a_broker_leaves_can_be_looked_into(tmp_path: Path) -> No
     assert [row["last_offset"] for row in dumped] == [0]
     assert "no file of a partition" in refused("log", "dump", folder / "partition.metadata")
     assert "nowhere" in refused("log", "dump", folder / "nowhere" / "00000000000000000000.log")
+
+
+def test_the_version_is_that_of_the_installed_package() -> None:
+    version = metadata.version("ottla")
+    assert text("--version") == f"ottla {version}\n"
+    assert rows("version") == {
+        "ottla": version,
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+    }
+    assert text("version").splitlines()[0].split() == ["OTTLA", version]

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from importlib import metadata
 
 import pytest
 
@@ -50,3 +51,19 @@ def test_every_name_that_is_offered_is_there() -> None:
         [sys.executable, "-c", program], capture_output=True, text=True, check=False
     )
     assert (done.returncode, done.stdout) == (0, "False\n"), done.stderr
+
+
+def test_dir_lists_the_names_that_are_offered_and_the_version_without_loading_them() -> None:
+    program = (
+        "import sys, ottla\n"
+        "names = dir(ottla)\n"
+        "assert {*ottla.__all__, '__version__', '__doc__'} <= set(names), names\n"
+        "assert set(names).isdisjoint({'Any', 'Final', 'TYPE_CHECKING', 'import_module'}), names\n"
+        "assert not any(name.startswith('ottla.') for name in sys.modules)\n"
+        "assert 'importlib.metadata' not in sys.modules\n"
+        "print(ottla.__version__)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-I", "-c", program], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (0, metadata.version("ottla") + "\n"), done.stderr

@@ -13,6 +13,7 @@ from typing import Annotated, Final
 
 import typer
 
+import ottla
 from ottla.cli.exits import INTERRUPTED, CommandError, say
 
 PROGRAM: Final = "ottla"
@@ -33,6 +34,7 @@ MODULE_BY_COMMAND: Final = {
     "bench": ("ottla.cli.bench", "Measure how fast a cluster takes and gives records."),
     "simulate": ("ottla.cli.simulate", "Let a simulated cluster go through faults, by a seed."),
     "log": ("ottla.cli.log", "Look into the files of a partition, without a broker."),
+    "version": ("ottla.cli.version", "Show the versions of Ottla and Python."),
 }
 """Where each command is, and what help says about it while it is not loaded."""
 
@@ -101,8 +103,7 @@ def application(command: str) -> typer.Typer:
 
 def _show_version(is_wanted: bool) -> None:
     if is_wanted:
-        metadata = import_module("importlib.metadata")  # slow to load: not at every start
-        sys.stdout.write(f"{PROGRAM} {metadata.version('ottla')}\n")
+        sys.stdout.write(f"{PROGRAM} {ottla.__version__}\n")
         raise typer.Exit
 
 
