@@ -5,47 +5,51 @@ READY := $(VENV)/.ready
 PEERS := peers-kafka-python peers-franz-go peers-librdkafka
 NATIVE := $(shell find src -name '*.pyx' -o -name '*.pxd' -o -name '*.h')
 
-.PHONY: demo test check bench interop peers $(PEERS) soak soak-cluster soak-pipelines simulate clean
+.PHONY: demo help test check bench interop peers $(PEERS) soak soak-cluster soak-pipelines simulate clean
 
-demo: $(READY)
+demo: $(READY) ## Run the demo: a broker, a shop and a pipeline on Spark
 	@$(BIN)/python -m examples.demo
+
+# The help of a target follows two number signs on its line.
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-15s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
 # A test that hangs is ended after ten minutes: it fails, and shows where each thread stood.
 HANGING := -o faulthandler_timeout=600 -o faulthandler_exit_on_timeout=true --max-worker-restart 0
 
-test: $(READY)
+test: $(READY) ## Run the tests; ARGS are for pytest
 	$(BIN)/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder $(HANGING) $(ARGS)
 
-check: $(READY)
+check: $(READY) ## Run the linters, mypy and the import contracts
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/python tools/tidy.py
 
-bench: $(READY)
+bench: $(READY) ## Run the benchmarks; ARGS name some of them
 	$(BIN)/python -m benchmarks $(ARGS)
 
-interop: $(READY)
+interop: $(READY) ## Run the tests against Apache Kafka; ARGS are for pytest
 	@$(BIN)/python -m tools.interop $(ARGS)
 
-peers:
+peers: ## Run the test suites of other clients, or of one: peers-kafka-python, peers-franz-go, peers-librdkafka
 	@$(MAKE) --keep-going --no-print-directory $(PEERS)
 
 $(PEERS): peers-%: $(READY)
 	@$(BIN)/python -m tools.peers.$(subst -,_,$*) $(if $(BROKERS),--brokers $(BROKERS)) $(ARGS)
 
-soak: $(READY)
+soak: $(READY) ## Kill a writing and a cleaning process many times
 	$(BIN)/python -m tests.crashes.kill_writer --rounds 300
 	$(BIN)/python -m tests.crashes.kill_cleaner --rounds 30
 	OTTLA_LOG_EXAMPLES=2000 $(BIN)/python -m pytest tests/properties/test_log.py
 
-soak-cluster: $(READY)
+soak-cluster: $(READY) ## Run a cluster through faults for long; ROUNDS, RECORDS
 	$(BIN)/python -m tests.cluster.soak --rounds $(or $(ROUNDS),100)
 	$(BIN)/python -m tests.cluster.copying --records $(or $(RECORDS),100000)
 	$(BIN)/python -m tests.cluster.copying --records $(or $(RECORDS),100000) --library Ottla
 
-soak-pipelines: $(READY)
+soak-pipelines: $(READY) ## Run pipelines, mirrors and connectors through faults for long; ROUNDS
 	$(BIN)/python -m pytest -m soak tests/pipelines
 	$(BIN)/python -m tests.pipelines.soak_exactly_once --rounds 12
 	$(BIN)/python -m tests.pipelines.mirror.killing --rounds $(or $(ROUNDS),100)
@@ -56,11 +60,11 @@ soak-pipelines: $(READY)
 	$(BIN)/python -m tests.pipelines.soak_connect --rounds 10
 	$(BIN)/python -m tests.pipelines.soak_clusters --records 12000
 
-simulate: $(READY)
+simulate: $(READY) ## Run simulated clusters through faults; SEEDS as 0:1000
 	$(BIN)/ottla simulate --story one-broker --seeds $(or $(SEEDS),0:1000)
 	$(BIN)/ottla simulate --story cluster --seeds $(or $(SEEDS),0:1000)
 
-clean:
+clean: ## Delete everything that make has created
 	rm -rf $(VENV) .interop .peers build .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	rm -rf src/ottla.egg-info
 	find src \( -name '*.so' -o -name '*.c' \) -delete
