@@ -66,7 +66,7 @@ def test_a_group_with_members_shows_them_and_is_not_touched(brokers: str) -> Non
     other.subscribe(["shared"])
     poll_until(other, lambda: len(other.assignment()) == 2)
     members = rows("group", "describe", "team", "--members", brokers=brokers)
-    assert [(row["client_id"], row["#partitions"]) for row in members] == [("other", 2)]
+    assert [(row["client_id"], row["partitions"]) for row in members] == [("other", 2)]
     assert text("group", "describe", "team", "--state", brokers=brokers).split()[3] == "Stable"
     reset = ("group", "reset-offsets", "team", "--topic", "shared", "--to-latest", "--execute")
     assert "stop them first" in refused(*reset, brokers=brokers)

@@ -192,5 +192,7 @@ def test_the_load_generator_tells_rates_and_percentiles(brokers: str) -> None:
     load = ("bench", "produce", "load", "-n", "2000", "-s", "50", "--batch-bytes", "4096")
     produced = rows(*load, brokers=brokers)
     assert produced["records"] == 2000
-    assert 0 < produced["p50_ms"] <= produced["p99.9_ms"] <= produced["max_ms"]
+    assert all(key.isidentifier() for key in produced), produced
+    assert produced["records_per_s"] > 0
+    assert 0 < produced["p50_ms"] <= produced["p99_9_ms"] <= produced["max_ms"]
     assert rows("bench", "consume", "load", brokers=brokers)["records"] == 2000

@@ -91,7 +91,7 @@ def test_a_group_of_the_new_protocol_is_described(brokers: str) -> None:
         if len(consumer.assignment()) == 2:
             break
     members = rows("group", "describe", "moderns", "--members", brokers=brokers)
-    assert [(row["client_id"], row["#partitions"]) for row in members] == [("modern", 2)]
+    assert [(row["client_id"], row["partitions"]) for row in members] == [("modern", 2)]
     consumer.close()
     assert "there is no group" in refused("group", "describe", "nobody", brokers=brokers)
 

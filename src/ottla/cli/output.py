@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from enum import StrEnum
 
 Row = Mapping[str, object]
+_UNDERSCORES = str.maketrans("-.", "__")
 
 
 class OutputFormat(StrEnum):
@@ -36,8 +37,8 @@ def show_one(row: Row, form: OutputFormat) -> None:
 
 
 def json_key(column: str) -> str:
-    """Return what a column is called in JSON."""
-    return column.lower().replace("-", "_")
+    """Return the JSON key of a column: letters, digits and underscores, as `jq` takes unquoted."""
+    return column.lower().replace("/", "_per_").removeprefix("#").translate(_UNDERSCORES)
 
 
 def _write_json(value: object) -> None:
