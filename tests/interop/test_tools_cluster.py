@@ -29,7 +29,7 @@ def test_a_client_of_kafkas_finds_all_that_it_expects(kafka: Console) -> None:
     names = "cluster-id describe-configs offsets-for-times idempotent-producer create-topics"
     supported = " ".join(f"--{name}-supported true" for name in names.split())
     line = f"client-compatibility --topic compatible {supported} --num-cluster-nodes 1"
-    line += " --describe-acls-supported false --expect-record-too-large-exception false"
+    line += " --describe-acls-supported true --expect-record-too-large-exception false"
     assert "SUCCESS" in kafka(line)
 
 

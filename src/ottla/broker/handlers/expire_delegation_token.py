@@ -1,0 +1,29 @@
+"""ExpireDelegationToken v1-v2: refused with DELEGATION_TOKEN_REQUEST_NOT_ALLOWED.
+
+Kafka refuses delegation token requests on PLAINTEXT listeners with this error, before it checks
+whether it has a secret key for tokens. This broker has no other listeners yet.
+"""
+
+from dataclasses import dataclass
+
+from ottla.broker.request_context import RequestContext
+from ottla.model.error_code import ErrorCode
+from ottla.wire.messages.expire_delegation_token import (
+    ExpireDelegationTokenRequest,
+    ExpireDelegationTokenResponse,
+)
+
+VERSIONS = range(1, 3)
+
+
+@dataclass(frozen=True, slots=True)
+class ExpireDelegationTokenHandler:
+    """Answers ExpireDelegationToken."""
+
+    async def handle(
+        self, _context: RequestContext, _request: ExpireDelegationTokenRequest
+    ) -> ExpireDelegationTokenResponse:
+        """Refuse: no token exists."""
+        return ExpireDelegationTokenResponse(
+            error_code=ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED, expiry_timestamp_ms=-1
+        )
