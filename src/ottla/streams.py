@@ -11,14 +11,20 @@ from threading import Event
 
 from ottla.pipelines.running.plan import RunPlan
 from ottla.pipelines.running.registry import PipelineError
-from ottla.pipelines.running.runner import run as run_by_plan
-from ottla.pipelines.running.runner import run_batches
-from ottla.pipelines.streams.definition import Definition, stream, table
-from ottla.pipelines.streams.grouped import Grouped
+from ottla.pipelines.spark_extra import check_spark_extra
 from ottla.pipelines.streams.pace import Pace
-from ottla.pipelines.streams.pipeline import Pipeline
-from ottla.pipelines.streams.stream import Stream
-from ottla.pipelines.streams.table import Table
+
+try:
+    from ottla.pipelines.running.runner import run as run_by_plan
+    from ottla.pipelines.running.runner import run_batches
+    from ottla.pipelines.streams.definition import Definition, stream, table
+    from ottla.pipelines.streams.grouped import Grouped
+    from ottla.pipelines.streams.pipeline import Pipeline
+    from ottla.pipelines.streams.stream import Stream
+    from ottla.pipelines.streams.table import Table
+except ModuleNotFoundError:
+    check_spark_extra()
+    raise
 
 __all__ = [
     "Definition",

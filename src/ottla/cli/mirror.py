@@ -110,8 +110,8 @@ def _run(
         from ottla.pipelines.sessions import end_session, spark_session  # noqa: PLC0415
 
         spark = spark_session("ottla mirror", master=master)
-    except ImportError:
-        raise CommandError("mirroring needs Spark: pip install 'ottla[spark]'") from None
+    except ImportError as error:
+        raise CommandError(str(error)) from None
     try:
         options = options.with_tasks(spark.sparkContext.defaultParallelism)
         running = Mirror(spark, options, checkpoint or _default_checkpoint(options))

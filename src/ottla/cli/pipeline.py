@@ -6,7 +6,7 @@ from typing import Annotated, Final
 
 import typer
 
-from ottla.cli.exits import CommandError, WrongCallError, say
+from ottla.cli.exits import CommandError, WrongCallError, one_sentence, say
 from ottla.cli.options import DEFAULT_BROKERS, Brokers, Format, Settings, key_values
 from ottla.cli.output import OutputFormat, Row, show
 from ottla.cli.pipeline_status import FLOW_COLUMNS, flow_rows, is_on_a_terminal, shown_live
@@ -20,6 +20,7 @@ from ottla.pipelines.running.folders import (
 from ottla.pipelines.running.plan import RunPlan
 from ottla.pipelines.running.progress import read_progress
 from ottla.pipelines.running.registry import Outcome, PipelineError, present_record, stop
+from ottla.pipelines.spark_extra import check_spark_extra
 from ottla.pipelines.streams.pace import Pace
 
 LIST_COLUMNS: Final = ("PIPELINE", "STATE", "PID", "SINCE", "FILE", "FAILURE")
@@ -82,6 +83,8 @@ def run_file(
         raise WrongCallError(f"there is no file {file}")
     if is_batch and (every or until_caught_up or from_beginning or checkpoint_dir):
         raise WrongCallError("--batch keeps no state: it goes with none of the other ways to run")
+    with one_sentence(ImportError):
+        check_spark_extra()
     from ottla.cli.pipeline_run import Told, run_told  # noqa: PLC0415 - it loads Spark
 
     plan = RunPlan(

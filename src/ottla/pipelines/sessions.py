@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ottla.pipelines.java import find_java
 from ottla.pipelines.jvm import LOGGING, DriverJvm, start_jvm, wants_sparks_own_way
+from ottla.pipelines.spark_extra import check_spark_extra
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -53,10 +54,11 @@ def spark_session(
     """Return the session of this process, and make it if there is none.
 
     On this machine, with all its cores, if no master is named. Settings win over ours. A quick
-    session starts sooner and computes slower: for tests, and for what is soon done. JavaNotFound-
-    Error and SparkStartError say what is missing.
+    session starts sooner and computes slower: for tests, and for what is soon done. An
+    ImportError, JavaNotFoundError or SparkStartError says what is missing.
     """
-    from pyspark.sql import SparkSession  # noqa: PLC0415 - only who needs Spark has it
+    check_spark_extra()
+    from pyspark.sql import SparkSession  # noqa: PLC0415 - an optional package
 
     running = SparkSession.getActiveSession()
     if running is not None:

@@ -21,7 +21,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
+try:
+    import pyarrow as pa
+except ModuleNotFoundError:
+    raise ImportError("Arrow tables need pyarrow: pip install 'ottla[arrow]'") from None
 
 from ottla.model.error_code import ErrorCode
 from ottla.wire.protocol_error import ProtocolError
