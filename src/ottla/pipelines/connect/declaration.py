@@ -30,6 +30,7 @@ from ottla.pipelines.connect.settings import (
     words,
 )
 from ottla.pipelines.connect.transforms import TRANSFORMS, transform_name
+from ottla.pipelines.spark_extra import PACKAGES, check_spark_extra
 
 DEFAULT_BROKERS: Final = "127.0.0.1:9092"
 CONVERTERS: Final = ("json", "string", "bytes")
@@ -211,12 +212,24 @@ def _connector(said: object) -> type[Connector]:
     try:
         found = getattr(import_module(module), name, None)
     except ImportError as error:
-        raise SettingError("connector.class", f"{module} cannot be imported: {error}") from None
+        reason = _missing_spark(error) or f"{module} cannot be imported: {error}"
+        raise SettingError("connector.class", reason) from None
     if not isinstance(found, type) or not issubclass(found, SourceConnector | SinkConnector):
         raise SettingError(
             "connector.class", f"{name} in {module} is no SourceConnector and no SinkConnector"
         )
     return found
+
+
+def _missing_spark(error: ImportError) -> str | None:
+    """Return how to install Spark, if an import failed for lack of it."""
+    if error.name is None or error.name.partition(".")[0] not in PACKAGES:
+        return None
+    try:
+        check_spark_extra("pipelines")
+    except ImportError as missing:
+        return str(missing)
+    return None
 
 
 def _transforms(place: str, flat: dict[str, Any]) -> tuple[DeclaredTransform, ...]:

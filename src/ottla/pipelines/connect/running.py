@@ -10,6 +10,8 @@ from ottla.pipelines.connect.brokers import check_brokers
 from ottla.pipelines.connect.connector import Home
 from ottla.pipelines.connect.declaration import Declaration
 from ottla.pipelines.connect.errors import ConnectorError
+from ottla.pipelines.java import JavaNotFoundError
+from ottla.pipelines.sessions import check_installed
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -26,7 +28,11 @@ _REASONS: Final = (
 
 
 def check(declarations: Sequence[Declaration]) -> None:
-    """Look at the outside world, and at brokers; ConnectorError says what is missing."""
+    """Look for Spark, the outside world and brokers; ConnectorError says what is missing."""
+    try:
+        check_installed("pipelines")
+    except (ImportError, JavaNotFoundError) as error:
+        raise ConnectorError(str(error)) from None
     for declaration in declarations:
         home = Home(declaration.name, declaration.folder, "")
         connector = declaration.connector(home, declaration.settings)
