@@ -1,11 +1,13 @@
 """Joins and tables against plain dictionaries, through several runs of the same query."""
 
 import random
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from ottla import Admin, ApiError
 from ottla.streams import Pipeline, run, run_batch, stream, table
 from tests.pipelines.streams.topics import Sent, committed, create, latest, send
 
@@ -151,3 +153,30 @@ def test_what_cannot_be_joined_says_why(spark: Any, broker_servers: str) -> None
         left.json("id long")
     with pytest.raises(ValueError, match="two flows are called 'out'"):
         left.to("out"), right.to("out")
+
+
+def test_a_join_with_a_table_is_shown_as_a_group_and_logs_no_warning(
+    spark: Any, broker_servers: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    create(broker_servers, "people", "visits", "visited")
+    send(broker_servers, "people", [("f", {"name": "Felice"})])
+    send(broker_servers, "visits", [(None, {"person": "f"}) for _ in range(30)])
+
+    def define() -> None:
+        people = table("people").json("name string")
+        stream("visits").json("person string").join(people, "person").to("visited")
+
+    run(define, Pipeline("guests", broker_servers), state_dir=tmp_path, until_caught_up=True)
+    with Admin(bootstrap_servers=broker_servers) as admin:
+        while sum(_committed(admin, "ottla-query-guests/visited").values()) < 30:
+            assert not caplog.records
+            time.sleep(0.05)
+    assert len(committed(broker_servers, "visited")) == 30
+    assert not caplog.records
+
+
+def _committed(admin: Admin, group: str) -> dict[Any, int]:
+    try:
+        return {name: found.offset for name, found in admin.groups.committed(group).items()}
+    except ApiError:
+        return {}

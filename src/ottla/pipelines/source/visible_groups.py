@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 COMMIT_MS_MAX: Final = 5_000
 """How long a commit may take; nobody waits for it but the next one."""
 FORMAT: Final = "ottla"
+_STREAMING_LEAF: Final = "StreamingDataSourceV2ScanRelation"
+"""The class of a plan's leaf that reads a stream by Spark's second data source API."""
 _log = logging.getLogger(__name__)
 _watched: Final["WeakSet[SparkSession]"] = WeakSet()
 
@@ -97,7 +99,9 @@ def _show(run: _Run, progress: dict[str, Any]) -> None:
                 run.committed[description] = end
     except Exception as error:  # noqa: BLE001 - a query must not suffer from being shown
         if not run.is_complained_about:
-            _log.warning("query %s is not shown as a group: %s", name or query_id, error)
+            # An error of the JVM has its whole stack in its text.
+            reason = str(error).strip().partition("\n")[0]
+            _log.warning("query %s is not shown as a group: %s", name or query_id, reason)
         run.is_complained_about = True
 
 
@@ -108,13 +112,19 @@ def _commit(options: SourceOptions, group_id: str, end: dict[str, Any]) -> None:
 
 
 def _sources(query: Any) -> dict[str, SourceOptions]:
-    """Look up the options of a query's sources, which only Spark's plan has."""
+    """Look up the options of a query's sources, which only Spark's plan has.
+
+    A join with a table adds leaves that are read as batches, and other connectors add their own.
+    Neither has a `stream`. Their methods must not even be tried: py4j pretends that each exists.
+    """
     found = {}
     leaves = query.streamingQuery().logicalPlan().collectLeaves().iterator()
     while leaves.hasNext():
         leaf = leaves.next()
-        relation = getattr(leaf, "relation", lambda: None)()
-        if relation is not None and relation.table().name() == FORMAT:
+        if leaf.getClass().getSimpleName() != _STREAMING_LEAF:
+            continue
+        relation = leaf.relation()
+        if relation.table().name() == FORMAT:
             options = dict(relation.options().asCaseSensitiveMap())
             found[leaf.stream().toString()] = read_options(options, is_streaming=True)
     return found
