@@ -73,7 +73,7 @@ def test_a_group_with_members_shows_them_and_is_not_touched(brokers: str) -> Non
     deleted = call("group", "delete", "team", brokers=brokers, expect=1)
     assert b"stop them first" in deleted.stderr
     other.close()
-    assert rows("group", "delete", "team", brokers=brokers)[0]["status"] == "deleted"
+    assert rows("group", "delete", "team", "--yes", brokers=brokers)[0]["status"] == "deleted"
     assert "`ottla group list`" in refused("group", "describe", "team", brokers=brokers)
 
 

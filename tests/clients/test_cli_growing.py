@@ -168,7 +168,12 @@ def fourth_broker(cluster: Cluster) -> Iterator[str]:
         yield others
         broker.stop()
         eventually(lambda: broker_row(others, broker.id)["fenced"])
-        call("broker", "remove", str(broker.id), brokers=others)
+        removed = ("broker", "remove", str(broker.id))
+        asked = f"give --yes to remove broker {broker.id} from the cluster"
+        assert asked in refused(*removed, brokers=others, expect=2)
+        assert b"would" in call(*removed, "--dry-run", brokers=others).stderr
+        assert broker_row(others, broker.id)["fenced"]
+        call(*removed, "--yes", brokers=others)
     finally:
         broker.kill()
         broker.release()
@@ -191,7 +196,12 @@ def test_a_broker_comes_takes_its_share_is_emptied_and_goes_while_records_flow(
         before = len(load.acknowledged)
         eventually(lambda: len(load.acknowledged) > before + 100)
         assert "keeps 4 replicas" in refused("broker", "remove", "4", brokers=others)
-        drained = rows("broker", "drain", "4", "--wait", brokers=others)
+        asked = refused("broker", "drain", "4", brokers=others, expect=2)
+        assert "give --yes to move 4 replicas off broker 4" in asked
+        planned = rows("broker", "drain", "4", "--dry-run", brokers=others)
+        assert len(planned["partitions"]) == 4
+        assert broker_row(others, 4)["replicas"] == 4
+        drained = rows("broker", "drain", "4", "--wait", "--yes", brokers=others)
         assert len(drained) == 4
         assert broker_row(others, 4)["replicas"] == 0
         assert "is in service: stop it first" in refused("broker", "remove", "4", brokers=others)
@@ -305,6 +315,11 @@ def test_what_a_broker_that_is_away_leaves_behind_is_listed(cluster: Cluster, se
         "--under-min-isr": ["copied", "single"],
         "--offline": ["single"],
     }
+    unclean = ("partition", "elect", "single", "copied", "--unclean")
+    lossy = "give --yes to let a replica that is not in sync lead single-0"
+    assert lossy in refused(*unclean, brokers=servers, expect=2)
+    (row,) = rows(*unclean, "--dry-run", brokers=servers)
+    assert (row["topic"], row["result"]) == ("single", "would be elected")
     assert broker_row(servers, 3)["fenced"]
     assert broker_row(servers, 3)["bytes"] is None
     assert "broker 3 is not in service" in refused(

@@ -26,7 +26,7 @@ def test_a_topic_lives_from_its_creation_to_its_deletion(brokers: str) -> None:
     assert described["configs"] == {"retention.ms": "60000"}
     assert [row["partition"] for row in described["partitions"]] == [0, 1, 2]
     assert {row["log_end_offset"] for row in described["partitions"]} == {0}
-    deleted = text("topic", "delete", "letters", brokers=brokers)
+    deleted = text("topic", "delete", "letters", "--yes", brokers=brokers)
     assert deleted.split() == ["TOPIC", "STATUS", "letters", "deleted"]
     assert "letters" not in text("topic", "list", brokers=brokers)
 
@@ -76,7 +76,7 @@ def test_a_dry_run_creates_nothing(brokers: str) -> None:
 def test_records_before_an_offset_are_trimmed(brokers: str) -> None:
     call("topic", "create", "trimmed", "-p", "1", brokers=brokers)
     call("produce", "trimmed", brokers=brokers, stdin=b"a\nb\nc\n")
-    trimmed = rows("topic", "trim", "trimmed", "--before", "2", brokers=brokers)
+    trimmed = rows("topic", "trim", "trimmed", "--before", "2", "--yes", brokers=brokers)
     assert trimmed == [{"topic": "trimmed", "partition": 0, "log_start_offset": 2}]
     assert text("consume", "trimmed", brokers=brokers) == "c\n"
 
@@ -89,7 +89,7 @@ def test_an_offset_past_the_end_trims_nothing(brokers: str, before: str) -> None
     sentence = refused("topic", "trim", topic, "--before", before, brokers=brokers)
     assert "past the end" in sentence
     assert text("consume", topic, brokers=brokers) == "a\nb\nc\n"
-    trimmed = rows("topic", "trim", topic, "--before", "3", brokers=brokers)
+    trimmed = rows("topic", "trim", topic, "--before", "3", "--yes", brokers=brokers)
     assert trimmed[0]["log_start_offset"] == 3
 
 

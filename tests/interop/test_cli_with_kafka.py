@@ -25,7 +25,7 @@ def test_topics_and_settings(brokers: str) -> None:
     assert rows("topic", "describe", "letters", brokers=brokers)["configs"] == {}
     assert len(rows("config", "describe", "broker", "1", "--all", brokers=brokers)) > 100
     assert "exists" in call("topic", "create", "letters", brokers=brokers, expect=1).stderr.decode()
-    assert rows("topic", "delete", "letters", brokers=brokers)[0]["status"] == "deleted"
+    assert rows("topic", "delete", "letters", "--yes", brokers=brokers)[0]["status"] == "deleted"
     assert "there is no topic" in refused("topic", "describe", "letters", brokers=brokers)
 
 
@@ -72,7 +72,7 @@ def test_groups_are_read_described_moved_and_deleted(brokers: str) -> None:
     moved = ("group", "reset-offsets", "readers", "-t", "grouped:1", "--to-earliest", "--execute")
     assert rows(*moved, brokers=brokers)[0]["new_offset"] == 0
     assert text("consume", "grouped", "-g", "readers", brokers=brokers) == "a\nb\nc\n"
-    assert rows("group", "delete", "readers", brokers=brokers)[0]["status"] == "deleted"
+    assert rows("group", "delete", "readers", "--yes", brokers=brokers)[0]["status"] == "deleted"
 
 
 def test_a_group_of_the_new_protocol_is_described(brokers: str) -> None:
@@ -99,7 +99,7 @@ def test_a_group_of_the_new_protocol_is_described(brokers: str) -> None:
 def test_records_are_trimmed_and_disks_are_shown(brokers: str) -> None:
     call("topic", "create", "trimmed", brokers=brokers)
     call("produce", "trimmed", brokers=brokers, stdin=b"a\nb\n")
-    trimmed = rows("topic", "trim", "trimmed", "--before", "1", brokers=brokers)
+    trimmed = rows("topic", "trim", "trimmed", "--before", "1", "--yes", brokers=brokers)
     assert trimmed[0]["log_start_offset"] == 1
     assert text("consume", "trimmed", brokers=brokers) == "b\n"
     assert rows("cluster", "logdirs", brokers=brokers)[0]["status"] == "ok"

@@ -4,10 +4,11 @@ from typing import Annotated
 
 import typer
 
+from ottla.cli.confirming import Consent, DryRun, Yes, confirm, counted
 from ottla.cli.exits import CommandError
 from ottla.cli.options import DEFAULT_BROKERS, Brokers, Format, Settings, with_cluster
 from ottla.cli.output import OutputFormat, Row, show
-from ottla.cli.partition import DryRun, Throttle, To, Wait
+from ottla.cli.partition import Throttle, To, Wait
 from ottla.cli.partition_words import parse_brokers
 from ottla.cli.reassigning import How, Picture, carry_out, sizes_by_broker, take_picture
 from ottla.clients.admin_cluster import BrokerDescription
@@ -40,6 +41,7 @@ def list_brokers(
 def drain_broker(
     broker: BrokerId,
     to: To = None,
+    yes: Yes = False,
     dry_run: DryRun = False,
     throttle: Throttle = None,
     wait: Wait = False,
@@ -47,14 +49,18 @@ def drain_broker(
     settings: Settings = None,
     form: Format = OutputFormat.TABLE,
 ) -> None:
-    """Move every replica off a broker, to the least loaded of the others."""
+    """Move every replica off a broker, to the least loaded of the others, after asking."""
+    consent = Consent(yes, dry_run)
     targets = parse_brokers(to, "--to") if to else None
     how = How(dry_run, wait or throttle is not None, throttle, form)
 
     async def work(view: ClusterView) -> None:
         admin = AsyncAdmin.over(view)
         picture = await take_picture(admin)
-        await carry_out(admin, picture, _drain_plan(picture, broker, targets), how)
+        plan = _drain_plan(picture, broker, targets)
+        moved = f"move {counted(len(plan), 'replica')} off broker {broker}"
+        await confirm(view, [moved] if plan else [], consent)
+        await carry_out(admin, picture, plan, how)
         if how.waits and not dry_run and (left := await _kept(admin, broker)):
             raise CommandError(
                 f"broker {broker} has been given {left} more replicas meanwhile: drain it again"
@@ -67,10 +73,13 @@ def drain_broker(
 @nouns.command("rm", hidden=True)
 def remove(
     broker: BrokerId,
+    yes: Yes = False,
+    dry_run: DryRun = False,
     brokers: Brokers = DEFAULT_BROKERS,
     settings: Settings = None,
 ) -> None:
-    """Let the cluster forget a broker that keeps nothing and has been stopped (also: rm)."""
+    """Let the cluster forget a stopped broker that keeps nothing, after asking (also: rm)."""
+    consent = Consent(yes, dry_run)
 
     async def work(view: ClusterView) -> None:
         admin = AsyncAdmin.over(view)
@@ -78,7 +87,10 @@ def remove(
             raise CommandError(
                 f"broker {broker} keeps {kept} replicas: `ottla broker drain {broker}` moves them"
             )
-        await admin.cluster.unregister_broker(broker)
+        if broker in {row.broker_id for row in (await admin.cluster.describe()).brokers}:
+            raise CommandError(f"broker {broker} is in service: stop it first")
+        if await confirm(view, [f"remove broker {broker} from the cluster"], consent):
+            await admin.cluster.unregister_broker(broker)
 
     with_cluster(brokers, settings, work)
 

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from ottla.cli.confirming import Consent, DryRun, Yes, cluster_name, confirm, counted
 from ottla.cli.exits import FAILURE, CommandError, WrongCallError, say, sentence_of
 from ottla.cli.options import DEFAULT_BROKERS, Brokers, Format, Settings, with_cluster
 from ottla.cli.outcomes import outcomes_of
@@ -15,7 +16,9 @@ from ottla.clients.admin_groups import CommittedOffset
 from ottla.clients.async_admin import AsyncAdmin
 from ottla.clients.cluster_view import ClusterView
 from ottla.clients.group_descriptions import GroupDescription, GroupMember
+from ottla.clients.outcomes import ItemsFailedError
 from ottla.model.api_error import ApiError
+from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
 
 OFFSET_COLUMNS = (
@@ -55,8 +58,13 @@ ByDuration = Annotated[
     str | None, typer.Option(metavar="1h30m", help="To the first record this long ago.")
 ]
 ShiftBy = Annotated[int | None, typer.Option(help="So many records on, or back if negative.")]
-Execute = Annotated[bool, typer.Option("--execute", help="Do it. Without this, it is only shown.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show it, which is the default.")]
+Execute = Annotated[
+    bool,
+    typer.Option("--execute", "--yes", "-y", help="Do it. Without this, it is only shown."),
+]
+ResetDryRun = Annotated[
+    bool, typer.Option("--dry-run", "-d", help="Only show it, which is the default.")
+]
 groups = typer.Typer(no_args_is_help=True)
 
 
@@ -129,7 +137,7 @@ def reset_offsets(
     by_duration: ByDuration = None,
     shift_by: ShiftBy = None,
     execute: Execute = False,
-    dry_run: DryRun = False,
+    dry_run: ResetDryRun = False,
     brokers: Brokers = DEFAULT_BROKERS,
     settings: Settings = None,
     form: Format = OutputFormat.TABLE,
@@ -149,35 +157,46 @@ def reset_offsets(
         shift_by=shift_by,
     )
 
-    async def work(view: ClusterView) -> dict[TopicPartition, int]:
-        return await _reset(view, group, topics or (), reset, execute=execute)
+    async def work(view: ClusterView) -> tuple[str, dict[TopicPartition, int]]:
+        offsets = await _reset(view, group, topics or (), reset, execute=execute)
+        return await cluster_name(view), offsets
 
-    offsets = with_cluster(brokers, settings, work)
+    cluster, offsets = with_cluster(brokers, settings, work)
     rows = [
         {"GROUP": group, "TOPIC": name.topic, "PARTITION": name.partition, "NEW-OFFSET": offset}
         for name, offset in sorted(offsets.items())
     ]
     show(rows, ("GROUP", "TOPIC", "PARTITION", "NEW-OFFSET"), form)
-    if not execute:
-        say("nothing was changed; --execute does it")
+    if execute:
+        say(f"{cluster}: {counted(len(offsets), 'offset')} committed for group {group}")
+    else:
+        say(f"{cluster}: nothing was changed; --execute does it")
 
 
 @groups.command("delete")
 @groups.command("rm", hidden=True)
 def delete(
     names: Annotated[list[str], typer.Argument(metavar="GROUP…", help="Names of groups.")],
+    yes: Yes = False,
+    dry_run: DryRun = False,
     brokers: Brokers = DEFAULT_BROKERS,
     settings: Settings = None,
     form: Format = OutputFormat.TABLE,
 ) -> None:
-    """Delete groups that have no members, with their offsets."""
+    """Delete groups that have no members, with their offsets, after asking."""
+    consent = Consent(yes, dry_run)
 
     async def work(view: ClusterView) -> dict[str, ApiError | None]:
-        return await outcomes_of(names, AsyncAdmin.over(view).groups.delete(names))
+        admin = AsyncAdmin.over(view)
+        effects, refusals = await _deletions(admin, names)
+        if not await confirm(view, effects, consent):
+            return {name: refusals.get(name) for name in names}
+        return await outcomes_of(names, admin.groups.delete(names))
 
     outcomes = with_cluster(brokers, settings, work)
+    done = "would be deleted" if dry_run else "deleted"
     rows = [
-        {"GROUP": name, "STATUS": "deleted" if error is None else error.code.name}
+        {"GROUP": name, "STATUS": done if error is None else error.code.name}
         for name, error in outcomes.items()
     ]
     show(rows, ("GROUP", "STATUS"), form)
@@ -186,6 +205,26 @@ def delete(
         say(sentence_of(error))
     if failures:
         raise SystemExit(FAILURE)
+
+
+async def _deletions(
+    admin: AsyncAdmin, names: Sequence[str]
+) -> tuple[list[str], dict[str, ApiError]]:
+    """Return what the deletion of each group destroys, and why brokers will refuse the others."""
+    refusals: dict[str, ApiError] = {}
+    try:
+        described = await admin.groups.describe(names)
+    except ItemsFailedError as error:
+        described, refusals = error.done, error.failed
+    effects = []
+    for name, found in described.items():
+        if found.state not in INACTIVE:
+            detail = f"group {name!r} has members: stop them first"
+            refusals[name] = ApiError(ErrorCode.NON_EMPTY_GROUP, detail)
+            continue
+        committed = await admin.groups.committed(name)
+        effects.append(f"delete group {name}, with {counted(len(committed), 'committed offset')}")
+    return effects, refusals
 
 
 async def _reset(

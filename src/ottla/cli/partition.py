@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from ottla.cli.confirming import Consent, DryRun, Yes, confirm
 from ottla.cli.exits import CommandError, WrongCallError
 from ottla.cli.options import DEFAULT_BROKERS, Brokers, Format, Settings, with_cluster
 from ottla.cli.output import OutputFormat, Row, show
@@ -48,7 +49,6 @@ PlanFile = Annotated[
     Path | None,
     typer.Option("--file", metavar="FILE", help="Take the plan from here: Kafka's JSON."),
 ]
-DryRun = Annotated[bool, typer.Option("--dry-run", "-d", help="Only show the plan.")]
 Throttle = Annotated[
     int | None,
     typer.Option(
@@ -156,24 +156,37 @@ def elect(
     everywhere: Annotated[
         bool, typer.Option("--all", help="Wherever an election is needed.")
     ] = False,
+    yes: Yes = False,
+    dry_run: DryRun = False,
     brokers: Brokers = DEFAULT_BROKERS,
     settings: Settings = None,
     form: Format = OutputFormat.TABLE,
 ) -> None:
-    """Let the first replica lead, where it is in sync."""
+    """Let the first replica lead, where it is in sync; --unclean asks first."""
     if bool(words) == everywhere:
         raise WrongCallError("say where to elect: TOPIC, TOPIC:PARTITION, or --all")
     kind = ElectionType.UNCLEAN if unclean else ElectionType.PREFERRED
+    consent = Consent(yes, dry_run)
 
     async def work(view: ClusterView) -> None:
         admin = AsyncAdmin.over(view)
-        named = [row.name for row in await named_partitions(admin, words)] if words else None
-        outcomes = await _elected(admin, kind, named)
+        found = await (named_partitions(admin, words) if words else admin.partitions.describe())
+        needed = [row.name for row in found if _needs_election(row, kind)]
+        lossy = [
+            f"let a replica that is not in sync lead {name}: its missing records are lost"
+            for name in needed
+            if unclean
+        ]
+        if await confirm(view, lossy, consent):
+            outcomes = await _elected(admin, kind, [row.name for row in found] if words else None)
+        else:
+            outcomes = dict.fromkeys(needed)
+        done = "would be elected" if dry_run else "elected"
         rows = [
             {
                 "TOPIC": name.topic,
                 "PARTITION": name.partition,
-                "RESULT": "elected" if error is None else error.code.name,
+                "RESULT": done if error is None else error.code.name,
             }
             for name, error in outcomes.items()
         ]
@@ -286,6 +299,11 @@ async def _elected(
         return dict.fromkeys(await admin.partitions.elect(kind, names))
     except ItemsFailedError as error:
         return {**dict.fromkeys(error.done), **error.failed}
+
+
+def _needs_election(row: PartitionDescription, kind: ElectionType) -> bool:
+    """Whether an election of this kind changes the leader, if a replica can lead at all."""
+    return not row.has_leader if kind is ElectionType.UNCLEAN else row.leader != row.replicas[0]
 
 
 def _is_under(row: PartitionDescription, min_isr: int) -> bool:

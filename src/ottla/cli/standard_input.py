@@ -4,7 +4,7 @@ import asyncio
 import os
 import select
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from typing import Final, NamedTuple
 
 CHUNK_BYTES: Final = 1 << 18
@@ -17,7 +17,7 @@ class Chunk(NamedTuple):
     has_more: bool
 
 
-async def chunks() -> AsyncIterator[Chunk]:
+async def chunks() -> AsyncGenerator[Chunk, None]:
     """Go through stdin as it comes, until its end. Cancelling leaves nothing behind."""
     descriptor = sys.stdin.fileno()
     while True:

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from ottla.cli.confirming import Consent, DryRun, Yes, confirm, counted, records_by_topic
 from ottla.cli.exits import FAILURE, CommandError, WrongCallError, say, sentence_of
 from ottla.cli.options import (
     DEFAULT_BROKERS,
@@ -22,6 +23,7 @@ from ottla.clients.admin_configs import ConfigChange, ConfigEntry, ConfigResourc
 from ottla.clients.admin_topics import BROKER_DEFAULT, TopicDescription
 from ottla.clients.async_admin import AsyncAdmin
 from ottla.clients.cluster_view import ClusterView
+from ottla.clients.outcomes import ItemsFailedError
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition, uuid_to_text
@@ -196,18 +198,24 @@ def trim(
     partitions: Annotated[
         list[int] | None, typer.Option("--partition", "-p", help="Only this one. Repeatable.")
     ] = None,
+    yes: Yes = False,
+    dry_run: DryRun = False,
     brokers: Brokers = DEFAULT_BROKERS,
     settings: Settings = None,
     form: Format = OutputFormat.TABLE,
 ) -> None:
-    """Delete the records before an offset or a time."""
+    """Delete the records before an offset or a time, after asking."""
     position = parse_position(before)
+    consent = Consent(yes, dry_run)
 
     async def work(view: ClusterView) -> None:
         admin = AsyncAdmin.over(view)
         numbers = partitions or range(len((await view.topic(name)).partitions))
-        cuts = await _cuts(admin, [TopicPartition(name, number) for number in numbers], position)
-        starts = await admin.offsets.delete_before(cuts)
+        names = [TopicPartition(name, number) for number in numbers]
+        ends = await admin.offsets.ends(names)
+        starts = await _cuts(admin, ends, position)
+        if await confirm(view, _trimmed(ends, starts), consent):
+            starts = await admin.offsets.delete_before(starts)
         rows = [
             {"TOPIC": name, "PARTITION": partition, "LOG-START-OFFSET": start}
             for (_, partition), start in sorted(starts.items())
@@ -221,35 +229,80 @@ def trim(
 @topics.command("rm", hidden=True)
 def delete(
     names: Topics,
+    yes: Yes = False,
+    dry_run: DryRun = False,
     brokers: Brokers = DEFAULT_BROKERS,
     settings: Settings = None,
     form: Format = OutputFormat.TABLE,
 ) -> None:
-    """Delete topics, and all that is in them."""
+    """Delete topics, and all that is in them, after asking."""
+    consent = Consent(yes, dry_run)
 
     async def work(view: ClusterView) -> dict[str, ApiError | None]:
-        return await outcomes_of(names, AsyncAdmin.over(view).topics.delete(names))
+        admin = AsyncAdmin.over(view)
+        found, missing = await _described(admin, names)
+        if await confirm(view, await _deletions(admin, found), consent):
+            return await outcomes_of(names, admin.topics.delete(names))
+        return {name: missing.get(name) for name in names}
 
     outcomes = with_cluster(brokers, settings, work)
-    _show_outcomes(outcomes, dict.fromkeys(names, "deleted"), form)
+    done = "would be deleted" if dry_run else "deleted"
+    _show_outcomes(outcomes, dict.fromkeys(names, done), form)
+
+
+async def _described(
+    admin: AsyncAdmin, names: Sequence[str]
+) -> tuple[list[TopicDescription], dict[str, ApiError]]:
+    """Describe the topics that are there; of the others, return what is wrong."""
+    try:
+        return [*(await admin.topics.describe(names)).values()], {}
+    except ItemsFailedError as error:
+        return [*error.done.values()], error.failed
+
+
+async def _deletions(admin: AsyncAdmin, found: Sequence[TopicDescription]) -> list[str]:
+    """Return for each topic how much its deletion destroys."""
+    led = [
+        TopicPartition(topic.name, row.partition)
+        for topic in found
+        for row in topic.partitions
+        if row.leader >= 0
+    ]
+    count_by_topic = await records_by_topic(admin, led) if led else {}
+    return [
+        f"delete topic {topic.name}: {counted(len(topic.partitions), 'partition')}, "
+        f"{counted(count_by_topic.get(topic.name, 0), 'record')} at most"
+        for topic in found
+    ]
+
+
+def _trimmed(
+    ends: Mapping[TopicPartition, tuple[int, int]], cuts: Mapping[TopicPartition, int]
+) -> list[str]:
+    return [
+        f"delete {counted(cut - ends[name][0], 'record')} of {name}, "
+        f"offsets {ends[name][0]} to {cut - 1}"
+        for name, cut in cuts.items()
+        if cut > ends[name][0]
+    ]
 
 
 async def _cuts(
-    admin: AsyncAdmin, names: Sequence[TopicPartition], position: Position
+    admin: AsyncAdmin, ends: Mapping[TopicPartition, tuple[int, int]], position: Position
 ) -> dict[TopicPartition, int]:
     """Return the offset to trim each partition at; an offset past the end is refused.
 
     `resolve` clamps to the log, which would delete every record because of a mistyped offset.
     """
     if position.kind in {PositionKind.OFFSET, PositionKind.START}:
-        for name, (start, end) in (await admin.offsets.ends(names)).items():
+        for name, (start, end) in ends.items():
             cut = position.value + (start if position.kind is PositionKind.START else 0)
             if cut > end:
                 raise CommandError(
                     f"offset {cut} is past the end of {name}, which is {end}, "
                     "so nothing was deleted: `--before end` deletes every record"
                 )
-    return await resolve(admin, names, position)
+    return await resolve(admin, [*ends], position)
 
 
 async def _configs(admin: AsyncAdmin, name: str) -> list[ConfigEntry]:
