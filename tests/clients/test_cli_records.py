@@ -6,7 +6,7 @@ import subprocess
 from collections.abc import Iterator
 
 import pytest
-from confluent_kafka import Consumer
+from confluent_kafka import Consumer, Producer
 
 from ottla.testing import Broker
 from tests.clients.cli_calls import OTTLA, SECONDS_MAX, call, lines_of_json, refused, rows, text
@@ -196,3 +196,31 @@ def test_the_load_generator_tells_rates_and_percentiles(brokers: str) -> None:
     assert produced["records_per_s"] > 0
     assert 0 < produced["p50_ms"] <= produced["p99_9_ms"] <= produced["max_ms"]
     assert rows("bench", "consume", "load", brokers=brokers)["records"] == 2000
+
+
+def test_records_of_open_and_aborted_transactions_are_left_out_unless_asked_for(
+    brokers: str,
+) -> None:
+    call("topic", "create", "exact", "-p", "1", brokers=brokers)
+    producer = Producer({"bootstrap.servers": brokers, "transactional.id": "exact"})
+    producer.init_transactions(SECONDS_MAX)
+    for value, end in (("kept", producer.commit_transaction), ("lost", producer.abort_transaction)):
+        producer.begin_transaction()
+        producer.produce("exact", value)
+        producer.flush(SECONDS_MAX)
+        end(SECONDS_MAX)
+    done = call("consume", "exact", brokers=brokers)
+    assert (done.stdout, done.stderr) == (b"kept\n", b"")
+    producer.begin_transaction()
+    producer.produce("exact", "open")
+    producer.flush(SECONDS_MAX)
+    for option in ((), ("--read-committed",)):
+        done = call("consume", "exact", *option, brokers=brokers)
+        assert done.stdout == b"kept\n"
+        assert done.stderr == (
+            b"ottla: exact-0 has an open transaction: records from offset 4 on are left out, "
+            b"and --read-uncommitted shows them\n"
+        )
+    done = call("consume", "exact", "--read-uncommitted", brokers=brokers)
+    assert (done.stdout, done.stderr) == (b"kept\nlost\nopen\n", b"")
+    producer.abort_transaction(SECONDS_MAX)

@@ -9,7 +9,7 @@ from typing import Annotated, Final
 
 import typer
 
-from ottla.cli.exits import WrongCallError
+from ottla.cli.exits import WrongCallError, say
 from ottla.cli.options import DEFAULT_BROKERS, Brokers, Settings, with_cluster
 from ottla.cli.positions import END, Position, parse_position, resolve
 from ottla.cli.reading_member import ReadingMember
@@ -35,6 +35,7 @@ READING: Final = ConsumerSettings(
     allow_auto_create_topics=False,
 )
 DETAILS: Final = """Reads what is there and ends; --follow waits for more.
+Records of open and aborted transactions are left out; --read-uncommitted shows them.
 
 Where to begin and to end (--from, --to):
 
@@ -103,8 +104,12 @@ def consume(
         str | None, typer.Option("--group", "-g", help="Read as a member of this consumer group.")
     ] = None,
     read_committed: Annotated[
-        bool, typer.Option("--read-committed", help="Leave out transactions not committed.")
-    ] = False,
+        bool,
+        typer.Option(
+            "--read-committed/--read-uncommitted",
+            help="Leave out or show records of transactions that are open or aborted.",
+        ),
+    ] = True,
     brokers: Brokers = DEFAULT_BROKERS,
     settings: Settings = None,
 ) -> None:
@@ -199,10 +204,26 @@ async def _bounds(
     if reading.end is None:
         return begins, {}
     if reading.end == END and reading.is_committed_only:
-        ends = dict.fromkeys(names, OffsetSpec.LATEST)
-        stable = await admin.offsets.find(ends, is_committed_only=True)
-        return begins, {name: found.offset for name, found in stable.items()}
+        return begins, await _stable_ends(admin, names)
     return begins, await resolve(admin, names, reading.end)
+
+
+async def _stable_ends(admin: AsyncAdmin, names: list[TopicPartition]) -> dict[TopicPartition, int]:
+    """Return the last stable offset of each partition, and report partitions that end later.
+
+    High watermarks are asked for first: a transaction that ends in between is not reported.
+    """
+    latest = dict.fromkeys(names, OffsetSpec.LATEST)
+    ends = await admin.offsets.find(latest)
+    stable = await admin.offsets.find(latest, is_committed_only=True)
+    held = [name for name in names if stable[name].offset < ends[name].offset]
+    if held:
+        more = f" (and {len(held) - 1} more partitions)" if len(held) > 1 else ""
+        say(
+            f"{held[0]}{more} has an open transaction: records from offset "
+            f"{stable[held[0]].offset} on are left out, and --read-uncommitted shows them"
+        )
+    return {name: found.offset for name, found in stable.items()}
 
 
 class Printer:
