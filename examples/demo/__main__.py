@@ -2,7 +2,6 @@
 
 import signal
 import sys
-import threading
 from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -10,23 +9,36 @@ from time import monotonic
 from typing import Final
 
 from examples.demo.results import Results
-from examples.demo.revenue import ORDERS, PAYMENTS, REVENUE, define
-from examples.demo.screen import NEXT, Screen
-from examples.demo.shop import Shop
+from examples.demo.revenue import ORDERS, PAYMENTS, REVENUE
+from examples.demo.screen import Screen, next_steps
+from examples.demo.shop import PARTITIONS, Shop
+from examples.demo.work import Work
 from ottla import Admin, Consumer
-from ottla.pipelines.sessions import end_session, spark_session
-from ottla.streams import Pipeline, PipelineError, run
 from ottla.testing import Broker
 
 WINDOWS_MIN: Final = 5
-"""How many windows are waited for when nobody looks."""
+"""How many windows are waited for where stdout is not a terminal."""
 SECONDS_MAX: Final = 300
-PARTITIONS: Final = 2
+LOOK_SECONDS: Final = 0.2
+STOPPING_LINE_SECONDS: Final = 5
+"""How often a line says that the stop goes on: on a busy machine Spark takes a minute."""
+
+
+class Interrupts:
+    """Counts Ctrl-C and SIGTERM, so that each is answered at a place of our choice."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, self._hear)
+
+    def _hear(self, _number: int, _frame: object) -> None:
+        self.count += 1
 
 
 def main() -> int:
-    """Run the demo; tell the shell whether what came out is right."""
-    begin = monotonic()
+    """Run the demo; return the exit code: 0 if the results are right, or Ctrl-C came before any."""
+    begin, interrupts = monotonic(), Interrupts()
     with ExitStack() as stack:
         folder = Path(stack.enter_context(TemporaryDirectory(prefix="ottla-demo-")))
         broker = stack.enter_context(Broker(data_dir=str(folder / "data")))
@@ -37,62 +49,29 @@ def main() -> int:
         shop = Shop(broker.bootstrap_servers)
         stack.callback(shop.close)
         shop.open()
-        screen.say("A shop sends orders and payments. Spark is starting; it takes some seconds.")
+        screen.say("A shop sends orders and payments. Spark takes 10 to 30 s to its first result.")
         work = Work(broker.bootstrap_servers, folder / "state")
-        stack.callback(work.end)
+        stack.callback(finish, work, screen, interrupts)
         work.start()
-        results = watch(broker.bootstrap_servers, shop, work, screen, begin)
+        results = watch(broker.bootstrap_servers, shop, work, screen, interrupts)
     if work.failure is not None:
         print(f"The pipeline failed: {work.failure}", file=sys.stderr)
         return 1
+    if not results.records:
+        print(f"No result came within {monotonic() - begin:.0f} s.\n\n{next_steps()}")
+        return 0 if interrupts.count else 1
+    is_right, sentence = results.check(shop)
     print(
-        f"\n{shop.orders:,} orders and {shop.payments:,} payments went in; a Spark pipeline joined"
-        f" them, {results.records} sums came out.\n{results.check(shop)}\n\n{NEXT}"
+        f"\n{shop.orders:,} orders and {shop.payments:,} payments went in,"
+        f" {results.records:,} sums came out.\n{sentence}\n\n{next_steps()}"
     )
-    return 0 if results.records else 1
+    return 0 if is_right else 1
 
 
-class Work:
-    """Runs the pipeline in a thread, from its first micro-batch to the end of its JVM."""
-
-    def __init__(self, servers: str, state: Path) -> None:
-        self.failure: PipelineError | None = None
-        self._pipeline = Pipeline("demo", servers)
-        self._state = state
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="pipeline")
-
-    @property
-    def goes_on(self) -> bool:
-        """Whether it has not failed."""
-        return self._thread.is_alive()
-
-    def start(self) -> None:
-        """Begin."""
-        self._thread.start()
-
-    def end(self) -> None:
-        """Stop the query, and end the JVM."""
-        self._stopping.set()
-        self._thread.join()
-
-    def _run(self) -> None:
-        spark = spark_session("demo", is_quick=True)
-        try:
-            run(define, self._pipeline, state_dir=self._state, stopping=self._stopping)
-        except PipelineError as error:
-            self.failure = error
-        finally:
-            end_session(spark)
-
-
-def watch(servers: str, shop: Shop, work: Work, screen: Screen, begin: float) -> Results:
-    """Show results until Ctrl-C or, if nobody looks, until there are enough."""
+def watch(servers: str, shop: Shop, work: Work, screen: Screen, interrupts: Interrupts) -> Results:
+    """Show results until Ctrl-C or, without a terminal, until there are enough."""
     results = Results()
-    stopping = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: stopping.set())
-    deadline = monotonic() + SECONDS_MAX
+    begin, deadline = monotonic(), monotonic() + SECONDS_MAX
     with Consumer(
         bootstrap_servers=servers,
         group_id="screen",
@@ -100,15 +79,31 @@ def watch(servers: str, shop: Shop, work: Work, screen: Screen, begin: float) ->
         isolation_level="read_committed",
     ) as consumer:
         consumer.subscribe([REVENUE])
-        while work.goes_on and not stopping.is_set() and monotonic() < deadline:
+        while work.goes_on and not interrupts.count and monotonic() < deadline:
             had = results.records
-            results.read(consumer, 0.2)
+            results.read(consumer, LOOK_SECONDS)
             if results.records and not had:
                 screen.say(f"The first result came after {monotonic() - begin:.1f} s.")
-            screen.show(shop, results)
+            screen.show(shop, results, work.status())
             if not screen.is_live and len(results.windows()) >= WINDOWS_MIN:
                 break
     return results
+
+
+def finish(work: Work, screen: Screen, interrupts: Interrupts) -> None:
+    """Stop the pipeline and report how it goes; another Ctrl-C kills Spark's JVM."""
+    screen.freeze()
+    screen.say("Stopping the pipeline and Spark; Ctrl-C again kills them.")
+    begin, told, interrupted = monotonic(), 0, interrupts.count
+    work.stop()
+    while not work.has_ended(LOOK_SECONDS):
+        if interrupts.count > interrupted:
+            interrupted = interrupts.count
+            screen.say("Killing Spark.")
+            work.kill()
+        if (monotonic() - begin) // STOPPING_LINE_SECONDS > told:
+            told += 1
+            screen.say(f"Spark still stops, {monotonic() - begin:.0f} s.")
 
 
 if __name__ == "__main__":

@@ -28,10 +28,13 @@ class Results:
         """Return when windows began, the newest at the end."""
         return sorted({window for _, window in self.cents})
 
-    def check(self, shop: Shop) -> str:
-        """Say in a sentence whether what came out is what went in, once."""
+    def check(self, shop: Shop) -> tuple[bool, str]:
+        """Return whether what came out is what went in, once, and a sentence that says so."""
         wrong = [name for name, cents in self.cents.items() if shop.books[name]["cents"] != cents]
         doubled = self.records - len(self.cents)
         if wrong or doubled:
-            return f"{len(wrong)} sums differ from the shop's books, {doubled} came twice"
-        return f"All {len(self.cents)} sums are those in the shop's own books, and each came once."
+            return False, f"{len(wrong)} sums differ from the shop's books, {doubled} came twice."
+        return (
+            True,
+            f"All {len(self.cents)} sums are those in the shop's own books, and each came once.",
+        )

@@ -1,7 +1,13 @@
-"""The generator: people order things, most of them pay, and the shop keeps its own books."""
+"""The generator: people order things, most of them pay, and the shop keeps its own books.
+
+`python -m examples.demo.shop` makes the topics of the demo in a running broker, and sells there
+until Ctrl-C. It finds the broker by OTTLA_BROKERS; the default is 127.0.0.1:9092.
+"""
 
 import json
+import os
 import random
+import signal
 import threading
 from collections import Counter
 from dataclasses import dataclass, field
@@ -9,13 +15,14 @@ from datetime import UTC, datetime
 from time import time
 from typing import Final
 
-from examples.demo.revenue import ORDERS, PAYMENTS
-from ottla import Producer
+from examples.demo.revenue import ORDERS, PAYMENTS, REVENUE
+from ottla import Admin, Producer
 
 PRODUCTS: Final = ("ink", "paper", "pens", "stamps")
 ORDERS_PER_SECOND: Final = 200
 PAID_OF_TEN: Final = 9
 WINDOW_SECONDS: Final = 2
+PARTITIONS: Final = 2
 _TICK_SECONDS: Final = 0.05
 
 
@@ -68,3 +75,25 @@ class Shop:
 
 def _stamp(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="microseconds")
+
+
+def main() -> None:
+    """Sell until Ctrl-C, and say how much."""
+    stopping = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stopping.set())
+    servers = os.environ.get("OTTLA_BROKERS", "127.0.0.1:9092")
+    with Admin(bootstrap_servers=servers) as admin:
+        missing = {ORDERS, PAYMENTS, REVENUE} - {topic.name for topic in admin.topics.list()}
+        if missing:
+            admin.topics.create(sorted(missing), partitions=PARTITIONS)
+    shop = Shop(servers)
+    shop.open()
+    print(f"Selling to {servers}; Ctrl-C closes the shop.", flush=True)
+    stopping.wait()
+    shop.close()
+    print(f"{shop.orders:,} orders and {shop.payments:,} payments were sent.")
+
+
+if __name__ == "__main__":
+    main()
