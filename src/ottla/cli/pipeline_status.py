@@ -1,7 +1,7 @@
 """How far flows are, as rows, and as a table that changes."""
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
@@ -26,6 +26,8 @@ FLOW_COLUMNS: Final = (
     "BATCH-MS",
     "AT",
 )
+NARROW_COLUMNS: Final = ("FLOW", "STATE", "BATCH", "ROWS", "ROWS-PER-S", "LAG", "BATCH-MS")
+"""Those that a terminal of 80 columns has room for."""
 _TEXT_COLUMNS: Final = ("PIPELINE", "STATE", "FLOW", "WATERMARK", "AT")
 
 
@@ -49,7 +51,7 @@ def shown_live() -> Iterator[Callable[[Sequence[Row]], None]]:
 
     console = Console(highlight=False, markup=False)
     with Live(console=console, auto_refresh=False) as live:
-        yield lambda rows: live.update(_table(rows), refresh=True)
+        yield lambda rows: live.update(live_table(rows, console.width), refresh=True)
 
 
 def _row(pipeline: str, outcome: Outcome, flow: FlowProgress) -> Row:
@@ -70,15 +72,34 @@ def _row(pipeline: str, outcome: Outcome, flow: FlowProgress) -> Row:
     return dict(zip(FLOW_COLUMNS, values, strict=True))
 
 
-def _table(rows: Sequence[Row]) -> "Table":
+def live_table(rows: Sequence[Row], width: int) -> "Table":
+    """Return a table of all columns, or of fewer where these do not fit the terminal."""
+    cells = {name: [_cell(row.get(name)) for row in rows] for name in FLOW_COLUMNS}
+    needed = sum(max(map(len, (name, *column))) + 2 for name, column in cells.items())
+    if needed <= width or not rows:
+        return _table(cells, "Ctrl-C ends this" if rows else "no pipeline runs; Ctrl-C ends this")
+    cells["FLOW"] = [
+        f"{pipeline}/{flow}"
+        for pipeline, flow in zip(cells["PIPELINE"], cells["FLOW"], strict=True)
+    ]
+    more = "a wider terminal or --format json shows more columns; Ctrl-C ends this"
+    return _table({name: cells[name] for name in NARROW_COLUMNS}, more)
+
+
+def _table(cells: Mapping[str, Sequence[str]], caption: str) -> "Table":
     from rich.table import Table  # noqa: PLC0415
 
-    caption = "Ctrl-C ends this" if rows else "no pipeline runs; Ctrl-C ends this"
     table = Table(box=None, pad_edge=False, header_style="bold", caption=caption)
     table.caption_justify = "left"
-    for name in FLOW_COLUMNS:
-        table.add_column(name, justify="left" if name in _TEXT_COLUMNS else "right")
-    for row in rows:
-        cells = (row.get(name) for name in FLOW_COLUMNS)
-        table.add_row(*("-" if cell is None or cell == "" else str(cell) for cell in cells))
+    for name in cells:
+        is_text = name in _TEXT_COLUMNS
+        table.add_column(
+            name, justify="left" if is_text else "right", no_wrap=not is_text, overflow="fold"
+        )
+    for row in zip(*cells.values(), strict=True):
+        table.add_row(*row)
     return table
+
+
+def _cell(value: object) -> str:
+    return "-" if value is None or value == "" else str(value)
