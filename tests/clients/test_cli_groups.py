@@ -105,3 +105,21 @@ def test_partitions_are_shared_with_a_member_of_another_client(brokers: str) -> 
     assert ours.returncode == 143
     poll_until(other, lambda: len(other.assignment()) == 2)  # ours has left, and did not just die
     other.close()
+
+
+def test_internal_topics_are_listed_only_when_they_are_asked_for(brokers: str) -> None:
+    call("produce", "shown", brokers=brokers, stdin=b"a\n")
+    call("consume", "shown", "-g", "anybody", brokers=brokers)  # makes the topic of offsets
+
+    def topics(*command: str) -> set[str]:
+        return {row["topic"] for row in rows(*command, brokers=brokers)}
+
+    internal = "__consumer_offsets"
+    for command in (("topic", "list"), ("partition", "list"), ("cluster", "logdirs", "--replicas")):
+        assert "shown" in topics(*command)
+        assert internal not in topics(*command)
+        assert {"shown", internal} <= topics(*command, "--internal")
+    assert topics("partition", "list", internal) == {internal}
+    (folder,) = rows("cluster", "logdirs", brokers=brokers)
+    every = rows("cluster", "logdirs", "--replicas", "-i", brokers=brokers)
+    assert folder["partitions"] == len(every)

@@ -224,3 +224,19 @@ def test_records_of_open_and_aborted_transactions_are_left_out_unless_asked_for(
     done = call("consume", "exact", "--read-uncommitted", brokers=brokers)
     assert (done.stdout, done.stderr) == (b"kept\nlost\nopen\n", b"")
     producer.abort_transaction(SECONDS_MAX)
+
+
+def test_records_are_copied_into_a_topic_with_fewer_partitions(brokers: str) -> None:
+    call("topic", "create", "wide", "-p", "3", brokers=brokers)
+    call("topic", "create", "narrow", "-p", "1", brokers=brokers)
+    call("produce", "wide", "-f", "%p:%k:%v\\n", brokers=brokers, stdin=b"2:a:x\n0:b:y\n")
+    written = text("consume", "wide", "-f", "json", brokers=brokers).encode()
+    assert "there is no 2" in refused(
+        "produce", "narrow", "-f", "json", brokers=brokers, stdin=written
+    )
+    call("produce", "narrow", "-f", "json", "--ignore-partition", brokers=brokers, stdin=written)
+    shown = text("consume", "narrow", "-f", "%p %k %v\\n", brokers=brokers)
+    assert sorted(shown.splitlines()) == ["0 a x", "0 b y"]
+    assert "give one of them" in refused(
+        "produce", "narrow", "-p", "0", "--ignore-partition", brokers=brokers, expect=2
+    )

@@ -1,11 +1,20 @@
 """`ottla cluster`: a local one, the brokers, their disks, and what they speak."""
 
+from collections.abc import Collection
 from typing import Annotated
 
 import typer
 
 from ottla.cli.local_cluster import start
-from ottla.cli.options import DEFAULT_BROKERS, Brokers, Format, Settings, with_cluster
+from ottla.cli.options import (
+    DEFAULT_BROKERS,
+    Brokers,
+    Format,
+    Internal,
+    Settings,
+    internal_topics,
+    with_cluster,
+)
 from ottla.cli.output import OutputFormat, Row, json_key, show, show_one
 from ottla.clients.admin_cluster import UNKNOWN_BYTES, ClusterDescription
 from ottla.clients.async_admin import AsyncAdmin
@@ -70,12 +79,20 @@ def log_dirs(
     replicas: Annotated[
         bool, typer.Option("--replicas", help="Show every partition instead of every folder.")
     ] = False,
+    internal: Internal = False,
     brokers: Brokers = DEFAULT_BROKERS,
     settings: Settings = None,
     form: Format = OutputFormat.TABLE,
 ) -> None:
-    """Show what the brokers' folders hold."""
-    rows = with_cluster(brokers, settings, lambda view: _folder_rows(view, replicas))
+    """Show what the brokers' folders hold; sums of folders count internal topics, too."""
+
+    async def work(view: ClusterView) -> list[Row]:
+        admin = AsyncAdmin.over(view)
+        if not replicas:
+            return await _folder_rows(admin)
+        return await _replica_rows(admin, frozenset() if internal else await internal_topics(admin))
+
+    rows = with_cluster(brokers, settings, work)
     show(rows, REPLICA_COLUMNS if replicas else DISK_COLUMNS, form)
 
 
@@ -115,26 +132,32 @@ def _broker_rows(described: ClusterDescription, health: ClusterHealth) -> list[R
     return rows
 
 
-async def _folder_rows(view: ClusterView, is_by_replica: bool) -> list[Row]:
-    admin = AsyncAdmin.over(view)
-    rows: list[Row] = []
-    for broker_id, folders in (await admin.cluster.log_dirs()).items():
-        for folder in folders:
-            place = {"BROKER": broker_id, "LOG-DIR": folder.path}
-            if is_by_replica:
-                rows += [
-                    {**place, "TOPIC": name.topic, "PARTITION": name.partition, "SIZE-BYTES": size}
-                    for name, size in sorted(folder.size_by_partition.items())
-                ]
-                continue
-            is_unknown = folder.usable_bytes == UNKNOWN_BYTES
-            rows.append(
-                {
-                    **place,
-                    "PARTITIONS": len(folder.size_by_partition),
-                    "SIZE-BYTES": sum(folder.size_by_partition.values()),
-                    "USABLE-BYTES": None if is_unknown else folder.usable_bytes,
-                    "STATUS": "ok" if folder.error is ErrorCode.NONE else folder.error.name,
-                }
-            )
-    return rows
+async def _replica_rows(admin: AsyncAdmin, hidden: Collection[str]) -> list[Row]:
+    return [
+        {
+            "BROKER": broker_id,
+            "LOG-DIR": folder.path,
+            "TOPIC": name.topic,
+            "PARTITION": name.partition,
+            "SIZE-BYTES": size,
+        }
+        for broker_id, folders in (await admin.cluster.log_dirs()).items()
+        for folder in folders
+        for name, size in sorted(folder.size_by_partition.items())
+        if name.topic not in hidden
+    ]
+
+
+async def _folder_rows(admin: AsyncAdmin) -> list[Row]:
+    return [
+        {
+            "BROKER": broker_id,
+            "LOG-DIR": folder.path,
+            "PARTITIONS": len(folder.size_by_partition),
+            "SIZE-BYTES": sum(folder.size_by_partition.values()),
+            "USABLE-BYTES": None if folder.usable_bytes == UNKNOWN_BYTES else folder.usable_bytes,
+            "STATUS": "ok" if folder.error is ErrorCode.NONE else folder.error.name,
+        }
+        for broker_id, folders in (await admin.cluster.log_dirs()).items()
+        for folder in folders
+    ]

@@ -9,6 +9,7 @@ import typer
 
 from ottla.cli.exits import TERMINATED, WrongCallError, one_sentence
 from ottla.cli.output import OutputFormat
+from ottla.clients.async_admin import AsyncAdmin
 from ottla.clients.cluster_view import ClusterView
 from ottla.clients.setting_table import InvalidClientSettingError
 from ottla.clients.settings import ClientSettings, parse_settings
@@ -33,6 +34,9 @@ Settings = Annotated[
     typer.Option("-X", metavar="KEY=VALUE", help="A client setting by Kafka's name. Repeatable."),
 ]
 Format = Annotated[OutputFormat, typer.Option("--format", help="How to show the result.")]
+Internal = Annotated[
+    bool, typer.Option("--internal", "-i", help="Show internal topics, such as offsets, too.")
+]
 
 
 def key_values(words: Sequence[str] | None, option: str) -> dict[str, str]:
@@ -52,6 +56,11 @@ def client_settings(brokers: str, settings: Sequence[str] | None) -> ClientSetti
         return parse_settings(key_values(settings, "-X"), brokers)
     except InvalidClientSettingError as error:
         raise WrongCallError(str(error)) from None
+
+
+async def internal_topics(admin: AsyncAdmin) -> frozenset[str]:
+    """Return the topics that brokers keep their own state in."""
+    return frozenset(topic.name for topic in await admin.topics.list() if topic.is_internal)
 
 
 def with_cluster(

@@ -8,7 +8,15 @@ import typer
 
 from ottla.cli.confirming import Consent, DryRun, Yes, confirm
 from ottla.cli.exits import CommandError, WrongCallError
-from ottla.cli.options import DEFAULT_BROKERS, Brokers, Format, Settings, with_cluster
+from ottla.cli.options import (
+    DEFAULT_BROKERS,
+    Brokers,
+    Format,
+    Internal,
+    Settings,
+    internal_topics,
+    with_cluster,
+)
 from ottla.cli.output import OutputFormat, Row, show
 from ottla.cli.partition_words import named_partitions, parse_brokers, parse_partitions
 from ottla.cli.reassigning import (
@@ -81,17 +89,23 @@ def list_partitions(
     not_preferred: Annotated[
         bool, typer.Option("--not-preferred", help="Those that another than the first leads.")
     ] = False,
+    internal: Internal = False,
     brokers: Brokers = DEFAULT_BROKERS,
     settings: Settings = None,
     form: Format = OutputFormat.TABLE,
 ) -> None:
-    """List partitions, all or those of one or more of these kinds (also: ls)."""
+    """List partitions, all or those of one or more of these kinds (also: ls).
+
+    Partitions of internal topics are listed if they are named, are of such a kind, or with
+    --internal.
+    """
 
     async def work(view: ClusterView) -> list[PartitionDescription]:
         admin = AsyncAdmin.over(view)
         found = await (named_partitions(admin, words) if words else admin.partitions.describe())
         if not (under_replicated or offline or under_min_isr or not_preferred):
-            return found
+            hidden = () if words or internal else await internal_topics(admin)
+            return [row for row in found if row.name.topic not in hidden]
         min_isr = await _min_isr_by_topic(admin, found) if under_min_isr else {}
         return [
             row

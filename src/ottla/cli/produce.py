@@ -36,11 +36,21 @@ DETAILS: Final = """By default every line is a value. --format says otherwise:
   -f '%k:%v\\n'        a key, a colon and a value on every line
   -f '%k\\t%h\\t%v\\n'   with headers, as a=b,c=d
   -f '%v\\0'           values that end with a zero byte
-  -f json             what `ottla consume -f json` writes
+  -f json             what `ottla consume -f json` writes; --ignore-partition
+                      fits it to a topic with other partitions
 
 %k key, %v value, %h headers, %t topic, %p partition, %T time in milliseconds.
 What the command line says of records goes before what they say themselves.
 """
+
+
+Codec = Annotated[str, typer.Option("--compression", "-z", help="none, gzip, snappy, lz4 or zstd.")]
+IgnorePartition = Annotated[
+    bool,
+    typer.Option(
+        "--ignore-partition", help="Let keys choose partitions, whatever the records say."
+    ),
+]
 
 
 def register(app: typer.Typer, name: str, summary: str) -> None:
@@ -79,9 +89,8 @@ def produce(
     partition: Annotated[
         int | None, typer.Option("--partition", "-p", min=0, help="Send everything to this one.")
     ] = None,
-    compression: Annotated[
-        str, typer.Option("--compression", "-z", help="none, gzip, snappy, lz4 or zstd.")
-    ] = "none",
+    ignore_partition: IgnorePartition = False,
+    compression: Codec = "none",
     acks: Annotated[
         str, typer.Option("--acks", help="Who must have a record: all replicas, 1 (the leader), 0.")
     ] = "all",
@@ -97,7 +106,10 @@ def produce(
     """Write records to a topic."""
     if topic is None and form != "json" and "%t" not in form:
         raise WrongCallError("no topic is named: give TOPIC, or a format with %t")
-    fixed = _Fixed(topic, None if key is None else key.encode(), _headers(headers), partition)
+    if ignore_partition and partition is not None:
+        raise WrongCallError("--partition names one, --ignore-partition none: give one of them")
+    key_bytes = None if key is None else key.encode()
+    fixed = _Fixed(topic, key_bytes, _headers(headers), partition, ignore_partition)
     reader = InputReader(form)
     how = replace(SENDING, acks=parse_acks(acks), compression_type=parse_compression(compression))
 
@@ -120,6 +132,14 @@ class _Fixed:
     key: bytes | None
     headers: tuple[tuple[str, bytes | None], ...]
     partition: int | None
+    ignores_partition: bool
+    """The partitioner chooses, as if records had no partition of their own."""
+
+    def partition_of(self, record: InputRecord) -> int | None:
+        """Return where a record goes; None leaves it to the partitioner."""
+        if self.ignores_partition:
+            return None
+        return record.partition if self.partition is None else self.partition
 
 
 def _headers(words: list[str] | None) -> tuple[tuple[str, bytes | None], ...]:
@@ -172,7 +192,7 @@ class _Gathering:
         value = None if self._is_empty_null and not record.value else record.value
         key = record.key if fixed.key is None else fixed.key
         headers = (*record.headers, *fixed.headers)
-        partition = record.partition if fixed.partition is None else fixed.partition
+        partition = fixed.partition_of(record)
         row: Any = (key, value)
         if headers or partition is not None or record.timestamp_ms is not None:
             row = {"value": value, "key": key, "headers": headers}

@@ -12,6 +12,7 @@ from ottla.cli.options import (
     DEFAULT_BROKERS,
     Brokers,
     Format,
+    Internal,
     Settings,
     key_values,
     with_cluster,
@@ -99,9 +100,7 @@ def create(
 @topics.command("list")
 @topics.command("ls", hidden=True)
 def list_topics(
-    internal: Annotated[
-        bool, typer.Option("--internal", "-i", help="Show internal topics, too.")
-    ] = False,
+    internal: Internal = False,
     pattern: Annotated[
         str | None, typer.Option("--regex", help="Only names that this matches as a whole.")
     ] = None,
