@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from ottla.testing.zookeeper_server import why_not
-from tests.clients.cli_calls import OTTLA, refused, rows, text
+from tests.clients.cli_calls import OTTLA, call, refused, rows, text
 
 SECONDS_MAX = 60
 START = [*OTTLA, "cluster", "start", "--base-port", "0"]
@@ -78,10 +78,19 @@ def test_a_broker_that_is_killed_is_shown_and_the_others_lead(tmp_path: Path) ->
         assert sum(row["leaders"] for row in after["brokers"]) == 3
         assert after["health"] == "under-replicated"
         assert after["controller"] in {1, 2}
+        again = ("cluster", "start-broker", "--data-dir", tmp_path / "data")
+        assert said(log, f"`ottla cluster start-broker 3 --data-dir {tmp_path / 'data'}` starts")
+        assert call(*again, "3").stderr == b"ottla: broker 3 runs again\n"
+        wait_for(lambda: rows("cluster", "describe", brokers=servers)["health"] == "ok")
+        assert len(rows("cluster", "describe", brokers=servers)["brokers"]) == 3
+        assert refused(*again, "3") == "broker 3 is running already"
+        assert "has no broker 9" in refused(*again, "9")
         process.send_signal(signal.SIGINT)
         assert process.wait(SECONDS_MAX) == 0
     assert not (tmp_path / "ready").exists()
     assert log.read_text().splitlines()[-1] == "ottla: stopped"
+    assert f"no cluster runs in {tmp_path / 'data'}" in refused(*again, "3")
+    assert not list((tmp_path / "data").glob("start-broker-*"))
 
 
 def test_on_a_terminal_a_table_is_shown_and_what_was_kept_goes_on(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from ottla.cli.options import (
     with_cluster,
 )
 from ottla.cli.output import OutputFormat, Row, json_key, show, show_one
+from ottla.cli.starting_brokers import start_broker
 from ottla.clients.admin_cluster import UNKNOWN_BYTES, ClusterDescription
 from ottla.clients.async_admin import AsyncAdmin
 from ottla.clients.cluster_health import ClusterHealth, look_at
@@ -38,6 +39,7 @@ REPLICA_COLUMNS = ("BROKER", "LOG-DIR", "TOPIC", "PARTITION", "SIZE-BYTES")
 _API_NAME_BY_NUMBER = {key.value: key.name for key in ApiKey}
 clusters = typer.Typer(no_args_is_help=True)
 clusters.command("start")(start)
+clusters.command("start-broker")(start_broker)
 
 
 def register(app: typer.Typer, name: str, summary: str) -> None:

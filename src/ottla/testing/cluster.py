@@ -19,6 +19,7 @@ from ottla.testing.broker_process import BrokerProcess
 from ottla.testing.child_process import ClusterError, ProcessGroup, wait_until
 from ottla.testing.zookeeper_server import ZooKeeperServer, why_not
 
+LOCK_NAME: Final = "cluster.lock"
 READY_SECONDS_MAX: Final = 60
 NO_CONTROLLER: Final = -1
 _CLIENT: Final = {"request.timeout.ms": "5000", "socket.connection.setup.timeout.ms": "5000"}
@@ -246,7 +247,7 @@ async def _ask(address: str) -> tuple[frozenset[int], int]:
 def _lock(folder: Path) -> BinaryIO:
     """Make a folder that is this cluster's as long as the file is open; two would destroy it."""
     folder.mkdir(parents=True, exist_ok=True)
-    lock = (folder / "cluster.lock").open("ab")
+    lock = (folder / LOCK_NAME).open("ab")
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
