@@ -34,6 +34,7 @@ MODULE_BY_COMMAND: Final = {
     "bench": ("ottla.cli.bench", "Measure how fast a cluster takes and gives records."),
     "simulate": ("ottla.cli.simulate", "Let a simulated cluster go through faults, by a seed."),
     "log": ("ottla.cli.log", "Look into the files of a partition, without a broker."),
+    "doctor": ("ottla.cli.doctor", "Check this machine and this installation."),
     "version": ("ottla.cli.version", "Show the versions of Ottla and Python."),
 }
 """Where each command is, and what help says about it while it is not loaded."""

@@ -17,6 +17,7 @@ from ottla.broker.assembly import Broker
 from ottla.broker.metadata_store.identity import ForeignFolderError
 from ottla.broker.metadata_store.zookeeper_store import ForeignClusterError
 from ottla.broker.this_machine import this_machine
+from ottla.cli.compiled_loops import BROKER_LOOPS, missing_loops, slower_sentence
 from ottla.cli.exits import WrongCallError, one_sentence
 from ottla.cli.ready_file import remove, write_atomically
 from ottla.model.broker_config import BrokerConfig
@@ -125,7 +126,15 @@ def _configuration(
     return BrokerConfig.parse(gathered.settings), gathered.notes
 
 
+def _warn_if_slow() -> None:
+    missing = missing_loops(BROKER_LOOPS)
+    if missing:
+        sentence = slower_sentence(missing, len(BROKER_LOOPS))
+        _log.warning("%s: `ottla doctor` says what to do", sentence)
+
+
 async def _serve(config: BrokerConfig, ready_file: Path | None) -> None:
+    _warn_if_slow()
     stopping = asyncio.Event()
     broker = await _started(config, stopping)
     if broker is None:

@@ -1,0 +1,48 @@
+"""Which compiled loops this installation lacks: without them everything works, only slower."""
+
+from importlib import import_module
+from typing import Final
+
+LOOPS: Final = (
+    "ottla.clients._murmur2",
+    "ottla.clients.producer._accumulator",
+    "ottla.clients.producer._bulk",
+    "ottla.clients.producer._express",
+    "ottla.storage._compaction",
+    "ottla.wire._message_reader",
+    "ottla.wire._message_writer",
+    "ottla.wire.records._arrow",
+    "ottla.wire.records._arrow_rows",
+    "ottla.wire.records._reading",
+    "ottla.wire.records._writing",
+)
+"""All but `_crc32c`: the package that stands in for it is compiled as well, and processors without
+the instruction have nothing else."""
+BROKER_LOOPS: Final = tuple(name for name in LOOPS if name.split(".")[1] != "clients")
+"""Those that a broker can run; it never loads the clients' own."""
+REMEDY: Final = (
+    "install a C compiler and the headers of Python (Debian: apt install gcc python3-dev), then "
+    "pip install --force-reinstall --no-deps --no-binary ottla ottla, or `make` in a checkout"
+)
+
+
+def missing_loops(names: tuple[str, ...] = LOOPS) -> list[str]:
+    """Return the loops that cannot be loaded: not compiled, or for another Python or machine."""
+    return [name for name in names if not _is_loaded(name)]
+
+
+def slower_sentence(missing: list[str], count: int) -> str:
+    """Say which loops are missing, and what that costs."""
+    names = ", ".join(name.rpartition(".")[2] for name in missing)
+    return (
+        f"{len(missing)} of {count} compiled loops are missing ({names}): "
+        "Python takes their place, up to 20 times slower"
+    )
+
+
+def _is_loaded(name: str) -> bool:
+    try:
+        import_module(name)
+    except ImportError:
+        return False
+    return True
