@@ -1,8 +1,10 @@
 """`ottla topic`, `ottla config` and `ottla cluster`, as processes against a real broker."""
 
+import re
 import shlex
 import subprocess
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -23,7 +25,7 @@ def test_a_topic_lives_from_its_creation_to_its_deletion(brokers: str) -> None:
     listed = rows("topic", "ls", brokers=brokers)
     assert {"topic": "letters", "partitions": 3, "replicas": 1} in listed
     described = rows("topic", "describe", "letters", brokers=brokers)
-    assert described["configs"] == {"retention.ms": "60000"}
+    assert described["configs"] == [{"name": "retention.ms", "value": "60000"}]
     assert [row["partition"] for row in described["partitions"]] == [0, 1, 2]
     assert {row["log_end_offset"] for row in described["partitions"]} == {0}
     deleted = text("topic", "delete", "letters", "--yes", brokers=brokers)
@@ -49,9 +51,9 @@ def test_a_topic_grows_and_changes_its_settings(brokers: str) -> None:
     call("topic", "alter", "growing", "-p", "4", "-c", "segment.ms=1000000", brokers=brokers)
     described = rows("topic", "info", "growing", brokers=brokers)
     assert len(described["partitions"]) == 4
-    assert described["configs"] == {"segment.ms": "1000000"}
+    assert described["configs"] == [{"name": "segment.ms", "value": "1000000"}]
     call("topic", "alter", "growing", "--delete-config", "segment.ms", brokers=brokers)
-    assert rows("topic", "describe", "growing", brokers=brokers)["configs"] == {}
+    assert rows("topic", "describe", "growing", brokers=brokers)["configs"] == []
     sentence = refused("topic", "alter", "growing", "-p", "2", brokers=brokers)
     assert "INVALID_PARTITIONS" in sentence
 
@@ -201,3 +203,39 @@ def test_what_is_typed_is_completed(
     monkeypatch.setenv("COMP_WORDS", typed)
     monkeypatch.setenv("COMP_CWORD", str(len(typed.split()) - 1))
     assert set(text().split()) == completed
+
+
+def keys_of(value: Any) -> Iterator[str]:
+    """Yield every key of every object in a JSON value."""
+    if isinstance(value, dict):
+        yield from value
+        value = list(value.values())
+    for item in value if isinstance(value, list) else ():
+        yield from keys_of(item)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "topic list --internal",
+        "topic describe keyed",
+        "topic trim keyed --before end --dry-run",
+        "config describe topic keyed --all --docs",
+        "partition list",
+        "partition reassign keyed --to 1 --dry-run",
+        "broker list",
+        "cluster describe",
+        "cluster logdirs",
+        "cluster api-versions",
+        "transaction list",
+        "transaction producers keyed",
+        "bench produce keyed --num 10",
+        "doctor",
+        "version",
+    ],
+)
+def test_keys_of_json_need_no_quotes(brokers: str, command: str) -> None:
+    settings = ("-c", "retention.ms=60000", "-c", "cleanup.policy=delete")
+    call("topic", "create", "keyed", "--if-not-exists", *settings, brokers=brokers)
+    found = set(keys_of(rows(*command.split(), brokers=brokers)))
+    assert [key for key in found if not re.fullmatch("[a-z][a-z0-9_]*", key)] == []

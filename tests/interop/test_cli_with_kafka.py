@@ -20,9 +20,9 @@ def test_topics_and_settings(brokers: str) -> None:
     call("topic", "create", "letters", "-p", "2", "-c", "retention.ms=60000", brokers=brokers)
     described = rows("topic", "describe", "letters", brokers=brokers)
     assert len(described["partitions"]) == 2
-    assert described["configs"] == {"retention.ms": "60000"}
+    assert described["configs"] == [{"name": "retention.ms", "value": "60000"}]
     call("topic", "alter", "letters", "-p", "3", "--delete-config", "retention.ms", brokers=brokers)
-    assert rows("topic", "describe", "letters", brokers=brokers)["configs"] == {}
+    assert rows("topic", "describe", "letters", brokers=brokers)["configs"] == []
     assert len(rows("config", "describe", "broker", "1", "--all", brokers=brokers)) > 100
     assert "exists" in call("topic", "create", "letters", brokers=brokers, expect=1).stderr.decode()
     assert rows("topic", "delete", "letters", "--yes", brokers=brokers)[0]["status"] == "deleted"

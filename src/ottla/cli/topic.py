@@ -336,7 +336,7 @@ def _show_topic(
         "CONFIGS": [f"{entry.name}={entry.value}" for entry in configs],
     }
     if form is OutputFormat.JSON:
-        summary["CONFIGS"] = {entry.name: entry.value for entry in configs}
+        summary["CONFIGS"] = [{"name": entry.name, "value": entry.value} for entry in configs]
         summary["PARTITIONS"] = [
             {key.lower().replace("-", "_"): value for key, value in row.items()} for row in rows
         ]
