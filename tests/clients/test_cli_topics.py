@@ -102,6 +102,9 @@ def test_a_setting_that_is_not_set_cannot_be_deleted(brokers: str) -> None:
     assert sentence == "topic 'unset' has no setting 'retention.mss', so nothing was deleted"
     sentence = refused(*delete, "retention.ms", "segment.ms", brokers=brokers)
     assert "'segment.ms' is not set for topic 'unset'" in sentence
+    alter = ("topic", "alter", "unset", "--delete-config")
+    assert "'segment.ms' is not set" in refused(*alter, "segment.ms", brokers=brokers)
+    assert "has no setting 'retention.mss'" in refused(*alter, "retention.mss", brokers=brokers)
     call(*delete, "retention.ms", brokers=brokers)
     assert "not set" in refused(*delete, "retention.ms", brokers=brokers)
 

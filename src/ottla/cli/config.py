@@ -1,6 +1,6 @@
 """`ottla config`: settings of topics, brokers and groups, as they are and changed."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Annotated, Final
 
@@ -127,9 +127,7 @@ def delete(
 
     async def work(view: ClusterView) -> None:
         admin = AsyncAdmin.over(view)
-        described = await admin.configs.describe(resource, keys=keys, with_synonyms=True)
-        for key in keys:
-            _check_is_set(resource, key, described[resource].get(key))
+        await check_are_set(admin, resource, keys)
         await admin.configs.alter({resource: dict.fromkeys(keys)})
 
     with_cluster(brokers, settings, work)
@@ -172,6 +170,13 @@ def _alter(
     with_cluster(
         brokers, settings, lambda view: AsyncAdmin.over(view).configs.alter({resource: changes})
     )
+
+
+async def check_are_set(admin: AsyncAdmin, resource: ConfigResource, keys: Sequence[str]) -> None:
+    """End the command unless all of these settings are stored for the resource itself."""
+    described = await admin.configs.describe(resource, keys=keys, with_synonyms=True)
+    for key in keys:
+        _check_is_set(resource, key, described[resource].get(key))
 
 
 def _check_is_set(resource: ConfigResource, key: str, entry: ConfigEntry | None) -> None:

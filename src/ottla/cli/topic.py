@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from ottla.cli.config import check_are_set
 from ottla.cli.confirming import Consent, DryRun, Yes, confirm, counted, records_by_topic
 from ottla.cli.exits import FAILURE, CommandError, WrongCallError, say, sentence_of
 from ottla.cli.options import (
@@ -177,6 +178,8 @@ def alter(
 
     async def work(view: ClusterView) -> None:
         admin = AsyncAdmin.over(view)
+        if deleted:
+            await check_are_set(admin, ConfigResource.topic(name), deleted)
         if changes:
             await admin.configs.alter({ConfigResource.topic(name): changes})
         if partitions is not None:
