@@ -1,12 +1,14 @@
 """What a broker does with a produced batch of 16 KB before it writes it.
 
 The batch has 150 records, each with a key of 4 and a value of 100 bytes, from an idempotent
-producer.
+producer. Then batches with a megabyte of records of two sizes, in each codec: every record is
+looked at, so a compressed batch costs its decompression.
 """
 
 from collections.abc import Iterator
 from functools import partial
 
+from benchmarks.codecs import text_of
 from benchmarks.comparison import MICROSECONDS, Case
 from ottla.model.topic_config import CleanupPolicy, TimestampType, TopicConfig
 from ottla.runtime.disk import KernelDisk
@@ -14,9 +16,11 @@ from ottla.storage.admission import admit
 from ottla.storage.producer_state import ProducerStates
 from ottla.wire.records.batch import RecordBatch
 from ottla.wire.records.builder import BatchBuilder
+from ottla.wire.records.compression import Compression
 
 TITLE = "Admission of a batch of 16 KB"
 RECORDS = 150
+MEGABYTE = 1_000_000
 NOW_MS = 1_700_000_000_000
 
 PLAIN = TopicConfig()
@@ -46,6 +50,16 @@ def cases() -> Iterator[Case]:
         ours=lambda: admit(memoryview(bytearray(original)), LOG_APPEND_TIME, NOW_MS),
     )
     yield from _producer(batch)
+    yield from _megabytes()
+
+
+def _megabytes() -> Iterator[Case]:
+    config = TopicConfig(max_message_bytes=4 * MEGABYTE)
+    for value_bytes in (100, 1000):
+        for codec in Compression:
+            data = memoryview(megabyte(codec, value_bytes))
+            work = f"admit 1 MB of records of {value_bytes} bytes, {codec.config_name}"
+            yield _admission(work, data, config)
 
 
 def _admission(work: str, data: memoryview, config: TopicConfig) -> Case:
@@ -73,4 +87,13 @@ def produced_batch(base_sequence: int = 0) -> bytearray:
     """Build the batch."""
     builder = BatchBuilder(producer_id=4000, producer_epoch=1, base_sequence=base_sequence)
     builder.extend(NOW_MS, [b"x" * 100] * RECORDS, [b"key1"] * RECORDS)
+    return builder.build()
+
+
+def megabyte(codec: Compression, value_bytes: int) -> bytearray:
+    """Build a batch with a megabyte of records, and so many bytes of text in each."""
+    builder = BatchBuilder(compression=codec)
+    text = text_of(MEGABYTE)
+    values = [text[start : start + value_bytes] for start in range(0, len(text), value_bytes)]
+    builder.extend(NOW_MS, values, [b"key1"] * len(values))
     return builder.build()

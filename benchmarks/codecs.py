@@ -57,3 +57,9 @@ def records_section() -> bytes:
         }
         builder.append(NOW_MS + number, token[:8].encode(), json.dumps(order).encode())
     return bytes(RecordBatch(memoryview(builder.build())).records_view)
+
+
+def text_of(size_bytes: int) -> bytes:
+    """Return this much of the orders' text, which compresses as records do."""
+    section = records_section()
+    return (section * (size_bytes // len(section) + 1))[:size_bytes]

@@ -23,7 +23,7 @@ from ottla.replication.follower_bells import FollowerBells
 from ottla.replication.in_sync import InSync, ReplicaProgress
 from ottla.replication.roles import NO_LEADER, Assignment, Follower
 from ottla.replication.traffic import Traffic
-from ottla.storage.admission import Origin
+from ottla.storage.admission import Origin, Validated
 from ottla.storage.leader_epochs import NO_EPOCH, EpochEnd
 from ottla.storage.log import Appended, PartitionLog
 from ottla.storage.log_slice import LogSlice
@@ -164,7 +164,7 @@ class Partition:
 
     def append_as_leader(
         self,
-        data: memoryview,
+        data: memoryview | Validated,
         now_ms: int,
         *,
         origin: Origin = Origin.CLIENT,

@@ -1,28 +1,26 @@
 """What a produced set of records must satisfy before a log takes it.
 
-Kafka looks at every record of every batch; here the header and its CRC answer for the records
-wherever they can, and a batch is opened only where they cannot:
+Every record of a client's batch is looked at, as Kafka does: a batch with a correct CRC can still
+be one that no consumer can read, and would stop all of them at its offset. A compressed batch is
+decompressed for that, within the limits of `decompress`. Ottla refuses more than Kafka does:
+offset deltas that are not 0, 1, 2 and so on, lengths below -1, header keys that are not UTF-8,
+bytes after the end of the compressed records, and attribute bits that only brokers set (decision
+0041). What the log itself sets, base offset and leader epoch, is not looked at. A max timestamp
+that is not the greatest of the records is corrected.
 
-* the topic is compacted, so that every record needs a key;
-* the topic names a codec, and the batch has another: it is compressed anew;
-* `message.timestamp.before.max.ms` is set, and headers do not tell the least timestamp.
-
-So the header is believed about the number of records and their greatest timestamp, and records that
-nobody can read are stored if their CRC is right: that harms the readers of a topic which whoever
-sends it may fill with nonsense anyway. Where a batch is opened it must be readable, and its offset
-deltas must be 0, 1, 2 and so on. What the log itself sets, base offset and leader epoch, is not
-looked at. Bits that only brokers set are refused; Kafka lets some of them pass, or clears them.
-What our own coordinators have just made is believed altogether.
+`validate` does all that takes long and runs on any thread; `admit` does it, too, unless it is given
+the result. What our own coordinators have just made is not validated, nor is what a follower
+fetches: its leader has validated it.
 """
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from enum import Enum
-from itertools import islice
 
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
-from ottla.model.topic_config import NO_LIMIT, PRODUCER_COMPRESSION, TimestampType, TopicConfig
-from ottla.wire.protocol_error import ProtocolError
+from ottla.model.topic_config import PRODUCER_COMPRESSION, TimestampType, TopicConfig
+from ottla.wire.protocol_error import MalformedRecordError, ProtocolError, TooLargeError
 from ottla.wire.records.batch import (
     ATTRIBUTES_LOW_BYTE_AT,
     CODEC_MASK,
@@ -40,11 +38,17 @@ from ottla.wire.records.batch import (
     batch_at,
     write_crc,
 )
-from ottla.wire.records.compression import Compression, compress, compression_in, compression_named
+from ottla.wire.records.compression import (
+    DECOMPRESSED_BYTES_MAX,
+    Compression,
+    compress,
+    compression_in,
+    compression_named,
+)
+from ottla.wire.records.loops import rejected_records
 from ottla.wire.records.message_set import NO_TIMESTAMP, to_batches
 from ottla.wire.records.record import (
-    Record,
-    records_of,
+    RecordScan,
     scan_records,
     uncompressed_records,
 )
@@ -52,6 +56,7 @@ from ottla.wire.records.record import (
 REJECTED_MAX = 1_000
 """Of so many refused records in a batch the producer is told one by one."""
 
+_INT64_MIN, _INT64_MAX = -(1 << 63), (1 << 63) - 1
 _BROKERS_BITS = CONTROL_BIT | LOG_APPEND_TIME_BIT | DELETE_HORIZON_BIT
 _LOG_APPEND_TIME = TimestampType.LOG_APPEND_TIME
 
@@ -61,7 +66,7 @@ class RejectedRecordsError(ApiError):
 
     def __init__(self, code: ErrorCode, detail: str, rejected: Iterable[tuple[int, str]]) -> None:
         super().__init__(code, detail)
-        self.rejected = tuple(islice(rejected, REJECTED_MAX))
+        self.rejected = tuple(rejected)
         """The numbers of the records in their batch, and what is wrong with each."""
 
 
@@ -75,8 +80,25 @@ class Origin(Enum):
     COORDINATOR = "coordinator"
 
 
+@dataclass(frozen=True, slots=True)
+class Validated:
+    """A client's batch that `validate` has passed, for a topic with this config."""
+
+    batch: RecordBatch
+    config: TopicConfig
+    decompressed_bytes: int
+    """The size of its records without compression, as they were sent."""
+
+    def __len__(self) -> int:
+        return len(self.batch.raw)
+
+
 def admit(
-    data: memoryview, config: TopicConfig, now_ms: int, *, origin: Origin = Origin.CLIENT
+    data: memoryview | Validated,
+    config: TopicConfig,
+    now_ms: int,
+    *,
+    origin: Origin = Origin.CLIENT,
 ) -> RecordBatch:
     """Return the one batch to append; ApiError says what the producer did wrong.
 
@@ -84,23 +106,54 @@ def admit(
     converted from an old message set or compressed anew, in memory of its own. Its offsets and
     leader epoch are still the producer's.
     """
-    if origin is Origin.COORDINATOR:
-        return _own(data, config, now_ms)
-    batch = _only_batch(data)
-    _check_from_client(batch, config)
-    if (
-        config.compression_type != PRODUCER_COMPRESSION
-        or config.message_timestamp_before_max_ms != NO_LIMIT
-        or config.is_compacted
-    ):
-        batch = _opened(batch, config, now_ms)
+    if not isinstance(data, Validated):
+        if origin is Origin.COORDINATOR:
+            return _own(data, config, now_ms)
+        batch, _ = _validated(data, config, now_ms, DECOMPRESSED_BYTES_MAX)
+    elif data.config is config:
+        batch = data.batch
+    else:  # the topic was altered meanwhile
+        batch, _ = _validated(data.batch.raw, config, now_ms, DECOMPRESSED_BYTES_MAX)
     if config.message_timestamp_type is _LOG_APPEND_TIME:
         batch.stamp_log_append_time(now_ms)
-    elif batch.max_timestamp_ms > now_ms + config.message_timestamp_after_max_ms:
-        # To decompress what is refused anyway would be a gift to whoever wants to keep us busy.
-        records = records_of(batch) if batch.compression is Compression.NONE else ()
-        raise _bad_timestamps(records, config, now_ms)
     return batch
+
+
+def validate(
+    data: memoryview,
+    config: TopicConfig,
+    now_ms: int,
+    *,
+    decompressed_bytes_max: int = DECOMPRESSED_BYTES_MAX,
+) -> Validated:
+    """Check the batch and its records, and compress them as the topic asks; ApiError as in `admit`.
+
+    TooLargeError if the records decompress to more than a lower `decompressed_bytes_max`.
+    """
+    batch, size_bytes = _validated(data, config, now_ms, decompressed_bytes_max)
+    return Validated(batch, config, size_bytes)
+
+
+def _validated(
+    data: memoryview, config: TopicConfig, now_ms: int, decompressed_bytes_max: int
+) -> tuple[RecordBatch, int]:
+    batch = _only_batch(data)
+    _check_size(batch, config)
+    batch.check_crc()
+    _check_client_header(batch)
+    section = _section(batch, decompressed_bytes_max)
+    scan = _scanned(batch, section)
+    is_create_time = config.message_timestamp_type is not _LOG_APPEND_TIME
+    if is_create_time or (config.is_compacted and scan.null_key_count):
+        _check_topic_rules(batch, section, scan, config, now_ms)
+    wanted = _wanted_codec(batch, config)
+    if wanted is not batch.compression:
+        batch = _recompressed(batch, section, wanted, config)
+    if is_create_time:
+        greatest_ms = max(batch.base_timestamp_ms + scan.max_timestamp_delta_ms, NO_TIMESTAMP)
+        if greatest_ms != batch.max_timestamp_ms:
+            batch.stamp_max_timestamp(greatest_ms)
+    return batch, len(section)
 
 
 def is_compressed_anew(data: memoryview, config: TopicConfig) -> bool:
@@ -111,16 +164,6 @@ def is_compressed_anew(data: memoryview, config: TopicConfig) -> bool:
         and data[MAGIC_AT] == MAGIC
         and data[ATTRIBUTES_LOW_BYTE_AT] & CODEC_MASK != compression_named(config.compression_type)
     )
-
-
-def compressed_anew(data: memoryview, config: TopicConfig, now_ms: int) -> memoryview:
-    """Do what takes longest in `admit` beforehand, on any thread; ApiError as there.
-
-    What is returned has its topic's codec, and can be admitted.
-    """
-    batch = _only_batch(data)
-    _check_from_client(batch, config)
-    return _opened(batch, config, now_ms).raw
 
 
 def _own(data: memoryview, config: TopicConfig, now_ms: int) -> RecordBatch:
@@ -140,12 +183,23 @@ def _only_batch(data: memoryview) -> RecordBatch:
         return _converted(data)
     try:
         return RecordBatch(data)
-    except ProtocolError:
-        if not data:
-            raise _invalid("there is no batch") from None
-        if batch_at(data).size_bytes < len(data):
-            raise _invalid("there must be exactly one batch, but bytes follow it") from None
-        raise
+    except ProtocolError as error:
+        raise _not_one_batch(data, error) from None
+
+
+def _not_one_batch(data: memoryview, error: ProtocolError) -> ApiError:
+    """Choose the error code that Kafka gives to bytes that are not exactly one batch."""
+    if len(data) <= MAGIC_AT:
+        return _invalid(f"there is no batch in {len(data)} bytes")
+    size_bytes = LOG_OVERHEAD_BYTES + int.from_bytes(data[8:LOG_OVERHEAD_BYTES], "big", signed=True)
+    if data[MAGIC_AT] != MAGIC or size_bytes < HEADER_BYTES:
+        return error
+    if size_bytes > len(data):
+        return _invalid(f"a batch of {size_bytes} bytes is cut off after {len(data)}")
+    if size_bytes == len(data):
+        return _invalid(error.detail)  # the counts in its header are impossible
+    batch_at(data).check_crc()
+    return _invalid("there must be exactly one batch, but bytes follow it")
 
 
 def _converted(data: memoryview) -> RecordBatch:
@@ -167,12 +221,6 @@ def _check_size(batch: RecordBatch, config: TopicConfig) -> None:
             ErrorCode.RECORD_LIST_TOO_LARGE,
             f"batch has {size_bytes} bytes, segment.bytes is {config.segment_bytes}",
         )
-
-
-def _check_from_client(batch: RecordBatch, config: TopicConfig) -> None:
-    _check_size(batch, config)
-    batch.check_crc()
-    _check_client_header(batch)
 
 
 def _check_client_header(batch: RecordBatch) -> None:
@@ -198,33 +246,78 @@ def _brokers_bit(batch: RecordBatch) -> ApiError:
     return ApiError(ErrorCode.INVALID_TIMESTAMP, "clients cannot write with LogAppendTime")
 
 
-def _opened(batch: RecordBatch, config: TopicConfig, now_ms: int) -> RecordBatch:
-    """Look at the records if the topic's settings ask for it, and compress them as they ask."""
-    codec = batch.compression
-    wanted = _wanted_codec(batch, config)
-    is_create_time = config.message_timestamp_type is not _LOG_APPEND_TIME
-    has_least_time = is_create_time and config.message_timestamp_before_max_ms != NO_LIMIT
-    if codec is wanted and not config.is_compacted and not has_least_time:
-        return batch
-    section = uncompressed_records(batch)
-    scan = scan_records(section, batch.record_count)
-    if not scan.is_sequential:
-        raise _invalid("the offset deltas of the records are not 0, 1, 2 and so on")
-    if config.is_compacted and scan.null_key_count:
-        raise _keyless(batch, scan.null_key_count)
-    if is_create_time:
-        _check_timestamps(
-            batch, batch.base_timestamp_ms + scan.min_timestamp_delta_ms, config, now_ms
-        )
-    return batch if codec is wanted else _recompressed(batch, section, wanted, config)
+def _section(batch: RecordBatch, size_bytes_max: int) -> Buffer:
+    """Return the uncompressed records."""
+    try:
+        return uncompressed_records(batch, size_bytes_max=size_bytes_max)
+    except TooLargeError as error:
+        if size_bytes_max < DECOMPRESSED_BYTES_MAX:
+            raise
+        raise _invalid(error.detail) from None
+    except ProtocolError as error:
+        if error.code is not ErrorCode.CORRUPT_MESSAGE:
+            raise
+        # Producers retry CORRUPT_MESSAGE. With a correct CRC these are the bytes they wrote.
+        raise _invalid(error.detail) from None
 
 
-def _check_timestamps(batch: RecordBatch, least_ms: int, config: TopicConfig, now_ms: int) -> None:
-    if least_ms >= now_ms - config.message_timestamp_before_max_ms:
+def _scanned(batch: RecordBatch, section: Buffer) -> RecordScan:
+    try:
+        return scan_records(section, batch.record_count)
+    except MalformedRecordError as error:
+        named = [(error.index, error.detail)] if error.index < batch.record_count else []
+        raise RejectedRecordsError(error.code, error.detail, named) from None
+
+
+def _check_topic_rules(
+    batch: RecordBatch, section: Buffer, scan: RecordScan, config: TopicConfig, now_ms: int
+) -> None:
+    """Refuse null keys where the topic is compacted, and timestamps out of its bounds."""
+    base_ms = batch.base_timestamp_ms
+    first_ms, last_ms = _INT64_MIN, _INT64_MAX
+    if config.message_timestamp_type is not _LOG_APPEND_TIME:
+        first_ms = max(first_ms, now_ms - config.message_timestamp_before_max_ms)
+        last_ms = min(last_ms, now_ms + config.message_timestamp_after_max_ms)
+    is_in_time = (
+        first_ms <= base_ms + scan.min_timestamp_delta_ms
+        and base_ms + scan.max_timestamp_delta_ms <= last_ms
+    )
+    needs_keys = config.is_compacted and scan.null_key_count > 0
+    if is_in_time and not needs_keys:
         return
-    error = _bad_timestamps(records_of(batch), config, now_ms)
-    if error.rejected:  # else they are no timestamps
-        raise error
+    least, greatest = first_ms - base_ms, last_ms - base_ms
+    if least > _INT64_MAX or greatest < _INT64_MIN:
+        least, greatest = 1, 0  # no delta reaches the bounds
+    rejected = rejected_records(
+        section,
+        batch.record_count,
+        needs_keys,
+        max(least, _INT64_MIN),
+        min(greatest, _INT64_MAX),
+        NO_TIMESTAMP - base_ms,
+        REJECTED_MAX,
+    )
+    if rejected:  # else all that is out of bounds is the timestamp -1, which stands for none
+        raise _rejected(rejected, batch, first_ms, last_ms)
+
+
+def _rejected(
+    found: list[tuple[int, int | None]], batch: RecordBatch, first_ms: int, last_ms: int
+) -> RejectedRecordsError:
+    messages = [
+        (
+            index,
+            "it has no key, and the topic is compacted"
+            if delta is None
+            else f"its timestamp is {batch.base_timestamp_ms + delta}",
+        )
+        for index, delta in found
+    ]
+    if all(delta is None for _, delta in found):
+        detail = f"the topic is compacted, and {len(found)} records or more have no key"
+        return RejectedRecordsError(ErrorCode.INVALID_RECORD, detail, messages)
+    detail = f"timestamps from {first_ms} to {last_ms} are allowed"
+    return RejectedRecordsError(ErrorCode.INVALID_TIMESTAMP, detail, messages)
 
 
 def _wanted_codec(batch: RecordBatch, config: TopicConfig) -> Compression:
@@ -272,35 +365,6 @@ def _recompressed(
     recompressed = RecordBatch(memoryview(raw))
     _check_size(recompressed, config)
     return recompressed
-
-
-def _bad_timestamps(
-    records: Iterable[Record], config: TopicConfig, now_ms: int
-) -> RejectedRecordsError:
-    first_ms = now_ms - config.message_timestamp_before_max_ms
-    last_ms = now_ms + config.message_timestamp_after_max_ms
-    return RejectedRecordsError(
-        ErrorCode.INVALID_TIMESTAMP,
-        f"timestamps from {first_ms} to {last_ms} are allowed",
-        (
-            (number, f"its timestamp is {record.timestamp_ms}")
-            for number, record in enumerate(records)
-            if not first_ms <= record.timestamp_ms <= last_ms
-            and record.timestamp_ms != NO_TIMESTAMP
-        ),
-    )
-
-
-def _keyless(batch: RecordBatch, count: int) -> ApiError:
-    return RejectedRecordsError(
-        ErrorCode.INVALID_RECORD,
-        f"the topic is compacted, and {count} of the {batch.record_count} records have no key",
-        (
-            (number, "it has no key, and the topic is compacted")
-            for number, record in enumerate(records_of(batch))
-            if record.key is None
-        ),
-    )
 
 
 def _invalid(detail: str) -> ApiError:

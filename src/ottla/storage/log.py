@@ -17,7 +17,7 @@ from ottla.model.error_code import ErrorCode
 from ottla.model.topic_config import TimestampType, TopicConfig
 from ottla.storage.aborted_index import AbortedTransaction
 from ottla.storage.aborted_search import aborted_between
-from ottla.storage.admission import Origin, admit
+from ottla.storage.admission import Origin, Validated, admit
 from ottla.storage.disk_bound import DiskBound, on_disk
 from ottla.storage.flush import Flush
 from ottla.storage.leader_epochs import ANY_EPOCH, LeaderEpochs
@@ -86,7 +86,7 @@ class PartitionLog(DiskBound):
     @on_disk
     def append_as_leader(
         self,
-        data: memoryview,
+        data: memoryview | Validated,
         leader_epoch: int,
         now_ms: int,
         *,

@@ -9,3 +9,19 @@ class ProtocolError(ApiError):
 
     def __init__(self, detail: str, code: ErrorCode = ErrorCode.INVALID_REQUEST) -> None:
         super().__init__(code, detail)
+
+
+class MalformedRecordError(ProtocolError):
+    """One record of a batch breaks the format."""
+
+    def __init__(self, index: int, detail: str) -> None:
+        super().__init__(detail, ErrorCode.INVALID_RECORD)
+        self.index = index
+        """Its number in the batch; the number of records for bytes that follow the last one."""
+
+
+class TooLargeError(ProtocolError):
+    """Bytes decompress to more than a limit."""
+
+    def __init__(self, detail: str) -> None:
+        super().__init__(detail, ErrorCode.CORRUPT_MESSAGE)

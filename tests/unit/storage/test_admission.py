@@ -8,7 +8,8 @@ import pytest
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.model.topic_config import CleanupPolicy, TimestampType, TopicConfig
-from ottla.storage.admission import Origin, admit
+from ottla.storage.admission import Origin, RejectedRecordsError, admit, validate
+from ottla.wire.protocol_error import TooLargeError
 from ottla.wire.records.batch import (
     CONTROL_BIT,
     DELETE_HORIZON_BIT,
@@ -33,8 +34,10 @@ LOG_APPEND_TIME = TopicConfig(message_timestamp_type=TimestampType.LOG_APPEND_TI
 LIMITED = TopicConfig(message_timestamp_before_max_ms=1000, message_timestamp_after_max_ms=2000)
 ANY_TIME = TopicConfig(message_timestamp_after_max_ms=2**62)
 
+LENGTH = (">i", 8)
 ATTRIBUTES = (">h", 21)
 LAST_OFFSET_DELTA = (">i", 23)
+BASE_TIMESTAMP = (">q", 27)
 MAX_TIMESTAMP = (">q", 35)
 PRODUCER_ID = (">q", 43)
 PRODUCER_EPOCH = (">h", 51)
@@ -123,9 +126,13 @@ def test_there_must_be_exactly_one_batch() -> None:
     assert refusal(b"") is ErrorCode.INVALID_RECORD
     assert refusal(one + one) is ErrorCode.INVALID_RECORD
     assert refusal(one + b"\0") is ErrorCode.INVALID_RECORD
-    assert refusal(one[:-1]) is ErrorCode.CORRUPT_MESSAGE
-    assert refusal(one[:HEADER_BYTES]) is ErrorCode.CORRUPT_MESSAGE
-    assert refusal(one[:5]) is ErrorCode.CORRUPT_MESSAGE
+    for size_bytes in (len(one) - 1, HEADER_BYTES, HEADER_BYTES - 1, 17, 16, 5):
+        assert refusal(one[:size_bytes]) is ErrorCode.INVALID_RECORD
+    for size in (-1, 0, HEADER_BYTES - 13):
+        raw = bytearray(one)
+        struct.pack_into(">i", raw, 8, size)
+        assert refusal(raw) is ErrorCode.CORRUPT_MESSAGE
+    assert refusal(one[:16] + b"\3") is ErrorCode.CORRUPT_MESSAGE
 
 
 def test_a_format_that_does_not_exist_is_refused() -> None:
@@ -245,11 +252,26 @@ def test_by_default_only_the_future_is_limited() -> None:
     assert refusal(too_late) is ErrorCode.INVALID_TIMESTAMP
 
 
-def test_the_header_is_believed_about_the_greatest_timestamp() -> None:
-    raw = produced(b"a", timestamps=[NOW_MS])
-    lying = altered(raw, (MAX_TIMESTAMP, NOW_MS + HOUR_MS + 1))
-    assert refusal(lying) is ErrorCode.INVALID_TIMESTAMP
-    assert admitted(altered(raw, (MAX_TIMESTAMP, NOW_MS - 5))).max_timestamp_ms == NOW_MS - 5
+@pytest.mark.parametrize("compression", Compression)
+@pytest.mark.parametrize("claimed_ms", [NOW_MS + HOUR_MS + 1, NOW_MS - 5, -1])
+def test_a_max_timestamp_that_no_record_has_is_corrected(
+    compression: Compression, claimed_ms: int
+) -> None:
+    raw = produced(b"a", b"b", timestamps=[NOW_MS - 7, NOW_MS - 9], compression=compression)
+    lying = altered(raw, (MAX_TIMESTAMP, claimed_ms))
+    assert admitted(lying).max_timestamp_ms == NOW_MS - 7
+    untimed = altered(produced(b"a", timestamps=[-5]), (MAX_TIMESTAMP, claimed_ms))
+    assert admitted(untimed).max_timestamp_ms == -1
+
+
+@pytest.mark.parametrize(("base_ms", "delta"), [(2**63 - 1, 1), (-(2**63), -1), (-(2**63), 5)])
+def test_a_timestamp_beyond_64_bits_or_the_limits_is_refused(base_ms: int, delta: int) -> None:
+    raw = produced(b"a", b"b", timestamps=[0, delta])
+    config = replace(LIMITED, message_timestamp_after_max_ms=2**62)
+    with pytest.raises(RejectedRecordsError) as caught:
+        admit(memoryview(altered(raw, (BASE_TIMESTAMP, base_ms))), config, NOW_MS)
+    assert caught.value.code is ErrorCode.INVALID_TIMESTAMP
+    assert caught.value.rejected[-1] == (1, f"its timestamp is {base_ms + delta}")
 
 
 @pytest.mark.parametrize("compression", Compression)
@@ -286,28 +308,52 @@ def test_in_a_compacted_topic_every_record_needs_a_key(compression: Compression)
     admitted(without)
 
 
-@pytest.mark.parametrize("config", [COMPACTED, LIMITED, compressed_as("gzip")])
-def test_where_a_batch_is_opened_its_records_must_be_readable(config: TopicConfig) -> None:
+@pytest.mark.parametrize("config", [PLAIN, COMPACTED, LIMITED, compressed_as("gzip")])
+def test_every_record_must_be_readable(config: TopicConfig) -> None:
     raw = produced(b"a", b"b", keys=[b"k", b"l"])
     raw[-1] = 0xFF
-    altered(raw)
-    admitted(raw)
+    with pytest.raises(RejectedRecordsError) as caught:
+        admit(memoryview(altered(raw)), config, NOW_MS)
+    assert caught.value.code is ErrorCode.INVALID_RECORD
+    assert [index for index, _ in caught.value.rejected] == [1]
+
+
+def test_bytes_behind_the_last_record_are_the_fault_of_no_record() -> None:
+    raw = altered(produced(b"a") + b"\0", (LENGTH, len(produced(b"a")) - 11))
+    with pytest.raises(RejectedRecordsError) as caught:
+        admit(memoryview(raw), PLAIN, NOW_MS)
+    assert caught.value.rejected == ()
+
+
+@pytest.mark.parametrize("config", [PLAIN, COMPACTED])
+@pytest.mark.parametrize("compression", [codec for codec in Compression if codec])
+def test_what_cannot_be_decompressed_is_refused(
+    compression: Compression, config: TopicConfig
+) -> None:
+    raw = altered(produced(b"a" * 100, keys=[b"k"]), (ATTRIBUTES, compression))
     assert refusal(raw, config) is ErrorCode.INVALID_RECORD
 
 
-@pytest.mark.parametrize("compression", [codec for codec in Compression if codec])
-def test_what_cannot_be_decompressed_is_refused_where_it_is_opened(
-    compression: Compression,
-) -> None:
-    raw = altered(produced(b"a" * 100, keys=[b"k"]), (ATTRIBUTES, compression))
-    admitted(raw)
-    assert refusal(raw, COMPACTED) is ErrorCode.CORRUPT_MESSAGE
-
-
-def test_where_a_batch_is_opened_its_offsets_must_be_dense() -> None:
+def test_offsets_must_be_dense() -> None:
     records = [Record(0, NOW_MS, b"k", b"a"), Record(2, NOW_MS, b"k", b"b")]
     raw = altered(build_batch(records), (LAST_OFFSET_DELTA, 1))
-    assert refusal(raw, COMPACTED) is ErrorCode.INVALID_RECORD
+    assert refusal(raw) is ErrorCode.INVALID_RECORD
+
+
+def test_what_was_validated_is_admitted_as_it_is_unless_its_topic_was_altered() -> None:
+    one = validate(memoryview(produced(b"a", b"b", compression=Compression.GZIP)), PLAIN, NOW_MS)
+    one.batch.raw[-1] ^= 1  # which a second look would find
+    assert admit(one, PLAIN, NOW_MS) is one.batch
+    with pytest.raises(ApiError):
+        admit(one, replace(PLAIN), NOW_MS)
+
+
+def test_a_caller_may_ask_for_less_to_be_decompressed() -> None:
+    data = memoryview(produced(bytes(1000), compression=Compression.ZSTD))
+    one = validate(data, PLAIN, NOW_MS, decompressed_bytes_max=1100)
+    assert 1000 < one.decompressed_bytes < 1100
+    with pytest.raises(TooLargeError):
+        validate(data, PLAIN, NOW_MS, decompressed_bytes_max=1000)
 
 
 # Compression

@@ -7,9 +7,14 @@ from hypothesis import strategies as st
 from ottla.model.api_error import ApiError
 from ottla.model.topic_config import CleanupPolicy, TimestampType, TopicConfig
 from ottla.storage.admission import Origin, admit
-from ottla.wire.records.batch import write_crc
+from ottla.wire.records.batch import (
+    ATTRIBUTES_LOW_BYTE_AT,
+    HEADER_BYTES,
+    LOG_OVERHEAD_BYTES,
+    write_crc,
+)
 from ottla.wire.records.builder import build_batch
-from ottla.wire.records.compression import Compression
+from ottla.wire.records.compression import Compression, compress
 from ottla.wire.records.record import Record, records_of
 from tests.record_strategies import record_lists
 
@@ -21,6 +26,7 @@ configs = st.builds(
     cleanup_policy=st.frozensets(st.sampled_from(CleanupPolicy)),
     compression_type=st.sampled_from(["producer", "uncompressed", "lz4"]),
     message_timestamp_before_max_ms=st.sampled_from([1000, 2**63 - 1]),
+    message_timestamp_after_max_ms=st.sampled_from([3_600_000, 2**63 - 1]),
     message_timestamp_type=st.sampled_from(TimestampType),
 )
 
@@ -51,6 +57,11 @@ def check_outcome(data: bytes | bytearray, config: TopicConfig, origin: Origin) 
     if origin is Origin.CLIENT:
         assert batch.record_count == batch.last_offset_delta + 1 > 0
         assert not batch.is_control
+        batch.restamp(40, 3)
+        records = records_of(batch)
+        assert [record.offset for record in records] == list(range(40, 40 + batch.record_count))
+        greatest_ms = max(record.timestamp_ms for record in records)
+        assert batch.max_timestamp_ms == max(greatest_ms, -1)
 
 
 @given(st.binary(max_size=200), configs, st.sampled_from(Origin))
@@ -60,12 +71,19 @@ def test_any_bytes_are_admitted_or_refused(
     check_outcome(data, config, origin)
 
 
-@given(record_lists(), st.data(), configs, st.sampled_from(Origin))
-def test_any_damage_under_a_right_crc_is_admitted_or_refused(
-    records: list[Record], data: st.DataObject, config: TopicConfig, origin: Origin
+@given(record_lists(with_gaps=False), st.data(), configs, st.sampled_from(Compression))
+def test_a_damaged_batch_with_a_right_crc_is_refused_or_readable(
+    records: list[Record], data: st.DataObject, config: TopicConfig, codec: Compression
 ) -> None:
-    raw = build_batch(records, compression=data.draw(st.sampled_from(Compression)))
+    damaged = build_batch(records)
     for _ in range(data.draw(st.integers(0, 3))):
-        raw[data.draw(st.integers(16, len(raw) - 1))] = data.draw(st.integers(0, 255))
+        damaged[data.draw(st.integers(HEADER_BYTES, len(damaged) - 1))] = data.draw(
+            st.integers(0, 255)
+        )
+    raw = damaged[:HEADER_BYTES] + compress(codec, damaged[HEADER_BYTES:])
+    raw[8:12] = (len(raw) - LOG_OVERHEAD_BYTES).to_bytes(4, "big")
+    raw[ATTRIBUTES_LOW_BYTE_AT] |= codec
+    for _ in range(data.draw(st.integers(0, 3))):
+        raw[data.draw(st.integers(CHECKED_FROM, len(raw) - 1))] = data.draw(st.integers(0, 255))
     write_crc(memoryview(raw))
-    check_outcome(raw, config, origin)
+    check_outcome(raw, config, Origin.CLIENT)

@@ -15,13 +15,21 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+from ottla.broker.batch_validation import (
+    BatchValidation,
+    Prepared,
+    check_format,
+    checked_format,
+    config_if_led,
+    is_left_to_append,
+    names_codec,
+)
 from ottla.broker.bells import Bells
 from ottla.broker.current_leaders import CurrentLeaders
 from ottla.broker.flushing import Flushing
 from ottla.broker.metrics.meters import Meters
 from ottla.broker.old_formats import OldFormats
 from ottla.broker.partitions import Partitions
-from ottla.broker.recompression import Prepared, Recompression, config_with_codec
 from ottla.broker.request_context import RequestContext
 from ottla.broker.transaction_verification import (
     Support,
@@ -37,7 +45,7 @@ from ottla.model.identifiers import TopicPartition
 from ottla.model.topic_config import TopicConfig
 from ottla.model.topic_names import INTERNAL_TOPICS
 from ottla.replication.partition import Partition
-from ottla.storage.admission import RejectedRecordsError
+from ottla.storage.admission import RejectedRecordsError, Validated
 from ottla.storage.verification import VERIFIED_ONLY, TransactionTerms
 from ottla.wire.api_key import ApiKey
 from ottla.wire.messages.produce import (
@@ -53,7 +61,6 @@ from ottla.wire.messages.produce import (
 from ottla.wire.protocol_error import ProtocolError
 from ottla.wire.records.batch import (
     ATTRIBUTES_LOW_BYTE_AT,
-    CODEC_MASK,
     HEADER_BYTES,
     MAGIC,
     MAGIC_AT,
@@ -61,14 +68,12 @@ from ottla.wire.records.batch import (
     TRANSACTIONAL_BIT,
     batch_at,
 )
-from ottla.wire.records.compression import Compression
 
 VERSIONS = range(14)
 ACKS_NONE: Final = 0
 ACKS_ALL: Final = -1
 ACKS_KNOWN: Final = frozenset({-1, 0, 1})
 _BATCHES_SINCE = 3
-_ZSTD_SINCE = 7
 _LEADERS_SINCE = 10
 _ABORTABLE_SINCE = 11
 _ADDING_SINCE = 12
@@ -118,7 +123,7 @@ class ProduceHandler:
     clock: Clock
     leaders: CurrentLeaders
     old_formats: OldFormats
-    recompression: Recompression
+    validation: BatchValidation
     meters: Meters
     bells: Bells
     may_promise: Callable[[], bool]
@@ -173,25 +178,25 @@ class ProduceHandler:
                 response.base_offset = response.log_start_offset = _NO_OFFSET
 
     def _must_prepare(self, request: ProduceRequest, version: int) -> bool:
-        """Tell whether records cannot stay as they are, or have to wait for others."""
-        names, configs = self._configs_with_codec(request, version)
-        return version < _BATCHES_SINCE or any(configs) or self.recompression.is_at_work(names)
+        """Tell whether batches are converted or validated first, or have to wait for others."""
+        sent = (data.records for topic in request.topic_data for data in topic.partition_data)
+        if version < _BATCHES_SINCE or not is_left_to_append(sent):
+            return True
+        names, configs = self._names_and_configs(request, version)
+        return any(map(names_codec, configs)) or self.validation.is_at_work(names)
 
     async def _prepare(self, request: ProduceRequest, version: int) -> Iterator[Prepared]:
-        """Convert elsewhere what would take the event loop long."""
-        names, configs = self._configs_with_codec(request, version)
-        must_queue = any(configs) or self.recompression.is_at_work(names)
+        """Convert message sets, and validate what the append should not."""
+        names, configs = self._names_and_configs(request, version)
         parts = (data.records for topic in request.topic_data for data in topic.partition_data)
         sent = [_NOTHING if records is None else records for records in parts]
         is_old = version < _BATCHES_SINCE
         batches: Sequence[Prepared] = await self.old_formats.batches(sent) if is_old else sent
-        found = [_checked(records, version) for records in batches]
-        if must_queue:
-            now_ms = self.clock.now_ms()
-            found = await self.recompression.batches(found, names, configs, now_ms)
-        return iter(found)
+        found = [checked_format(records, version) for records in batches]
+        now_ms = self.clock.now_ms()
+        return iter(await self.validation.batches(found, names, configs, now_ms))
 
-    def _configs_with_codec(
+    def _names_and_configs(
         self, request: ProduceRequest, version: int
     ) -> tuple[list[TopicPartition], list[TopicConfig | None]]:
         names: list[TopicPartition] = []
@@ -201,7 +206,7 @@ class ProduceHandler:
             for data in topic.partition_data:
                 partition = TopicPartition(name or "", data.index)
                 names.append(partition)
-                configs.append(config_with_codec(self.partitions.find(partition)))
+                configs.append(config_if_led(self.partitions.find(partition)))
         return names, configs
 
     async def _verify(self, request: ProduceRequest, version: int) -> VerdictByPartition:
@@ -265,13 +270,14 @@ class ProduceHandler:
         if isinstance(records, ApiError):
             raise records
         data = _NOTHING if records is None else records
+        raw = data.batch.raw if isinstance(data, Validated) else data
         if common.prepared is None:
-            _check_format(data, common.version)
+            check_format(raw, common.version)
         is_awaited = common.acks == ACKS_ALL and not partition.is_alone
         if is_awaited:
             partition.check_leader()
             partition.check_enough_in_sync()
-        if len(data) > ATTRIBUTES_LOW_BYTE_AT and _is_transactional(data):
+        if len(raw) > ATTRIBUTES_LOW_BYTE_AT and _is_transactional(raw):
             terms = _transaction_terms(common, name)
             appended = partition.append_as_leader(data, self.clock.now_ms(), terms=terms)
         else:
@@ -321,26 +327,6 @@ def _write_of(partition: Partition, records: memoryview) -> Write | None:
 
 def _has_failed(outcomes: _Outcomes) -> bool:
     return any(outcome.response.error_code for _, found in outcomes for outcome in found)
-
-
-def _checked(records: Prepared, version: int) -> Prepared:
-    try:
-        if not isinstance(records, ApiError):
-            _check_format(records, version)
-    except ApiError as error:
-        return error
-    return records
-
-
-def _check_format(data: memoryview, version: int) -> None:
-    """Raise ApiError for what may not be in a request of this version; headers are there if so."""
-    if len(data) <= ATTRIBUTES_LOW_BYTE_AT:
-        return
-    if data[MAGIC_AT] < MAGIC:
-        raise ApiError(ErrorCode.INVALID_RECORD, f"a message set in Produce v{version}")
-    attributes = data[ATTRIBUTES_LOW_BYTE_AT]
-    if version < _ZSTD_SINCE and attributes & CODEC_MASK == Compression.ZSTD:
-        raise ApiError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"Zstandard in Produce v{version}")
 
 
 def _is_transactional(data: memoryview) -> bool:

@@ -1,5 +1,6 @@
 """The APIs that move records."""
 
+from ottla.broker.batch_validation import BatchValidation
 from ottla.broker.current_leaders import CurrentLeaders
 from ottla.broker.fetch_sessions import FetchSessions
 from ottla.broker.handlers import (
@@ -13,7 +14,6 @@ from ottla.broker.handlers import (
 )
 from ottla.broker.old_formats import OldFormats
 from ottla.broker.preferred_replicas import RACK_AWARE, PreferredReplicas
-from ottla.broker.recompression import Recompression
 from ottla.broker.routes import Route
 from ottla.broker.services import Services
 from ottla.wire.api_key import ApiKey
@@ -31,7 +31,7 @@ def data_routes(services: Services) -> dict[int, Route]:
         services.clock,
         leaders,
         old_formats,
-        Recompression(services.threads),
+        BatchValidation(services.threads),
         services.meters,
         services.bells,
         may_promise,

@@ -9,7 +9,7 @@ from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.ref cimport Py_INCREF
 from cpython.tuple cimport PyTuple_SET_ITEM
 from cpython.unicode cimport PyUnicode_DecodeUTF8
-from libc.stdint cimport INT32_MAX, INT64_MAX, INT64_MIN, int32_t, int64_t, uint64_t
+from libc.stdint cimport INT64_MAX, INT64_MIN, int32_t, int64_t, uint64_t
 
 from ottla.wire.records._reading_python import (
     FIELDS_CUT,
@@ -43,6 +43,34 @@ ctypedef const unsigned char *Place
 
 cdef enum:
     HEADER_BYTES_MIN = 2
+    # A scan of fewer bytes is over before another thread could take the interpreter.
+    GIL_FREE_BYTES_MIN = 65536
+
+# Without the interpreter's lock no Python object can be touched: errors are raised by number.
+cdef enum Reason:
+    IS_FIELDS_CUT
+    IS_FIELDS_OVER
+    IS_HEADER_COUNT_WRONG
+    IS_HEADER_KEY_WRONG
+    IS_LENGTH_WRONG
+    IS_NUMBER_CUT
+    IS_NUMBER_TOO_LARGE
+    IS_OFFSET_WRONG
+    IS_RECORDS_OVER
+    IS_TIMESTAMP_WRONG
+
+cdef tuple REASONS = (
+    FIELDS_CUT,
+    FIELDS_OVER,
+    HEADER_COUNT_WRONG,
+    HEADER_KEY_WRONG,
+    LENGTH_WRONG,
+    NUMBER_CUT,
+    NUMBER_TOO_LARGE,
+    OFFSET_WRONG,
+    RECORDS_OVER,
+    TIMESTAMP_WRONG,
+)
 
 
 cdef struct Cursor:
@@ -53,8 +81,9 @@ cdef struct Cursor:
     Py_ssize_t index
 
 
-cdef object error(Cursor *cursor, Place at, reason, int64_t number=0):
-    return record_error(cursor.index, at - cursor.start, reason, number)
+cdef int fail(Cursor *cursor, Place at, Reason reason, int64_t number) except -1 with gil:
+    """Raise the error that the twin raises here."""
+    raise record_error(cursor.index, at - cursor.start, REASONS[<int>reason], number)
 
 
 cdef Cursor cursor_over(const Py_buffer *buffer) noexcept:
@@ -67,7 +96,7 @@ cdef Cursor cursor_over(const Py_buffer *buffer) noexcept:
 
 cdef int read_long_number(
     Cursor *cursor, int full_bytes, unsigned char top_byte_max, int64_t *number
-) except -1:
+) except -1 nogil:
     cdef Place at = cursor.at
     cdef uint64_t bits = 0
     cdef int shift = 0
@@ -76,19 +105,19 @@ cdef int read_long_number(
         byte = at[0]
         at += 1
         if shift == 7 * full_bytes and byte > top_byte_max:
-            raise error(cursor, cursor.at, NUMBER_TOO_LARGE)
+            fail(cursor, cursor.at, IS_NUMBER_TOO_LARGE, 0)
         bits |= <uint64_t>(byte & 0x7F) << shift
         shift += 7
         if byte < 0x80:
             cursor.at = at
             number[0] = <int64_t>((bits >> 1) ^ (0 - (bits & 1)))
             return 0
-    raise error(cursor, cursor.at, NUMBER_CUT)
+    fail(cursor, cursor.at, IS_NUMBER_CUT, 0)
 
 
 cdef inline int read_number(
     Cursor *cursor, int full_bytes, unsigned char top_byte_max, int64_t *number
-) except -1:
+) except -1 nogil:
     """Read a zigzag number: at most `full_bytes` of seven bits, then one that is not full."""
     cdef unsigned char byte
     if cursor.at < cursor.end and cursor.at[0] < 0x80:
@@ -99,75 +128,75 @@ cdef inline int read_number(
     return read_long_number(cursor, full_bytes, top_byte_max, number)
 
 
-cdef inline int read_varint(Cursor *cursor, int64_t *number) except -1:
+cdef inline int read_varint(Cursor *cursor, int64_t *number) except -1 nogil:
     return read_number(cursor, 4, 0x0F, number)
 
 
-cdef inline int read_varlong(Cursor *cursor, int64_t *number) except -1:
+cdef inline int read_varlong(Cursor *cursor, int64_t *number) except -1 nogil:
     return read_number(cursor, 9, 0x01, number)
 
 
-cdef inline int enter_record(Cursor *cursor) except -1:
+cdef inline int enter_record(Cursor *cursor) except -1 nogil:
     cdef int64_t length
     cdef Place start = cursor.at
     cursor.index += 1
     cursor.end = cursor.limit
     read_varint(cursor, &length)
     if length < 0 or length > cursor.end - cursor.at:
-        raise error(cursor, start, LENGTH_WRONG, length)
+        fail(cursor, start, IS_LENGTH_WRONG, length)
     cursor.end = cursor.at + length
     if length == 0:
-        raise error(cursor, cursor.at, FIELDS_CUT)
+        fail(cursor, cursor.at, IS_FIELDS_CUT, 0)
     cursor.at += 1
     return 0
 
 
-cdef inline int leave_record(Cursor *cursor) except -1:
+cdef inline int leave_record(Cursor *cursor) except -1 nogil:
     if cursor.at != cursor.end:
-        raise error(cursor, cursor.at, FIELDS_OVER, cursor.end - cursor.at)
+        fail(cursor, cursor.at, IS_FIELDS_OVER, cursor.end - cursor.at)
     return 0
 
 
-cdef int finish(Cursor *cursor) except -1:
+cdef int finish(Cursor *cursor) except -1 nogil:
     cursor.index += 1
     if cursor.at != cursor.limit:
-        raise error(cursor, cursor.at, RECORDS_OVER, cursor.limit - cursor.at)
+        fail(cursor, cursor.at, IS_RECORDS_OVER, cursor.limit - cursor.at)
     return 0
 
 
 cdef inline int read_timestamp(
     Cursor *cursor, int64_t base_ms, bint is_fixed, int64_t *timestamp_ms
-) except -1:
+) except -1 nogil:
     cdef int64_t delta
     cdef Place start = cursor.at
     read_varlong(cursor, &delta)
     if is_fixed:
         return 0
     if (delta > 0 and base_ms > INT64_MAX - delta) or (delta < 0 and base_ms < INT64_MIN - delta):
-        raise error(cursor, start, TIMESTAMP_WRONG, delta)
+        fail(cursor, start, IS_TIMESTAMP_WRONG, delta)
     timestamp_ms[0] = base_ms + delta
     return 0
 
 
-cdef inline int read_offset_delta(Cursor *cursor, int64_t last, int64_t *delta) except -1:
+cdef inline int read_offset_delta(Cursor *cursor, int64_t last, int64_t *delta) except -1 nogil:
     """Read the delta that comes after the one in `delta`, into it."""
     cdef int64_t following
     cdef Place start = cursor.at
     read_varint(cursor, &following)
     if following <= delta[0] or following > last:
-        raise error(cursor, start, OFFSET_WRONG, following)
+        fail(cursor, start, IS_OFFSET_WRONG, following)
     delta[0] = following
     return 0
 
 
-cdef inline int read_span(Cursor *cursor, bint may_be_null, Place *span, int64_t *size) except -1:
+cdef inline int read_span(Cursor *cursor, bint may_be_null, Place *span, int64_t *size) except -1 nogil:
     """Find the bytes that come next; a size of -1 is null."""
     cdef Place start = cursor.at
     read_varint(cursor, size)
     if size[0] == -1 and may_be_null:
         return 0
     if size[0] < 0 or size[0] > cursor.end - cursor.at:
-        raise error(cursor, start, LENGTH_WRONG, size[0])
+        fail(cursor, start, IS_LENGTH_WRONG, size[0])
     span[0] = cursor.at
     cursor.at += size[0]
     return 0
@@ -182,11 +211,11 @@ cdef inline object read_bytes(Cursor *cursor):
     return PyBytes_FromStringAndSize(<const char *>span, size)
 
 
-cdef inline int read_header_count(Cursor *cursor, int64_t *count) except -1:
+cdef inline int read_header_count(Cursor *cursor, int64_t *count) except -1 nogil:
     cdef Place start = cursor.at
     read_varint(cursor, count)
     if count[0] < 0 or count[0] > (cursor.end - cursor.at) // HEADER_BYTES_MIN:
-        raise error(cursor, start, HEADER_COUNT_WRONG, count[0])
+        fail(cursor, start, IS_HEADER_COUNT_WRONG, count[0])
     return 0
 
 
@@ -198,20 +227,46 @@ cdef object read_header_key(Cursor *cursor):
     try:
         return PyUnicode_DecodeUTF8(<char *>span, size, NULL)
     except UnicodeDecodeError:
-        raise error(cursor, start, HEADER_KEY_WRONG) from None
+        raise record_error(cursor.index, start - cursor.start, HEADER_KEY_WRONG) from None
 
 
-cdef int skip_header(Cursor *cursor) except -1:
+cdef bint is_utf8(Place at, int64_t size) noexcept nogil:
+    """Tell whether Python would decode these bytes: nothing overlong, and no surrogates."""
+    cdef Place end = at + size
+    cdef unsigned char first
+    cdef int following
+    while at < end:
+        first = at[0]
+        at += 1
+        if first < 0x80:
+            continue
+        if first < 0xC2 or first > 0xF4:
+            return False
+        following = 1 if first < 0xE0 else (2 if first < 0xF0 else 3)
+        if end - at < following:
+            return False
+        if (
+            (first == 0xE0 and at[0] < 0xA0)
+            or (first == 0xED and at[0] > 0x9F)
+            or (first == 0xF0 and at[0] < 0x90)
+            or (first == 0xF4 and at[0] > 0x8F)
+        ):
+            return False
+        while following > 0:
+            if at[0] & 0xC0 != 0x80:
+                return False
+            at += 1
+            following -= 1
+    return True
+
+
+cdef int skip_header(Cursor *cursor) except -1 nogil:
     cdef Place start = cursor.at
     cdef Place span = NULL
-    cdef int64_t size, index
-    cdef unsigned char seen = 0
+    cdef int64_t size
     read_span(cursor, False, &span, &size)
-    for index in range(size):
-        seen |= span[index]
-    if seen > 0x7F:
-        cursor.at = start
-        read_header_key(cursor)
+    if not is_utf8(span, size):
+        return fail(cursor, start, IS_HEADER_KEY_WRONG, 0)
     read_span(cursor, True, &span, &size)
     return 0
 
@@ -283,38 +338,90 @@ def read_records(batch, section not None, type record_type not None, type header
         PyBuffer_Release(&buffer)
 
 
-cdef tuple scan_of(const Py_buffer *buffer, Py_ssize_t record_count):
-    cdef Cursor cursor = cursor_over(buffer)
+cdef struct Scan:
+    Py_ssize_t null_key_count
+    int64_t least
+    int64_t greatest
+
+
+cdef inline int read_start(
+    Cursor *cursor, int64_t wanted_delta, int64_t *timestamp_delta, int64_t *key_size
+) except -1 nogil:
+    """Read a record that a producer wrote, up to its key, which must have this offset delta."""
+    cdef int64_t delta
+    cdef Place start
     cdef Place span = NULL
-    cdef int64_t least = INT64_MAX, greatest = INT64_MIN
-    cdef int64_t timestamp_delta, size, header_count, delta = -1
-    cdef Py_ssize_t index, null_key_count = 0
+    enter_record(cursor)
+    read_varlong(cursor, timestamp_delta)
+    start = cursor.at
+    read_varint(cursor, &delta)
+    if delta != wanted_delta:
+        return fail(cursor, start, IS_OFFSET_WRONG, delta)
+    return read_span(cursor, True, &span, key_size)
+
+
+cdef int scan_of(Cursor cursor, Py_ssize_t record_count, Scan *scan) except -1 nogil:
+    cdef Place span = NULL
+    cdef int64_t timestamp_delta, size, header_count
+    cdef Py_ssize_t index
+    scan.null_key_count, scan.least, scan.greatest = 0, INT64_MAX, INT64_MIN
     for index in range(record_count):
-        enter_record(&cursor)
-        read_varlong(&cursor, &timestamp_delta)
-        least = min(least, timestamp_delta)
-        greatest = max(greatest, timestamp_delta)
-        read_offset_delta(&cursor, INT32_MAX, &delta)
-        read_span(&cursor, True, &span, &size)
-        null_key_count += size == -1
+        read_start(&cursor, index, &timestamp_delta, &size)
+        scan.least = min(scan.least, timestamp_delta)
+        scan.greatest = max(scan.greatest, timestamp_delta)
+        scan.null_key_count += size == -1
         read_span(&cursor, True, &span, &size)
         read_header_count(&cursor, &header_count)
         while header_count > 0:
             skip_header(&cursor)
             header_count -= 1
         leave_record(&cursor)
-    finish(&cursor)
     if record_count == 0:
-        least = greatest = 0
-    return null_key_count, least, greatest, delta + 1 == record_count
+        scan.least = scan.greatest = 0
+    return finish(&cursor)
 
 
 def scan_records(section not None, Py_ssize_t record_count):
     """See the twin."""
     cdef Py_buffer buffer
+    cdef Cursor cursor
+    cdef Scan scan
     PyObject_GetBuffer(section, &buffer, PyBUF_SIMPLE)
     try:
-        return scan_of(&buffer, record_count)
+        cursor = cursor_over(&buffer)
+        if buffer.len < GIL_FREE_BYTES_MIN:
+            scan_of(cursor, record_count, &scan)
+        else:
+            with nogil:
+                scan_of(cursor, record_count, &scan)
+        return scan.null_key_count, scan.least, scan.greatest
+    finally:
+        PyBuffer_Release(&buffer)
+
+
+def rejected_records(
+    section not None, Py_ssize_t record_count, bint needs_keys,
+    int64_t least, int64_t greatest, int64_t exempt, Py_ssize_t count_max,
+):
+    """See the twin."""
+    cdef Py_buffer buffer
+    cdef Cursor cursor
+    cdef int64_t timestamp_delta, key_size
+    cdef Py_ssize_t index
+    cdef list rejected = []
+    PyObject_GetBuffer(section, &buffer, PyBUF_SIMPLE)
+    try:
+        cursor = cursor_over(&buffer)
+        for index in range(record_count):
+            if len(rejected) == count_max:
+                break
+            read_start(&cursor, index, &timestamp_delta, &key_size)
+            cursor.at = cursor.end
+            if needs_keys and key_size == -1:
+                rejected.append((index, None))
+            elif timestamp_delta != exempt and not least <= timestamp_delta <= greatest:
+                rejected.append((index, timestamp_delta))
+        return rejected
     finally:
         PyBuffer_Release(&buffer)
 

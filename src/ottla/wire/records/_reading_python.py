@@ -12,8 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ottla.model.error_code import ErrorCode
-from ottla.wire.protocol_error import ProtocolError
+from ottla.wire.protocol_error import MalformedRecordError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -41,10 +40,9 @@ HEADER_KEY_WRONG = "a header key is not UTF-8"
 RECORDS_OVER = "{} bytes follow the last record"
 
 
-def record_error(index: int, position: int, reason: str, number: int = 0) -> ProtocolError:
+def record_error(index: int, position: int, reason: str, number: int = 0) -> MalformedRecordError:
     """Say what is wrong with the record of this index, and at which byte of the records."""
-    detail = f"record {index}, byte {position}: {reason.format(number)}"
-    return ProtocolError(detail, code=ErrorCode.INVALID_RECORD)
+    return MalformedRecordError(index, f"record {index}, byte {position}: {reason.format(number)}")
 
 
 def read_records(
@@ -86,22 +84,20 @@ def each_record(
     cursor.finish()
 
 
-def scan_records(section: Buffer, record_count: int) -> tuple[int, int, int, bool]:
-    """Check every record of an uncompressed section without keeping any.
+def scan_records(section: Buffer, record_count: int) -> tuple[int, int, int]:
+    """Check every record of an uncompressed section from a producer without keeping any.
 
-    Return how many keys are null, the least and the greatest timestamp delta (0 without
-    records), and whether the offset deltas are 0, 1, 2 and so on. Raise as read_records does.
+    Return how many keys are null, and the least and the greatest timestamp delta (0 without
+    records). Raise as read_records does, and for offset deltas that are not 0, 1, 2 and so on.
+    Large sections are scanned without the interpreter's lock by the compiled twin.
     """
     cursor = _Cursor(section)
     null_key_count = 0
     least, greatest = INT64_MAX, -INT64_MAX - 1
-    previous = -1
-    for _ in range(record_count):
-        cursor.enter_record()
-        delta = cursor.read_varlong()
+    for index in range(record_count):
+        delta, is_key_null = cursor.read_start(index)
         least, greatest = min(least, delta), max(greatest, delta)
-        previous = cursor.read_offset_delta(previous, INT32_MAX)
-        null_key_count += cursor.read_bytes() is None
+        null_key_count += is_key_null
         cursor.read_bytes()
         for _ in range(cursor.read_header_count()):
             cursor.read_header_key()
@@ -110,7 +106,35 @@ def scan_records(section: Buffer, record_count: int) -> tuple[int, int, int, boo
     cursor.finish()
     if record_count == 0:
         least = greatest = 0
-    return null_key_count, least, greatest, previous + 1 == record_count
+    return null_key_count, least, greatest
+
+
+def rejected_records(
+    section: Buffer,
+    record_count: int,
+    needs_keys: bool,
+    least: int,
+    greatest: int,
+    exempt: int,
+    count_max: int,
+) -> list[tuple[int, int | None]]:
+    """Find the first records that a topic refuses, at most `count_max`, in a scanned section.
+
+    Return the index of each with its timestamp delta, which is neither `exempt` nor within the
+    bounds, or with None for a null key where keys are needed.
+    """
+    cursor = _Cursor(section)
+    rejected: list[tuple[int, int | None]] = []
+    for index in range(record_count):
+        if len(rejected) == count_max:
+            break
+        delta, is_key_null = cursor.read_start(index)
+        cursor.skip_rest()
+        if needs_keys and is_key_null:
+            rejected.append((index, None))
+        elif delta != exempt and not least <= delta <= greatest:
+            rejected.append((index, delta))
+    return rejected
 
 
 def find_time(
@@ -256,7 +280,7 @@ class _Cursor:
         self.position = 0
         self.index = -1
 
-    def error(self, position: int, reason: str, number: int = 0) -> ProtocolError:
+    def error(self, position: int, reason: str, number: int = 0) -> MalformedRecordError:
         return record_error(self.index, position, reason, number)
 
     def enter_record(self) -> None:
@@ -311,6 +335,15 @@ class _Cursor:
         if not previous < delta <= last:
             raise self.error(start, OFFSET_WRONG, delta)
         return delta
+
+    def read_start(self, wanted_delta: int) -> tuple[int, bool]:
+        """Read a record up to its key: its timestamp delta, and whether the key is null."""
+        self.enter_record()
+        timestamp_delta = self.read_varlong()
+        start = self.position
+        if (delta := self.read_varint()) != wanted_delta:
+            raise self.error(start, OFFSET_WRONG, delta)
+        return timestamp_delta, self.read_bytes() is None
 
     def read_bytes(self) -> bytes | None:
         start = self.position

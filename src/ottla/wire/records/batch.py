@@ -230,9 +230,13 @@ class RecordBatch:
         The CRC is computed over what is there: check it before, or damage is sealed in.
         """
         self.attributes |= LOG_APPEND_TIME_BIT
+        _ATTRIBUTES.pack_into(self.raw, ATTRIBUTES_AT, self.attributes)
+        self.stamp_max_timestamp(timestamp_ms)
+
+    def stamp_max_timestamp(self, timestamp_ms: int) -> None:
+        """Write the max timestamp and a new CRC into the buffer, which must be writable."""
         self.max_timestamp_ms = timestamp_ms
         _MAX_TIMESTAMP.pack_into(self.raw, _MAX_TIMESTAMP_AT, timestamp_ms)
-        _ATTRIBUTES.pack_into(self.raw, ATTRIBUTES_AT, self.attributes)
         self.crc = write_crc(self.raw)
 
 

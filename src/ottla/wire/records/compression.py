@@ -87,7 +87,7 @@ def compress(codec: Compression, data: Buffer, level: int | None = None) -> byte
 def decompress(
     codec: Compression, data: Buffer, *, size_bytes_max: int = DECOMPRESSED_BYTES_MAX
 ) -> bytes | memoryview:
-    """Decompress all of `data`. Raises ProtocolError if it is damaged or grows over a limit."""
+    """Decompress all of `data`. Raises ProtocolError if damaged, TooLargeError over a limit."""
     if codec is Compression.NONE:
         check_size("none", data, len(data), size_bytes_max)
         return memoryview(data)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TypeAlias
 
 from ottla.model.error_code import ErrorCode
-from ottla.wire.protocol_error import ProtocolError
+from ottla.wire.protocol_error import ProtocolError, TooLargeError
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 Pieces: TypeAlias = Callable[[Buffer], Iterator[tuple[bytes, int]]]
@@ -28,9 +28,9 @@ def corrupt(codec: str, what: str) -> ProtocolError:
 
 
 def check_size(codec: str, data: Buffer, size_bytes: int, limit_bytes: int) -> None:
-    """Raise ProtocolError if what `data` decodes to is larger than the limit."""
+    """Raise TooLargeError if what `data` decodes to is larger than the limit."""
     if size_bytes > limit_bytes:
-        raise corrupt(codec, f"{len(data)} bytes decompress to more than {limit_bytes}")
+        raise TooLargeError(f"{codec}: {len(data)} bytes decompress to more than {limit_bytes}")
 
 
 def kept_bytes_max(read_bytes: int) -> int:
@@ -39,7 +39,7 @@ def kept_bytes_max(read_bytes: int) -> int:
 
 
 def inflate(codec: str, pieces_of: Pieces, data: Buffer, limit_bytes: int) -> bytes | memoryview:
-    """Return all that `data` decodes to; ProtocolError if it is damaged or over the limit."""
+    """Return all that `data` decodes to; ProtocolError if damaged, TooLargeError over the limit."""
     kept: list[bytes] = []
     size_bytes = 0
     pieces = pieces_of(data)

@@ -7,6 +7,7 @@ if TYPE_CHECKING:
         ConsumedRecords,
         find_time,
         read_records,
+        rejected_records,
         scan_records,
     )
     from ottla.wire.records._writing_python import RecordAccumulator
@@ -16,6 +17,7 @@ else:
             ConsumedRecords,
             find_time,
             read_records,
+            rejected_records,
             scan_records,
         )
         from ottla.wire.records._writing import RecordAccumulator
@@ -24,8 +26,16 @@ else:
             ConsumedRecords,
             find_time,
             read_records,
+            rejected_records,
             scan_records,
         )
         from ottla.wire.records._writing_python import RecordAccumulator
 
-__all__ = ["ConsumedRecords", "RecordAccumulator", "find_time", "read_records", "scan_records"]
+__all__ = [
+    "ConsumedRecords",
+    "RecordAccumulator",
+    "find_time",
+    "read_records",
+    "rejected_records",
+    "scan_records",
+]

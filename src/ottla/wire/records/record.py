@@ -5,7 +5,7 @@ from typing import NamedTuple
 from ottla.model.error_code import ErrorCode
 from ottla.wire.protocol_error import ProtocolError
 from ottla.wire.records.batch import Buffer, RecordBatch
-from ottla.wire.records.compression import Compression, decompress
+from ottla.wire.records.compression import DECOMPRESSED_BYTES_MAX, Compression, decompress
 from ottla.wire.records.loops import find_time as find_time_in_section
 from ottla.wire.records.loops import read_records
 from ottla.wire.records.loops import scan_records as scan_section
@@ -39,8 +39,6 @@ class RecordScan(NamedTuple):
     null_key_count: int
     min_timestamp_delta_ms: int
     max_timestamp_delta_ms: int
-    is_sequential: bool
-    """Whether the offset deltas are 0, 1, 2 and so on: so in every batch from a producer."""
 
 
 def records_of(batch: RecordBatch) -> list[Record]:
@@ -55,10 +53,10 @@ def records_of(batch: RecordBatch) -> list[Record]:
 
 
 def scan_records(section: Buffer, record_count: int) -> RecordScan:
-    """Check uncompressed records one by one, as records_of does, but without building any.
+    """Check a producer's uncompressed records, as records_of does, but without building any.
 
-    What passes, records_of can read, provided that the header's timestamp and offset leave room
-    for the deltas.
+    MalformedRecordError also for offset deltas that are not 0, 1, 2 and so on. What passes,
+    records_of can read, if the header's timestamp and offset leave room for the deltas.
     """
     return RecordScan(*scan_section(section, record_count))
 
@@ -85,10 +83,15 @@ def _check_offsets(batch: RecordBatch) -> None:
         )
 
 
-def uncompressed_records(batch: RecordBatch) -> bytes | memoryview:
-    """Give the records' bytes without their compression: a view if they have none, else a copy."""
+def uncompressed_records(
+    batch: RecordBatch, *, size_bytes_max: int = DECOMPRESSED_BYTES_MAX
+) -> bytes | memoryview:
+    """Give the records' bytes without their compression: a view if they have none, else a copy.
+
+    TooLargeError if the copy would have more than `size_bytes_max`.
+    """
     stored = batch.records_view
     codec = batch.compression
     if codec is Compression.NONE or not stored:
         return stored
-    return decompress(codec, stored)
+    return decompress(codec, stored, size_bytes_max=size_bytes_max)

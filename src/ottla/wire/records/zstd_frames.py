@@ -83,7 +83,7 @@ def decompress(data: Buffer, limit_bytes: int) -> bytes:
 
 
 def _decompress(decompressor: zstandard.ZstdDecompressor, data: Buffer, limit_bytes: int) -> bytes:
-    if not _is_surely_within(data, kept_bytes_max(len(data))):
+    if not _is_surely_within(data, min(limit_bytes, kept_bytes_max(len(data)))):
         _count(decompressor, data, limit_bytes)
     contents = list(_contents(decompressor, data))
     content = contents[0] if len(contents) == 1 else b"".join(contents)

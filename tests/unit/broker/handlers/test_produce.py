@@ -53,7 +53,7 @@ async def produced(partitions: Partitions, enlist: Enlist) -> list[int]:
     unused: Any = SimpleNamespace(
         flush_where_due=AsyncMock(return_value=[]), find=lambda *_: leader, errors=Counter()
     )
-    recompression: Any = SimpleNamespace(is_at_work=lambda _: False)
+    validation: Any = SimpleNamespace(is_at_work=lambda _: False)
     verification = TransactionVerification(clock, bells, lambda: True, enlist)
     handler = ProduceHandler(
         partitions,
@@ -61,7 +61,7 @@ async def produced(partitions: Partitions, enlist: Enlist) -> list[int]:
         clock,
         unused,
         unused,
-        recompression,
+        validation,
         unused,
         bells,
         lambda: True,

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from kio.records.readers import read_batch as kio_read_batch
 
 from ottla.model.error_code import ErrorCode
-from ottla.wire.protocol_error import ProtocolError
+from ottla.wire.protocol_error import MalformedRecordError, ProtocolError
 from ottla.wire.records import _reading_python
 from ottla.wire.records.batch import HEADER_BYTES, RecordBatch, batch_at, write_crc
 from ottla.wire.records.builder import build_batch
@@ -87,7 +87,7 @@ def test_what_is_written_is_read_back(codec: Compression, records: list[Record])
 def test_compiled_and_plain_readers_agree(records: list[Record]) -> None:
     batch = batch_at(build_batch(records))
     assert read(_reading, batch) == read(_reading_python, batch) == records
-    scans = [module.scan_records(batch.records_view, len(records)) for module in BOTH]
+    scans = [outcome(module.scan_records, batch.records_view, len(records)) for module in BOTH]
     assert scans[0] == scans[1]
 
 
@@ -174,8 +174,7 @@ def test_damage_is_named_with_its_record_and_byte(
 ) -> None:
     expected = (ErrorCode.INVALID_RECORD, complaint)
     assert outcome(read, module, batch_with(section, 1)) == expected
-    if "offset delta of 1" not in complaint:  # a gap, which is the header's to allow
-        assert outcome(module.scan_records, section, 1) == expected
+    assert outcome(module.scan_records, section, 1) == expected
 
 
 @pytest.mark.parametrize("module", BOTH)
@@ -229,16 +228,66 @@ def test_a_batch_emptied_by_compaction_has_no_records_whatever_its_codec() -> No
 
 
 def test_a_scan_tells_what_admission_asks() -> None:
+    batch = batch_at(build_batch(RECORDS[:2], compression=Compression.LZ4))
+    found = RecordScan(null_key_count=0, min_timestamp_delta_ms=-10, max_timestamp_delta_ms=0)
+    assert scan_records(uncompressed_records(batch), 2) == found
+    assert scan_records(b"", 0) == RecordScan(0, 0, 0)
+
+
+@pytest.mark.parametrize("module", BOTH)
+def test_a_scan_refuses_gaps_which_a_reader_allows(module: ModuleType) -> None:
     batch = batch_at(build_batch(RECORDS))
-    assert scan_records(uncompressed_records(batch), 3) == RecordScan(
-        null_key_count=1,
-        min_timestamp_delta_ms=-10,
-        max_timestamp_delta_ms=300,
-        is_sequential=False,
-    )
-    gapless = build_batch([PLAIN, TOMBSTONE], compression=Compression.LZ4)
-    assert scan_records(uncompressed_records(batch_at(gapless)), 2).is_sequential
-    assert scan_records(b"", 0) == RecordScan(0, 0, 0, is_sequential=True)
+    assert len(read(module, batch)) == 3
+    with pytest.raises(MalformedRecordError) as caught:
+        module.scan_records(batch.records_view, 3)
+    assert caught.value.index == 2
+    assert "an offset delta of 5 is out of order" in caught.value.detail
+
+
+@pytest.mark.parametrize("module", BOTH)
+def test_a_large_section_is_scanned_too(module: ModuleType) -> None:
+    records = [Record(n, 1000 + n, None, bytes(90)) for n in range(2000)]
+    raw = build_batch(records)
+    assert module.scan_records(batch_at(raw).records_view, 2000) == (2000, 0, 1999)
+    raw[-1] = 1
+    expected = ErrorCode.INVALID_RECORD, f"record 1999, byte {len(raw) - 62}: -1 headers do not fit"
+    assert outcome(module.scan_records, batch_at(raw).records_view, 2000) == expected
+
+
+@pytest.mark.parametrize("module", BOTH)
+def test_rejected_records_are_found_by_key_and_by_timestamp(module: ModuleType) -> None:
+    records = [Record(n, 1000 + n, None if n % 2 else b"k", b"v") for n in range(6)]
+    section = batch_at(build_batch(records)).records_view
+    everything = section, 6, False, -(2**63), 2**63 - 1, -1001, 10
+    assert module.rejected_records(*everything) == []
+    assert module.rejected_records(section, 6, True, 1, 4, 5, 10) == [
+        (0, 0),
+        (1, None),
+        (3, None),
+        (5, None),
+    ]
+    assert module.rejected_records(section, 6, False, 1, 3, 5, 10) == [(0, 0), (4, 4)]
+    assert module.rejected_records(section, 6, False, 1, 0, -1001, 2) == [(0, 0), (1, 1)]
+
+
+@pytest.mark.parametrize("module", BOTH)
+@given(key=st.binary(max_size=6))
+@example(key=b"\xed\xa0\x80")  # a surrogate
+@example(key=b"\xf4\x90\x80\x80")  # beyond the last code point
+@example(key=b"\xe0\x80\x80")  # overlong
+@example(key="é€😀"[:2].encode())
+def test_a_scan_takes_the_header_keys_that_python_can_decode(
+    module: ModuleType, key: bytes
+) -> None:
+    header = bytes([2, len(key) * 2]) + key + b"\1"
+    section = bytes([(6 + len(header)) * 2, 0, 0, 0, 1, 1]) + header
+    section = bytes([(len(section) - 1) * 2]) + section[1:]
+    try:
+        key.decode()
+    except UnicodeDecodeError:
+        assert "is not UTF-8" in outcome(module.scan_records, section, 1)[1]
+    else:
+        assert module.scan_records(section, 1) == (1, 0, 0)
 
 
 @given(
@@ -287,7 +336,9 @@ def agree(raw: bytes | bytearray) -> None:
         assert found[0] == found[1]
     if isinstance(compiled, list):
         assert len(compiled) == count
-        assert len(scans[0]) == len(RecordScan._fields), "the scan refuses what can be read"
+        deltas = [record.offset - batch.base_offset for record in compiled]
+        is_scanned = len(scans[0]) == len(RecordScan._fields)
+        assert is_scanned == (deltas == list(range(count))), "the scan disagrees with the reader"
     elif scans[0][-1] is True:
         assert "timestamps" in compiled[1], "the scan passes what cannot be read"
 
