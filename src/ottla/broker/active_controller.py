@@ -99,12 +99,14 @@ class ActiveController:
         )
         return await _in_a_task(asking)
 
-    async def lose_replicas(self, lost: list[AssignReplicasToDirsRequestTopic]) -> None:
-        """Have others lead in place of replicas that are lost here.
+    async def lose_replicas(
+        self, lost: list[AssignReplicasToDirsRequestTopic], directory_id: bytes = LOST_DIRECTORY
+    ) -> None:
+        """Have others lead in place of replicas that are lost here, or whose disk is full.
 
         Raises ApiError if the controller refuses, or cannot be reached in time.
         """
-        directory = AssignReplicasToDirsRequestDirectory(id=LOST_DIRECTORY, topics=lost)
+        directory = AssignReplicasToDirsRequestDirectory(id=directory_id, topics=lost)
         request = AssignReplicasToDirsRequest(
             broker_id=self._broker_id, broker_epoch=self._broker_epoch(), directories=[directory]
         )

@@ -370,7 +370,11 @@ class CoordinatedTopic(ABC, Generic[M, R]):
         try:
             self._execute(index, lambda machine: machine.expire(now))
         except ApiError as error:
-            _log.warning("%s-%d: %s", self.topic, index, error)
+            partition = self._partitions.find(TopicPartition(self.topic, index))
+            is_full = partition is not None and not partition.log.has_room
+            # A full disk is logged once for its folder, not at each try.
+            level = logging.DEBUG if is_full else logging.WARNING
+            _log.log(level, "%s-%d: %s", self.topic, index, error)
             if index not in self._timers:
                 self._arm_in(index, _EXPIRE_AGAIN_MS)
 

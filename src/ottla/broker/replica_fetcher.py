@@ -292,7 +292,11 @@ class ReplicaFetcher:
             else:
                 return self._append(position, answer)
         except ApiError as error:
-            _log.warning("%s: cannot follow broker %d: %s", partition.name, self.leader_id, error)
+            # A full disk is logged once for its folder, not for each partition and retry.
+            level = logging.WARNING if partition.log.has_room else logging.DEBUG
+            _log.log(
+                level, "%s: cannot follow broker %d: %s", partition.name, self.leader_id, error
+            )
             self._refuse(partition, error.code.name)
         return False
 

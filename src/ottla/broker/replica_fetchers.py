@@ -2,6 +2,7 @@
 
 import asyncio
 from typing import NamedTuple
+from weakref import WeakSet
 
 from ottla.broker.replica_fetcher import FetcherWorld, ReplicaFetcher
 from ottla.replication.partition import Partition
@@ -25,6 +26,7 @@ class ReplicaFetchers:
         self._running: dict[int, _Running] = {}
         self._ending: set[asyncio.Task[None]] = set()
         self._leader_by_partition: dict[Partition, int] = {}
+        self._paused: WeakSet[Partition] = WeakSet()
         self._is_started = False
 
     def start(self) -> None:
@@ -40,7 +42,8 @@ class ReplicaFetchers:
         """
         if self._leader_by_partition.get(partition, NO_LEADER) != partition.leader_id:
             self.forget(partition)
-        if partition.leader_id == NO_LEADER or partition.log.is_offline:
+        is_unusable = partition.log.is_offline or partition in self._paused
+        if partition.leader_id == NO_LEADER or is_unusable:
             return
         leader_id = self._leader_by_partition[partition] = partition.leader_id
         running = self._running.get(leader_id)
@@ -48,6 +51,18 @@ class ReplicaFetchers:
             running = self._run(ReplicaFetcher(leader_id, self._world))
             self._running[leader_id] = running
         running.fetcher.add(partition)
+
+    def pause(self, partition: Partition) -> None:
+        """Follow it no more, whoever leads it, until `resume`."""
+        self._paused.add(partition)
+        self.forget(partition)
+
+    def resume(self, partition: Partition) -> None:
+        """Follow its leader again, if it was paused and has one elsewhere."""
+        if partition in self._paused:
+            self._paused.discard(partition)
+            if partition.in_sync is None:
+                self.follow(partition)
 
     def leader_of(self, partition: Partition) -> int | None:
         """Return whom a partition is fetched from, NO_LEADER if nobody; None if none is yet."""

@@ -8,6 +8,8 @@ from ottla.broker.active_controller import ActiveController
 from ottla.broker.background import Background
 from ottla.broker.bells import Bells
 from ottla.broker.flushing import Flushing
+from ottla.broker.full_folders import LOOK_MS as FULL_LOOK_MS
+from ottla.broker.full_folders import FullFolders
 from ottla.broker.high_watermarks import HighWatermarks
 from ottla.broker.isr_changes import IsrChanges
 from ottla.broker.lost_replicas import LOOK_MS, LostReplicas
@@ -85,6 +87,7 @@ class Replication:
             sources.controller.lose_replicas,
             self._fetchers.forget,
         )
+        self._full_folders = _full_folders(sources, self._fetchers)
         self.roles = PartitionRoles(
             config.node_id,
             sources.clock,
@@ -101,6 +104,7 @@ class Replication:
         lag_ms = self._config.replica_lag_time_max_ms
         background.every("in-sync replicas", max(lag_ms // 2, 1), self._check_in_sync)
         background.every("lost replicas", LOOK_MS, self._lost_replicas.tell)
+        background.every("full folders", FULL_LOOK_MS, self._full_folders.look)
         background.every(
             "high watermarks",
             self._config.replica_high_watermark_checkpoint_interval_ms,
@@ -129,6 +133,19 @@ class Replication:
     def _endpoint_of(self, broker_id: int) -> Endpoint | None:
         broker = self._image().brokers.get(broker_id)
         return None if broker is None else broker.endpoint(self._config.inter_broker_listener)
+
+
+def _full_folders(sources: ReplicationSources, fetchers: ReplicaFetchers) -> FullFolders:
+    return FullFolders(
+        sources.config.node_id,
+        sources.image,
+        sources.partitions,
+        sources.log_dirs,
+        sources.clock,
+        sources.threads,
+        sources.controller.lose_replicas,
+        fetchers,
+    )
 
 
 def _fetcher_settings(config: BrokerConfig) -> FetcherSettings:

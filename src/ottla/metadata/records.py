@@ -34,6 +34,9 @@ UNASSIGNED_DIRECTORY: Final = bytes(15) + b"\x01"
 """The directory of a replica whose broker has not chosen one of its folders yet."""
 LOST_DIRECTORY: Final = bytes(15) + b"\x02"
 """The directory of a replica that its broker has lost, with the disk."""
+FULL_DIRECTORY: Final = bytes(15) + b"\x63"
+"""The directory of a replica that is intact on a full disk. Ottla's own: Kafka reserves the ids
+below 100 (KIP-858) and uses the first three, so no directory of a broker has this id."""
 
 
 class BrokerEndpoint(Struct):

@@ -137,7 +137,8 @@ class ReplicaRules:
                 self._fail("R9", f"{partition.name}: {name} leads without a registration")
             source = broker._replication.source_of(partition)  # noqa: SLF001 - nobody else asks
             wanted = NO_LEADER if partition.in_sync is not None else partition.leader_id
-            is_idle = partition.log.is_offline and source == NO_LEADER
+            is_unusable = partition.log.is_offline or not partition.log.has_room
+            is_idle = is_unusable and source == NO_LEADER
             if source not in {None, wanted} and not is_idle:
                 self._fail("R15", f"{partition.name} on {name} fetches from {source}")
         return changed

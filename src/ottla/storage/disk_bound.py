@@ -32,6 +32,8 @@ class DiskBound:
 
     def __init__(self, directory: str) -> None:
         self.directory = directory
+        self.has_room = True
+        """False from a write that found the disk full until the folder is known to have room."""
         self._failure: Exception | None = None
 
     @property
@@ -58,7 +60,9 @@ class DiskBound:
 
     def _refused(self, error: OSError) -> ApiError:
         """Tell a full disk, which refuses and goes on, from one that has failed."""
-        if not is_full(error):
+        if is_full(error):
+            self.has_room = False
+        else:
             self.take_offline(error)
         return self._storage_error(f"refuses: {error}")
 

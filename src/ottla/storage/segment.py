@@ -9,6 +9,7 @@
 Only the last segment of a log is written. Offsets may have gaps where compaction took records.
 """
 
+import errno
 import posixpath
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -141,7 +142,10 @@ class Segment(SegmentBatches):
         try:
             file.write_at(position, raw)
         except OSError:
-            file.truncate(position)
+            try:
+                file.truncate(position)
+            except OSError as error:  # even if that needs room: half a batch is in the file
+                raise OSError(errno.EIO, f"half a batch cannot be cut off: {error}") from error
             raise
         self.size_bytes = position + len(raw)
         for batch in batches:

@@ -1,5 +1,7 @@
 """One segment: its batches, and what its indexes have to say about them."""
 
+import errno
+
 import pytest
 
 from ottla.model.topic_config import TopicConfig
@@ -307,3 +309,15 @@ class TestMakingIndexesAnew:
         disk.crash("lose_all")
         assert reopened(disk).offset_index.entry_count == 2
         assert reopened(disk).greatest_timestamp == (1005, 105)
+
+
+def test_half_a_batch_that_cannot_be_cut_off_is_no_full_disk(
+    segment: Segment, disk: SimulatedDisk
+) -> None:
+    """ENOSPC would be taken for a refusal that has left the file as it was."""
+    disk.faults.fail_on(OperationKind.WRITE, error=errno.ENOSPC)
+    disk.faults.fail_on(OperationKind.TRUNCATE, error=errno.ENOSPC)
+    added = RecordBatch(stamped(batch(), 106))
+    with pytest.raises(OSError, match="half a batch") as raised:
+        segment.append(added.raw, [added])
+    assert raised.value.errno == errno.EIO

@@ -44,6 +44,11 @@ def ottla_families(snapshot: Snapshot) -> Iterator[Family]:
         "Transactional ids that this broker coordinates, by their state.",
         [Sample(labels(state=state), count) for state, count in sorted(counts.items())],
     )
+    yield gauge(
+        "ottla_full_log_directories",
+        "Log folders whose disk is full.",
+        snapshot.full_folders,
+    )
     yield Family(
         "ottla_request_seconds",
         "histogram",

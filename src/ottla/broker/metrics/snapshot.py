@@ -24,6 +24,7 @@ from ottla.metadata.image import ClusterImage
 from ottla.model.broker_config import BrokerConfig
 from ottla.replication.partition import Partition
 from ottla.replication.traffic import Traffic
+from ottla.storage.log_dir import LogDir
 from ottla.storage.log_dirs import LogDirs
 
 ITEMS_PER_LOOK = 64
@@ -127,6 +128,7 @@ class Snapshot:
     accepted_connections: int
     closed_by_reason: Mapping[CloseReason, int]
     offline_folders: int
+    full_folders: int
     cold_reads: int
     cold_bytes: int
     replication: ReplicationFacts
@@ -179,6 +181,7 @@ class Sources:
             accepted_connections=self.server.accepted_count,
             closed_by_reason=dict(self.server.closed_by_reason),
             offline_folders=sum(not folder.is_online for folder in self.log_dirs.dirs),
+            full_folders=sum(map(_is_full, self.log_dirs.online)),
             cold_reads=self.cold_reads.count,
             cold_bytes=self.cold_reads.size_bytes,
             replication=self._replication_facts(),
@@ -247,3 +250,7 @@ def _facts_of_meter(meters: Meters, key: int) -> MeterFacts:
     return MeterFacts(
         list(meter.buckets), meter.recent_buckets(), meter.total_ns, meter.request_bytes
     )
+
+
+def _is_full(folder: LogDir) -> bool:
+    return not all(hosted.log.has_room for hosted in folder.hosted.values())

@@ -1,17 +1,26 @@
-"""AssignReplicasToDirs: brokers say which of their replicas are lost, and others lead.
+"""AssignReplicasToDirs: brokers report replicas that are lost or on a full disk; others lead.
 
 Where the other replicas of a broker are it need not say. One that is lost is not trusted to have
 everything when it comes back, and not eligible to lead. If nobody else has all that it had,
 everything stays as it is, for its disk may be mended; unless the topic would rather go on with
 less (`unclean.leader.election.enable`), and another replica is there.
+
+A replica on a full disk is intact. It leaves the ISR, and its leadership, only if another member
+of the ISR can lead and the ISR stays large enough (`min.insync.replicas`): a smaller one could not
+commit anything either, and would stop readers, too. A replica outside the ISR is never elected for
+it, not even one that is eligible: that one may have left because its own disk is full.
 """
+
+from typing import Final
 
 from ottla.machines.controller.brokers import check_broker_epoch
 from ottla.machines.controller.leadership import Leadership, Place
+from ottla.machines.controller.partition_change import Election
 from ottla.machines.controller.settings import ControllerSettings
 from ottla.machines.decision import Decision
 from ottla.metadata.image import ClusterImage, PartitionImage
 from ottla.metadata.records import (
+    FULL_DIRECTORY,
     LOST_DIRECTORY,
     NO_LEADER,
     MetadataRecord,
@@ -41,10 +50,14 @@ def lose_replicas(
     records: list[MetadataRecord] = []
 
     def lose(directory_id: bytes, topic_id: bytes, number: int) -> ErrorCode:
-        if directory_id != LOST_DIRECTORY:
+        leave = _RULE_BY_DIRECTORY.get(directory_id)
+        if leave is None:
             return ErrorCode.INVALID_REQUEST
         try:
-            record = _lose(leadership, leadership.place(topic_id, number), broker_id)
+            place = leadership.place(topic_id, number)
+            if broker_id not in place.partition.replicas:
+                return ErrorCode.NOT_LEADER_OR_FOLLOWER
+            record = leave(leadership, place, broker_id)
         except ApiError as error:
             return error.code
         records.extend([] if record is None else [record])
@@ -79,14 +92,29 @@ def is_counted_on(partition: PartitionImage, broker_id: int) -> bool:
     return is_complete and is_needed and len(partition.replicas) > 1
 
 
+def can_leave(partition: PartitionImage, broker_id: int, min_isr: int) -> bool:
+    """Tell whether a broker is in the ISR of a partition, which stays large enough without it."""
+    needed = max(min(min_isr, len(partition.replicas)), 1)
+    return broker_id in partition.isr and len(partition.isr) > needed
+
+
 def _lose(leadership: Leadership, place: Place, broker_id: int) -> PartitionChangeRecord | None:
-    if broker_id not in place.partition.replicas:
-        raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
     if not is_counted_on(place.partition, broker_id):
         return None
     record = leadership.without(place, broker_id, frozenset([broker_id]))
     is_led = record is not None and record.leader not in {None, NO_LEADER}
     return record if is_led or not _is_last(place.partition, broker_id) else None
+
+
+def _leave(leadership: Leadership, place: Place, broker_id: int) -> PartitionChangeRecord | None:
+    change = leadership.change(place, Election.ONLINE)
+    if not can_leave(place.partition, broker_id, change.min_isr):
+        return None
+    change.isr = tuple(one for one in change.isr if one != broker_id)
+    return change.record() if any(map(leadership.can_lead, change.isr)) else None
+
+
+_RULE_BY_DIRECTORY: Final = {LOST_DIRECTORY: _lose, FULL_DIRECTORY: _leave}
 
 
 def _is_last(partition: PartitionImage, broker_id: int) -> bool:

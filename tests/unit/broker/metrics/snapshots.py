@@ -39,6 +39,7 @@ def snapshot_of(
         accepted_connections=0,
         closed_by_reason={},
         offline_folders=0,
+        full_folders=0,
         cold_reads=0,
         cold_bytes=0,
         replication=ReplicationFacts(

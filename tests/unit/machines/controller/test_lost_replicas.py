@@ -4,7 +4,7 @@ import pytest
 
 from ottla.machines.controller.machine import Controller
 from ottla.machines.controller.partition_change import RECOVERING
-from ottla.metadata.records import LOST_DIRECTORY, NO_LEADER
+from ottla.metadata.records import FULL_DIRECTORY, LOST_DIRECTORY, NO_LEADER
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.wire.messages.assign_replicas_to_dirs import (
@@ -13,6 +13,7 @@ from ottla.wire.messages.assign_replicas_to_dirs import (
     AssignReplicasToDirsRequestPartition,
     AssignReplicasToDirsRequestTopic,
 )
+from ottla.wire.messages.elect_leaders import ElectLeadersRequest
 from tests.metadata_building import run, uuid_of
 from tests.unit.machines.controller.cluster import TOPIC_ID, alter, cluster, partition
 
@@ -113,3 +114,41 @@ def test_what_does_not_fit_is_refused_one_by_one() -> None:
     with pytest.raises(ApiError, match="STALE_BROKER_EPOCH"):
         lose(controller, 0, broker_epoch=77)
     assert partition(controller).isr == (0, 1)
+
+
+def fill(controller: Controller, broker_id: int) -> None:
+    assert lose(controller, broker_id, directory=FULL_DIRECTORY) is ErrorCode.NONE
+
+
+def test_a_leader_on_a_full_disk_hands_over_to_another_in_sync() -> None:
+    controller = cluster(1, 2, 0)
+    fill(controller, 1)
+    after = partition(controller)
+    assert (after.leader, after.isr, after.leader_epoch) == (2, (2, 0), 1)
+    fill(controller, 0)
+    assert (partition(controller).leader, partition(controller).isr) == (2, (2,))
+    fill(controller, 2)
+    assert (partition(controller).leader, partition(controller).isr) == (2, (2,))
+
+
+def test_an_isr_on_full_disks_does_not_become_too_small() -> None:
+    controller = cluster(0, 1, 2, min_insync_replicas="2")
+    fill(controller, 0)
+    fill(controller, 1)
+    after = partition(controller)
+    assert (after.leader, after.isr, after.eligible_leader_replicas) == (1, (1, 2), ())
+
+
+def test_a_full_disk_elects_no_one_who_is_out_of_sync_or_away() -> None:
+    controller = cluster(0, 1, unclean_leader_election_enable="true")
+    alter(controller, 0)
+    fill(controller, 0)
+    assert (partition(controller).leader, partition(controller).isr) == (0, (0,))
+
+
+def test_preferred_election_does_not_bring_back_a_leader_whose_disk_is_full() -> None:
+    controller = cluster(0, 1, 2)
+    fill(controller, 0)
+    request = ElectLeadersRequest(election_type=0, topic_partitions=None)
+    run(controller, controller.elect_leaders(request))
+    assert partition(controller).leader == 1

@@ -1,0 +1,108 @@
+"""The disk of a broker is full: others lead, reading goes on, it comes back without a restart."""
+
+import time
+from collections.abc import Iterator
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+
+from ottla.model.topic_names import CONSUMER_OFFSETS_TOPIC
+from ottla.testing.broker_process import BrokerProcess
+from ottla.testing.cluster import Cluster
+from ottla.testing.zookeeper_server import why_not
+from tests import full_disk
+from tests.cluster.load import say
+from tests.cluster.stories import ASSIGNMENT, Story, told
+from tests.cluster.watching import BROKERS, OFFSETS_PARTITIONS, SETTINGS, Watcher
+
+FULL, OTHERS = 1, {2, 3}
+REBALANCE = {
+    "leader.imbalance.check.interval.seconds": "1",
+    "leader.imbalance.per.broker.percentage": "0",
+}
+SILENCE_SECONDS_MAX = 10
+"""A failed handover takes as long as the disk is full."""
+READ_SECONDS_MAX = 30
+LOOKS_SECONDS = 3
+"""Leadership is balanced three times in this, and full folders are looked for six times."""
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    if missing := why_not() or full_disk.why_not():
+        pytest.skip(missing)
+    folder = tmp_path_factory.mktemp("cluster")
+    cluster = Cluster(BROKERS, SETTINGS | REBALANCE, data_dir=folder)
+    with pytest.MonkeyPatch.context() as patch:
+        disks = [broker.data_dir for broker in cluster.brokers.values()]
+        for name, value in full_disk.environ(folder, disks).items():
+            patch.setenv(name, value)
+        with cluster:
+            yield cluster
+
+
+def lines(broker: BrokerProcess, text: str) -> int:
+    return broker.log.read_text().count(text)
+
+
+def leaders(watcher: Watcher, topic: str) -> set[int]:
+    every = [(topic, row) for row in range(len(ASSIGNMENT))]
+    every += [(CONSUMER_OFFSETS_TOPIC, row) for row in range(OFFSETS_PARTITIONS)]
+    return {watcher.leader(*one) for one in every}
+
+
+def read_acknowledged(story: Story) -> None:
+    """Read all that is acknowledged by now. What is above may not be committed for a while."""
+    left = {(one.partition, one.offset) for one in story.load.acknowledged}
+    consumer = Consumer(
+        {"bootstrap.servers": story.load.servers, "group.id": "reader", "log_level": 0}
+    )
+    try:
+        consumer.assign([TopicPartition(story.name, row, 0) for row in range(len(ASSIGNMENT))])
+        deadline = time.monotonic() + READ_SECONDS_MAX
+        while left:
+            assert time.monotonic() < deadline, f"{len(left)} acknowledged records are not read"
+            for message in consumer.consume(1000, timeout=0.2):
+                left.discard((message.partition(), message.offset()))
+    finally:
+        consumer.close()
+
+
+def test_others_lead_while_a_disk_is_full(cluster: Cluster, watcher: Watcher) -> None:
+    broker = cluster.brokers[FULL]
+    with told("full", cluster, watcher) as story:
+        assert FULL in leaders(watcher, "full")
+        full_disk.fill(broker.data_dir)
+        handed_over = watcher.wait_until(lambda: leaders(watcher, "full") <= OTHERS)
+        say(f"others lead after {handed_over:.2f} s")
+        story.load.goes_on()
+        before = watcher.leader_epochs("full", len(ASSIGNMENT))
+        time.sleep(LOOKS_SECONDS)
+        assert watcher.leader_epochs("full", len(ASSIGNMENT)) == before
+        assert all(watcher.in_sync("full", row) == OTHERS for row in range(len(ASSIGNMENT)))
+        assert "cannot follow" not in broker.log.read_text()
+
+        full_disk.free(broker.data_dir)
+        story.whole_again()
+        watcher.wait_until(lambda: FULL in leaders(watcher, "full"))
+    assert lines(broker, "is full: ") == 1
+    assert lines(broker, "has room again") == 1
+    assert story.load.longest_silence() < SILENCE_SECONDS_MAX
+
+
+def test_full_disks_everywhere_leave_leaders_that_recover(
+    cluster: Cluster, watcher: Watcher
+) -> None:
+    with told("packed", cluster, watcher) as story:
+        for broker in cluster.brokers.values():
+            full_disk.fill(broker.data_dir)
+        watcher.wait_until(
+            lambda: all(len(watcher.in_sync("packed", row)) == 2 for row in range(len(ASSIGNMENT)))
+        )
+        before = watcher.leader_epochs("packed", len(ASSIGNMENT))
+        read_acknowledged(story)
+        time.sleep(LOOKS_SECONDS)
+        assert watcher.leader_epochs("packed", len(ASSIGNMENT)) == before
+        for broker in cluster.brokers.values():
+            full_disk.free(broker.data_dir)
+        story.whole_again()

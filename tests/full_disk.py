@@ -1,0 +1,141 @@
+"""Disks that are full for one process and its children, without a filesystem of their own.
+
+A library that is loaded before libc (`LD_PRELOAD`) refuses what would need room in a folder as long
+as a file named `<folder>.full` exists. As the kernel does, it writes what still fits first. So any
+user can fill up a disk; a small tmpfs needs root.
+"""
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+
+FOLDERS: Final = "FULL_DISK_FOLDERS"
+"""The variable with the folders, separated by colons."""
+_SOURCE: Final = r"""
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+static int is_full(const char *path)
+{
+    const char *folder = getenv("FULL_DISK_FOLDERS");
+    char mark[PATH_MAX];
+    while (folder != NULL && *folder != 0) {
+        const char *end = strchrnul(folder, ':');
+        size_t size = end - folder;
+        if (strncmp(path, folder, size) == 0 && (path[size] == '/' || path[size] == 0)) {
+            snprintf(mark, sizeof mark, "%.*s.full", (int)size, folder);
+            return access(mark, F_OK) == 0;
+        }
+        folder = *end == ':' ? end + 1 : end;
+    }
+    return 0;
+}
+
+static int is_full_for(int file)
+{
+    char link[64], path[PATH_MAX];
+    snprintf(link, sizeof link, "/proc/self/fd/%d", file);
+    ssize_t size = readlink(link, path, sizeof path - 1);
+    if (size < 0)
+        return 0;
+    path[size] = 0;
+    return is_full(path);
+}
+
+static __thread int has_taken_some = 0;
+
+ssize_t pwrite64(int file, const void *data, size_t size, off64_t position)
+{
+    ssize_t (*next)(int, const void *, size_t, off64_t) = dlsym(RTLD_NEXT, "pwrite64");
+    struct stat64 found;
+    if (fstat64(file, &found) == 0 && position + (off64_t)size > found.st_size
+        && is_full_for(file)) {
+        has_taken_some = !has_taken_some && size > 1;
+        if (!has_taken_some) {
+            errno = ENOSPC;
+            return -1;
+        }
+        size /= 2;
+    }
+    return next(file, data, size, position);
+}
+
+ssize_t pwrite(int file, const void *data, size_t size, off_t position)
+{
+    return pwrite64(file, data, size, position);
+}
+
+int open64(const char *path, int flags, ...)
+{
+    int (*next)(const char *, int, ...) = dlsym(RTLD_NEXT, "open64");
+    va_list rest;
+    va_start(rest, flags);
+    mode_t mode = flags & O_CREAT ? va_arg(rest, mode_t) : 0;
+    va_end(rest);
+    if (flags & O_CREAT && access(path, F_OK) != 0 && is_full(path)) {
+        errno = ENOSPC;
+        return -1;
+    }
+    return next(path, flags, mode);
+}
+
+int mkdir(const char *path, mode_t mode)
+{
+    int (*next)(const char *, mode_t) = dlsym(RTLD_NEXT, "mkdir");
+    if (is_full(path)) {
+        errno = ENOSPC;
+        return -1;
+    }
+    return next(path, mode);
+}
+
+int statvfs64(const char *path, struct statvfs64 *found)
+{
+    int (*next)(const char *, struct statvfs64 *) = dlsym(RTLD_NEXT, "statvfs64");
+    int result = next(path, found);
+    if (result == 0 && is_full(path))
+        found->f_bavail = found->f_bfree = 0;
+    return result;
+}
+"""
+
+
+def why_not() -> str:
+    """Return what keeps a disk from filling up here; an empty string if nothing does."""
+    return "" if shutil.which("cc") else "no C compiler, for a library that fills up a disk"
+
+
+def environ(build: Path, folders: Iterable[Path]) -> dict[str, str]:
+    """Return the variables of a process for which these folders can be full."""
+    source, library = build / "full_disk.c", build / "full_disk.so"
+    source.write_text(_SOURCE)
+    command = ["cc", "-shared", "-fPIC", "-O1", "-Wall", "-o", library, source, "-ldl"]
+    subprocess.run(command, check=True)
+    return {"LD_PRELOAD": str(library), FOLDERS: os.pathsep.join(map(str, folders))}
+
+
+def fill(folder: Path) -> None:
+    """Let the disk of a folder be full."""
+    _mark(folder).touch()
+
+
+def free(folder: Path) -> None:
+    """Let there be room."""
+    _mark(folder).unlink(missing_ok=True)
+
+
+def _mark(folder: Path) -> Path:
+    return folder.with_name(f"{folder.name}.full")
