@@ -146,7 +146,7 @@ class TestBatches:
             assert again.log.end_offset == 11
             expected = {o: raw for o, raw in zip(BASES, UNTOUCHED, strict=True) if o != 10}
             assert readable(again.log) == expected
-            assert [d[2:] for d in again.findings.damage] == [(10, 11)]
+            assert [d[2:4] for d in again.findings.damage] == [(10, 11)]
 
     def test_in_the_middle_of_a_durable_segment_what_follows_stays(self) -> None:
         folder = written(is_flushed=False)
@@ -264,15 +264,15 @@ class TestWhatIsKnown:
         folder.disk.kill()
         folder.disk.flip_bit(name(10, "log"), 70, 0)
         once = reopened(folder)
-        assert [d[2:] for d in once.findings.damage] == [(10, 11)]
+        assert [d[2:4] for d in once.findings.damage] == [(10, 11)]
         once.stop()
         for _ in flipped(once, name(10, "damage"), is_clean=False):
             again = reopened(once)
             assert again.was_clean
-            assert [d[2:] for d in again.findings.damage] == [(10, 11)]
+            assert [d[2:4] for d in again.findings.damage] == [(10, 11)]
             assert 10 not in readable(again.log)
             again.disk.kill()
-            assert [d[2:] for d in reopened(once).findings.damage] == [(10, 11)]
+            assert [d[2:4] for d in reopened(once).findings.damage] == [(10, 11)]
 
 
 def is_sound(data: bytes) -> bool:

@@ -63,7 +63,7 @@ def test_a_recovery_that_fences_off_damage() -> None:
     def check(story: Story, _: Cut) -> None:
         again = LogFolder(story.disk, story.folder.config)
         again.start()
-        assert [d[2:] for d in again.findings.damage] == [(4, 5)]
+        assert [d[2:4] for d in again.findings.damage] == [(4, 5)]
 
     check_everywhere(prepare, Story.open, check=check)
 

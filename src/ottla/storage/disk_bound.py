@@ -35,6 +35,8 @@ class DiskBound:
         self.has_room = True
         """False from a write that found the disk full until the folder is known to have room."""
         self._failure: Exception | None = None
+        self.suspect_paths: set[str] = set()
+        """Segments in which a read has met damage that is not noted yet."""
 
     @property
     def is_offline(self) -> bool:
@@ -91,6 +93,8 @@ def on_disk(
         except OSError as error:
             raise self._refused(error) from error
         except _CORRUPT as error:
+            if isinstance(error, CorruptSegmentError):
+                self.suspect_paths.add(error.path)
             raise self._storage_error(f"is damaged: {error}") from error
 
     return run

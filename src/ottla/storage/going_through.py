@@ -12,16 +12,18 @@ from typing import Final, NamedTuple
 from zlib import crc32
 
 from ottla.storage.checkpoints import INT64_MAX
-from ottla.storage.damage import Damage
+from ottla.storage.damage import Damage, DamageKind
 from ottla.storage.leader_epochs import LeaderEpochs
 from ottla.storage.segment import Segment
 from ottla.storage.segment_batches import CorruptSegmentError
 from ottla.storage.sparse_index import CorruptIndexError
-from ottla.wire.records.batch import HEADER_BYTES, LOG_OVERHEAD_BYTES, RecordBatch
+from ottla.wire.records.batch import HEADER_BYTES, LOG_OVERHEAD_BYTES, MAGIC, MAGIC_AT, RecordBatch
 
 _OLD_FRAME: Final = Struct(">qiIb")
 """How a message of before record batches begins: offset, length, CRC-32 of all behind it, magic."""
 _OLD_CHECKED_FROM: Final = 16
+_OLD: Final = DamageKind.OLD_FORMAT
+_AT_OPENING: Final = DamageKind.AT_OPENING
 
 
 class Stop(NamedTuple):
@@ -83,17 +85,29 @@ def damage_at(
     """Say how far the damage reaches that begins here, before the recovery point.
 
     That is up to the next sound batch, which is looked for where the lengths of the batches lead
-    and where the index says one is. If there is none the rest of the segment is lost, all of it up
-    to the limit; except where the lengths say that the damaged batch was the last.
+    and where the index says one is. If there is none the rest of the segment is lost, all of it
+    up to the limit; except where the lengths say that the damaged batch was the last.
     """
     for at in merge(_chained(segment, position), _indexed(segment, position)):
+        # The header first: in a large stretch of zeros there are thousands of index entries.
+        if not _may_be_batch(segment, at, offset):
+            continue
         with suppress(CorruptSegmentError):
             for found_at, batch in segment.batches_at(at):
                 _check(segment, found_at, batch, offset, INT64_MAX)
-                return Damage(position, found_at, offset, batch.base_offset)
+                return Damage(position, found_at, offset, batch.base_offset, _AT_OPENING)
     is_last = next(_chained(segment, position), None) == segment.size_bytes
     end_offset = min(recovery_point, limit) if is_last else limit
-    return Damage(position, segment.size_bytes, offset, max(offset, end_offset))
+    return Damage(position, segment.size_bytes, offset, max(offset, end_offset), _AT_OPENING)
+
+
+def _may_be_batch(segment: Segment, position: int, offset: int) -> bool:
+    """Tell by its first bytes alone whether a batch may begin here that comes after this offset."""
+    begin = segment.file.read_at(position, MAGIC_AT + 1)
+    if len(begin) <= MAGIC_AT or begin[MAGIC_AT] != MAGIC:
+        return False
+    base_offset = int.from_bytes(begin[:8], "big", signed=True)
+    return offset <= base_offset and segment.offset_index.can_append(base_offset)
 
 
 def old_messages_at(segment: Segment, position: int, offset: int, limit: int) -> Damage | None:
@@ -115,7 +129,7 @@ def old_messages_at(segment: Segment, position: int, offset: int, limit: int) ->
         if crc32(file.read_at(checked_from, end - checked_from)) != checksum:
             break
         at, end_offset = end, message_offset + 1
-    return Damage(position, at, offset, end_offset) if at > position else None
+    return Damage(position, at, offset, end_offset, _OLD) if at > position else None
 
 
 def _chained(segment: Segment, position: int) -> Iterator[int]:

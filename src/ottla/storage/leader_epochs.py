@@ -5,6 +5,7 @@ increase strictly; an epoch ends where the next one begins, the last one at the 
 """
 
 from bisect import bisect_left, bisect_right
+from itertools import pairwise
 from operator import itemgetter
 from typing import NamedTuple
 
@@ -125,6 +126,18 @@ class LeaderEpochs:
         else:
             self._entries = (*entries, EpochStart(epoch, start_offset))
             self._is_written = False
+
+    def restore(self, epoch: int, start_offset: int) -> None:
+        """Note where an epoch begins that was forgotten, or was taken to begin later.
+
+        What does not fit between those that are known is left out.
+        """
+        if epoch < 0 or self.epoch_for(start_offset) == epoch:
+            return
+        others = [entry for entry in self._entries if entry.epoch != epoch]
+        entries = sorted([*others, EpochStart(epoch, start_offset)])
+        if all(a.start_offset < b.start_offset for a, b in pairwise(entries)):
+            self._replace(tuple(entries))
 
     @property
     def unwritten(self) -> bytes | None:

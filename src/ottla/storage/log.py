@@ -358,14 +358,14 @@ class PartitionLog(DiskBound):
     def reload_producers(self, rebuilt_from: int | None = None) -> None:
         """Compute the producers' state from the newest snapshot and the batches behind it.
 
-        From `rebuilt_from` on segments have lost their index of aborted transactions; snapshots
-        behind it are not used, so that every transaction that ended there is seen again.
+        Segments from `rebuilt_from` on have lost their aborted index: no later snapshot is used.
         """
         start_offset, end_offset = self.log_start_offset, self.end_offset
         replay_from = self.producers.reload(start_offset, end_offset, rebuilt_from).replay_from
         for segment in self.segments.since(replay_from):
             if rebuilt_from is not None and segment.base_offset > replay_from:
                 self.producers.take_snapshot(segment.base_offset, sync=False)
+            segment.note_replay()
             place = segment.find(replay_from)
             for batch in segment.batches(place.position) if place else ():
                 if batch.has_producer_id:

@@ -18,7 +18,7 @@ from typing import Final, TypeVar
 from ottla.environment.disk import Buffer
 from ottla.model.topic_config import TopicConfig
 from ottla.storage.aborted_index import AbortedIndex
-from ottla.storage.damage import Damage, damage_path, write_damage
+from ottla.storage.damage import Damage, DamageKind, damage_path, replaced_kind, write_damage
 from ottla.storage.offset_index import OffsetIndex, OffsetPosition
 from ottla.storage.open_files import OpenFiles
 from ottla.storage.segment_batches import BatchPlace, CorruptSegmentError, SegmentBatches
@@ -272,6 +272,12 @@ class Segment(SegmentBatches):
     def fence_off(self, damage: Damage) -> None:
         """Let a stretch of the file never be read again, now or after a restart."""
         self._set_damage(tuple(sorted((*self.damage, damage))))
+
+    def note_replay(self) -> None:
+        """Note that producers were replayed without what is lost of the segment."""
+        kinds = DamageKind.IN_USE, DamageKind.AT_OPENING
+        if any(damage.kind is kinds[0] for damage in self.damage):
+            self._set_damage(replaced_kind(self.damage, *kinds))
 
     def _set_damage(self, damage: tuple[Damage, ...]) -> None:
         write_damage(self._files.disk, damage_path(self.path), damage)

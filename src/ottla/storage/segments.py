@@ -6,6 +6,7 @@ from contextlib import suppress
 
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
+from ottla.storage.damage import Damage, DamageKind
 from ottla.storage.log_slice import LogSlice
 from ottla.storage.segment import Segment
 from ottla.storage.segment_batches import BatchPlace
@@ -15,12 +16,15 @@ from ottla.storage.sparse_index import CorruptIndexError
 class SegmentRow:
     """Segments, the oldest first. There is always at least one; the last one is written."""
 
-    __slots__ = ("_bases", "_segments")
+    __slots__ = ("_bases", "_may_be_damaged", "_segments", "damage_code")
 
     def __init__(self, segments: list[Segment]) -> None:
         assert segments, "a log has at least one segment"
         self._segments = segments
         self._bases = [segment.base_offset for segment in segments]
+        self._may_be_damaged = True
+        self.damage_code = ErrorCode.KAFKA_STORAGE_ERROR
+        """How reads of lost offsets fail. The default makes a client ask for another leader."""
 
     def __len__(self) -> int:
         return len(self._segments)
@@ -59,15 +63,15 @@ class SegmentRow:
     def find(self, offset: int) -> tuple[Segment, BatchPlace] | None:
         """Return the first batch that reaches this offset, and its segment.
 
-        Something damaged between the two is a KAFKA_STORAGE_ERROR: to pass over it would look as
-        if compaction had taken it.
+        Something damaged between the two is an ApiError with `damage_code`: to pass over it would
+        look as if compaction had taken it.
         """
         first = max(bisect_right(self._bases, offset) - 1, 0)
         for index in range(first, len(self._segments)):
             segment = self._segments[index]
             place = segment.find(offset)
             if segment.damage:
-                _check_sound(segment, offset, place)
+                _check_sound(segment, offset, place, self.damage_code)
             if place is not None:
                 return segment, place
         return None
@@ -106,7 +110,20 @@ class SegmentRow:
         following = bisect_right(self._bases, segment.base_offset)
         return end_offset if following == len(self._bases) else self._bases[following]
 
+    def damaged_from(self, start_offset: int) -> list[Segment]:
+        """Return the segments that have lost records at or after this offset."""
+        if not self._may_be_damaged:
+            return []
+        damaged = [segment for segment in self._segments if segment.damage]
+        self._may_be_damaged = bool(damaged)
+        return [one for one in damaged if any(d.is_lost_from(start_offset) for d in one.damage)]
+
     # -- changing -------------------------------------------------------------------------------
+
+    def fence_off(self, segment: Segment, damage: Damage) -> None:
+        """Note damage that was found in a segment of this log."""
+        segment.fence_off(damage)
+        self._may_be_damaged = True
 
     def append(self, segment: Segment) -> None:
         """Add the segment that will be written from now on."""
@@ -135,11 +152,11 @@ class SegmentRow:
         assert self._bases == sorted(set(self._bases)), "segments in their order"
 
 
-def _check_sound(segment: Segment, offset: int, place: BatchPlace | None) -> None:
+def _check_sound(segment: Segment, offset: int, place: BatchPlace | None, code: ErrorCode) -> None:
     for damage in segment.damage:
         is_before = place is None or damage.offset < place.base_offset
         if is_before and offset < damage.end_offset:
             raise ApiError(
-                ErrorCode.KAFKA_STORAGE_ERROR,
+                ErrorCode.CORRUPT_MESSAGE if damage.kind is DamageKind.OLD_FORMAT else code,
                 f"{segment.path} is damaged from offset {damage.offset} to {damage.end_offset}",
             )

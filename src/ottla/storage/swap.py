@@ -17,6 +17,7 @@ from typing import Final
 
 from ottla.environment.disk import Disk
 from ottla.model.topic_config import TopicConfig
+from ottla.storage.damage import damage_path
 from ottla.storage.open_files import OpenFiles
 from ottla.storage.segment import INDEX_SUFFIXES, LOG_SUFFIX, Segment, segment_name
 from ottla.storage.segment_batches import CorruptSegmentError
@@ -81,6 +82,9 @@ def finish_swaps(disk: Disk, directory: str) -> None:
     for base_offset in sorted(decided):
         if disk.exists(_path(directory, base_offset, LOG_SUFFIX, SWAP_SUFFIX)):
             end_offset = _end_offset(disk, directory, base_offset)
+            # Its positions are those of the segment that was written anew because of them.
+            with suppress(FileNotFoundError):
+                disk.remove(damage_path(_path(directory, base_offset, LOG_SUFFIX, "")))
             replaced = [m[0] for m in found if base_offset <= int(m[1]) < end_offset and not m[3]]
             for name in replaced:
                 disk.remove(posixpath.join(directory, name))

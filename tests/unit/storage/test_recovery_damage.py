@@ -58,9 +58,9 @@ class TestOldMessages:
         file.write_at(0, content)
         for _ in range(2):
             log, findings = opened_uncleanly(folder.disk, recovery_point)
-            assert [d[2:] for d in findings.damage] == [(3, 5)]
+            assert [d[2:4] for d in findings.damage] == [(3, 5)]
             assert folder.disk.open_file(name(3, "log")).read_at(0, 1000) == content
-            TestBelowTheRecoveryPoint().check_only_damaged(log, before, {3, 4})
+            TestBelowTheRecoveryPoint().check_only_damaged(log, before, {3, 4}, frozenset({3, 4}))
 
     @pytest.mark.parametrize("recovery_point", [0, 3, 4, 6])
     def test_after_a_clean_stop_what_lies_behind_them_stays(self, recovery_point: int) -> None:
@@ -73,8 +73,8 @@ class TestOldMessages:
         file.write_at(0, message(3) + message(4) + before[5])
         again = LogFolder(folder.disk)
         again.start()
-        assert [d[2:] for d in again.findings.damage] == [(3, 5)]
-        TestBelowTheRecoveryPoint().check_only_damaged(again.log, before, {3, 4})
+        assert [d[2:4] for d in again.findings.damage] == [(3, 5)]
+        TestBelowTheRecoveryPoint().check_only_damaged(again.log, before, {3, 4}, frozenset({3, 4}))
 
     @pytest.mark.parametrize("wrong_offset", [6, 1 << 20, 1 << 40])
     def test_one_with_an_offset_that_cannot_be_there_moves_nothing(self, wrong_offset: int) -> None:
@@ -84,8 +84,8 @@ class TestOldMessages:
         file.truncate(0)
         file.write_at(0, message(3) + message(wrong_offset) + before[5])
         log, findings = opened_uncleanly(folder.disk, recovery_point=5)
-        assert [d[2:] for d in findings.damage] == [(3, 4), (4, 6)]
-        TestBelowTheRecoveryPoint().check_only_damaged(log, before, {3, 4, 5})
+        assert [d[2:4] for d in findings.damage] == [(3, 4), (4, 6)]
+        TestBelowTheRecoveryPoint().check_only_damaged(log, before, {3, 4, 5}, frozenset({3}))
 
     def test_the_last_one_of_all_is_not_believed_if_it_is_far_away(self) -> None:
         folder = filled(3)
@@ -93,7 +93,7 @@ class TestOldMessages:
         file.write_at(3 * SIZE, message(3) + message(1 << 40))
         log, findings = opened_uncleanly(folder.disk)
         assert log.end_offset == 4
-        assert [d[2:] for d in findings.damage] == [(3, 4)]
+        assert [d[2:4] for d in findings.damage] == [(3, 4)]
 
     def test_a_torn_one_is_cut_off(self) -> None:
         folder = filled(3)
@@ -117,16 +117,25 @@ class TestBelowTheRecoveryPoint:
         before = contents(folder.log)
         folder.disk.corrupt(name(6, "log"), 70, b"\xff")
         log, findings = self.opened(folder)
-        assert [d[2:] for d in findings.damage] == [(6, 7)]
+        assert [d[2:4] for d in findings.damage] == [(6, 7)]
         assert "damaged below its recovery point" in findings.notes[0]
         self.check_only_damaged(log, before, {6})
 
-    def check_only_damaged(self, log: PartitionLog, before: list[bytes], damaged: set[int]) -> None:
+    def check_only_damaged(
+        self,
+        log: PartitionLog,
+        before: list[bytes],
+        damaged: set[int],
+        old: frozenset[int] = frozenset(),
+    ) -> None:
         assert log.end_offset == len(before)
         for offset, raw in enumerate(before):
             if offset in damaged:
                 code = refusal(log.read, offset, log.end_offset, READ_BYTES)
-                assert code is ErrorCode.KAFKA_STORAGE_ERROR
+                is_old = offset in old
+                assert code is (
+                    ErrorCode.CORRUPT_MESSAGE if is_old else ErrorCode.KAFKA_STORAGE_ERROR
+                )
             else:
                 assert log.read(offset, log.end_offset, 1).read() == raw
 
@@ -137,7 +146,7 @@ class TestBelowTheRecoveryPoint:
             folder.disk.remove(name(snapshot, "snapshot"))
         folder.disk.corrupt(name(3, "log"), SIZE + 8, b"\0\0\0\1")
         log, findings = self.opened(folder)
-        assert [d[2:] for d in findings.damage] == [(4, 5)]
+        assert [d[2:4] for d in findings.damage] == [(4, 5)]
         self.check_only_damaged(log, before, {4})
 
     def test_it_is_remembered(self) -> None:
@@ -148,7 +157,7 @@ class TestBelowTheRecoveryPoint:
         folder.disk.kill()
         files = OpenFiles(folder.disk)
         log, findings = open_log(files, DIRECTORY, tiny(), NOW_MS, is_clean=True, recovery_point=10)
-        assert [d[2:] for d in findings.damage] == [(6, 7)]
+        assert [d[2:4] for d in findings.damage] == [(6, 7)]
         self.check_only_damaged(log, before, {6})
 
     def test_a_wrong_length_ends_at_the_next_batch_that_the_index_knows(self) -> None:
@@ -161,7 +170,7 @@ class TestBelowTheRecoveryPoint:
         folder.disk.corrupt(name(0, "log"), 3 * SIZE + 10, b"\x7f")
         again = LogFolder(folder.disk, folder.config)
         again.start()
-        assert [d[2:] for d in again.findings.damage] == [(3, 4)]
+        assert [d[2:4] for d in again.findings.damage] == [(3, 4)]
         self.check_only_damaged(again.log, before, {3})
 
     def test_two_damages_are_two(self) -> None:
@@ -175,7 +184,7 @@ class TestBelowTheRecoveryPoint:
         folder.disk.kill()
         again = LogFolder(folder.disk, folder.config)
         again.start()
-        assert [d[2:] for d in again.findings.damage] == [(2, 3), (5, 7)]
+        assert [d[2:4] for d in again.findings.damage] == [(2, 3), (5, 7)]
         self.check_only_damaged(again.log, before, {2, 5, 6})
 
     @pytest.mark.parametrize("content", [b"", b"0\n0\n", b"0\n1\n1 2 3 4 5\n", b"{}"])
@@ -226,7 +235,7 @@ class TestBelowTheRecoveryPoint:
         folder.disk.flip_bit(name(0, "log"), 4 * SIZE + 5, 2)
         again = LogFolder(folder.disk, folder.config)
         again.start()
-        assert [d[2:] for d in again.findings.damage] == [(4, 5)]
+        assert [d[2:4] for d in again.findings.damage] == [(4, 5)]
         self.check_only_damaged(again.log, before, {4})
 
     @pytest.mark.parametrize("suffix", ["index", "timeindex", "txnindex"])
