@@ -15,7 +15,7 @@ from ottla.broker.metrics.error_codes import error_finder
 from ottla.broker.peer_errors import check_answer
 from ottla.environment.clock import Clock
 from ottla.machines.controller.producer_ids import ProducerIdBlock
-from ottla.metadata.records import LOST_DIRECTORY
+from ottla.metadata.records import DAMAGED_DIRECTORY, LOST_DIRECTORY
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.wire.api_key import ApiKey
@@ -118,6 +118,13 @@ class ActiveController:
                 lambda controller: controller.lose_replicas(request)
             )
         check_answer(response.error_code)
+
+    async def leave_sync(self, damaged: list[AssignReplicasToDirsRequestTopic]) -> None:
+        """Have others lead in place of replicas that are damaged here, if others are in sync.
+
+        Raises ApiError if the controller refuses, or cannot be reached in time.
+        """
+        await self.lose_replicas(damaged, DAMAGED_DIRECTORY)
 
     async def allocate_producer_ids(self) -> ProducerIdBlock:
         """Get producer ids that nobody else has.

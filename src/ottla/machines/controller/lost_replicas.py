@@ -1,4 +1,4 @@
-"""AssignReplicasToDirs: brokers report replicas that are lost or on a full disk; others lead.
+"""AssignReplicasToDirs: brokers report replicas that are lost, damaged or on a full disk.
 
 Where the other replicas of a broker are it need not say. One that is lost is not trusted to have
 everything when it comes back, and not eligible to lead. If nobody else has all that it had,
@@ -9,6 +9,10 @@ A replica on a full disk is intact. It leaves the ISR, and its leadership, only 
 of the ISR can lead and the ISR stays large enough (`min.insync.replicas`): a smaller one could not
 commit anything either, and would stop readers, too. A replica outside the ISR is never elected for
 it, not even one that is eligible: that one may have left because its own disk is full.
+
+A damaged replica lacks a range of offsets, and has everything else. It leaves the ISR if another
+member of the ISR can lead, and never by an unclean election. It may still be eligible to lead:
+where too few replicas are in sync to commit anything without it, it is better than no leader.
 """
 
 from typing import Final
@@ -20,6 +24,7 @@ from ottla.machines.controller.settings import ControllerSettings
 from ottla.machines.decision import Decision
 from ottla.metadata.image import ClusterImage, PartitionImage
 from ottla.metadata.records import (
+    DAMAGED_DIRECTORY,
     FULL_DIRECTORY,
     LOST_DIRECTORY,
     NO_LEADER,
@@ -106,7 +111,9 @@ def _lose(leadership: Leadership, place: Place, broker_id: int) -> PartitionChan
     return record if is_led or not _is_last(place.partition, broker_id) else None
 
 
-def _leave(leadership: Leadership, place: Place, broker_id: int) -> PartitionChangeRecord | None:
+def _leave_full(
+    leadership: Leadership, place: Place, broker_id: int
+) -> PartitionChangeRecord | None:
     change = leadership.change(place, Election.ONLINE)
     if not can_leave(place.partition, broker_id, change.min_isr):
         return None
@@ -114,7 +121,22 @@ def _leave(leadership: Leadership, place: Place, broker_id: int) -> PartitionCha
     return change.record() if any(map(leadership.can_lead, change.isr)) else None
 
 
-_RULE_BY_DIRECTORY: Final = {LOST_DIRECTORY: _lose, FULL_DIRECTORY: _leave}
+def _leave_damaged(
+    leadership: Leadership, place: Place, broker_id: int
+) -> PartitionChangeRecord | None:
+    staying = tuple(one for one in place.partition.isr if one != broker_id)
+    if broker_id not in place.partition.isr or not any(map(leadership.can_lead, staying)):
+        return None
+    change = leadership.change(place, Election.ONLINE)
+    change.isr = staying
+    return change.record()
+
+
+_RULE_BY_DIRECTORY: Final = {
+    LOST_DIRECTORY: _lose,
+    FULL_DIRECTORY: _leave_full,
+    DAMAGED_DIRECTORY: _leave_damaged,
+}
 
 
 def _is_last(partition: PartitionImage, broker_id: int) -> bool:

@@ -4,7 +4,12 @@ import pytest
 
 from ottla.machines.controller.machine import Controller
 from ottla.machines.controller.partition_change import RECOVERING
-from ottla.metadata.records import FULL_DIRECTORY, LOST_DIRECTORY, NO_LEADER
+from ottla.metadata.records import (
+    DAMAGED_DIRECTORY,
+    FULL_DIRECTORY,
+    LOST_DIRECTORY,
+    NO_LEADER,
+)
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.wire.messages.assign_replicas_to_dirs import (
@@ -105,9 +110,37 @@ def test_a_lost_leader_gives_way_to_one_that_is_eligible_though_it_is_away() -> 
     assert partition(controller).leader == 1
 
 
+def test_a_damaged_leader_gives_way_to_one_that_is_in_sync() -> None:
+    controller = cluster(1, 2, 0, partitions=2)
+    assert lose(controller, 1, directory=DAMAGED_DIRECTORY) is ErrorCode.NONE
+    after = partition(controller)
+    assert (after.leader, after.isr, after.leader_epoch) == (2, (2, 0), 1)
+    assert partition(controller, 1).leader == 1
+
+
+def test_a_damaged_follower_is_not_waited_for_and_may_still_be_eligible() -> None:
+    controller = cluster(0, 1, min_insync_replicas="2")
+    lose(controller, 1, directory=DAMAGED_DIRECTORY)
+    after = partition(controller)
+    assert (after.leader, after.isr, after.eligible_leader_replicas) == (0, (0,), (1,))
+    lose(controller, 1, directory=DAMAGED_DIRECTORY)
+    assert partition(controller) == after
+
+
+@pytest.mark.parametrize("unclean", ["false", "true"])
+def test_a_damaged_leader_that_alone_is_in_sync_stays_whatever_the_topic_says(unclean: str) -> None:
+    controller = cluster(0, 1, unclean_leader_election_enable=unclean)
+    alter(controller, 0)
+    assert lose(controller, 0, directory=DAMAGED_DIRECTORY) is ErrorCode.NONE
+    after = partition(controller)
+    assert (after.leader, after.isr) == (0, (0,))
+
+
 def test_what_does_not_fit_is_refused_one_by_one() -> None:
     controller = cluster(0, 1)
     assert lose(controller, 2) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    damaged = lose(controller, 2, directory=DAMAGED_DIRECTORY)
+    assert damaged is ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert lose(controller, 0, 7) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert lose(controller, 0, topic_id=uuid_of(9)) is ErrorCode.UNKNOWN_TOPIC_ID
     assert lose(controller, 0, directory=uuid_of(3)) is ErrorCode.INVALID_REQUEST
