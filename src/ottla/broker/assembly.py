@@ -158,6 +158,7 @@ class Broker:
                 image=lambda: self._store.image,
                 broker_epoch=lambda: self.metadata.broker_epoch,
                 controller=self.metadata.controller,
+                page_cache=self._environment.cold_reads,
             )
         )
 
@@ -168,6 +169,7 @@ class Broker:
         )
         self._live_config.subscribe(lambda config: self._cleaner.apply(cleaner_settings(config)))
         self._live_config.subscribe(self._throttles.apply)
+        self._live_config.subscribe(self._replication.apply)
         self._live_config.take(self._store.image)
         self._store.subscribe(self._live_config.on_change)
         follower = ImageFollower(
@@ -249,7 +251,7 @@ class Broker:
             coordinator,
             transactions,
             self._server,
-            self._replication.isr_changes,
+            self._replication,
             self.metadata.controller.is_here,
         )
 

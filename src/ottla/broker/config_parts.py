@@ -4,6 +4,7 @@ import sys
 
 from ottla.broker.limits import IN_FLIGHT_MAX, ConnectionLimits
 from ottla.broker.log_cleaner import CleanerSettings
+from ottla.broker.log_scrubber import ScrubSettings
 from ottla.machines.controller.settings import ControllerSettings
 from ottla.machines.groups.settings import GroupSettings
 from ottla.machines.transactions.settings import TransactionSettings
@@ -34,6 +35,14 @@ def cleaner_settings(config: BrokerConfig) -> CleanerSettings:
         backoff_ms=config.log_cleaner_backoff_ms,
         dedupe_buffer_bytes=config.log_cleaner_dedupe_buffer_size,
         bytes_per_second=config.log_cleaner_io_max_bytes_per_second,
+    )
+
+
+def scrub_settings(config: BrokerConfig) -> ScrubSettings:
+    """Return how logs are looked through for damage."""
+    return ScrubSettings(
+        interval_ms=config.log_scrub_interval_ms,
+        bytes_per_second=config.log_scrub_io_max_bytes_per_second,
     )
 
 

@@ -6,8 +6,9 @@ was noted of it. Each thread takes one log at a time. When nothing is dirty enou
 after `log.cleaner.backoff.ms`.
 
 A log that cannot be compacted is left alone until the broker is started again, and why is logged;
-all others go on. A log that is deleted, loses segments or goes offline meanwhile is given up. With
-a full disk it is tried again later.
+all others go on. A damaged segment is left to the scrubber, and compaction goes on before it. A log
+that is deleted, loses segments or goes offline meanwhile is given up. With a full disk it is tried
+again later.
 """
 
 import asyncio
@@ -36,6 +37,7 @@ from ottla.storage.disk_bound import is_full
 from ottla.storage.log import PartitionLog
 from ottla.storage.log_dirs import LogDirs
 from ottla.storage.offset_map import DEDUPE_BUFFER_BYTES
+from ottla.storage.scrubbing import suspect_by
 
 THREADS_MAX: Final = 64
 _T = TypeVar("_T")
@@ -268,6 +270,10 @@ class LogCleaner:
     def _give_up(self, partition: Partition, error: Exception) -> None:
         if isinstance(error, OSError) and is_full(error):
             _log.warning("%s: compaction is put off: %s", partition.name, error)
+            self._put_off.add(partition.name)
+            return
+        if suspect_by(partition.log, error):  # what comes before it is compacted the next time
+            _log.warning("%s: compaction has met damage: %s", partition.name, error)
             self._put_off.add(partition.name)
             return
         _log.error("%s is not compacted any more: %s", partition.name, error, exc_info=error)

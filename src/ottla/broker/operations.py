@@ -7,7 +7,6 @@ from typing import Any, Self
 
 from ottla.broker.admin.admin_server import AdminServer
 from ottla.broker.group_coordinator import GroupCoordinator
-from ottla.broker.isr_changes import IsrChanges
 from ottla.broker.metadata_store.store import MetadataStore
 from ottla.broker.metadata_store.waits import first_of
 from ottla.broker.metrics.cold_reads import CountedColdReads
@@ -18,6 +17,7 @@ from ottla.broker.metrics.notices import Notices
 from ottla.broker.metrics.snapshot import Sources
 from ottla.broker.outgoing import ColdReads
 from ottla.broker.partitions import Partitions
+from ottla.broker.replication import Replication
 from ottla.broker.server import Server
 from ottla.broker.topic_notices import TopicNotices
 from ottla.broker.transactions import Transactions
@@ -72,7 +72,7 @@ class Operations:
         coordinator: GroupCoordinator,
         transactions: Transactions,
         server: Server,
-        isr_changes: IsrChanges,
+        replication: Replication,
         is_controller: Callable[[], bool],
     ) -> None:
         """Tell everybody that clients are let in."""
@@ -98,12 +98,13 @@ class Operations:
             coordinator=coordinator,
             transactions=transactions,
             server=server,
-            isr_changes=isr_changes,
+            isr_changes=replication.isr_changes,
             elections=elections,
             meters=self.meters,
             cold_reads=self.cold_reads,
             watch=self._watch,
             start_seconds=start_seconds,
+            damage=replication.scrubber.counts,
         )
         self._admin.serve_metrics(sources)
         _log.info("broker %d is ready after %.3f s", self._config.node_id, start_seconds)

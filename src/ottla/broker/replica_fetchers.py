@@ -27,6 +27,7 @@ class ReplicaFetchers:
         self._ending: set[asyncio.Task[None]] = set()
         self._leader_by_partition: dict[Partition, int] = {}
         self._paused: WeakSet[Partition] = WeakSet()
+        self._held: WeakSet[Partition] = WeakSet()
         self._is_started = False
 
     def start(self) -> None:
@@ -38,12 +39,13 @@ class ReplicaFetchers:
     def follow(self, partition: Partition) -> None:
         """Follow a partition's leader, which is not this broker, as it is known to it now.
 
-        Not where the disk has failed: who fetches is believed to keep what it gets.
+        Not where the disk has failed: who fetches is believed to keep what it gets. Nor while the
+        partition is held back.
         """
         if self._leader_by_partition.get(partition, NO_LEADER) != partition.leader_id:
             self.forget(partition)
-        is_unusable = partition.log.is_offline or partition in self._paused
-        if partition.leader_id == NO_LEADER or is_unusable:
+        is_stopped = partition in self._paused or partition in self._held
+        if partition.leader_id == NO_LEADER or partition.log.is_offline or is_stopped:
             return
         leader_id = self._leader_by_partition[partition] = partition.leader_id
         running = self._running.get(leader_id)
@@ -67,6 +69,17 @@ class ReplicaFetchers:
     def leader_of(self, partition: Partition) -> int | None:
         """Return whom a partition is fetched from, NO_LEADER if nobody; None if none is yet."""
         return self._leader_by_partition.get(partition, NO_LEADER) if self._is_started else None
+
+    def hold(self, partition: Partition) -> None:
+        """Fetch nothing for a partition until it is released, whoever leads it."""
+        self._held.add(partition)
+        self.forget(partition)
+
+    def release(self, partition: Partition) -> None:
+        """Follow the leader again, unless it is this broker."""
+        self._held.discard(partition)
+        if partition.in_sync is None:
+            self.follow(partition)
 
     def _run(self, fetcher: ReplicaFetcher) -> _Running:
         if not self._is_started:

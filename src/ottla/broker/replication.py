@@ -7,16 +7,21 @@ from dataclasses import dataclass
 from ottla.broker.active_controller import ActiveController
 from ottla.broker.background import Background
 from ottla.broker.bells import Bells
+from ottla.broker.config_parts import scrub_settings
+from ottla.broker.damaged_replicas import LOOK_MS as DAMAGED_LOOK_MS
+from ottla.broker.damaged_replicas import DamagedReplicas
 from ottla.broker.flushing import Flushing
 from ottla.broker.full_folders import LOOK_MS as FULL_LOOK_MS
 from ottla.broker.full_folders import FullFolders
 from ottla.broker.high_watermarks import HighWatermarks
 from ottla.broker.isr_changes import IsrChanges
+from ottla.broker.log_scrubber import SUSPECTS_MS, LogScrubber, ScrubThreads
 from ottla.broker.lost_replicas import LOOK_MS, LostReplicas
 from ottla.broker.partition_roles import PartitionRoles
 from ottla.broker.partitions import Partitions
 from ottla.broker.replica_fetcher import FetcherSettings, FetcherWorld
 from ottla.broker.replica_fetchers import ReplicaFetchers
+from ottla.broker.replica_repair import ReplicaRepair
 from ottla.broker.replication_throttle import Throttles
 from ottla.broker.turns import Turns
 from ottla.environment.clock import Clock
@@ -25,6 +30,7 @@ from ottla.metadata.image import ClusterImage, Endpoint
 from ottla.model.broker_config import BrokerConfig
 from ottla.replication.partition import Partition
 from ottla.storage.log_dirs import LogDirs
+from ottla.storage.scrubbing import PageCache, suspect
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +50,7 @@ class ReplicationSources:
     broker_epoch: Callable[[], int]
     """Which life of the broker this is; negative until it has registered."""
     controller: ActiveController
+    page_cache: PageCache
 
 
 class Replication:
@@ -58,19 +65,8 @@ class Replication:
         self._high_watermarks = HighWatermarks(
             sources.partitions, sources.log_dirs, sources.threads
         )
-        self._fetchers = ReplicaFetchers(
-            FetcherWorld(
-                config.node_id,
-                sources.broker_epoch,
-                self._endpoint_of,
-                sources.network,
-                sources.clock,
-                sources.bells,
-                sources.flushing,
-                sources.throttles.follower,
-                _fetcher_settings(config),
-            )
-        )
+        world = self._fetcher_world(sources)
+        self._fetchers = ReplicaFetchers(world)
         self.isr_changes = IsrChanges(
             config.node_id,
             sources.broker_epoch,
@@ -88,6 +84,15 @@ class Replication:
             self._fetchers.forget,
         )
         self._full_folders = _full_folders(sources, self._fetchers)
+        self._scrub_threads = ScrubThreads(sources.clock)
+        self.scrubber = LogScrubber(
+            sources.partitions,
+            sources.page_cache,
+            sources.clock,
+            self._scrub_threads,
+            scrub_settings(config),
+        )
+        self._damaged_replicas = self._watch_damaged(sources, world)
         self.roles = PartitionRoles(
             config.node_id,
             sources.clock,
@@ -98,6 +103,31 @@ class Replication:
             high_watermark_of=self._high_watermarks.noted,
         )
 
+    def _fetcher_world(self, sources: ReplicationSources) -> FetcherWorld:
+        return FetcherWorld(
+            self._config.node_id,
+            sources.broker_epoch,
+            self._endpoint_of,
+            sources.network,
+            sources.clock,
+            sources.bells,
+            sources.flushing,
+            sources.throttles.follower,
+            _fetcher_settings(self._config),
+        )
+
+    def _watch_damaged(self, sources: ReplicationSources, world: FetcherWorld) -> DamagedReplicas:
+        return DamagedReplicas(
+            self._config.node_id,
+            sources.image,
+            sources.partitions,
+            sources.controller.leave_sync,
+            self._fetchers,
+            ReplicaRepair(world, self._scrub_threads).repair,
+            sources.clock,
+            self.scrubber.counts,
+        )
+
     def start(self, background: Background) -> None:
         """Begin to follow, now that this broker has registered, and to look after the rest."""
         self._fetchers.start()
@@ -105,20 +135,30 @@ class Replication:
         background.every("in-sync replicas", max(lag_ms // 2, 1), self._check_in_sync)
         background.every("lost replicas", LOOK_MS, self._lost_replicas.tell)
         background.every("full folders", FULL_LOOK_MS, self._full_folders.look)
+        background.every("damaged replicas", DAMAGED_LOOK_MS, self._damaged_replicas.look)
+        background.every("suspect segments", SUSPECTS_MS, self.scrubber.check_suspects)
+        self.scrubber.start()
         background.every(
             "high watermarks",
             self._config.replica_high_watermark_checkpoint_interval_ms,
             self._high_watermarks.checkpoint,
         )
 
+    def apply(self, config: BrokerConfig) -> None:
+        """Go by these settings from now on."""
+        self.scrubber.apply(scrub_settings(config))
+
     async def _check_in_sync(self) -> None:
         turns = Turns(self._clock)
         for partition in list(self._partitions):
             self.isr_changes.check(partition)
+            _suspect_where_stuck(partition)
             await turns.pause()
 
     async def stop(self) -> None:
         """Follow nobody any more, and tell the controller nothing."""
+        self._damaged_replicas.stop()
+        await self.scrubber.stop()
         await self._fetchers.stop()
         await self.isr_changes.stop()
 
@@ -128,6 +168,7 @@ class Replication:
 
     def close(self) -> None:
         """Note what is committed, for the next start; before the logs are closed. Blocks."""
+        self._scrub_threads.join()
         self._high_watermarks.close()
 
     def _endpoint_of(self, broker_id: int) -> Endpoint | None:
@@ -146,6 +187,14 @@ def _full_folders(sources: ReplicationSources, fetchers: ReplicaFetchers) -> Ful
         sources.controller.lose_replicas,
         fetchers,
     )
+
+
+def _suspect_where_stuck(partition: Partition) -> None:
+    """Have the segment checked of which a follower does not take what it is sent."""
+    if partition.in_sync is None or partition.log.is_offline:
+        return
+    for offset in partition.in_sync.stuck_offsets():
+        suspect(partition.log, offset)
 
 
 def _fetcher_settings(config: BrokerConfig) -> FetcherSettings:

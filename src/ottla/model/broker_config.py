@@ -91,6 +91,8 @@ class BrokerConfig:
     log_cleaner_backoff_ms: int = 15_000
     log_cleaner_dedupe_buffer_size: int = 128 << 20
     log_cleaner_io_max_bytes_per_second: float = sys.float_info.max
+    log_scrub_interval_ms: int = 7 * 86_400_000
+    log_scrub_io_max_bytes_per_second: int = 8 << 20
     producer_id_expiration_ms: int = 86_400_000
     producer_id_expiration_check_interval_ms: int = 600_000
     transaction_partition_verification_enable: bool = True

@@ -330,6 +330,16 @@ _OWN = (
         "Where metrics, health and log levels are told by HTTP, empty being nowhere; if it is not"
         " set, a broker that finds the port taken goes on without.",
     ),
+    Setting(
+        "log.scrub.interval.ms",
+        long(1, also=-1),
+        "How long after a round the closed segments are read again to find damage; -1 is never.",
+    ),
+    Setting(
+        "log.scrub.io.max.bytes.per.second",
+        long(1),
+        "How many bytes of logs may be read in a second to find damage.",
+    ),
 )
 
 BROKER_SETTING_GROUPS: Final[Mapping[str, tuple[Setting, ...]]] = {

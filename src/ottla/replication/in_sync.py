@@ -11,6 +11,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final
 
+REPEATS_MIN: Final = 3
+"""So often in a row a follower repeats a fetch before it counts as stuck. A throttle, or a
+response that is full with other partitions, makes it repeat one, too."""
 NEVER_MS: Final = -(1 << 62)
 """When a replica was caught up that is not known to have been."""
 
@@ -27,6 +30,8 @@ class ReplicaProgress:
     """Where its log begins; -1 until it has said so."""
     caught_up_ms: int = 0
     """The last moment at which it had everything that the leader had."""
+    repeats: int = 0
+    """How often in a row it has asked again for what it had been sent."""
     _asked_ms: int = 0
     _leader_end_offset: int = -1
 
@@ -37,6 +42,8 @@ class ReplicaProgress:
         elif offset >= self._leader_end_offset >= 0:
             # It has all that there was when it asked last.
             self.caught_up_ms = max(self.caught_up_ms, self._asked_ms)
+        is_repeated = offset == self.end_offset < self._leader_end_offset
+        self.repeats = self.repeats + 1 if is_repeated else 0
         self.end_offset = offset
         self.broker_epoch = broker_epoch
         self._asked_ms = now_ms
@@ -167,6 +174,14 @@ class InSync:
             and one in self.followers
             and not self.followers[one].is_caught_up(leader_end_offset, now_ms, lag_ms_max)
         ]
+
+    def stuck_offsets(self) -> list[int]:
+        """Return the offsets at which followers ask again and again for what they were sent.
+
+        A batch that a follower refuses, because of its CRC, may be damaged on this broker.
+        """
+        followers = self.followers.values()
+        return [one.end_offset for one in followers if one.repeats >= REPEATS_MIN]
 
     def propose(self, isr: tuple[int, ...]) -> None:
         """Ask for this ISR; until there is an answer both count."""

@@ -104,3 +104,23 @@ def test_replicas_that_come_and_go_keep_what_is_known_of_the_others() -> None:
     known.set_replicas([0, 1, 3])
     assert known.followers[1].end_offset == 10
     assert set(known.followers) == {1, 3}
+
+
+def test_a_follower_that_asks_again_and_again_for_what_it_was_sent_is_stuck() -> None:
+    known = in_sync(0, 1, 2)
+    for number in range(3):
+        fetched(known, 1, 4, 12)
+        fetched(known, 2, 4 + number, 12)
+        assert known.stuck_offsets() == []
+    fetched(known, 1, 4, 12)
+    assert known.stuck_offsets() == [4]
+    fetched(known, 1, 5, 12)
+    assert known.stuck_offsets() == []
+
+
+def test_a_follower_that_waits_at_the_end_is_not_stuck() -> None:
+    known = in_sync(0, 1)
+    for _ in range(9):
+        fetched(known, 1, 12, 12)
+    fetched(known, 1, 12, 13)
+    assert known.stuck_offsets() == []

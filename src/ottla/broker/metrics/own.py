@@ -4,6 +4,7 @@ import resource
 from collections.abc import Iterator
 from typing import Final
 
+from ottla.broker.log_scrubber import DamageCounts
 from ottla.broker.metrics.exposition import Family, Sample, counter, gauge, labels
 from ottla.broker.metrics.jmx_requests import ApiFacts, facts_by_api
 from ottla.broker.metrics.meters import bucket_bound_ns
@@ -37,6 +38,7 @@ def ottla_families(snapshot: Snapshot) -> Iterator[Family]:
         snapshot.cold_reads,
     )
     yield counter("ottla_cold_read_bytes_total", "Bytes of these.", snapshot.cold_bytes)
+    yield from _damage(snapshot.damage)
     yield gauge("ottla_groups", "Groups, by their state.", list(_groups(snapshot)))
     counts = snapshot.transactions.count_by_state
     yield gauge(
@@ -54,6 +56,29 @@ def ottla_families(snapshot: Snapshot) -> Iterator[Family]:
         "histogram",
         "Seconds from a request's arrival to its answer, waiting included.",
         [sample for api in facts_by_api(snapshot) for sample in _histogram(api)],
+    )
+
+
+def _damage(damage: DamageCounts) -> Iterator[Family]:
+    yield gauge(
+        "ottla_damaged_ranges",
+        "Ranges of offsets that the disks of this broker have lost and that are not repaired yet.",
+        damage.ranges,
+    )
+    yield counter(
+        "ottla_damaged_ranges_found_total",
+        "Damaged ranges that were found while the broker ran.",
+        damage.found_ranges,
+    )
+    yield counter(
+        "ottla_repaired_ranges_total",
+        "Damaged ranges that were fetched again from other brokers.",
+        damage.repaired_ranges,
+    )
+    yield counter(
+        "ottla_scrubbed_bytes_total",
+        "Bytes of logs that were read to find damage.",
+        damage.scrubbed_bytes,
     )
 
 

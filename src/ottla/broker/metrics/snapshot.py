@@ -2,12 +2,13 @@
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from ottla.broker.close_reason import CloseReason
 from ottla.broker.group_coordinator import GroupCoordinator
 from ottla.broker.isr_changes import IsrChanges
+from ottla.broker.log_scrubber import DamageCounts
 from ottla.broker.metadata_store.store import MetadataStore
 from ottla.broker.metrics.cold_reads import CountedColdReads
 from ottla.broker.metrics.elections import Elections
@@ -131,6 +132,7 @@ class Snapshot:
     full_folders: int
     cold_reads: int
     cold_bytes: int
+    damage: DamageCounts
     replication: ReplicationFacts
     loop: LoopFacts
 
@@ -153,6 +155,7 @@ class Sources:
     cold_reads: CountedColdReads
     watch: LoopWatch
     start_seconds: float
+    damage: DamageCounts
 
     async def snapshot(self) -> Snapshot:
         """Gather everything. It takes several turns, so different parts may differ a little."""
@@ -184,6 +187,7 @@ class Sources:
             full_folders=sum(map(_is_full, self.log_dirs.online)),
             cold_reads=self.cold_reads.count,
             cold_bytes=self.cold_reads.size_bytes,
+            damage=replace(self.damage),
             replication=self._replication_facts(),
             loop=LoopFacts(
                 self.watch.lag_seconds, self.watch.lag_seconds_max, self.watch.idle_ratio

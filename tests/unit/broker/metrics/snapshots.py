@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 
+from ottla.broker.log_scrubber import DamageCounts
 from ottla.broker.metrics.snapshot import (
     GroupFacts,
     LoopFacts,
@@ -42,6 +43,7 @@ def snapshot_of(
         full_folders=0,
         cold_reads=0,
         cold_bytes=0,
+        damage=DamageCounts(),
         replication=ReplicationFacts(
             isr_expands=3, isr_shrinks=4, isr_failures=5, elections=6, unclean_elections=1
         ),
