@@ -242,3 +242,11 @@ def test_keys_of_json_need_no_quotes(brokers: str, command: str) -> None:
     call("topic", "create", "keyed", "--if-not-exists", *settings, brokers=brokers)
     found = set(keys_of(rows(*command.split(), brokers=brokers)))
     assert [key for key in found if not re.fullmatch("[a-z][a-z0-9_]*", key)] == []
+
+
+def test_a_misspelt_setting_of_a_broker_is_stored_with_a_warning(brokers: str) -> None:
+    changes = ("max.conections=77", "max.connections=77")
+    done = call("config", "set", "broker", "", *changes, brokers=brokers)
+    (warning,) = done.stderr.decode().splitlines()
+    assert "no broker setting is called 'max.conections'" in warning
+    assert warning.endswith("did you mean max.connections?")

@@ -100,6 +100,8 @@ class KafkaNode:
         directory: Path,
         jvm: tuple[str, ...] = SMALL_JVM,
         settings: Mapping[str, str] = NO_SETTINGS,
+        *,
+        without: str = "",
     ) -> None:
         self.directory = directory
         self.logs = directory / "logs"
@@ -113,6 +115,8 @@ class KafkaNode:
         text = _PROPERTIES.format(
             directory=directory, port=self.port, controller_port=controller_port
         )
+        lines = text.splitlines(keepends=True)
+        text = "".join(line for line in lines if line.partition("=")[0] != without)
         text += "".join(f"{name}={value}\n" for name, value in settings.items())
         self._properties.write_text(text)
         self._logging.write_text(_LOGGING)
@@ -192,10 +196,17 @@ class KafkaNode:
 
 @contextmanager
 def kafka_node(
-    directory: Path, jvm: tuple[str, ...] = SMALL_JVM, settings: Mapping[str, str] = NO_SETTINGS
+    directory: Path,
+    jvm: tuple[str, ...] = SMALL_JVM,
+    settings: Mapping[str, str] = NO_SETTINGS,
+    *,
+    without: str = "",
 ) -> Iterator[KafkaNode]:
-    """Give a formatted node that is not started yet; what is left of it in the end is killed."""
-    node = KafkaNode(directory, jvm, settings)
+    """Give a formatted node that is not started yet; what is left of it in the end is killed.
+
+    `without` names a setting that the node usually has, and this one has not.
+    """
+    node = KafkaNode(directory, jvm, settings, without=without)
     try:
         yield node
     finally:

@@ -6,6 +6,7 @@ itself, for this broker, for all brokers, in the broker's configuration, and the
 
 from collections.abc import Iterable, Mapping
 from functools import cached_property
+from itertools import dropwhile
 from typing import Final
 
 from ottla.broker.live_config import LiveConfig, topic_config
@@ -13,7 +14,7 @@ from ottla.broker.log_levels import log_levels
 from ottla.machines.controller.effective import ConfigSource
 from ottla.metadata.image import EVERY_BROKER, ClusterImage, ConfigResource, ResourceType
 from ottla.model.broker_config import BrokerConfig
-from ottla.model.broker_settings import BROKER_SETTINGS, can_change_while_running
+from ottla.model.broker_settings import BROKER_SETTINGS, can_change_while_running, is_unknown
 from ottla.model.client_metrics_config import CLIENT_METRICS_SETTINGS, ClientMetricsConfig
 from ottla.model.group_config import GROUP_SETTINGS, GroupConfig
 from ottla.model.settings import Setting, SettingType, split_list
@@ -67,7 +68,7 @@ class ConfigDescriptions:
     def broker(self) -> Described:
         """Return the settings of this broker."""
         texts = self._live_config.current.as_strings()
-        idle = {
+        others = {
             name: text
             for name, text in self._image.broker_settings(self._live_config.static.node_id).items()
             if name not in BROKER_SETTINGS
@@ -76,7 +77,7 @@ class ConfigDescriptions:
             self._of_broker(name, text)
             for name, text in [
                 *((name, texts.get(name)) for name in BROKER_SETTINGS),
-                *idle.items(),
+                *others.items(),
             ]
         ]
 
@@ -88,7 +89,9 @@ class ConfigDescriptions:
                 BROKER_SETTINGS.get(name),
                 name,
                 text,
-                [_synonym(name, text, ConfigSource.EVERY_BROKER)],
+                [_broker_synonym(name, text, ConfigSource.EVERY_BROKER)],
+                is_read_only=is_unknown(name),
+                is_sensitive=is_unknown(name),
             )
             for name, text in settings.items()
         ]
@@ -148,19 +151,34 @@ class ConfigDescriptions:
 
     def _behind(self, topic_setting: str) -> list[DescribeConfigsSynonym]:
         """Return what brokers say for a topic's setting."""
-        synonyms = TOPIC_SYNONYMS.get(topic_setting, ())
-        return self._at_brokers([synonym.name for synonym in synonyms])
+        names = [synonym.name for synonym in TOPIC_SYNONYMS.get(topic_setting, ())]
+        return self._since(names[0], names) if names else []
 
     def _of_broker(self, name: str, text: str | None) -> DescribeConfigsResourceResult:
         if name in BROKER_SYNONYMS:
-            synonyms = self._at_brokers(BROKER_SYNONYMS[name])
-            # What counts before this one, in other units, says nothing about its own value.
-            while synonyms and synonyms[0].name != name:
-                del synonyms[0]
+            synonyms = self._since(name, BROKER_SYNONYMS[name])
         else:
             synonyms = self._at_brokers(_ALIASES.get(name, (name,)))
+        # Kafka marks an unknown setting as read-only, too, although it can be altered.
+        is_unknown_ = is_unknown(name)
         is_fixed = name in BROKER_SETTINGS and not can_change_while_running(name)
-        return self._entry(BROKER_SETTINGS.get(name), name, text, synonyms, is_read_only=is_fixed)
+        return self._entry(
+            BROKER_SETTINGS.get(name),
+            name,
+            text,
+            synonyms,
+            is_read_only=is_fixed or is_unknown_,
+            is_sensitive=is_unknown_,
+        )
+
+    def _since(self, name: str, names: Iterable[str]) -> list[DescribeConfigsSynonym]:
+        """Return the synonyms from the first one with this name on, as Kafka does.
+
+        A setting in another unit that takes precedence is no source of this setting's value. A
+        topic's `retention.ms` has no synonyms unless `log.retention.ms` is set, even where
+        `log.retention.hours` gives the value.
+        """
+        return list(dropwhile(lambda one: one.name != name, self._at_brokers(names)))
 
     def _at_brokers(self, names: Iterable[str]) -> list[DescribeConfigsSynonym]:
         static = self._live_config.static
@@ -172,7 +190,7 @@ class ConfigDescriptions:
             (_DEFAULTS, ConfigSource.DEFAULT),
         )
         return [
-            _synonym(name, _unless_sensitive(name, settings[name]), source)
+            _broker_synonym(name, settings[name], source)
             for settings, source in levels
             for name in names
             if name in settings
@@ -186,8 +204,9 @@ class ConfigDescriptions:
         synonyms: list[DescribeConfigsSynonym],
         *,
         is_read_only: bool = False,
+        is_sensitive: bool = False,
     ) -> DescribeConfigsResourceResult:
-        is_sensitive = setting is not None and setting.is_sensitive
+        is_sensitive = is_sensitive or (setting is not None and setting.is_sensitive)
         if synonyms:
             text = _in_order(setting, text, synonyms[0].value)
         return DescribeConfigsResourceResult(
@@ -208,17 +227,18 @@ def _synonym(name: str, text: str | None, source: ConfigSource) -> DescribeConfi
     return DescribeConfigsSynonym(name=name, value=text, source=source)
 
 
+def _broker_synonym(name: str, text: str, source: ConfigSource) -> DescribeConfigsSynonym:
+    setting = BROKER_SETTINGS.get(name)
+    is_sensitive = is_unknown(name) or (setting is not None and setting.is_sensitive)
+    return _synonym(name, None if is_sensitive else text, source)
+
+
 def _in_order(setting: Setting | None, text: str | None, given: str | None) -> str | None:
     """Return a list as it was given, if it is that list, and anything else as it counts."""
     if setting is None or setting.kind.type is not SettingType.LIST or not text or not given:
         return text
     items = split_list(given)
     return ",".join(items) if sorted(items) == sorted(split_list(text)) else text
-
-
-def _unless_sensitive(name: str, text: str) -> str | None:
-    setting = BROKER_SETTINGS.get(name)
-    return None if setting is not None and setting.is_sensitive else text
 
 
 def _set_or_default(

@@ -1,6 +1,7 @@
 """`ottla config`: settings of topics, brokers and groups, as they are and changed."""
 
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Collection, Mapping, Sequence
 from enum import StrEnum
 from typing import Annotated, Final
 
@@ -27,6 +28,9 @@ from ottla.clients.admin_configs import (
 )
 from ottla.clients.async_admin import AsyncAdmin
 from ottla.clients.cluster_view import ClusterView
+from ottla.model.broker_settings import BROKER_SETTINGS, is_unknown
+from ottla.model.kafka_settings import KAFKA_SETTING_NAMES
+from ottla.model.settings import nearest_to
 
 COLUMNS = ("NAME", "VALUE", "SOURCE", "READ-ONLY")
 _SOURCE_BY_KIND: Final = {
@@ -170,6 +174,18 @@ def _alter(
     with_cluster(
         brokers, settings, lambda view: AsyncAdmin.over(view).configs.alter({resource: changes})
     )
+    if kind is Entity.BROKER:
+        _warn_of_unknown(changes)
+
+
+def _warn_of_unknown(names: Collection[str]) -> None:
+    """Name what a broker has stored without knowing it: Kafka's protocol has no warnings."""
+    known = [*BROKER_SETTINGS, *KAFKA_SETTING_NAMES]
+    for name in filter(is_unknown, names):
+        sys.stderr.write(
+            f"ottla: no broker setting is called {name!r}, so it has no effect unless a plug-in"
+            f" reads it{nearest_to(name, known)}\n"
+        )
 
 
 async def check_are_set(admin: AsyncAdmin, resource: ConfigResource, keys: Sequence[str]) -> None:

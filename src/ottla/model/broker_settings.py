@@ -4,11 +4,13 @@ Names, kinds and limits are Kafka's. Where Kafka allows a value that it then ref
 cannot work, the limit here is the narrower one.
 """
 
+import re
 from collections.abc import Mapping
 from itertools import chain
 from typing import Final
 
 from ottla.model.admin_listener import ADMIN_LISTENER
+from ottla.model.kafka_settings import KAFKA_4_SETTING_NAMES
 from ottla.model.listeners import (
     ADVERTISED_LISTENERS,
     LISTENER_NAME,
@@ -372,3 +374,16 @@ def can_change_while_running(name: str) -> bool:
         and setting.update_mode is not UpdateMode.READ_ONLY
         and name not in NEEDS_RESTART
     )
+
+
+_OF_LISTENER: Final = re.compile(r"listener\.name\.[^.]+\.")
+
+
+def is_unknown(name: str) -> bool:
+    """Whether neither Ottla nor Kafka 4 declares this setting, so that it may be a plug-in's.
+
+    A declared setting may have the prefix of a listener. Kafka lets an unknown setting be altered
+    and never shows its value, as it may be a secret.
+    """
+    declared = _OF_LISTENER.sub("", name, count=1)
+    return declared not in BROKER_SETTINGS and declared not in KAFKA_4_SETTING_NAMES

@@ -165,6 +165,9 @@ _ALTERABLE = """
     sasl.login.refresh.window.jitter
 """
 
+KAFKA_4_SETTING_NAMES: Final = frozenset(_OF_KAFKA_4.split())
+"""What Kafka 4 declares; it takes any other name for the setting of a plug-in."""
+
 KAFKA_SETTING_NAMES: Final = frozenset((_OF_KAFKA_4 + _OF_PLUGINS + _OF_KAFKA_3).split())
 
 IDLE_SETTINGS: Final = frozenset(_ALTERABLE.split())

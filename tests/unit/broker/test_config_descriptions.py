@@ -114,6 +114,34 @@ def test_settings_without_a_use_are_shown_where_they_were_set() -> None:
     assert (everywhere.name, everywhere.config_source) == ("num.io.threads", EVERY_BROKER)
 
 
+def test_the_value_of_an_undeclared_setting_is_never_shown() -> None:
+    found = descriptions({}, (4, "1", "my.password", "hush"), (4, "", "all.password", "hush"))
+    own, inherited = (entry_of(found.broker(), name) for name in ("my.password", "all.password"))
+    (everywhere,) = found.every_broker()
+    for entry, source in ((own, BROKER), (inherited, EVERY_BROKER), (everywhere, EVERY_BROKER)):
+        assert (entry.value, entry.is_sensitive, entry.read_only) == (None, True, True)
+        assert (entry.config_type, entry.config_source) == (0, source)
+        assert synonyms_of(entry) == [(entry.name, None, source)]
+
+
+@pytest.mark.parametrize(
+    ("static", "topic_setting"),
+    [
+        ({"log.retention.hours": "24"}, "retention.ms"),
+        ({"log.retention.minutes": "24"}, "retention.ms"),
+        ({"log.roll.hours": "24"}, "segment.ms"),
+        ({"log.roll.jitter.hours": "24"}, "segment.jitter.ms"),
+        ({"log.flush.scheduler.interval.ms": "24"}, "flush.ms"),
+    ],
+)
+def test_a_setting_in_another_unit_is_no_synonym_of_a_topics(
+    static: dict[str, str], topic_setting: str
+) -> None:
+    entry = entry_of(descriptions(static).topic("t"), topic_setting)
+    assert (synonyms_of(entry), entry.config_source) == ([], DEFAULT)
+    assert entry.value != entry_of(descriptions({}).topic("t"), topic_setting).value
+
+
 def test_only_what_is_asked_for_is_told() -> None:
     entry = entry_of(descriptions({}, is_short=True).topic("t"), "retention.ms")
     assert (entry.synonyms, entry.documentation) == ([], None)

@@ -1,7 +1,7 @@
 """Whether a resource may have the settings that it shall have, and what to do if not."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from ottla.machines.controller.effective import (
@@ -12,14 +12,13 @@ from ottla.machines.controller.limits import check_config_size
 from ottla.machines.controller.settings import ControllerSettings
 from ottla.metadata.image import EVERY_BROKER, ClusterImage, ConfigResource, ResourceType
 from ottla.model.api_error import ApiError
-from ottla.model.broker_settings import BROKER_SETTINGS, can_change_while_running
+from ottla.model.broker_settings import BROKER_SETTINGS, can_change_while_running, is_unknown
 from ottla.model.client_metrics_config import ClientMetricsConfig
 from ottla.model.error_code import ErrorCode
 from ottla.model.group_config import GroupConfig
-from ottla.model.kafka_settings import IDLE_SETTINGS, is_known_to_kafka
+from ottla.model.kafka_settings import IDLE_SETTINGS
 from ottla.model.settings import (
     InvalidSettingsError,
-    nearest_to,
     read_settings,
     shown,
 )
@@ -30,7 +29,9 @@ SUBSCRIPTIONS_MAX: Final = 100
 """Client metrics subscriptions: every client is held against all of them."""
 GROUPS_WITH_SETTINGS_MAX: Final = 10_000
 NAME_CHARACTERS_MAX: Final = 249
-"""Of subscriptions and of groups that have settings."""
+"""Of subscriptions, of groups that have settings, and of settings that Ottla does not know."""
+UNKNOWN_SETTINGS_MAX: Final = 100
+"""Settings of one broker, or of all brokers, that are kept for plug-ins."""
 COUNT_MAX: Final = {
     ResourceType.CLIENT_METRICS: SUBSCRIPTIONS_MAX,
     ResourceType.GROUP: GROUPS_WITH_SETTINGS_MAX,
@@ -129,9 +130,14 @@ def _check_broker_settings(
     image: ClusterImage, settings: ControllerSettings, resource: ConfigResource, new: Settings
 ) -> None:
     """Raise ApiError INVALID_REQUEST, as Kafka does for all that is wrong with brokers."""
-    for name in new:
+    unknown = [name for name in new if is_unknown(name)]
+    _check_unknown_settings(unknown)
+    for name in new.keys() - unknown:
         if not can_change_while_running(name) and name not in IDLE_SETTINGS:
-            raise _refused(_why_not(name))
+            raise _refused(
+                f"{shown(name)} cannot be changed while the broker runs: set it in the broker's"
+                f" configuration, and restart it"
+            )
     if MIN_ISR in new and resource != EVERY_BROKER:
         raise _refused(f"{MIN_ISR} has to be the same for all brokers: set it for those")
     used = {name: text for name, text in new.items() if name in BROKER_SETTINGS}
@@ -147,14 +153,15 @@ def _check_broker_settings(
         raise _refused(error.detail) from None
 
 
-def _why_not(name: str) -> str:
-    if name in BROKER_SETTINGS or is_known_to_kafka(name):
-        return (
-            f"{shown(name)} cannot be changed while the broker runs: set it in the broker's"
-            f" configuration, and restart it"
+def _check_unknown_settings(names: Sequence[str]) -> None:
+    """Refuse more settings that nothing in the broker uses than one resource may have."""
+    if len(names) > UNKNOWN_SETTINGS_MAX:
+        raise ApiError(
+            ErrorCode.POLICY_VIOLATION,
+            f"a broker has at most {UNKNOWN_SETTINGS_MAX} settings that Ottla does not know",
         )
-    changeable = [known for known in BROKER_SETTINGS if can_change_while_running(known)]
-    return f"no broker setting is called {shown(name)}{nearest_to(name, changeable)}"
+    if any(len(name) > NAME_CHARACTERS_MAX for name in names):
+        raise _refused(f"the name of a setting has more than {NAME_CHARACTERS_MAX} characters")
 
 
 def _broker_settings_with(

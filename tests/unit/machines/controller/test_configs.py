@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from ottla.machines.controller import config_checks
+from ottla.machines.controller.config_checks import UNKNOWN_SETTINGS_MAX
 from ottla.machines.controller.configs import ConfigOutcome
 from ottla.machines.controller.effective import topic_config, topic_defaults
 from ottla.machines.controller.machine import Controller
@@ -353,6 +354,24 @@ def test_brokers_can_be_told_what_ottla_has_no_use_for() -> None:
     assert controller.image.configs[EVERY_BROKER] == {"num.io.threads": "16"}
 
 
+def test_brokers_keep_settings_that_nothing_declares() -> None:
+    controller = controller_with_topic()
+    change(controller, broker_changes((SET, "my.plugin.password", "a, b")))
+    assert controller.image.configs[EVERY_BROKER] == {"my.plugin.password": "a, b"}
+    code, _ = refusal(controller, broker_changes((APPEND, "my.plugin.password", "c")))
+    assert code is ErrorCode.INVALID_CONFIG
+    change(controller, broker_changes((DELETE, "my.plugin.password", None)))
+    assert EVERY_BROKER not in controller.image.configs
+
+
+def test_a_broker_keeps_a_limited_number_of_undeclared_settings() -> None:
+    controller = controller_with_topic()
+    names = [f"my.plugin.{number}" for number in range(UNKNOWN_SETTINGS_MAX)]
+    change(controller, broker_changes(*((SET, name, "x") for name in names)))
+    code, _ = refusal(controller, broker_changes((SET, "one.more", "x")))
+    assert code is ErrorCode.POLICY_VIOLATION
+
+
 @pytest.mark.parametrize(
     ("setting", "value", "complaint"),
     [
@@ -360,7 +379,9 @@ def test_brokers_can_be_told_what_ottla_has_no_use_for() -> None:
         ("max.connections", "+0", "nobody could come and change it back"),
         ("listeners", "A://:1", "set it in the broker's configuration, and restart it"),
         ("ssl.key.password", "x", "set it in the broker's configuration, and restart it"),
-        ("max.conections", "1", "no broker setting is called 'max.conections'; did you mean"),
+        ("listener.name.a.ssl.key.password", "x", "set it in the broker's configuration"),
+        ("authorizer.class.name", "x", "set it in the broker's configuration, and restart it"),
+        ("x" * 250, "x", "has more than 249 characters"),
     ],
 )
 def test_a_refused_broker_setting_says_what_to_do(setting: str, value: str, complaint: str) -> None:
