@@ -102,6 +102,7 @@ class KafkaNode:
         settings: Mapping[str, str] = NO_SETTINGS,
         *,
         without: str = "",
+        disabled: tuple[str, ...] = (),
     ) -> None:
         self.directory = directory
         self.logs = directory / "logs"
@@ -120,7 +121,7 @@ class KafkaNode:
         text += "".join(f"{name}={value}\n" for name, value in settings.items())
         self._properties.write_text(text)
         self._logging.write_text(_LOGGING)
-        self._format()
+        self._format(disabled)
 
     @property
     def bootstrap_server(self) -> str:
@@ -132,10 +133,11 @@ class KafkaNode:
         """What it has printed since it was last started."""
         return self._output.read_text()
 
-    def _format(self) -> None:
+    def _format(self, disabled: tuple[str, ...]) -> None:
         done = run_tool(
             "kafka.tools.StorageTool",
             *("format", "-t", CLUSTER_ID, "-c", str(self._properties), "--standalone"),
+            *(word for name in disabled for word in ("--feature", f"{name}=0")),
         )
         assert done.returncode == 0, done.stdout + done.stderr
 
@@ -201,12 +203,14 @@ def kafka_node(
     settings: Mapping[str, str] = NO_SETTINGS,
     *,
     without: str = "",
+    disabled: tuple[str, ...] = (),
 ) -> Iterator[KafkaNode]:
     """Give a formatted node that is not started yet; what is left of it in the end is killed.
 
-    `without` names a setting that the node usually has, and this one has not.
+    `without` names a setting that the node usually has, and this one has not; `disabled` names
+    features whose level is 0.
     """
-    node = KafkaNode(directory, jvm, settings, without=without)
+    node = KafkaNode(directory, jvm, settings, without=without, disabled=disabled)
     try:
         yield node
     finally:

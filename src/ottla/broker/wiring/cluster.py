@@ -1,4 +1,4 @@
-"""The APIs of the cluster as a whole with its security, and of this broker's disks."""
+"""The APIs of the cluster as a whole with its security, of disks, and of missing features."""
 
 from ottla.broker.handlers import (
     alter_replica_log_dirs,
@@ -9,6 +9,7 @@ from ottla.broker.handlers import (
 from ottla.broker.routes import Route
 from ottla.broker.services import Services
 from ottla.broker.wiring.security import security_routes
+from ottla.broker.wiring.unsupported import unsupported_routes
 from ottla.wire.api_key import ApiKey
 
 
@@ -28,4 +29,5 @@ def cluster_routes(services: Services) -> dict[int, Route]:
             update_features.VERSIONS, features.handle, is_for_controller=True
         ),
         **security_routes(),
+        **unsupported_routes(),
     }

@@ -1,0 +1,23 @@
+"""The APIs that are answered with an error because the feature does not exist."""
+
+from functools import partial
+from typing import Final
+
+from ottla.broker.handlers.unsupported import VERSIONS_AND_REFUSALS, UnsupportedHandler
+from ottla.broker.routes import Route
+from ottla.wire.api_key import ApiKey
+
+_OFFERED: Final = frozenset({ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE})
+"""Kafka offers these on PLAINTEXT listeners, too: a client that is set up for SASL is then told
+ILLEGAL_SASL_STATE, and librdkafka does not report that the broker is too old. The other APIs stand
+for features, which clients choose by ApiVersions."""
+
+
+def unsupported_routes() -> dict[int, Route]:
+    """Make the handlers, and offer those that a client needs for a clear error."""
+    return {
+        key: Route(
+            versions, UnsupportedHandler(key).handle, is_offered=partial(_OFFERED.__contains__, key)
+        )
+        for key, (versions, _) in VERSIONS_AND_REFUSALS.items()
+    }
