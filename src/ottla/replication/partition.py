@@ -193,10 +193,8 @@ class Partition:
         """Raise ApiError NOT_ENOUGH_REPLICAS if nothing may be promised to who wants them all."""
         in_sync = self.in_sync
         if not self.is_alone and in_sync is not None and len(in_sync.isr) < self.min_isr:
-            raise ApiError(
-                ErrorCode.NOT_ENOUGH_REPLICAS,
-                f"{self.name} needs {self.min_isr} replicas in sync: {in_sync.isr} are",
-            )
+            detail = f"{self.name} needs {self.min_isr} replicas in sync: {in_sync.isr} are"
+            raise ApiError(ErrorCode.NOT_ENOUGH_REPLICAS, detail)
 
     def is_committed(self, end_offset: int, leader_epoch: int) -> bool:
         """Tell whether what was appended before this offset in an epoch is committed by now.
@@ -209,10 +207,8 @@ class Partition:
         if self.high_watermark < end_offset:
             return False
         if len(in_sync.isr) < self.min_isr:
-            raise ApiError(
-                ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
-                f"{self.name} needs {self.min_isr} replicas in sync: {in_sync.isr} are left",
-            )
+            detail = f"{self.name} needs {self.min_isr} replicas in sync: {in_sync.isr} are left"
+            raise ApiError(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, detail)
         return True
 
     def raise_high_watermark(self) -> bool:
@@ -357,16 +353,20 @@ class Partition:
         if progress is None:
             raise ApiError(ErrorCode.UNKNOWN_LEADER_EPOCH, f"{self.name} has no such replica")
         if follower.broker_epoch < progress.broker_epoch:
-            raise ApiError(
-                ErrorCode.NOT_LEADER_OR_FOLLOWER, f"an earlier life of broker {follower.broker_id}"
-            )
+            detail = f"an earlier life of broker {follower.broker_id}"
+            raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, detail)
         return progress
 
     def _check_follower(self, leader_epoch: int, offset: int) -> None:
-        """Raise ApiError if this is no replica, or of another epoch, or cannot know this offset."""
+        """Raise ApiError if this is no replica, or of another epoch, or cannot know this offset.
+
+        An empty log has no tail to confirm: consumers of a new topic wait here from the start.
+        """
         if self.leader_epoch == NO_EPOCH or leader_epoch not in {self.leader_epoch, NO_EPOCH}:
             self._refuse_epoch(leader_epoch)
-        if not self.is_end_confirmed or offset > self.log.end_offset:  # which its leader may have
+        start_offset, end_offset = self.log.log_start_offset, self.log.end_offset
+        is_unsure = not self.is_end_confirmed and end_offset > start_offset
+        if is_unsure or offset > end_offset:  # which its leader may have
             raise ApiError(ErrorCode.OFFSET_NOT_AVAILABLE, f"{self.name} is not there yet")
 
     def _diverged(self, diverging: EpochEnd) -> Fetched:
@@ -374,9 +374,8 @@ class Partition:
         return self._found(self.log.read(end_offset, end_offset, 0), diverging)
 
     def _found(self, records: LogSlice, diverging: EpochEnd | None = None) -> Fetched:
-        stable, start_offset = self.last_stable_offset, self.log.log_start_offset
-        traffic = self.traffic
-        return Fetched(records, self.high_watermark, stable, start_offset, traffic, None, diverging)
+        stable, start = self.last_stable_offset, self.log.log_start_offset
+        return Fetched(records, self.high_watermark, stable, start, self.traffic, None, diverging)
 
     def end_of_epoch(self, epoch: int) -> EpochEnd:
         """Return the greatest epoch up to this one and where it ends; UNKNOWN_END of later ones."""

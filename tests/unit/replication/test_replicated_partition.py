@@ -275,6 +275,23 @@ def test_a_follower_answers_consumers_up_to_what_it_knows_to_be_committed() -> N
         second.partition.read(2, 1000, last_fetched_epoch=0, is_leader_needed=False)
 
 
+def test_a_new_follower_lets_consumers_wait_before_its_first_fetch() -> None:
+    leader, second, _ = cluster()
+    leader.write()
+    found = second.partition.read(0, 1000, is_leader_needed=False)
+    assert (len(found.records), found.high_watermark) == (0, 0)
+
+
+def test_a_follower_with_records_refuses_consumers_until_its_leader_has_confirmed_them() -> None:
+    leader, second, third = cluster()
+    leader.write()
+    for follower in (second, third) * 2:
+        follower.fetch(leader)
+    second.partition.follow(leader.partition.leader_id, leader.partition.leader_epoch + 1)
+    with pytest.raises(ApiError, match="OFFSET_NOT_AVAILABLE"):
+        second.partition.read(0, 1000, is_leader_needed=False)
+
+
 def test_who_is_not_in_sync_is_looked_at_with_every_fetch_but_once_for_each() -> None:
     leader, second, third = cluster()
     leader.lead(0, isr=(0, 1), partition_epoch=1)
