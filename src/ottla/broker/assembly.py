@@ -36,6 +36,7 @@ from ottla.broker.replication_throttle import Throttles
 from ottla.broker.routes import Route
 from ottla.broker.server import Server
 from ottla.broker.services import Services
+from ottla.broker.spreading import nobody
 from ottla.broker.topic_creation import TopicCreation
 from ottla.broker.transaction_verification import TransactionVerification
 from ottla.broker.transactions import Transactions
@@ -287,6 +288,7 @@ class Broker:
             self._environment.randomness,
             self.config.auto_create_topics_enable,
             self.metadata.controller,
+            nobody if self.metadata.cluster is None else self.metadata.cluster.spread,
         )
 
     def _open_groups(self, world: CoordinatorWorld) -> GroupCoordinator:

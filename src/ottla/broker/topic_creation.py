@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from ottla.broker.active_controller import ActiveController
 from ottla.broker.metadata_store.store import MetadataStore
+from ottla.broker.spreading import SPREAD_MS_MAX, Spread, nobody
 from ottla.environment.randomness import Randomness
 from ottla.model.error_code import ErrorCode
 from ottla.wire.messages.create_topics import CreatableTopic, CreatableTopicResult
@@ -21,11 +22,19 @@ class TopicCreation:
     randomness: Randomness
     is_automatic: bool
     controller: ActiveController
+    spread: Spread = nobody
 
     async def create(self, topics: Sequence[CreatableTopic]) -> list[CreatableTopicResult]:
-        """Have these topics made by whoever is the controller, and say of each what came of it."""
+        """Have the controller make these topics, and return the result of each.
+
+        The other brokers know them by then: the client may send its next request to any of them.
+        """
         results = await self.controller.create_topics(topics)
-        return await self.create_here(topics) if results is None else results
+        if results is not None:
+            return results
+        results = await self.create_here(topics)
+        await self.spread([one.error_code for one in results], SPREAD_MS_MAX)
+        return results
 
     async def create_here(
         self, topics: Sequence[CreatableTopic], *, validate_only: bool = False
