@@ -4,9 +4,12 @@ import doctest
 import importlib
 import re
 import tomllib
+from importlib import metadata
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = sorted(path for pattern in ("*.md", "docs/**/*.md") for path in ROOT.glob(pattern))
@@ -22,6 +25,13 @@ STATUS_ROWS = [
     *(f"D{number}" for number in range(1, 6)),
     *"EFGHIJKLMN",
 ]
+MEASURED_ON = {
+    "platform_machine": "x86_64",
+    "platform_python_implementation": "CPython",
+    "python_full_version": "3.11.7",
+    "python_version": "3.11",
+    "sys_platform": "linux",
+}
 UNITS = {"": 1, "bytes": 1, "KiB": 1 << 10, "MiB": 1 << 20}
 
 FENCE = re.compile(r"^```.*$", re.MULTILINE)
@@ -78,6 +88,38 @@ def test_every_extra_that_the_readme_names_can_be_installed() -> None:
     named = set(re.findall(r"ottla\[(\w+)\]", read("README.md")))
     assert named
     assert named <= set(extras)
+
+
+def requirements(name: str) -> list[str]:
+    try:
+        return metadata.requires(name) or []
+    except metadata.PackageNotFoundError:  # another Python than the README's may do without
+        return []
+
+
+def packages_with(name: str) -> set[str]:
+    """Return the distributions that pip installs, by their metadata, where the README measured."""
+    waiting, found = [Requirement(name)], set()
+    while waiting:
+        wanted = waiting.pop()
+        found.add(canonicalize_name(wanted.name))
+        for line in requirements(wanted.name):
+            needed = Requirement(line)
+            is_needed = needed.marker is None or any(
+                needed.marker.evaluate({**MEASURED_ON, "extra": extra})
+                for extra in wanted.extras or ("",)
+            )
+            is_new = canonicalize_name(needed.name) not in found or needed.extras
+            if is_needed and is_new:
+                waiting.append(needed)
+    return found
+
+
+def test_the_readme_counts_the_packages_of_every_install() -> None:
+    rows = re.findall(r"^\| `(ottla.*?)`.*?\| (\d+) \|", read("README.md"), re.MULTILINE)
+    assert len(rows) == 5
+    for name, count in rows:
+        assert len(packages_with(name)) == int(count), sorted(packages_with(name))
 
 
 def test_the_readme_says_where_every_row_stands() -> None:
