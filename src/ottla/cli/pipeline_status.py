@@ -28,6 +28,7 @@ FLOW_COLUMNS: Final = (
 )
 NARROW_COLUMNS: Final = ("FLOW", "STATE", "BATCH", "ROWS", "ROWS-PER-S", "LAG", "BATCH-MS")
 """Those that a terminal of 80 columns has room for."""
+NOTHING: Final = "-"
 _TEXT_COLUMNS: Final = ("PIPELINE", "STATE", "FLOW", "WATERMARK", "AT")
 
 
@@ -79,10 +80,10 @@ def live_table(rows: Sequence[Row], width: int) -> "Table":
     if needed <= width or not rows:
         return _table(cells, "Ctrl-C ends this" if rows else "no pipeline runs; Ctrl-C ends this")
     cells["FLOW"] = [
-        f"{pipeline}/{flow}"
+        pipeline if flow == NOTHING else f"{pipeline}/{flow}"
         for pipeline, flow in zip(cells["PIPELINE"], cells["FLOW"], strict=True)
     ]
-    more = "a wider terminal or --format json shows more columns; Ctrl-C ends this"
+    more = "wider terminals show more; Ctrl-C ends this"
     return _table({name: cells[name] for name in NARROW_COLUMNS}, more)
 
 
@@ -102,4 +103,4 @@ def _table(cells: Mapping[str, Sequence[str]], caption: str) -> "Table":
 
 
 def _cell(value: object) -> str:
-    return "-" if value is None or value == "" else str(value)
+    return NOTHING if value is None or value == "" else str(value)

@@ -19,8 +19,16 @@ from ottla.model.synonyms import TOPIC_SYNONYMS
 
 OTTLA_PREFIX: Final = "OTTLA_"
 KAFKA_PREFIX: Final = "KAFKA_"
-CLIENT_VARIABLES: Final = frozenset({"OTTLA_BROKERS", "OTTLA_PROFILE"})
-"""What the command line takes from the environment for itself."""
+CLIENT_VARIABLES: Final = frozenset(
+    {
+        "OTTLA_BROKERS",
+        "OTTLA_CACHE_DIR",
+        "OTTLA_JAVA_HOME",
+        "OTTLA_PROFILE",
+        "OTTLA_STATE_DIR",
+    }
+)
+"""Variables of the command line and of pipelines: no settings of a broker."""
 
 # In a pod, Kubernetes describes a service called ottla or kafka in variables like these.
 _OF_KUBERNETES = re.compile(

@@ -1,3 +1,6 @@
+import re
+from pathlib import Path
+
 import pytest
 
 from ottla.model.broker_config import BrokerConfig
@@ -72,6 +75,14 @@ def test_what_is_not_for_the_broker_is_left_alone() -> None:
     gathered = gather_settings(environ=environ | IN_KUBERNETES)
     assert gathered.settings == {}
     assert gathered.notes == ()
+
+
+def test_a_broker_starts_beside_every_variable_that_other_commands_take() -> None:
+    named = re.compile(r'"(OTTLA_[A-Z_]+[A-Z])"')
+    sources = (Path(__file__).parents[3] / "src").rglob("*.py")
+    variables = {name for path in sources for name in named.findall(path.read_text())}
+    assert {"OTTLA_BROKERS", "OTTLA_STATE_DIR", "OTTLA_JAVA_HOME"} <= variables
+    assert gather_settings(environ=dict.fromkeys(variables, "/here")).settings == {}
 
 
 def test_a_variable_of_kafka_that_stands_for_nothing_is_noted() -> None:
