@@ -21,7 +21,7 @@ class StartedBroker:
         folder: Path,
         *settings: str,
         environ: Mapping[str, str] | None = None,
-        descriptors_max: int | None = None,
+        descriptors_max: int | str | None = None,
     ) -> None:
         """Keep its log lines and its address in a folder; `settings` are KEY=VALUE."""
         self.log = folder / "log"

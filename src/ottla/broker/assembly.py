@@ -5,7 +5,6 @@ import logging
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from threading import Lock
 from typing import Final, Self
 
 from ottla.broker.background import Background
@@ -14,6 +13,7 @@ from ottla.broker.cluster_view import ClusterView
 from ottla.broker.config_parts import cleaner_settings, connection_limits, group_settings
 from ottla.broker.coordinated_topic import CoordinatorWorld
 from ottla.broker.coordinator_log import CoordinatorLog
+from ottla.broker.descriptors import make_log_dirs
 from ottla.broker.dispatch import Dispatch
 from ottla.broker.endpoints import Endpoints
 from ottla.broker.environment import Environment
@@ -92,7 +92,7 @@ class Broker:
         self._routes: dict[int, Route] = {}
         self._server = Server(
             Dispatch(self._routes, environment.clock, operations.meters),
-            connection_limits(config),
+            connection_limits(config, environment.descriptors_max),
             environment.clock,
             operations.cold_reads,
             threads,
@@ -116,7 +116,7 @@ class Broker:
         """Open everything that is on the disks, and let clients in."""
         operations = await Operations.open(config, environment.clock, environment.cold_reads)
         try:
-            log_dirs = LogDirs(environment.disk, config.log_dirs, guard=Lock())
+            log_dirs = make_log_dirs(config, environment)
             with log_dirs.lock() as locks:
                 broker = await cls._start(config, environment, operations, log_dirs)
                 broker.folder_locks = locks.pop_all()
@@ -166,7 +166,9 @@ class Broker:
     async def _open_partitions(self) -> ImageFollower:
         """Open what is on the disks, and let it follow the metadata from now on."""
         self._live_config.subscribe(
-            lambda config: self._server.change_limits(connection_limits(config))
+            lambda config: self._server.change_limits(
+                connection_limits(config, self._environment.descriptors_max)
+            )
         )
         self._live_config.subscribe(lambda config: self._cleaner.apply(cleaner_settings(config)))
         self._live_config.subscribe(self._throttles.apply)

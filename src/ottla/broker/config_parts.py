@@ -2,6 +2,7 @@
 
 import sys
 
+from ottla.broker.descriptors import share_descriptors
 from ottla.broker.limits import IN_FLIGHT_MAX, ConnectionLimits
 from ottla.broker.log_cleaner import CleanerSettings
 from ottla.broker.log_scrubber import ScrubSettings
@@ -11,9 +12,10 @@ from ottla.machines.transactions.settings import TransactionSettings
 from ottla.model.broker_config import BrokerConfig
 
 
-def connection_limits(config: BrokerConfig) -> ConnectionLimits:
+def connection_limits(config: BrokerConfig, descriptors_max: int = sys.maxsize) -> ConnectionLimits:
     """Return what connections may take; -1 is no limit."""
     return ConnectionLimits(
+        connections_at_once_max=share_descriptors(descriptors_max).connections,
         frame_bytes_max=config.socket_request_max_bytes,
         connections_max=config.max_connections,
         connections_per_address_max=config.max_connections_per_ip,

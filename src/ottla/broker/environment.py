@@ -1,5 +1,6 @@
 """The outside world, as a broker is given it."""
 
+import sys
 from dataclasses import dataclass
 
 from ottla.broker.outgoing import ColdReads
@@ -24,3 +25,5 @@ class Environment:
     """Only a broker needs it that has `zookeeper.connect`."""
     boot_id: str | None = None
     """Different after every start of the machine; None if nobody knows."""
+    descriptors_max: int = sys.maxsize
+    """How many files and connections this process may have open."""

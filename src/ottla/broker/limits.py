@@ -1,5 +1,6 @@
 """What a peer may take of this broker. Nobody is trusted, and every limit has a name."""
 
+import sys
 from dataclasses import dataclass
 from typing import Final
 
@@ -33,6 +34,9 @@ class ConnectionLimits:
 
     connections_max: int = 10_000
     """Kafka's `max.connections`, on all listeners together; one more is closed at once."""
+
+    connections_at_once_max: int = sys.maxsize
+    """Connections for which the process has descriptors; those beyond it wait to be accepted."""
 
     connections_per_address_max: int = 5_000
     """Kafka's `max.connections.per.ip`; one more from there is closed at once."""

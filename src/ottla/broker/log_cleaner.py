@@ -33,7 +33,7 @@ from ottla.storage.compaction import (
     replace,
 )
 from ottla.storage.compaction_plan import CompactionPlan, first_dirty_offset, plan
-from ottla.storage.disk_bound import is_full
+from ottla.storage.disk_bound import is_refusal
 from ottla.storage.log import PartitionLog
 from ottla.storage.log_dirs import LogDirs
 from ottla.storage.offset_map import DEDUPE_BUFFER_BYTES
@@ -264,11 +264,11 @@ class LogCleaner:
         try:
             await self._run(folder.note_clean(partition.name, end_offset))
         except OSError as error:
-            folder.fail(error)
+            folder.refuse(error)
             raise
 
     def _give_up(self, partition: Partition, error: Exception) -> None:
-        if isinstance(error, OSError) and is_full(error):
+        if isinstance(error, OSError) and is_refusal(error):
             _log.warning("%s: compaction is put off: %s", partition.name, error)
             self._put_off.add(partition.name)
             return

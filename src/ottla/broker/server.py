@@ -25,6 +25,7 @@ TICK_SECONDS: Final = 1.0
 PAUSE_MS_MAX: Final = 3000
 """What is counted, at most, of the time between two ticks."""
 ACCEPTED_PER_TURN_MAX: Final = 64
+REST_LOG_MS: Final = 60_000
 _MAPPED_IPV4: Final = "::ffff:"
 _log = logging.getLogger(__name__)
 
@@ -61,6 +62,7 @@ class Server:
         )
         self._listening: dict[ListeningSocket, str] = {}
         self._is_accepting = self._is_exhausted = False
+        self._rested_ms: int | None = None
         # A dict in place of a set, for its order.
         self._connections: dict[Connection, None] = {}
         self._count_by_address: Counter[str] = Counter()
@@ -148,6 +150,9 @@ class Server:
 
     def _on_acceptable(self, listening: ListeningSocket, name: str) -> None:
         for _ in range(ACCEPTED_PER_TURN_MAX):
+            if len(self._connections) >= self._limits.connections_at_once_max:
+                self._rest("too many are open")
+                return
             try:
                 accepted, address = listening.accept()
             except BlockingIOError:
@@ -156,12 +161,19 @@ class Server:
                 continue
             except OSError as error:
                 # No descriptors, no memory: asking again at once would only burn the processor.
-                _log.warning("No connection can be accepted until the next tick: %s", error)
-                self._is_exhausted = True
-                self._stop_accepting()
+                self._rest(error)
                 return
             host = address[0].removeprefix(_MAPPED_IPV4)
             self._admit(accepted, Peer(host, name, Introduction(address[1])))
+
+    def _rest(self, why: object) -> None:
+        """Accept nothing until the next tick; say so once a minute at most."""
+        self._is_exhausted = True
+        self._stop_accepting()
+        now_ms = self._clock.monotonic_ms()
+        if self._rested_ms is None or now_ms - self._rested_ms >= REST_LOG_MS:
+            self._rested_ms = now_ms
+            _log.warning("New connections have to wait: %s", why)
 
     def _admit(self, accepted: StreamSocket, peer: Peer) -> None:
         reason = self._reason_to_refuse(peer)

@@ -5,6 +5,7 @@ from ottla.environment.disk import Disk
 from ottla.runtime import cold_reads
 from ottla.runtime.boot import boot_id
 from ottla.runtime.clock import SystemClock
+from ottla.runtime.descriptors import descriptors_max
 from ottla.runtime.disk import KernelDisk
 from ottla.runtime.network import KernelNetwork
 from ottla.runtime.randomness import SystemRandomness
@@ -22,4 +23,5 @@ def this_machine(host_name: str = "localhost", disk: Disk | None = None) -> Envi
         KernelNetwork(),
         sessions.connect,
         boot_id(),
+        descriptors_max(),
     )

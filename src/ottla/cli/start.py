@@ -24,6 +24,7 @@ from ottla.model.broker_config import BrokerConfig
 from ottla.model.properties import PropertiesError
 from ottla.model.setting_sources import gather_settings
 from ottla.runtime import event_loop
+from ottla.runtime.descriptors import raise_descriptors_max
 from ottla.runtime.logs import LogFormat, configure_logging
 
 DEFAULT_HOST: Final = "127.0.0.1"
@@ -135,6 +136,7 @@ def _warn_if_slow() -> None:
 
 async def _serve(config: BrokerConfig, ready_file: Path | None) -> None:
     _warn_if_slow()
+    raise_descriptors_max()
     stopping = asyncio.Event()
     broker = await _started(config, stopping)
     if broker is None:

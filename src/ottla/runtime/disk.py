@@ -25,7 +25,7 @@ _WHOLE_FILE = struct.pack("hhqqi0q", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
 class KernelFile:
     """A file descriptor. Owns it: closes it, at the latest when it is collected itself."""
 
-    __slots__ = ("_descriptor",)
+    __slots__ = ("__weakref__", "_descriptor")
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor

@@ -11,6 +11,7 @@ from struct import Struct
 from typing import NamedTuple
 
 from ottla.environment.disk import Buffer, Disk
+from ottla.storage.mappings import Mappings
 from ottla.storage.sparse_index import CorruptIndexError, count_at_most
 
 VERSION = 0
@@ -40,19 +41,31 @@ class AbortedIndex:
 
     append writes at once, and makes the file if it is the first. Nothing is read before the first
     question; then it is the size of the file and its last entry, and a search maps the file until
-    release(). Whatever has to read it raises CorruptIndexError where that finds something
-    impossible; reset, rename, release and remove always work. When the folder has moved, assign
-    the new `path`.
+    release(), as SparseIndex does. Whatever has to read it raises CorruptIndexError where that
+    finds something impossible; reset, rename, release and remove always work. When the folder has
+    moved, assign the new `path`.
     """
 
-    __slots__ = ("_disk", "_entry_count", "_last_offset", "_mapped", "base_offset", "path")
+    __slots__ = (
+        "__weakref__",
+        "_disk",
+        "_entry_count",
+        "_last_offset",
+        "_mapped",
+        "_mappings",
+        "base_offset",
+        "path",
+    )
 
     _mapped: memoryview | None
     _entry_count: int
     _last_offset: int
 
-    def __init__(self, disk: Disk, path: str, base_offset: int) -> None:
+    def __init__(
+        self, disk: Disk, path: str, base_offset: int, mappings: Mappings | None = None
+    ) -> None:
         self._disk = disk
+        self._mappings = Mappings() if mappings is None else mappings
         self.path = path
         self.base_offset = base_offset
         self._forget()
@@ -183,12 +196,16 @@ class AbortedIndex:
     def _entries(self) -> memoryview:
         """Return at least the entries in the file, as one buffer."""
         needed_bytes = self._entry_count * ENTRY_BYTES
-        if self._mapped is None or len(self._mapped) < needed_bytes:
-            self._mapped = self._disk.map_file(self.path) if needed_bytes else memoryview(b"")
-            if len(self._mapped) < needed_bytes:
-                detail = f"{len(self._mapped)} bytes, there have been {needed_bytes}"
+        if needed_bytes == 0:
+            return memoryview(b"")
+        mapped = self._mapped
+        if mapped is None or len(mapped) < needed_bytes:
+            self._mapped = mapped = self._disk.map_file(self.path)
+            self._mappings.add(self)
+            if len(mapped) < needed_bytes:
+                detail = f"{len(mapped)} bytes, there have been {needed_bytes}"
                 raise CorruptIndexError(self.path, detail)
-        return self._mapped
+        return mapped
 
     def _transaction(self, entries: Buffer, number: int) -> AbortedTransaction:
         version, *fields = ENTRY.unpack_from(entries, number * ENTRY_BYTES)

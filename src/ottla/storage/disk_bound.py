@@ -12,6 +12,7 @@ from ottla.storage.segment_batches import CorruptSegmentError
 from ottla.storage.sparse_index import CorruptIndexError
 
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+_EXHAUSTED: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 _CORRUPT: Final = (CorruptSegmentError, CorruptIndexError)
 
 _Parameters = ParamSpec("_Parameters")
@@ -23,11 +24,21 @@ def is_full(error: OSError) -> bool:
     return error.errno in _FULL
 
 
+def is_refusal(error: OSError) -> bool:
+    """Tell an operation that may succeed later from a disk that has failed.
+
+    The disk is full, or the process or the machine has no descriptor or memory left: the limit of
+    open files, or of mappings (`vm.max_map_count`). Nothing is wrong with what is on the disk then.
+    """
+    return error.errno in _FULL or error.errno in _EXHAUSTED
+
+
 class DiskBound:
     """Lives in one directory, and is offline from the moment that the disk fails under it.
 
     Offline, everything is KAFKA_STORAGE_ERROR, and the disk is not asked again: it might say that
-    all is well. A full disk has not failed: it refuses what needs room, and that is all.
+    all is well. A full disk has not failed, and neither has one for which there is no descriptor:
+    the call is refused, and that is all.
     """
 
     def __init__(self, directory: str) -> None:
@@ -61,10 +72,10 @@ class DiskBound:
             raise
 
     def _refused(self, error: OSError) -> ApiError:
-        """Tell a full disk, which refuses and goes on, from one that has failed."""
+        """Tell a refusal, after which the log goes on, from a disk that has failed."""
         if is_full(error):
             self.has_room = False
-        else:
+        elif not is_refusal(error):
             self.take_offline(error)
         return self._storage_error(f"refuses: {error}")
 

@@ -1,5 +1,6 @@
 """Making a log durable: handed out by the log, run where blocking does no harm, brought back."""
 
+import errno
 import posixpath
 from collections.abc import Iterable
 from contextlib import suppress
@@ -15,7 +16,8 @@ class Flush:
 
     A sync that fails is never tried again, here or later: the kernel may have dropped the pages
     and would report success. The failure is kept for the log, which then goes offline. That the
-    leader epochs cannot be written loses nothing: it is a refusal, and the next flush tries again.
+    leader epochs cannot be written, or that there is no descriptor for a file, loses nothing: it is
+    a refusal, and the next flush tries again.
     """
 
     __slots__ = (
@@ -59,7 +61,9 @@ class Flush:
                     index.sync()
             self._disk.sync_directory(posixpath.dirname(self._epochs_path))
         except OSError as error:
-            self.failure = error
+            # No descriptor for an index or the directory: that was not synced, and nothing is lost.
+            is_unopened = error.errno in {errno.EMFILE, errno.ENFILE}
+            self.failure, self.refusal = (None, error) if is_unopened else (error, None)
             return
         try:
             if self.epochs is not None:

@@ -157,8 +157,7 @@ class PartitionLog(DiskBound):
         """Return the active segment, rolled if these batches do not go into it any more."""
         active, last = self.segments.active, found[-1]
         waited_ms = active.waited_ms(now_ms, last.max_timestamp_ms) if active.size_bytes else 0
-        segment_bytes = self.config.segment_bytes
-        has_room = active.has_room_for(size_bytes, last.last_offset, segment_bytes)
+        has_room = active.has_room_for(size_bytes, last.last_offset, self.config.segment_bytes)
         if has_room and waited_ms <= self.config.roll_ms:
             return active
         # A segment begins where the one before it ends, so that a lost end is found out later;
@@ -206,14 +205,15 @@ class PartitionLog(DiskBound):
         """Name the batches from the one that holds this offset, up to end_offset or bytes_max.
 
         The first batch is there in full, however small bytes_max is, unless whole_batch is false:
-        then what does not fit is left out. A later batch may be cut off, but no long one.
+        then what does not fit, or has no descriptor, is left out. No long later one is cut off.
         """
         self._check_in_range(offset)
-        end_offset = min(end_offset, self.end_offset)
-        found = self.segments.find(offset) if offset < end_offset else None
+        row, end_offset = self.segments, min(end_offset, self.end_offset)
+        may_read = offset < end_offset and (whole_batch or self.files.has_spare)
+        found = row.find(offset) if may_read else None
         if found is None or found[1].base_offset >= end_offset:
             return NOTHING
-        row, (segment, place) = self.segments, found
+        segment, place = found
         limit = row.end_position(segment, place, end_offset, self.end_offset) - place.position
         size_bytes = min(limit, bytes_max)
         if size_bytes < place.size_bytes:

@@ -28,7 +28,7 @@ from ottla.storage.checkpoints import (
     write_clean_shutdown,
 )
 from ottla.storage.compaction_plan import FIRST_DIRTY_OFFSET_FILE, read_first_dirty_offsets
-from ottla.storage.disk_bound import is_full
+from ottla.storage.disk_bound import is_refusal
 from ottla.storage.folder_names import (
     deleted_name,
     future_of,
@@ -105,7 +105,7 @@ class LogDir:
 
     def refuse(self, error: OSError) -> ApiError:
         """Return what to answer where the disk did not do its work; offline, if it has failed."""
-        if not is_full(error) and not isinstance(error, FileExistsError):
+        if not is_refusal(error) and not isinstance(error, FileExistsError):
             self.fail(error)
         return ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.path}: {error}")
 
@@ -160,7 +160,7 @@ class LogDir:
         try:
             hosted = self._open_log(name, partition, config, now_ms, noted)
         except OSError as error:
-            if not is_full(error):
+            if not is_refusal(error):
                 raise
             self.notes.append(f"{self._file(name)} is not open: {error}")
             if noted.last_stop.keeps_gaps:
@@ -183,7 +183,7 @@ class LogDir:
             try:
                 self._first_dirty.told(self.first_dirty_offsets)()
             except OSError as error:
-                if not is_full(error):
+                if not is_refusal(error):
                     raise
                 self.notes.append(f"{self.path}: {error}")  # what it says is looked at again
 

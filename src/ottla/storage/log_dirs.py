@@ -15,7 +15,7 @@ from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
 from ottla.environment.disk import Disk
 from ottla.model.identifiers import TopicPartition
 from ottla.model.topic_config import TopicConfig
-from ottla.storage.disk_bound import is_full
+from ottla.storage.disk_bound import is_refusal
 from ottla.storage.folder_lock import FolderInUseError, lock_folder
 from ottla.storage.leader_epochs import NO_EPOCH
 from ottla.storage.log import PartitionLog
@@ -103,7 +103,7 @@ def _locked(folder: LogDir) -> AbstractContextManager[object]:
     try:
         return closing(lock_folder(folder.open_files.disk, folder.path))
     except OSError as error:
-        if isinstance(error, FolderInUseError) or is_full(error):
+        if isinstance(error, FolderInUseError) or is_refusal(error):
             raise
         folder.fail(error)
         return nullcontext()

@@ -20,7 +20,7 @@ from ottla.storage.checkpoints import (
     read_clean_shutdown,
     remove_durably,
 )
-from ottla.storage.disk_bound import is_full
+from ottla.storage.disk_bound import is_refusal
 
 OPENING_FILE: Final = ".ottla_opening"
 UNOPENED_FILE: Final = ".ottla_unopened"
@@ -74,7 +74,7 @@ class UnopenedMark:
             with closing(self._disk.create_file(self._path)):
                 self._disk.sync_directory(self._directory)
         except OSError as error:
-            if not is_full(error):
+            if not is_refusal(error):
                 raise
 
     def remove(self) -> None:

@@ -73,10 +73,13 @@ class Segment(SegmentBatches):
         self.base_offset = base_offset
         self.created_ms = now_ms
         self.offset_index = OffsetIndex(
-            disk, stem + OFFSET_INDEX_SUFFIX, base_offset, offset_entries
+            disk, stem + OFFSET_INDEX_SUFFIX, base_offset, offset_entries, files.mappings
         )
-        self.time_index = TimeIndex(disk, stem + TIME_INDEX_SUFFIX, base_offset, time_entries)
-        self.aborted_index = AbortedIndex(disk, stem + ABORTED_INDEX_SUFFIX, base_offset)
+        self.time_index = TimeIndex(
+            disk, stem + TIME_INDEX_SUFFIX, base_offset, time_entries, files.mappings
+        )
+        aborted_path = stem + ABORTED_INDEX_SUFFIX
+        self.aborted_index = AbortedIndex(disk, aborted_path, base_offset, files.mappings)
         self._first_timestamp_ms = _NOT_READ
         self._greatest: TimestampOffset | None = None
         self._unindexed_bytes = 0

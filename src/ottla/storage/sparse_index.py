@@ -5,7 +5,8 @@
 
 Nothing here is ever the only copy. After a crash the tail is gone, or the file is damaged, and the
 log fills the index again; so a write is not synced before the log asks for it, and no checksum is
-kept. An index holds no open file, but its mapping lasts until release().
+kept. An index holds no open file, but its mapping lasts until release(), or until there are too
+many (`mappings.py`).
 """
 
 from bisect import bisect_left
@@ -15,6 +16,7 @@ from struct import Struct
 from typing import ClassVar
 
 from ottla.environment.disk import Buffer, Disk, File
+from ottla.storage.mappings import Mappings
 
 RELATIVE_OFFSET_MAX = 2**31 - 1
 """Offsets are kept relative to the segment's base, in four bytes with a sign."""
@@ -43,12 +45,14 @@ class SparseIndex:
     """
 
     __slots__ = (
+        "__weakref__",
         "_disk",
         "_entry_count",
         "_file_bytes",
         "_last_key",
         "_last_value",
         "_mapped",
+        "_mappings",
         "_stored_count",
         "_tail",
         "base_offset",
@@ -71,8 +75,16 @@ class SparseIndex:
     _last_key: int
     _last_value: int
 
-    def __init__(self, disk: Disk, path: str, base_offset: int, entries_max: int) -> None:
+    def __init__(
+        self,
+        disk: Disk,
+        path: str,
+        base_offset: int,
+        entries_max: int,
+        mappings: Mappings | None = None,
+    ) -> None:
         self._disk = disk
+        self._mappings = Mappings() if mappings is None else mappings
         self.path = path
         self.base_offset = base_offset
         self.entries_max = entries_max
@@ -269,12 +281,14 @@ class SparseIndex:
     def _stored(self) -> memoryview:
         """Return at least the entries in the file, as one buffer."""
         needed_bytes = self._stored_count * self.ENTRY_BYTES
-        if self._mapped is None or len(self._mapped) < needed_bytes:
-            self._mapped = self._disk.map_file(self.path)
-            if len(self._mapped) < needed_bytes:
-                detail = f"{len(self._mapped)} bytes, there have been {needed_bytes}"
+        mapped = self._mapped
+        if mapped is None or len(mapped) < needed_bytes:
+            self._mapped = mapped = self._disk.map_file(self.path)
+            self._mappings.add(self)
+            if len(mapped) < needed_bytes:
+                detail = f"{len(mapped)} bytes, there have been {needed_bytes}"
                 raise CorruptIndexError(self.path, detail)
-        return self._mapped
+        return mapped
 
     def _cut(self, file: File, size_bytes: int) -> None:
         """Cut off what the file holds beyond this: dropped entries, padding, half an entry."""

@@ -2,7 +2,6 @@
 
 import asyncio
 import errno
-import os
 import resource
 import socket
 import tracemalloc
@@ -17,6 +16,7 @@ from ottla.broker.limits import ConnectionLimits
 from ottla.broker.server import PAUSE_MS_MAX, Server
 from ottla.model.listeners import Listener
 from ottla.runtime.network import KernelNetwork
+from tests.descriptors import no_more_descriptors
 from tests.unit.broker.serving import (
     LOCALHOST,
     PLAINTEXT,
@@ -191,19 +191,6 @@ def test_connections_from_one_address_beyond_its_limit_are_closed_at_once() -> N
     asyncio.run(story())
 
 
-@contextmanager
-def no_more_descriptors() -> Iterator[None]:
-    """Let the process open nothing more."""
-    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
-    probe = os.dup(0)
-    os.close(probe)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (probe, limits[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
-
-
 def test_without_descriptors_it_waits_and_serves_those_who_are_in(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -224,6 +211,29 @@ def test_without_descriptors_it_waits_and_serves_those_who_are_in(
             client = Client(late)
             assert await client.ask(b"at last") == b"at last"
             client.close()
+
+    asyncio.run(story())
+
+
+def test_those_for_whom_there_is_no_descriptor_wait_and_are_not_refused(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def story() -> None:
+        limits = ConnectionLimits(connections_at_once_max=1)
+        async with serving(answering(echo), limits=limits) as running:
+            inside = await running.connect()
+            assert await inside.ask(b"before") == b"before"
+            late = await running.connect()
+            await until(lambda: caplog.records)
+            for _ in range(3):
+                running.server.tick(0)
+                await a_while()
+            assert running.server.connection_count == 1
+            assert len(caplog.records) == 1, "it is told once a minute"
+            inside.close()
+            await until(lambda: running.server.connection_count == 0)
+            running.server.tick(0)
+            assert await late.ask(b"at last") == b"at last"
 
     asyncio.run(story())
 

@@ -8,7 +8,7 @@ import pytest
 from ottla.runtime.disk import KernelDisk
 from ottla.simulation.disk import SimulatedDisk
 from ottla.storage.open_files import OpenFiles
-from tests.descriptors import is_open
+from tests.descriptors import is_open, no_more_descriptors
 from tests.log_building import NOW_MS, LogFolder, fill, tiny
 
 
@@ -93,3 +93,27 @@ def test_a_log_of_many_segments_keeps_few_files_open() -> None:
         assert len(folder.files) <= 3
     log.flush(NOW_MS)
     assert len(folder.files) <= 3
+
+
+def test_without_descriptors_the_files_of_others_are_given_up(tmp_path: Path) -> None:
+    paths = [str(tmp_path / name) for name in "abc"]
+    for path in paths:
+        KernelDisk().create_file(path)
+    files = OpenFiles(KernelDisk())
+    first = files.get(paths[0])
+    files.get(paths[1])
+    with no_more_descriptors():
+        third = files.get(paths[2])
+        assert third.size_bytes() == 0
+        assert first.size_bytes() == 0, "who has it goes on using it"
+        assert len(files) == 1
+        with pytest.raises(OSError, match="Too many open files"):
+            KernelDisk().open_file(paths[1])
+
+
+def test_files_that_are_in_use_elsewhere_are_counted(files: OpenFiles) -> None:
+    assert files.has_spare
+    held = [files.get(path) for path in ("/a", "/b", "/c", "/a")]
+    assert not files.has_spare
+    held.clear()
+    assert files.has_spare
