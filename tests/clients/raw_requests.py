@@ -34,8 +34,16 @@ class RawConnection:
 
     def ask(self, key: ApiKey, version: int, request: Message) -> Any:
         """Send a request and return its answer."""
+        self.send(key, version, request)
+        return self.receive(key, version)
+
+    def send(self, key: ApiKey, version: int, request: Message) -> None:
+        """Send a request without waiting for its answer."""
         header = RequestHeader(key, version, 1, CLIENT_ID)
         self._socket.sendall(b"".join(encode_request(header, request)))
+
+    def receive(self, key: ApiKey, version: int) -> Any:
+        """Return the next answer."""
         (size,) = struct.unpack(">i", self._read(4))
         return decode_response(key, version, memoryview(self._read(size)))[1]
 

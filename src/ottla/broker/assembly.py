@@ -48,6 +48,7 @@ from ottla.broker.wiring.groups import group_routes
 from ottla.broker.wiring.replicas import replica_routes
 from ottla.broker.wiring.topics import topic_routes
 from ottla.broker.wiring.transactions import transaction_routes
+from ottla.machines.groups.group_memory import GroupMemory
 from ottla.model.broker_config import BrokerConfig
 from ottla.model.listeners import Listener
 from ottla.storage.log_dirs import LogDirs
@@ -307,6 +308,7 @@ class Broker:
                 1 if self.metadata.is_alone else config.offsets_topic_replication_factor,
             ),
             CoordinatorLog(codec, world.clock, self._threads, compression),
+            GroupMemory(config.ottla_groups_max_bytes),
         )
         self._store.subscribe(coordinator.on_change)
         coordinator.open_if_there()

@@ -16,6 +16,7 @@ from ottla.broker.offsets_topic import OffsetsTopic
 from ottla.broker.turns import Turns
 from ottla.machines.decision import Decision
 from ottla.machines.groups.calls import NotYet
+from ottla.machines.groups.group_memory import GroupMemory
 from ottla.machines.groups.group_records import GroupRecord
 from ottla.machines.groups.machine import GroupMachine
 from ottla.machines.groups.settings import GroupSettings
@@ -38,9 +39,11 @@ class GroupCoordinator(CoordinatedTopic[GroupMachine, GroupRecord]):
         settings: GroupSettings,
         topic: OffsetsTopic,
         log: CoordinatorLog,
+        memory: GroupMemory,
     ) -> None:
         super().__init__(world, topic.wanted(), settings.offsets_commit_timeout_ms)
         self._settings = settings
+        self._memory = memory
         self._log = log
 
     def execute_in_transaction(
@@ -105,7 +108,7 @@ class GroupCoordinator(CoordinatedTopic[GroupMachine, GroupRecord]):
     # -- what machines of groups need -----------------------------------------------------------
 
     def _new_machine(self, epoch: int) -> GroupMachine:  # noqa: ARG002 - others want to know
-        return GroupMachine(self._settings)
+        return GroupMachine(self._settings, self._memory)
 
     async def _load_machine(self, partition: Partition, machine: GroupMachine) -> None:
         await self._log.load(partition, machine.replay)
@@ -139,6 +142,7 @@ class GroupCoordinator(CoordinatedTopic[GroupMachine, GroupRecord]):
         await self._forget(gone, [index])
 
     def _on_dropped(self, _index: int, machine: GroupMachine) -> None:
+        machine.stop()
         self._ring(machine.group_ids())
 
     def _ring(self, group_ids: Sequence[str]) -> None:

@@ -175,6 +175,8 @@ class BrokerConfig:
     transaction_two_phase_commit_enable: bool = False
 
     ottla_admin_listener: AdminListener | None = DEFAULT_ADMIN_LISTENER
+    ottla_group_max_bytes: int = 8 << 20
+    ottla_groups_max_bytes: int = 128 << 20
 
     given: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
     """What was set, as it was written; all else has its default."""

@@ -342,6 +342,18 @@ _OWN = (
         long(1),
         "How many bytes of logs may be read in a second to find damage.",
     ),
+    at_start(
+        "ottla.group.max.bytes",
+        long(1 << 16),
+        "How many bytes of memory one group may take: the names, metadata and assignments of its"
+        " members.",
+    ),
+    at_start(
+        "ottla.groups.max.bytes",
+        long(1 << 20),
+        "How many bytes of memory all groups of this broker may take together, with the offsets of"
+        " transactions that have not ended.",
+    ),
 )
 
 BROKER_SETTING_GROUPS: Final[Mapping[str, tuple[Setting, ...]]] = {

@@ -8,6 +8,7 @@ import pytest
 
 from ottla.broker import coordinator_log
 from ottla.broker.coordinator_log import CoordinatorLog
+from ottla.machines.groups.group_memory import GroupMemory
 from ottla.machines.groups.group_records import (
     CommittedOffset,
     GroupRecord,
@@ -53,7 +54,7 @@ def log_of(clock: FixedClock, compression: Compression = Compression.NONE) -> Co
 
 
 async def loaded(log: CoordinatorLog, partition: Partition) -> GroupMachine:
-    machine = GroupMachine(GroupSettings())
+    machine = GroupMachine(GroupSettings(), GroupMemory(128 << 20))
     await log.load(partition, machine.replay)
     return machine
 

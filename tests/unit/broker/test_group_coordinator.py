@@ -17,6 +17,7 @@ from ottla.broker.offsets_topic import OffsetsTopic
 from ottla.broker.partitions import Partitions
 from ottla.broker.request_context import RequestContext
 from ottla.machines.groups.classic_group import GroupState
+from ottla.machines.groups.group_memory import GroupMemory
 from ottla.machines.groups.settings import GroupSettings
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
@@ -77,6 +78,7 @@ class Readers:
             GroupSettings(offsets_commit_timeout_ms=COMMIT_MS, group_initial_rebalance_delay_ms=10),
             OffsetsTopic(1, 1 << 20),
             CoordinatorLog(RecordCodec(CONSUMER_OFFSETS), clock, threads, Compression.NONE),
+            GroupMemory(128 << 20),
         )
         self.coordinator.open_if_there()
 

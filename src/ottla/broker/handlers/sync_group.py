@@ -4,6 +4,9 @@ from dataclasses import dataclass
 
 from ottla.broker.group_coordinator import GroupCoordinator
 from ottla.broker.request_context import RequestContext
+from ottla.machines.groups.machine import GroupMachine
+from ottla.machines.groups.membership import SyncDecision
+from ottla.machines.moment import Moment
 from ottla.model.api_error import ApiError
 from ottla.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
@@ -24,7 +27,7 @@ class SyncGroupHandler:
         try:
             response = await self.coordinator.execute_waiting(
                 request.group_id,
-                lambda machine: machine.decide_sync(request, now),
+                lambda machine: _decide(machine, request, now),
                 lambda machine, waiting: machine.ask_sync_again(waiting),
             )
             if not response.error_code:
@@ -32,3 +35,9 @@ class SyncGroupHandler:
         except ApiError as error:
             return SyncGroupResponse(error_code=error.code)
         return response
+
+
+def _decide(machine: GroupMachine, request: SyncGroupRequest, now: Moment) -> SyncDecision:
+    decision = machine.decide_sync(request, now)
+    request.assignments = []  # else a request that waits would hold those that do not count
+    return decision

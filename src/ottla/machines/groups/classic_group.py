@@ -14,12 +14,13 @@ between is lost with the machine, and the members join again.
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
+from ottla.machines.groups.group_memory import MEMBER_ID_BYTES, Usage, text_bytes
 from ottla.machines.groups.group_records import GroupRecord, group_record
 from ottla.machines.groups.liveness import Attendance
+from ottla.machines.groups.member import Member
 from ottla.machines.groups.subscriptions import CONSUMER_PROTOCOL_TYPE, subscribed_topics
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
@@ -56,29 +57,11 @@ MOVES: Final = {
 }
 
 
-@dataclass(slots=True)
-class Member:
-    """One member, what it can do, and what it was given to do."""
-
-    member_id: str
-    group_instance_id: str | None
-    client_id: str
-    client_host: str
-    session_timeout_ms: int
-    rebalance_timeout_ms: int
-    metadata_by_protocol: dict[str, bytes]
-    """The protocols it supports, the one it likes best first."""
-    assignment: bytes = b""
-
-    def supports_the_same(self, metadata_by_protocol: dict[str, bytes]) -> bool:
-        """Whether these are the protocols that are known of it, in the same order."""
-        return list(self.metadata_by_protocol.items()) == list(metadata_by_protocol.items())
-
-
 class ClassicGroup:
     """One group with everything that is known of it.
 
-    `stored` is what the log says; `proposed` is what was decided and not replayed yet.
+    `stored_ms` is when the record in the log was written; `proposed` is what was decided and not
+    replayed yet.
     """
 
     def __init__(self, group_id: str) -> None:
@@ -91,9 +74,11 @@ class ClassicGroup:
         self.members: dict[str, Member] = {}
         self.subscribed_topics: frozenset[str] | None = None
         """None as long as they cannot be known."""
-        self.stored: GroupMetadataValue | None = None
+        self.stored_ms: int | None = None
         self.proposed: GroupMetadataValue | None = None
         self.attendance = Attendance()
+        self.usage = Usage()
+        self.usage.charge(text_bytes(group_id))
         self._member_id_by_instance: dict[str, str] = {}
         self._supporters_by_protocol: Counter[str] = Counter()
 
@@ -106,13 +91,25 @@ class ClassicGroup:
         """Take in a member; the first sets the type of the group and becomes its leader."""
         assert member.member_id not in self.members
         if not self.members:
-            self.protocol_type = protocol_type
+            self._set_protocol_type(protocol_type)
         self._enter(member)
         if self.leader is None:
             self.leader = member.member_id
 
+    def expect(self, member_id: str) -> None:
+        """Remember an id that was given out, until its member comes back or is removed."""
+        self.attendance.pending[member_id] = None
+        self.usage.charge(MEMBER_ID_BYTES)
+
+    def stop_expecting(self, member_id: str) -> None:
+        """Forget an id that was given out, if it was."""
+        if member_id in self.attendance.pending:
+            del self.attendance.pending[member_id]
+            self.usage.charge(-MEMBER_ID_BYTES)
+
     def remove(self, member_id: str) -> None:
         """Let a member go, if it is one; the next in line takes the lead if it had it."""
+        self.stop_expecting(member_id)
         self.attendance.forget(member_id)
         if member_id not in self.members:
             return
@@ -135,6 +132,7 @@ class ClassicGroup:
         renewed.group_instance_id = current.group_instance_id
         renewed.assignment = current.assignment
         self._withdraw_support(current)
+        self.usage.charge(renewed.used_bytes() - current.used_bytes())
         self.members[renewed.member_id] = renewed
         self._supporters_by_protocol.update(renewed.metadata_by_protocol.keys())
 
@@ -227,9 +225,9 @@ class ClassicGroup:
 
     def emptied_ms(self) -> int:
         """Return when the last member went, or -1 if there are members, or never were any."""
-        if self.state is not GroupState.EMPTY or self.stored is None or not self.protocol_type:
+        if self.state is not GroupState.EMPTY or self.stored_ms is None or not self.protocol_type:
             return -1
-        return self.stored.current_state_timestamp
+        return self.stored_ms
 
     def propose(self, assignments: Mapping[str, bytes], now_ms: int) -> GroupRecord:
         """Make the record of this generation; whom the leader forgot is given nothing."""
@@ -257,11 +255,13 @@ class ClassicGroup:
 
     def settle(self, value: GroupMetadataValue) -> None:
         """Take over the record that was proposed, now that it is in the log."""
-        self.stored = value
-        self.proposed = None
+        self.stored_ms = value.current_state_timestamp
+        self._set_proposed(None)
         self.generation = value.generation
         for stored in value.members:
-            self.members[stored.member_id].assignment = stored.assignment
+            member = self.members[stored.member_id]
+            self.usage.charge(len(stored.assignment) - len(member.assignment))
+            member.assignment = stored.assignment
         self.subscribed_topics = self._find_topics()
         self.attendance.syncing.clear()
         self.attendance.unsynced.discard(self.leader or "")
@@ -273,9 +273,9 @@ class ClassicGroup:
     def loaded(cls, group_id: str, value: GroupMetadataValue) -> "ClassicGroup":
         """Make a group from its last record: of each member only the protocol in use is known."""
         group = cls(group_id)
-        group.stored = value
+        group.stored_ms = value.current_state_timestamp
         group.generation = value.generation
-        group.protocol_type = value.protocol_type or None
+        group._set_protocol_type(value.protocol_type or None)
         group.protocol = value.protocol
         for stored in {member.member_id: member for member in value.members}.values():
             group._enter(_loaded_member(stored, value.protocol or ""))
@@ -290,12 +290,14 @@ class ClassicGroup:
 
     def _enter(self, member: Member) -> None:
         self.members[member.member_id] = member
+        self.usage.charge(member.used_bytes())
         if member.group_instance_id is not None:
             self._member_id_by_instance[member.group_instance_id] = member.member_id
         self._supporters_by_protocol.update(member.metadata_by_protocol.keys())
 
     def _strike(self, member_id: str) -> None:
         member = self.members.pop(member_id)
+        self.usage.charge(-member.used_bytes())
         if member.group_instance_id is not None:
             self._member_id_by_instance.pop(member.group_instance_id, None)
         self._withdraw_support(member)
@@ -334,8 +336,21 @@ class ClassicGroup:
             current_state_timestamp=now_ms,
             members=members,
         )
-        self.proposed = value
+        self._set_proposed(value)
         return group_record(self.group_id, value)
+
+    def _set_proposed(self, value: GroupMetadataValue | None) -> None:
+        # It stays if the log does not take it, and the assignments in it with it.
+        self.usage.charge(_assigned_bytes(value) - _assigned_bytes(self.proposed))
+        self.proposed = value
+
+    def _set_protocol_type(self, protocol_type: str | None) -> None:
+        self.usage.charge(text_bytes(protocol_type) - text_bytes(self.protocol_type))
+        self.protocol_type = protocol_type
+
+
+def _assigned_bytes(value: GroupMetadataValue | None) -> int:
+    return 0 if value is None else sum(len(member.assignment) for member in value.members)
 
 
 def _unknown_member(member_id: str) -> ApiError:

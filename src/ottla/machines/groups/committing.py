@@ -9,6 +9,7 @@ from typing import Final
 from ottla.machines.decision import Decision
 from ottla.machines.groups.calls import answer_only
 from ottla.machines.groups.classic_group import ClassicGroup, GroupState
+from ottla.machines.groups.group_memory import text_bytes
 from ottla.machines.groups.group_records import (
     NEVER,
     CommittedOffset,
@@ -129,6 +130,7 @@ class Committing:
         group = self._roster.get(request.group_id)
         if group is None:
             self._check_new_group(generation, api_version)
+            self._roster.check_memory(text_bytes(request.group_id))
             return
         if generation < 0 and group.state is GroupState.EMPTY:
             # Somebody that uses no membership, or an operator who resets offsets.

@@ -2,7 +2,8 @@
 
 from typing import Final
 
-from ottla.machines.groups.classic_group import ClassicGroup, GroupState, Member
+from ottla.machines.groups.classic_group import ClassicGroup, GroupState
+from ottla.machines.groups.member import Member
 from ottla.machines.groups.roster import Roster
 from ottla.model.error_code import ErrorCode
 from ottla.wire.messages.describe_groups import DescribedGroup, DescribedGroupMember

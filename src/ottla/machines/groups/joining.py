@@ -10,9 +10,10 @@ from uuid import UUID
 
 from ottla.machines.decision import Decision
 from ottla.machines.groups.calls import Caller, NotYet, answer_only
-from ottla.machines.groups.classic_group import ClassicGroup, GroupState, Member
+from ottla.machines.groups.classic_group import ClassicGroup, GroupState
 from ottla.machines.groups.group_records import GroupRecord
 from ottla.machines.groups.liveness import Liveness
+from ottla.machines.groups.member import Member
 from ottla.machines.groups.rebalance import Rebalancing
 from ottla.machines.groups.roster import Roster
 from ottla.machines.groups.settings import GroupSettings
@@ -70,6 +71,7 @@ class Joining:
         known_id = member.member_id or group.static_member_id(member.group_instance_id) or ""
         if not self._has_room(group, known_id):
             return self._turn_away(group, known_id, now)
+        self._check_memory(group, group.members.get(known_id), member)
         if not group.supports(request.protocol_type, member.metadata_by_protocol):
             raise ApiError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, request.protocol_type)
         if member.member_id:
@@ -123,6 +125,21 @@ class Joining:
             return known_id in attendance.joining or len(attendance.joining) < limit
         return known_id in group.members or len(group.members) < limit
 
+    def _check_memory(self, group: ClassicGroup, known: Member | None, member: Member) -> None:
+        """Raise ApiError unless there is room for what a member says of itself."""
+        before = 0 if known is None else known.described_bytes()
+        grown_bytes = member.described_bytes() - before
+        if grown_bytes <= 0:
+            return
+        limit = self._settings.group_bytes_max
+        if group.usage.used_bytes + grown_bytes > limit:
+            raise ApiError(
+                ErrorCode.GROUP_MAX_SIZE_REACHED,
+                f"no room for {grown_bytes} bytes: the group takes {group.usage.used_bytes} bytes,"
+                f" ottla.group.max.bytes is {limit}",
+            )
+        self._roster.check_memory(grown_bytes)
+
     def _turn_away(self, group: ClassicGroup, known_id: str, now: Moment) -> JoinDecision:
         records: tuple[GroupRecord, ...] = ()
         if known_id in group.members or known_id in group.attendance.pending:
@@ -132,7 +149,7 @@ class Joining:
 
     def _hand_out_id(self, group: ClassicGroup, member: Member, now: Moment) -> JoinDecision:
         self._admit(group, member)
-        group.attendance.pending[member.member_id] = None
+        group.expect(member.member_id)
         self._liveness.start_session(
             group.group_id, member.member_id, now, member.session_timeout_ms
         )
@@ -143,7 +160,7 @@ class Joining:
     ) -> JoinDecision:
         self._admit(group, member)
         attendance = group.attendance
-        attendance.pending.pop(member.member_id, None)
+        group.stop_expecting(member.member_id)
         attendance.has_grown = True
         group.add(member, protocol_type)
         attendance.new.add(member.member_id)

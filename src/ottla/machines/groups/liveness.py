@@ -131,8 +131,7 @@ class Attendance:
         self.delay_left_ms = 0
 
     def forget(self, member_id: str) -> None:
-        """Expect nothing more of a member, and keep nothing for it."""
-        self.pending.pop(member_id, None)
+        """Expect nothing more of a member, and keep nothing for it but an id that was given out."""
         self.joining.pop(member_id, None)
         self.join_answers.pop(member_id, None)
         for members in (self.new, self.unsynced, self.syncing):

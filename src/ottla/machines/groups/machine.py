@@ -20,6 +20,7 @@ from ottla.machines.groups import describing
 from ottla.machines.groups.calls import Caller, NotYet, answer_only
 from ottla.machines.groups.classic_group import ClassicGroup
 from ottla.machines.groups.committing import Committing
+from ottla.machines.groups.group_memory import GroupMemory
 from ottla.machines.groups.group_records import CommittedOffset, GroupRecord
 from ottla.machines.groups.joining import JoinDecision, Joining
 from ottla.machines.groups.liveness import Liveness, Phase
@@ -49,13 +50,14 @@ from ottla.wire.schema import Message
 class GroupMachine:
     """Groups and offsets, after all records of the partition were replayed and `start` called."""
 
-    def __init__(self, settings: GroupSettings) -> None:
+    def __init__(self, settings: GroupSettings, memory: GroupMemory) -> None:
         self._settings = settings
+        self._memory = memory
         self._liveness = Liveness()
         self._roster = Roster(self._liveness)
         self._rebalancing = Rebalancing(settings, self._liveness)
         self._joining = Joining(settings, self._roster, self._liveness, self._rebalancing)
-        self._membership = Membership(self._roster, self._liveness, self._rebalancing)
+        self._membership = Membership(settings, self._roster, self._liveness, self._rebalancing)
         self._committing = Committing(settings, self._roster, self._rebalancing)
         self._transactional = TransactionalOffsets(settings, self._roster)
         self._retention = Retention(settings, self._roster, self._liveness)
@@ -79,12 +81,17 @@ class GroupMachine:
 
         A group that is larger than it may be has to rebalance, and will lose some of its members.
         """
+        self._roster.share(self._memory)
         for group in self._roster.groups():
             for member_id in group.members:
                 self._rebalancing.renew_session(group, member_id, now)
             if len(group.members) > self._settings.group_max_size:
                 self._rebalancing.prepare(group, now)
         self._retention.schedule(now)
+
+    def stop(self) -> None:
+        """Give back its share of memory; nothing is asked of it any more."""
+        self._roster.unshare()
 
     def next_deadline_ms(self) -> int | None:
         """Return when `expire` has something to do, on the monotonic clock; None before `start`."""

@@ -1,5 +1,6 @@
 """SyncGroup, Heartbeat and LeaveGroup: what members do between joining and going."""
 
+from collections.abc import Mapping
 from typing import Final
 
 from ottla.machines.decision import Decision
@@ -9,6 +10,7 @@ from ottla.machines.groups.group_records import GroupRecord
 from ottla.machines.groups.liveness import Liveness
 from ottla.machines.groups.rebalance import Rebalancing
 from ottla.machines.groups.roster import Roster
+from ottla.machines.groups.settings import GroupSettings
 from ottla.machines.moment import Moment
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
@@ -29,7 +31,14 @@ SEVERAL_LEAVE_SINCE: Final = 3
 class Membership:
     """Decides about the requests of members."""
 
-    def __init__(self, roster: Roster, liveness: Liveness, rebalancing: Rebalancing) -> None:
+    def __init__(
+        self,
+        settings: GroupSettings,
+        roster: Roster,
+        liveness: Liveness,
+        rebalancing: Rebalancing,
+    ) -> None:
+        self._settings = settings
         self._roster = roster
         self._liveness = liveness
         self._rebalancing = rebalancing
@@ -115,12 +124,21 @@ class Membership:
         self, group: ClassicGroup, request: SyncGroupRequest, now: Moment
     ) -> SyncDecision:
         work = {each.member_id: each.assignment for each in request.assignments}
+        self._check_memory(group, work)
         for member_id in group.members:
             # Who waits was excused from heartbeats until now: its session begins anew.
             if member_id in group.attendance.syncing:
                 self._rebalancing.renew_session(group, member_id, now)
         response = _assignment(group, work.get(request.member_id, b""))
         return Decision((group.propose(work, now.wall_ms),), response)
+
+    def _check_memory(self, group: ClassicGroup, work: Mapping[str, bytes]) -> None:
+        """Raise ApiError unless there is room for the assignments, twice until they are written."""
+        grown_bytes = 2 * sum(len(work.get(member_id, b"")) for member_id in group.members)
+        if group.usage.used_bytes + grown_bytes > self._settings.group_bytes_max:
+            # As for a group whose record is larger than its topic allows.
+            raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, f"assignments of {grown_bytes} bytes")
+        self._roster.check_memory(grown_bytes)
 
     def _answer(self, wait: NotYet) -> SyncGroupResponse | NotYet:
         group = self._roster.group_of_member(wait.group_id)

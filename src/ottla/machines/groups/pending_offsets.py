@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from ottla.machines.groups.group_memory import PENDING_OFFSET_BYTES, Usage, text_bytes
 from ottla.machines.groups.group_records import CommittedOffset
 
 
@@ -35,6 +36,7 @@ class PendingOffsets:
         self._producers_by_place: dict[Place, dict[int, None]] = {}
         self._count_by_group: Counter[str] = Counter()
         self._next_number = 0
+        self.usage = Usage()
 
     def has_group(self, group_id: str) -> bool:
         """Whether a transaction is open that commits something for a group."""
@@ -62,6 +64,9 @@ class PendingOffsets:
         if place not in by_place:
             self._count_by_group[place.group_id] += 1
             self._producers_by_place.setdefault(place, {})[producer_id] = None
+        else:
+            self.usage.charge(-pending_bytes(by_place[place].committed))
+        self.usage.charge(pending_bytes(committed))
         by_place[place] = _Pending(self._next_number, committed)
         self._next_number += 1
 
@@ -77,7 +82,7 @@ class PendingOffsets:
         """Forget what is pending for a place."""
         for producer_id in self._producers_by_place.pop(place, {}):
             by_place = self._by_producer[producer_id]
-            del by_place[place]
+            self.usage.charge(-pending_bytes(by_place.pop(place).committed))
             self._count_down(place.group_id)
             if not by_place:
                 del self._by_producer[producer_id]
@@ -88,6 +93,7 @@ class PendingOffsets:
         """End a producer's transaction: return where it had offsets, and those that count now."""
         ended = self._by_producer.pop(producer_id, {})
         for place, pending in ended.items():
+            self.usage.charge(-pending_bytes(pending.committed))
             producers = self._producers_by_place[place]
             del producers[producer_id]
             if not producers:
@@ -104,3 +110,8 @@ class PendingOffsets:
         self._count_by_group[group_id] -= 1
         if not self._count_by_group[group_id]:
             del self._count_by_group[group_id]
+
+
+def pending_bytes(committed: CommittedOffset) -> int:
+    """Return how much memory a pending offset takes."""
+    return PENDING_OFFSET_BYTES + text_bytes(committed.metadata)

@@ -109,7 +109,7 @@ class Retention:
             and not group.attendance.pending
             and not self._roster.pending.has_group(group.group_id)
         )
-        if has_all_expired and is_unused and group.stored is not None:
+        if has_all_expired and is_unused and group.stored_ms is not None:
             records.append(group_tombstone(group.group_id))
         return records
 

@@ -7,6 +7,7 @@ or while somebody is in it or on the way to it.
 from collections.abc import Iterable
 
 from ottla.machines.groups.classic_group import ClassicGroup, GroupState
+from ottla.machines.groups.group_memory import GroupMemory
 from ottla.machines.groups.group_records import CommittedOffset, committed_offset
 from ottla.machines.groups.liveness import Due, Liveness, Phase
 from ottla.machines.groups.offsets import Offsets
@@ -33,6 +34,26 @@ class Roster:
         self.pending = PendingOffsets()
         self._liveness = liveness
         self._groups: dict[str, ClassicGroup] = {}
+        self._memory: GroupMemory | None = None
+
+    def share(self, memory: GroupMemory) -> None:
+        """Let what is kept here count towards what all groups of the broker take."""
+        self._memory = memory
+        self.pending.usage.share(memory)
+        for group in self._groups.values():
+            group.usage.share(memory)
+
+    def unshare(self) -> None:
+        """Let it count no more: nothing of it is used any longer."""
+        self._memory = None
+        self.pending.usage.unshare()
+        for group in self._groups.values():
+            group.usage.unshare()
+
+    def check_memory(self, size_bytes: int) -> None:
+        """Raise ApiError unless all groups together may take so much more."""
+        if self._memory is not None:
+            self._memory.check(size_bytes)
 
     def __len__(self) -> int:
         return len(self._groups)
@@ -60,11 +81,12 @@ class Roster:
 
     def admit(self, group: ClassicGroup) -> None:
         """Take in a group that somebody has come to. It is no new one to the log until later."""
-        self._groups.setdefault(group.group_id, group)
+        if group.group_id not in self._groups:
+            self._take_in(group)
 
     def drop_if_void(self, group: ClassicGroup) -> None:
         """Let go of a group that neither the log nor anybody alive knows of."""
-        is_logged = group.stored is not None or self._has_offsets(group.group_id)
+        is_logged = group.stored_ms is not None or self._has_offsets(group.group_id)
         is_used = group.state is not GroupState.EMPTY or group.attendance.pending
         if not is_logged and not is_used:
             self._close(group)
@@ -106,14 +128,14 @@ class Roster:
             if group is not None:
                 self._close(group)
             if value is not None:
-                self._groups[group_id] = ClassicGroup.loaded(group_id, value)
+                self._take_in(ClassicGroup.loaded(group_id, value))
             elif self._has_offsets(group_id):
-                self._groups[group_id] = ClassicGroup(group_id)
+                self._take_in(ClassicGroup(group_id))
         self._liveness.ring(group_id)
 
     def _put_offset(self, place: Place, committed: CommittedOffset, producer_id: int) -> None:
         if place.group_id not in self._groups:
-            self._groups[place.group_id] = ClassicGroup(place.group_id)
+            self._take_in(ClassicGroup(place.group_id))
         if producer_id != NO_PRODUCER_ID:
             self.pending.put(producer_id, place, committed)
             return
@@ -130,10 +152,16 @@ class Roster:
     def _has_offsets(self, group_id: str) -> bool:
         return self.offsets.has_group(group_id) or self.pending.has_group(group_id)
 
+    def _take_in(self, group: ClassicGroup) -> None:
+        self._groups[group.group_id] = group
+        if self._memory is not None:
+            group.usage.share(self._memory)
+
     def _close(self, group: ClassicGroup) -> None:
         for member_id in (*group.members, *group.attendance.pending):
             self._liveness.end_session(group.group_id, member_id)
         self._liveness.deadlines.cancel(Due(Phase.JOIN, group.group_id))
         self._liveness.deadlines.cancel(Due(Phase.SYNC, group.group_id))
         group.move(GroupState.DEAD)
+        group.usage.unshare()
         del self._groups[group.group_id]

@@ -9,7 +9,8 @@ from ottla.model.error_code import ErrorCode
 class GroupSettings:
     """What may be configured; the names are Kafka's, underscores for dots.
 
-    `offsets.retention.minutes` is given in milliseconds. The last three are not Kafka's settings:
+    `offsets.retention.minutes` is given in milliseconds, and `group_bytes_max` is called
+    `ottla.group.max.bytes`. The last three are not Kafka's settings:
     how long a member may wait for its first generation, and how many sessions (counted with the
     few other deadlines) and groups one machine keeps at most.
     """
@@ -18,6 +19,8 @@ class GroupSettings:
     group_max_session_timeout_ms: int = 1_800_000
     group_initial_rebalance_delay_ms: int = 3_000
     group_max_size: int = (1 << 31) - 1
+    group_bytes_max: int = 8 << 20
+    """How much memory one group may take; the limit on all groups is that of their GroupMemory."""
     offset_metadata_max_bytes: int = 4_096
     offsets_retention_ms: int = 7 * 24 * 60 * 60_000
     offsets_retention_check_interval_ms: int = 600_000

@@ -6,6 +6,7 @@ been assigned to another. Who names nothing may commit at any time: its producer
 
 from ottla.machines.decision import Decision
 from ottla.machines.groups.classic_group import GroupState
+from ottla.machines.groups.group_memory import PENDING_OFFSET_BYTES, text_bytes
 from ottla.machines.groups.group_records import CommittedOffset, GroupRecord, offset_record
 from ottla.machines.groups.roster import Roster
 from ottla.machines.groups.settings import GroupSettings
@@ -61,6 +62,17 @@ class TransactionalOffsets:
         return Decision(tuple(records), TxnOffsetCommitResponse(topics=topics))
 
     def _check(self, request: TxnOffsetCommitRequest) -> None:
+        self._roster.check_memory(
+            text_bytes(request.group_id)
+            + sum(
+                PENDING_OFFSET_BYTES + text_bytes(each.committed_metadata)
+                for topic in request.topics
+                for each in topic.partitions
+            )
+        )
+        self._check_member(request)
+
+    def _check_member(self, request: TxnOffsetCommitRequest) -> None:
         if not request.group_id:
             raise ApiError(ErrorCode.INVALID_GROUP_ID, "the id is empty")
         generation = request.generation_id

@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 from ottla.machines.decision import Decision
 from ottla.machines.groups.calls import Caller, NotYet
 from ottla.machines.groups.classic_group import ClassicGroup
+from ottla.machines.groups.group_memory import GroupMemory
 from ottla.machines.groups.group_records import GroupRecord
 from ottla.machines.groups.machine import GroupMachine
 from ottla.machines.groups.settings import GroupSettings
@@ -49,14 +50,15 @@ def subscription(*topics: str) -> bytes:
 class Host:
     """One machine over one log. Every record goes through its bytes before it is replayed."""
 
-    def __init__(self, **settings: int) -> None:
+    def __init__(self, *, memory_bytes: int = 128 << 20, **settings: int) -> None:
+        self.memory = GroupMemory(memory_bytes)
         self.settings = GroupSettings(**settings)
         self.log: list[tuple[bytes, bytes | None]] = []
         self.wall_ms = 1_700_000_000_000
         self.monotonic_ms = 5_000
         self.uuids = 0
         self.rung: set[str] = set()
-        self.machine = GroupMachine(self.settings)
+        self.machine = GroupMachine(self.settings, self.memory)
         self.machine.start(self.now)
 
     @property
@@ -92,6 +94,8 @@ class Host:
 
     def reload(self, *, compacted: bool = False) -> None:
         """Fail over to a machine that knows the log and nothing else."""
+        self.machine.stop()
+        assert self.memory.used_bytes == 0
         self.machine = self.loaded(compacted=compacted)
         self.machine.start(self.now)
         self.rung.update(self.machine.take_rung())
@@ -101,7 +105,7 @@ class Host:
         if compacted:
             last = {key: index for index, (key, _) in enumerate(records)}
             records = [records[index] for index in sorted(last.values())]
-        machine = GroupMachine(self.settings)
+        machine = GroupMachine(self.settings, self.memory)
         for key, value in records:
             machine.replay(*CODEC.decode(key, value))
         return machine

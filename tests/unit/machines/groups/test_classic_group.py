@@ -174,7 +174,7 @@ def test_a_group_that_was_loaded_is_the_group_that_settled() -> None:
     loaded = ClassicGroup.loaded("readers", record.value)
 
     assert loaded.state is group.state is GroupState.STABLE
-    assert loaded.stored == group.stored
+    assert loaded.stored_ms == group.stored_ms
     assert (loaded.generation, loaded.leader, loaded.protocol) == (1, "a", "range")
     assert [m.assignment for m in loaded.members.values()] == [b"1", b""]
     assert loaded.static_member_id("b") == "b-1"

@@ -85,14 +85,12 @@ def test_who_waits_is_excused_but_not_the_first_time() -> None:
 
 def test_nothing_is_kept_for_a_member_that_is_forgotten() -> None:
     attendance = Attendance()
-    attendance.pending["a"] = None
     attendance.joining["a"] = 1
     attendance.new.add("a")
     attendance.unsynced.add("a")
     attendance.syncing.add("a")
     attendance.forget("a")
     attendance.forget("nobody")
-    assert not attendance.pending
     assert not attendance.joining
     assert not attendance.new | attendance.unsynced | attendance.syncing
 

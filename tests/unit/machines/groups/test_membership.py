@@ -47,8 +47,8 @@ def test_the_log_learns_of_a_generation_when_it_is_stable() -> None:
     assert host.log == []
     host.sync(leader, 1, {leader: b"mine"})
     assert len(host.log) == 1
-    assert host.group.stored is not None
-    stored = {m.member_id: m.assignment for m in host.group.stored.members}
+    assert host.group.stored_ms == host.wall_ms
+    stored = {m.member_id: m.assignment for m in host.group.members.values()}
     assert stored == {leader: b"mine", follower: b""}
 
 
@@ -262,9 +262,8 @@ def test_a_group_that_everybody_left_is_empty_and_in_its_next_generation() -> No
     assert [m.error_code for m in answer.members] == [ErrorCode.NONE] * 2
     assert host.group.state is GroupState.EMPTY
     assert host.group.generation == 2
-    assert host.group.stored is not None
-    assert host.group.stored.current_state_timestamp == host.wall_ms
-    assert host.group.stored.protocol_type == "consumer"
+    assert host.group.stored_ms == host.wall_ms
+    assert host.group.protocol_type == "consumer"
     host.reload()
     assert (host.group.state, host.group.generation) == (GroupState.EMPTY, 2)
 

@@ -5,6 +5,7 @@ from random import Random
 import pytest
 
 from ottla.broker.last_values import LastValues
+from ottla.machines.groups.group_memory import GroupMemory
 from ottla.machines.groups.group_records import (
     CommittedOffset,
     GroupRecord,
@@ -77,7 +78,7 @@ def fetched(machine: GroupMachine) -> ErrorCode:
 
 @pytest.fixture
 def machine() -> GroupMachine:
-    return GroupMachine(GroupSettings())
+    return GroupMachine(GroupSettings(), GroupMemory(128 << 20))
 
 
 def test_what_is_pending_counts_when_the_transaction_commits(machine: GroupMachine) -> None:
@@ -128,6 +129,22 @@ def test_a_group_and_a_topic_are_deleted_with_what_is_pending(machine: GroupMach
     assert forgotten.records == (offset_tombstone(GROUP, TOPIC, 0),)
 
 
+def test_what_is_pending_takes_memory_until_the_transaction_ends() -> None:
+    memory = GroupMemory(100 << 10)
+    machine = GroupMachine(GroupSettings(), memory)
+    machine.start(NOW)
+    for producer in range(200):
+        code = pending(machine, 2, producer=producer)
+    assert code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert 90 << 10 < memory.used_bytes <= 100 << 10
+    for producer in range(200):
+        machine.end_transaction(producer, is_commit=producer % 2 == 0)
+    assert committed(machine) == 2
+    assert memory.used_bytes == len(GROUP)
+    machine.stop()
+    assert memory.used_bytes == 0
+
+
 def test_a_member_is_held_to_its_generation() -> None:
     host = Host()
     (member_id,) = host.stable_group(members=1)
@@ -150,7 +167,7 @@ def test_a_generation_of_a_group_that_is_not_there_is_refused(machine: GroupMach
 def test_what_is_loaded_is_what_was_there(seed: int) -> None:
     """Any order of offsets, transactions and markers: a log comes to what was replayed."""
     dice = Random(seed)
-    live, values = GroupMachine(GroupSettings()), LastValues()
+    live, values = GroupMachine(GroupSettings(), GroupMemory(128 << 20)), LastValues()
     for number in range(60):
         producer, partition = dice.choice([5, 6, 7]), dice.randrange(2)
         offset = CommittedOffset(number, -1, "", NOW.wall_ms)
@@ -169,7 +186,7 @@ def test_what_is_loaded_is_what_was_there(seed: int) -> None:
                 continue
         live.replay(record.key, record.value, producer)
         values.add(batch_of(record, producer))
-    loaded = GroupMachine(GroupSettings())
+    loaded = GroupMachine(GroupSettings(), GroupMemory(128 << 20))
     for key, value, producer in values.in_order():
         loaded.replay(*CODEC.decode(key, value), producer)
     for _ in range(2):
