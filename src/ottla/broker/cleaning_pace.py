@@ -1,4 +1,7 @@
-"""How fast compaction may go: `log.cleaner.io.max.bytes.per.second`, over all its threads."""
+"""How fast compaction may go: `log.cleaner.io.max.bytes.per.second`, over all its threads.
+
+Reading and repairing damaged segments has paces of its own (`log_scrubber.py`).
+"""
 
 from math import inf
 from threading import Event, Lock

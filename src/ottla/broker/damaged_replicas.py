@@ -70,8 +70,8 @@ class _Damaged:
     attempts: int = 0
     retry_ms: int = 0
     given_up_until_ms: int = 0
-    in_sync: frozenset[int] = frozenset()
-    """Which other replicas were in sync when a repair was given up."""
+    lacking_with: frozenset[int] = frozenset()
+    """Which replicas were in sync when it turned out that the leader lacks the same range."""
 
 
 class DamagedReplicas:
@@ -147,8 +147,10 @@ class DamagedReplicas:
         if state is None or state.leader == NO_LEADER:
             return
         others = frozenset(state.isr) - {self._broker_id}
-        is_given_up = now_ms < known.given_up_until_ms and others <= known.in_sync
-        if is_given_up or (state.leader == self._broker_id and not others):
+        is_leader = state.leader == self._broker_id
+        # One whose repair has failed may follow as it is, but leads only if no other can help.
+        is_fit = others <= known.lacking_with if known.lacking_with else not is_leader
+        if (is_fit and now_ms < known.given_up_until_ms) or (is_leader and not others):
             row.damage_code = ErrorCode.CORRUPT_MESSAGE
             return
         # A client that waits for another leader is told of the damage if there is none in time.
@@ -176,7 +178,7 @@ class DamagedReplicas:
             except CleaningStoppedError:
                 return
             except LackingError as error:
-                self._give_up(partition, known, error, LACKING_MS)
+                self._give_up(partition, known, error, is_lacking=True)
             except (RepairError, ApiError, OSError) as error:
                 self._put_off(partition, known, error)
             except Exception as error:  # noqa: BLE001 - the damaged segment is still there
@@ -199,25 +201,27 @@ class DamagedReplicas:
         known.attempts += 1
         known.retry_ms = self._clock.monotonic_ms() + RETRY_MS
         if known.attempts >= ATTEMPTS_MAX:
-            self._give_up(partition, known, error, GIVE_UP_MS)
+            self._give_up(partition, known, error, is_lacking=False)
         else:
             _log.info("%s: not repaired yet: %s", partition.name, error)
 
     def _give_up(
-        self, partition: Partition, known: _Damaged, error: Exception, wait_ms: int
+        self, partition: Partition, known: _Damaged, error: Exception, *, is_lacking: bool
     ) -> None:
         _log.error("%s: stays damaged for now: %s", partition.name, error)
         known.attempts = 0
+        wait_ms = LACKING_MS if is_lacking else GIVE_UP_MS
         known.given_up_until_ms = self._clock.monotonic_ms() + wait_ms
         state = self._state_of(partition)
-        known.in_sync = known.in_sync | frozenset(() if state is None else state.isr)
+        isr = frozenset(() if state is None else state.isr)
+        known.lacking_with = known.lacking_with | isr if is_lacking else frozenset()
         self._fetchers.release(partition)
 
 
 def _lost(partition: Partition) -> list[tuple[int, int]]:
     """Return the ranges of offsets that another replica may have, and this one has lost."""
     log = partition.log
-    if log.is_offline:
+    if not log.segments.may_be_damaged or log.is_offline:
         return []
     start_offset = log.log_start_offset
     return [

@@ -19,6 +19,7 @@ from ottla.broker.cleaning_pace import CleaningPace, CleaningStoppedError
 from ottla.broker.partitions import Partitions
 from ottla.environment.clock import Clock
 from ottla.replication.partition import Partition
+from ottla.storage.disk_bound import is_full
 from ottla.storage.log import PartitionLog
 from ottla.storage.scrubbing import (
     PageCache,
@@ -197,6 +198,9 @@ class LogScrubber:
         except (FileNotFoundError, CleaningStoppedError):  # retention or the stop was faster
             return
         except OSError as error:
+            if is_full(error):  # damage that cannot be noted is found again
+                _log.warning("%s: damage is not noted: %s", partition.name, error)
+                return
             _log.error("%s: %s cannot be read: %s", partition.name, target.path, error)
             if is_in(log, target.segment):
                 log.take_offline(error)

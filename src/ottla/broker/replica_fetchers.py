@@ -67,8 +67,12 @@ class ReplicaFetchers:
                 self.follow(partition)
 
     def leader_of(self, partition: Partition) -> int | None:
-        """Return whom a partition is fetched from, NO_LEADER if nobody; None if none is yet."""
-        return self._leader_by_partition.get(partition, NO_LEADER) if self._is_started else None
+        """Return the broker that a partition is fetched from, NO_LEADER if there is none.
+
+        None before the start, and while the partition is held back.
+        """
+        is_fetched = self._is_started and partition not in self._held
+        return self._leader_by_partition.get(partition, NO_LEADER) if is_fetched else None
 
     def hold(self, partition: Partition) -> None:
         """Fetch nothing for a partition until it is released, whoever leads it."""

@@ -163,7 +163,10 @@ class Replication:
         await self.isr_changes.stop()
 
     def source_of(self, partition: Partition) -> int | None:
-        """Return whom a partition is fetched from, NO_LEADER if nobody; None if none is yet."""
+        """Return the broker that a partition is fetched from, NO_LEADER if there is none.
+
+        None before the start, and while a damaged replica fetches nothing.
+        """
         return self._fetchers.leader_of(partition)
 
     def close(self) -> None:

@@ -231,6 +231,15 @@ def _break_folder(teller: _Teller, step: Step) -> None:
     machine.disk.faults.fail_on(OperationKind.WRITE, under=posixpath.dirname(log.directory))
 
 
+def _rot(teller: _Teller, step: Step) -> None:
+    """Flip a bit in a record of the first segment, which is closed: nothing tells the broker."""
+    found = teller.replica(step.whom)
+    assert found is not None, f"{step.whom} is not up"
+    segment = next(iter(found.log.segments))
+    teller.excuse(teller.machine(step.whom))
+    teller.machine(step.whom).disk.flip_bit(segment.path, segment.size_bytes - 1, 0)
+
+
 def _slow(teller: _Teller, step: Step) -> None:
     way = teller.way(step)
     link = teller.story.world.network.link(*way)
@@ -258,6 +267,17 @@ def _is_open(teller: _Teller, _: Step) -> bool:
 def _is_coordinated_by_another(teller: _Teller, step: Step) -> bool:
     coordinator = teller.coordinator()
     return coordinator >= 0 and teller.story.names[coordinator] != teller.machine(step.whom).name
+
+
+def _is_rolled(teller: _Teller, step: Step) -> bool:
+    found = teller.replica(step.whom)
+    return found is not None and len(found.log.segments) > 1
+
+
+def _is_damaged(teller: _Teller, step: Step) -> bool:
+    """Tell whether a replica is known to have lost something."""
+    found = teller.replica(step.whom)
+    return found is not None and bool(found.log.segments.damaged_from(0))
 
 
 def _is_proposed(teller: _Teller, step: Step) -> bool:
@@ -293,6 +313,7 @@ ACTS: Final[dict[str, Callable[[_Teller, Step], None]]] = {
         teller.machine(step.whom).name
     ),
     "break folder": _break_folder,
+    "rot": _rot,
     "jump": _jump,
 }
 CONDITIONS: Final[dict[str, Callable[[_Teller, Step], bool]]] = {
@@ -300,6 +321,11 @@ CONDITIONS: Final[dict[str, Callable[[_Teller, Step], bool]]] = {
     "until led": lambda teller, _: teller.partition().leader >= 0,
     "until leaderless": lambda teller, _: teller.partition().leader < 0,
     "until out of sync": lambda teller, step: _id(teller, step) not in teller.partition().isr,
+    "until rolled": _is_rolled,
+    "until damaged": _is_damaged,
+    "until repaired": lambda teller, step: (
+        not _is_damaged(teller, step) and _id(teller, step) in teller.partition().isr
+    ),
     "until proposed": _is_proposed,
     "until outrun": _is_outrun,
     "until open": _is_open,

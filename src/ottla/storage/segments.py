@@ -16,13 +16,14 @@ from ottla.storage.sparse_index import CorruptIndexError
 class SegmentRow:
     """Segments, the oldest first. There is always at least one; the last one is written."""
 
-    __slots__ = ("_bases", "_may_be_damaged", "_segments", "damage_code")
+    __slots__ = ("_bases", "_segments", "damage_code", "may_be_damaged")
 
     def __init__(self, segments: list[Segment]) -> None:
         assert segments, "a log has at least one segment"
         self._segments = segments
         self._bases = [segment.base_offset for segment in segments]
-        self._may_be_damaged = True
+        self.may_be_damaged = True
+        """False while no segment is known to be damaged; cheap to ask for all logs at once."""
         self.damage_code = ErrorCode.KAFKA_STORAGE_ERROR
         """How reads of lost offsets fail. The default makes a client ask for another leader."""
 
@@ -112,10 +113,10 @@ class SegmentRow:
 
     def damaged_from(self, start_offset: int) -> list[Segment]:
         """Return the segments that have lost records at or after this offset."""
-        if not self._may_be_damaged:
+        if not self.may_be_damaged:
             return []
         damaged = [segment for segment in self._segments if segment.damage]
-        self._may_be_damaged = bool(damaged)
+        self.may_be_damaged = bool(damaged)
         return [one for one in damaged if any(d.is_lost_from(start_offset) for d in one.damage)]
 
     # -- changing -------------------------------------------------------------------------------
@@ -123,7 +124,7 @@ class SegmentRow:
     def fence_off(self, segment: Segment, damage: Damage) -> None:
         """Note damage that was found in a segment of this log."""
         segment.fence_off(damage)
-        self._may_be_damaged = True
+        self.may_be_damaged = True
 
     def append(self, segment: Segment) -> None:
         """Add the segment that will be written from now on."""

@@ -213,6 +213,19 @@ def test_a_repair_that_fails_is_tried_some_times_and_then_the_replica_follows(
     assert (world.repairs, world.counts.repaired_ranges) == (ATTEMPTS_MAX + 1, 1)
 
 
+def test_one_whose_repair_has_failed_follows_but_does_not_lead() -> None:
+    world = World(leader=OTHER, isr=(OTHER,))
+    world.outcome = fails(OSError("gone"))
+    for _ in range(ATTEMPTS_MAX):
+        world.look(RETRY_MS)
+    world.decide(OTHER, (OTHER, ME))
+    world.look()
+    assert (world.left, world.held) == ([], False)
+    world.decide(ME, (OTHER, ME))
+    world.look()
+    assert (world.left, world.held) == ([TOPIC_ID], True)
+
+
 def test_more_damage_begins_it_all_again() -> None:
     world = World(leader=OTHER, isr=(OTHER,))
     world.outcome = fails(LackingError("CORRUPT_MESSAGE"))
