@@ -13,7 +13,7 @@ from time import perf_counter
 from typing import Final
 
 from benchmarks.comparison import Result
-from ottla.storage import offset_map
+from ottla.storage import batch_scan, offset_map
 from ottla.wire import reading, writing
 from ottla.wire.records import arrow, crc32c, loops
 
@@ -117,6 +117,7 @@ def _compiled_loops() -> Iterator[str]:
         "messages read": getattr(vars(reading)["_compiled"], "__name__", reading.__name__),
         "messages written": getattr(vars(writing)["_compiled"], "__name__", writing.__name__),
         "compaction": offset_map.OffsetMap.__module__,
+        "recovery": batch_scan.BatchScan.__module__,
     }
     for name, module in modules.items():
         if not getattr(sys.modules[module], "__file__", "").endswith(".py"):

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-FILE_LINES_MAX = 400
+FILE_LINES_MAX = 600
 FUNCTION_LINES_MAX = 50
 VAGUE_NAME_ENDINGS = ("Manager", "Helper", "Helpers", "Util", "Utils", "Impl", "Info", "Data")
 # The protocol's own names stay the protocol's own.

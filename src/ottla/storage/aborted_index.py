@@ -170,6 +170,11 @@ class AbortedIndex:
         """Drop every transaction; without one there is no file."""
         self.remove()
 
+    def note_missing(self) -> None:
+        """Take note that there is no file, so that none is looked for."""
+        self._forget()
+        self._entry_count = 0
+
     def rename(self, new_path: str) -> None:
         """Give the file, if there is one, another name. Durable with its directory."""
         with suppress(FileNotFoundError):

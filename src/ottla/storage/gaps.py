@@ -15,7 +15,8 @@ from ottla.environment.disk import Disk
 from ottla.storage.checkpoints import write_atomically
 from ottla.storage.cleaning import placeholder
 from ottla.storage.leader_epochs import NO_EPOCH
-from ottla.storage.segment import LOG_SUFFIX, TEMPORARY_SUFFIX, Segment, segment_name
+from ottla.storage.segment import LOG_SUFFIX, Segment, segment_name
+from ottla.storage.segment_indexes import TEMPORARY_SUFFIX
 from ottla.storage.sparse_index import CorruptIndexError
 from ottla.storage.time_index import NO_TIMESTAMP_MS
 from ottla.wire.records.batch import RecordBatch

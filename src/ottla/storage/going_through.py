@@ -4,18 +4,20 @@ The CRC does not cover a batch's base offset and leader epoch. A wrong offset is
 around it; a wrong epoch is not.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from heapq import merge
 from struct import Struct
 from typing import Final, NamedTuple
 from zlib import crc32
 
+from ottla.environment.disk import Disk
+from ottla.storage.batch_scan import BatchScan
 from ottla.storage.checkpoints import INT64_MAX
 from ottla.storage.damage import Damage, DamageKind
 from ottla.storage.leader_epochs import LeaderEpochs
 from ottla.storage.segment import Segment
-from ottla.storage.segment_batches import CorruptSegmentError
+from ottla.storage.segment_batches import Blocks, CorruptSegmentError
 from ottla.storage.sparse_index import CorruptIndexError
 from ottla.wire.records.batch import HEADER_BYTES, LOG_OVERHEAD_BYTES, MAGIC, MAGIC_AT, RecordBatch
 
@@ -34,27 +36,51 @@ class Stop(NamedTuple):
     complaint: CorruptSegmentError | None
 
 
-def read_through(
-    segment: Segment, epochs: LeaderEpochs | None, position: int, end_offset: int, reach_max: int
-) -> Stop:
-    """Go on from a position, up to which the log ends at this offset; tell epochs of each batch.
+def read_through(segment: Segment, epochs: LeaderEpochs | None, scan: BatchScan) -> Stop:
+    """Go on from where the scan is; tell epochs of each batch.
 
-    No batch is believed that reaches beyond reach_max.
+    The scan advances over what is in order. A batch that begins an epoch, comes after missing
+    offsets or is not sound is looked at here.
     """
-    suspect: Stop | None = None
     try:
-        for at, batch in segment.batches_at(position):
-            if suspect is not None and suspect.end_offset <= batch.base_offset < end_offset:
-                return suspect
-            _check(segment, at, batch, end_offset, reach_max)
-            suspect = _suspect(segment, at, batch, end_offset)
-            if epochs is not None and 0 <= batch.partition_leader_epoch != epochs.latest_epoch:
-                epochs.assign(batch.partition_leader_epoch, batch.base_offset)
-            end_offset = batch.end_offset
+        suspect = _go_through(segment, epochs, scan)
     except CorruptSegmentError as error:
         ends = [d.end_offset for d in segment.damage if d.end_position <= error.position]
-        return Stop(error.position, max([end_offset, *ends]), error)
-    return Stop(segment.size_bytes, end_offset, None)
+        return Stop(error.position, max([scan.end_offset, *ends]), error)
+    return suspect or Stop(segment.size_bytes, scan.end_offset, None)
+
+
+def _go_through(segment: Segment, epochs: LeaderEpochs | None, scan: BatchScan) -> Stop | None:
+    blocks = Blocks(segment.file, segment.size_bytes)
+    suspect: Stop | None = None
+    while (position := segment.past_damage(scan.position)) < segment.size_bytes:
+        block, at = blocks.at(position)
+        scan.position = position
+        scan.go_on(block[: at + segment.sound_bytes(position)], at)
+        if scan.position > position:
+            suspect = None
+            continue
+        batch, end_offset = segment.batch_in(block, at, position), scan.end_offset
+        if suspect is not None and suspect.end_offset <= batch.base_offset < end_offset:
+            return suspect
+        _check(segment, position, batch, end_offset, scan.reach_max)
+        suspect = _suspect(segment, position, batch, end_offset)
+        if batch.partition_leader_epoch >= 0:
+            scan.leader_epoch = batch.partition_leader_epoch
+            if epochs is not None and epochs.latest_epoch != scan.leader_epoch:
+                epochs.relearn(scan.leader_epoch, batch.base_offset)
+        scan.take(batch.size_bytes, batch.last_offset, batch.max_timestamp_ms)
+    return None
+
+
+def read_epochs(disk: Disk, path: str, segments: Iterable[Segment]) -> LeaderEpochs:
+    """Replace a damaged file of epochs by what the batches of all segments tell."""
+    epochs = LeaderEpochs(disk, path)
+    for segment in segments:
+        read_through(segment, epochs, segment.scan())
+    # As a whole, once all are read: later openings read only what is above the recovery point.
+    epochs.write()
+    return epochs
 
 
 def _suspect(segment: Segment, position: int, batch: RecordBatch, end_offset: int) -> Stop | None:

@@ -44,8 +44,8 @@ class LeaderEpochs:
 
     A change is in the file, durably and as a whole, when the method returns; if writing fails
     nothing has changed here. What changes nothing writes nothing. But what an opening of the log
-    finds out again by itself, `note` and `truncate_from_start`, waits for whoever writes
-    `unwritten`. When the folder has moved, assign the new `path`.
+    finds out again by itself, `note`, `truncate_from_start`, `relearn` and `forget_from`, waits for
+    whoever writes `unwritten`. When the folder has moved, assign the new `path`.
     """
 
     __slots__ = ("_disk", "_entries", "_is_written", "path")
@@ -106,14 +106,17 @@ class LeaderEpochs:
         """
         assert 0 <= epoch <= INT32_MAX, f"epoch {epoch}"
         assert 0 <= start_offset <= INT64_MAX, f"offset {start_offset}"
+        self._replace(self._with(epoch, start_offset))
+
+    def _with(self, epoch: int, start_offset: int) -> tuple[EpochStart, ...]:
         entries = self._entries
         if entries and entries[-1].epoch == epoch and entries[-1].start_offset <= start_offset:
-            return
+            return entries
         count = min(
             bisect_left(entries, epoch, key=_EPOCH),
             bisect_left(entries, start_offset, key=_START_OFFSET),
         )
-        self._replace((*entries[:count], EpochStart(epoch, start_offset)))
+        return (*entries[:count], EpochStart(epoch, start_offset))
 
     def note(self, epoch: int, start_offset: int) -> None:
         """Assign an epoch whose first batch is not durable yet: it need not be so before that is.
@@ -152,7 +155,27 @@ class LeaderEpochs:
     def truncate_from_end(self, end_offset: int) -> None:
         """Forget the epochs that begin at this offset or later: the log ends here now."""
         assert end_offset >= 0, f"offset {end_offset}"
-        self._replace(self._entries[: bisect_left(self._entries, end_offset, key=_START_OFFSET)])
+        self._replace(self._before(end_offset))
+
+    def _before(self, end_offset: int) -> tuple[EpochStart, ...]:
+        return self._entries[: bisect_left(self._entries, end_offset, key=_START_OFFSET)]
+
+    def forget_from(self, end_offset: int) -> None:
+        """Truncate from the end, in memory: every opening after an unclean stop does so again."""
+        self._put_off(self._before(end_offset))
+
+    def relearn(self, epoch: int, start_offset: int) -> None:
+        """Assign in memory an epoch that the recovery of a log has read from its batches.
+
+        The file is behind then, but never wrong below the recovery point: a flush writes it before
+        that point moves, and the next recovery begins with the segment of the point.
+        """
+        self._put_off(self._with(epoch, start_offset))
+
+    def _put_off(self, entries: tuple[EpochStart, ...]) -> None:
+        if entries != self._entries:
+            self._entries = entries
+            self._is_written = False
 
     def truncate_from_start(self, start_offset: int) -> None:
         """Forget the epochs that end before this offset: the log begins here now.
@@ -168,6 +191,10 @@ class LeaderEpochs:
     def clear(self) -> None:
         """Forget all epochs, and write that even if there are none: the file may be damaged."""
         self._write(())
+
+    def write(self) -> None:
+        """Write all epochs, even if there are none or they are written: the file may be damaged."""
+        self._write(self._entries)
 
     def _replace(self, entries: tuple[EpochStart, ...]) -> None:
         if entries != self._entries:

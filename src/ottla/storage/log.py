@@ -367,7 +367,7 @@ class PartitionLog(DiskBound):
                 self.producers.take_snapshot(segment.base_offset, sync=False)
             segment.note_replay()
             place = segment.find(replay_from)
-            for batch in segment.batches(place.position) if place else ():
+            for batch in segment.producers_batches(place.position) if place else ():
                 if batch.has_producer_id:
                     self._apply_to_producers(batch, segment)
 

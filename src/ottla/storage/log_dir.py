@@ -6,7 +6,7 @@ disk has not failed: it refuses what needs room.
 
 import errno
 import posixpath
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import partial
 from typing import NamedTuple
@@ -29,6 +29,7 @@ from ottla.storage.checkpoints import (
 )
 from ottla.storage.compaction_plan import FIRST_DIRTY_OFFSET_FILE, read_first_dirty_offsets
 from ottla.storage.disk_bound import is_refusal
+from ottla.storage.empty_log import begin_log
 from ottla.storage.folder_names import (
     deleted_name,
     future_of,
@@ -40,7 +41,7 @@ from ottla.storage.log import PartitionLog
 from ottla.storage.offset_table import OffsetTable, Write
 from ottla.storage.open_files import OpenFiles
 from ottla.storage.opening_marks import LastStop, UnopenedMark, begin_opening, end_opening
-from ottla.storage.recovery import begin_log, open_log
+from ottla.storage.recovery import open_log
 from ottla.storage.relocation import relocate
 
 ConfigOf = Callable[[str], TopicConfig]
@@ -61,7 +62,7 @@ class _Noted(NamedTuple):
     recovery_point: int
     log_start_offset: int
     last_stop: LastStop
-    topic_id: bytes | None = None  # looked up where the log is not open
+    topic_id: bytes | None
 
 
 class LogDir:
@@ -121,37 +122,41 @@ class LogDir:
             self.was_clean = last_stop.is_clean
             points = self._read_offsets(RECOVERY_POINT_FILE, "every log is gone through")
             starts = self._read_offsets(LOG_START_OFFSET_FILE, "deleted records may be back")
-            for name in self._disk.list_directory(self.path):
-                partition = partition_of(name) or future_of(name)
-                is_ours = partition is not None or is_deleted(name)
-                if is_ours and not self._disk.is_directory(self._file(name)):
-                    self.notes.append(f"{self._file(name)} is no folder, and left alone")
-                elif is_deleted(name):
-                    remove_tree(self._disk, self._file(name))
-                elif partition is not None and not self._set_aside(name, partition, is_stray):
-                    point, start = points.get(partition, 0), starts.get(partition, 0)
-                    noted = _Noted(point, start, last_stop)
+            for name, partition in self._swept():
+                point, start = points.get(partition, 0), starts.get(partition, 0)
+                noted = _Noted(point, start, last_stop, self._topic_id(self._file(name)))
+                if is_stray(partition, noted.topic_id):
+                    self._set_aside(name, partition, noted.topic_id)
+                else:
                     self._open_found(name, partition, config_of(partition.topic), now_ms, noted)
             self._read_first_dirty_offsets()
-            self._read_high_watermarks()
+            self.high_watermarks = self._read_offsets(HIGH_WATERMARK_FILE, "leaders are asked")
             end_opening(self._disk, self.path)
         except OSError as error:
             self.fail(error)
 
-    def _set_aside(self, name: str, partition: TopicPartition, is_stray: IsStray) -> bool:
+    def _swept(self) -> Iterator[tuple[str, TopicPartition]]:
+        """Remove what was deleted; return the folders of logs."""
+        for name in self._disk.list_directory(self.path):
+            partition = partition_of(name) or future_of(name)
+            is_ours = partition is not None or is_deleted(name)
+            if is_ours and not self._disk.is_directory(self._file(name)):
+                self.notes.append(f"{self._file(name)} is no folder, and left alone")
+            elif is_deleted(name):
+                remove_tree(self._disk, self._file(name))
+            elif partition is not None:
+                yield name, partition
+
+    def _set_aside(self, name: str, partition: TopicPartition, topic_id: bytes | None) -> None:
         """Give a partition of no topic another name, and do nothing else to it."""
-        topic_id = self._topic_id(self._file(name))
-        if not is_stray(partition, topic_id):
-            return False
         if partition_of(name) is None:  # a copy of what is gone
             remove_tree(self._disk, self._file(name))
-            return True
+            return
         names = stray_names(partition, topic_id or ZERO_UUID)
         stray = next(each for each in names if not self._disk.exists(self._file(each)))
         self._disk.rename(self._file(name), self._file(stray))
         self._disk.sync_directory(self.path)
         self.notes.append(f"{self._file(name)} belongs to no topic, and is {stray} from now on")
-        return True
 
     def _open_found(
         self, name: str, partition: TopicPartition, config: TopicConfig, now_ms: int, noted: _Noted
@@ -166,8 +171,7 @@ class LogDir:
             if noted.last_stop.keeps_gaps:
                 UnopenedMark(self._disk, self._file(name)).put()
             if not is_future:
-                topic_id = self._topic_id(self._file(name))
-                self.unopened[partition] = noted._replace(topic_id=topic_id)
+                self.unopened[partition] = noted
         else:
             (self.futures if is_future else self.hosted)[partition] = hosted
 
@@ -186,12 +190,6 @@ class LogDir:
                 if not is_refusal(error):
                     raise
                 self.notes.append(f"{self.path}: {error}")  # what it says is looked at again
-
-    def _read_high_watermarks(self) -> None:
-        try:
-            self.high_watermarks = read_offsets(self._disk, self._file(HIGH_WATERMARK_FILE))
-        except CorruptCheckpointError as error:
-            self.notes.append(f"{error}: what is committed is asked of the leaders again")
 
     def close(self, now_ms: int, broker_epoch: int) -> None:
         """Close every log and leave the mark of a clean stop, which is the last thing written."""
@@ -232,20 +230,22 @@ class LogDir:
         directory = self._file(name)
         is_clean, keeps_gaps = noted.last_stop
         mark = UnopenedMark(self._disk, directory)
+        is_marked = mark.is_there
         log, findings = open_log(
             self.open_files,
             directory,
             config,
             now_ms,
             is_clean=is_clean,
-            keeps_gaps=keeps_gaps or mark.is_there,
+            keeps_gaps=keeps_gaps or is_marked,
             recovery_point=noted.recovery_point,
             log_start_offset=noted.log_start_offset,
             on_recovery_point_lowered=lambda offset: self._lower(partition, offset),
         )
-        mark.remove()
+        if is_marked:
+            mark.remove()
         self.notes += [f"{partition}: {note}" for note in findings.notes]
-        return HostedLog(log, self._topic_id(directory))
+        return HostedLog(log, noted.topic_id)
 
     def _topic_id(self, directory: str) -> bytes | None:
         try:

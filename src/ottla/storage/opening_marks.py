@@ -79,5 +79,4 @@ class UnopenedMark:
 
     def remove(self) -> None:
         """Take the mark away, before anything is appended."""
-        if self.is_there:
-            remove_durably(self._disk, self._path)
+        remove_durably(self._disk, self._path)

@@ -90,9 +90,12 @@ class ProducerSnapshots:
         Those outside the bounds speak of what the log does not hold: they are removed, and the
         damaged ones, too.
         """
-        self._remove_durably(lambda offset: not start_offset < offset <= end_offset)
+        offsets = self.offsets()
+        wanted = [offset for offset in offsets if start_offset < offset <= end_offset]
+        if len(wanted) < len(offsets):
+            self._remove_durably(lambda offset: offset not in wanted)
         damaged = []
-        for offset in reversed(self.offsets()):
+        for offset in reversed(wanted):
             with closing(self._disk.open_file(self.path(offset))) as file:
                 content = file.read_at(0, file.size_bytes())
             try:
@@ -113,9 +116,10 @@ class ProducerSnapshots:
 
         That one comes from a clean shutdown, and spares the next start the reading of a segment.
         """
-        newest = max(self.offsets(), default=0)
-        kept = {*base_offsets, max([newest, *base_offsets])}
-        self._remove(lambda snapshot: snapshot not in kept)
+        offsets = self.offsets()
+        kept = {*base_offsets, max([*offsets, *base_offsets])}
+        if not kept.issuperset(offsets):
+            self._remove(lambda snapshot: snapshot not in kept)
 
     def remove_all(self) -> None:
         """Remove every snapshot: the log begins anew."""

@@ -9,20 +9,21 @@ never served and never cut away with all the good data behind it.
 import posixpath
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from ottla.model.topic_config import TopicConfig
-from ottla.storage.checkpoints import (
-    INT64_MAX,
-    PARTITION_METADATA_FILE,
-    CorruptCheckpointError,
-    write_topic_id,
-)
+from ottla.storage.checkpoints import INT64_MAX, CorruptCheckpointError
 from ottla.storage.damage import DAMAGE_SUFFIX, Damage, damage_path, read_damage, write_damage
 from ottla.storage.gaps import close_gap, is_kafkas
-from ottla.storage.going_through import damage_at, is_longer, old_messages_at, read_through
+from ottla.storage.going_through import (
+    damage_at,
+    is_longer,
+    old_messages_at,
+    read_epochs,
+    read_through,
+)
 from ottla.storage.leader_epochs import LEADER_EPOCH_FILE, LeaderEpochs
 from ottla.storage.log import LogState, PartitionLog
 from ottla.storage.open_files import OpenFiles
@@ -31,13 +32,12 @@ from ottla.storage.retention import greatest_time_ms
 from ottla.storage.segment import (
     DELETED_SUFFIX,
     LOG_SUFFIX,
-    OFFSET_INDEX_SUFFIX,
-    TEMPORARY_SUFFIX,
     Segment,
     segment_name,
 )
 from ottla.storage.segment_batches import CorruptSegmentError
 from ottla.storage.segment_checks import check_active, check_indexes, check_nothing, check_present
+from ottla.storage.segment_indexes import OFFSET_INDEX_SUFFIX, TEMPORARY_SUFFIX
 from ottla.storage.sparse_index import RELATIVE_OFFSET_MAX, CorruptIndexError
 from ottla.storage.swap import finish_swaps
 
@@ -82,29 +82,9 @@ def open_log(  # noqa: PLR0913 - where it is, and all that is noted of it elsewh
     state = opening.run(recovery_point, log_start_offset, is_clean=is_clean, keeps_gaps=keeps_gaps)
     log = PartitionLog(files, directory, config, state, on_recovery_point_lowered)
     opening.reload_producers(log)
-    opening.keep_rebuilt()
+    opening.keep_rebuilt(log)
     log.producers.snapshots.remove_strays([segment.base_offset for segment in log.segments])
     return OpenedLog(log, opening.findings)
-
-
-def begin_log(
-    files: OpenFiles,
-    directory: str,
-    topic_id: bytes,
-    config: TopicConfig,
-    now_ms: int,
-    on_recovery_point_lowered: Callable[[int], None],
-) -> PartitionLog:
-    """Begin a log in a directory that is not there yet; all but its name is durable then."""
-    files.disk.make_directory(directory)
-    path = posixpath.join(directory, PARTITION_METADATA_FILE)
-    write_topic_id(files.disk, path, topic_id, sync_name=False)
-    segment = Segment.create(files, directory, 0, config, now_ms)
-    files.disk.sync_directory(directory)
-    epochs = LeaderEpochs(files.disk, posixpath.join(directory, LEADER_EPOCH_FILE))
-    producers = ProducerStates(files.disk, directory)
-    state = LogState([segment], epochs, producers, 0, 0, 0, is_durable=True)
-    return PartitionLog(files, directory, config, state, on_recovery_point_lowered)
 
 
 class _Opening:
@@ -133,13 +113,13 @@ class _Opening:
     ) -> LogState:
         self._keeps_gaps = keeps_gaps
         self._disk.make_directory(self._directory)
-        finish_swaps(self._disk, self._directory)
-        suffixes_by_base = self._sweep()
+        suffixes_by_base = self._sweep(finish_swaps(self._disk, self._directory))
         if not suffixes_by_base:  # nothing in the directory is durable before its own name is
             self._disk.sync_directory(posixpath.dirname(self._directory))
         self._bases = sorted(suffixes_by_base)
         segments = [self._open_segment(base) for base in self._bases]
         for segment in segments:
+            segment.indexes.note_files(suffixes_by_base[segment.base_offset])
             self._read_damage(segment, suffixes_by_base[segment.base_offset])
         epochs = self._open_epochs(segments)
         if is_clean and segments and is_longer(segments[-1], recovery_point):
@@ -161,7 +141,8 @@ class _Opening:
             segments = [self._restart(segments, epochs, log_start_offset)]
         end_offset = segments[-1].end_offset()
         log_start_offset = max(log_start_offset, segments[0].base_offset)
-        epochs.truncate_from_end(end_offset)
+        # At once after a clean stop: the next opening may not look at the batches.
+        (epochs.truncate_from_end if is_clean else epochs.forget_from)(end_offset)
         epochs.truncate_from_start(segments[0].base_offset)
         return LogState(
             segments=segments,
@@ -190,17 +171,17 @@ class _Opening:
             else:
                 return
 
-    def keep_rebuilt(self) -> None:
+    def keep_rebuilt(self, log: PartitionLog) -> None:
         """Give the indexes that were made anew their names, now that all of them are complete."""
         for segment, is_durable in self._is_durable_by_rebuilt.items():
-            segment.keep_rebuilt(sync=is_durable)
+            segment.keep_rebuilt(sync=is_durable, is_active=segment is log.segments.active)
 
     # -- what is there --------------------------------------------------------------------------
 
-    def _sweep(self) -> dict[int, set[str]]:
+    def _sweep(self, names: Iterable[str]) -> dict[int, set[str]]:
         """Remove what an interrupted deletion left; return the files of each segment."""
         suffixes_by_base: dict[int, set[str]] = {}
-        for name in self._disk.list_directory(self._directory):
+        for name in names:
             if name.endswith((DELETED_SUFFIX, TEMPORARY_SUFFIX)):
                 self._disk.remove(self._path(name))
             elif match := _SEGMENT.fullmatch(name):
@@ -234,11 +215,7 @@ class _Opening:
             return LeaderEpochs.load(self._disk, path)
         except CorruptCheckpointError as error:
             self._note(f"{error}: made anew")
-        epochs = LeaderEpochs(self._disk, path)
-        epochs.clear()
-        for segment in segments:
-            read_through(segment, epochs, 0, segment.base_offset, INT64_MAX)
-        return epochs
+        return read_epochs(self._disk, path, segments)
 
     def _mend(
         self,
@@ -280,7 +257,7 @@ class _Opening:
         """
         first = max(bisect_left(self._bases, recovery_point) - 1, 0)
         if segments:
-            epochs.truncate_from_end(self._bases[first])
+            epochs.forget_from(self._bases[first])
             self._keeps_gaps |= is_kafkas(segments[-1])
         end_offset = 0
         for number, (segment, limit) in enumerate(_with_ends(segments, recovery_point)):
@@ -343,12 +320,11 @@ class _Opening:
         What is lost of its end is lost up to the limit. No batch is believed that reaches beyond
         reach_max. Return whether the segment is whole, and where it ends now.
         """
-        segment.unname_indexes()
-        position, end_offset = 0, segment.base_offset
+        segment.indexes.unname()
+        scan, is_exact = segment.scan(reach_max), True
         while True:
-            position, end_offset, complaint = read_through(
-                segment, epochs, position, end_offset, reach_max
-            )
+            position, end_offset, complaint = read_through(segment, epochs, scan)
+            is_exact &= scan.position == position  # else it has gone over a batch that is wrong
             if complaint is None:
                 break
             damage = old_messages_at(segment, position, end_offset, self._next_base(segment))
@@ -361,13 +337,16 @@ class _Opening:
                 damage = damage_at(segment, position, end_offset, recovery_point, limit)
             segment.fence_off(damage)
             self.findings.damage.append(damage)
-            position, end_offset = damage.end_position, damage.end_offset
-        segment.drop_indexes()
+            scan.position, scan.end_offset = damage.end_position, damage.end_offset
+        segment.indexes.drop()
         if complaint is not None:
             self._note(f"cut at offset {end_offset}: {complaint}")
             self.findings.cut_bytes += segment.size_bytes - position
-            segment.truncate(position, end_offset)
-        segment.rebuild_indexes()
+            segment.cut(position)
+        if is_exact:
+            segment.take_indexes(scan)
+        else:
+            segment.rebuild_indexes()
         if segment in self._with_unread_damage:
             write_damage(self._disk, damage_path(segment.path), segment.damage)
         return complaint is None, segment.end_offset()

@@ -120,7 +120,7 @@ class Repair:
             log.epochs.restore(epoch, start_offset)
         segments = log.segments.since(base_offset)
         for segment in segments:  # a crash from here on has the next opening make them anew
-            segment.unname_indexes()
+            segment.indexes.unname()
             segment.aborted_index.reset()
         log.reload_producers(rebuilt_from=base_offset)
         for segment in segments:

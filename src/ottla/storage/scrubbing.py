@@ -114,9 +114,9 @@ def next_damage(
     it. A segment that is gone meanwhile is a `FileNotFoundError`.
     """
     copy = opened_copy(_PacedFiles(disk, cache, pace), target)
-    position, end_offset, complaint = read_through(
-        copy, None, target.position, target.offset, target.limit
-    )
+    scan = copy.scan(target.limit)
+    scan.position, scan.end_offset = target.position, target.offset
+    position, end_offset, complaint = read_through(copy, None, scan)
     if complaint is None:
         return None
     old = old_messages_at(copy, position, end_offset, target.limit)

@@ -18,21 +18,24 @@ from typing import Final, TypeVar
 from ottla.environment.disk import Buffer
 from ottla.model.topic_config import TopicConfig
 from ottla.storage.aborted_index import AbortedIndex
+from ottla.storage.batch_scan import BatchScan
+from ottla.storage.checkpoints import INT64_MAX
 from ottla.storage.damage import Damage, DamageKind, damage_path, replaced_kind, write_damage
 from ottla.storage.offset_index import OffsetIndex, OffsetPosition
 from ottla.storage.open_files import OpenFiles
 from ottla.storage.segment_batches import BatchPlace, CorruptSegmentError, SegmentBatches
+from ottla.storage.segment_indexes import (
+    ABORTED_INDEX_SUFFIX,
+    OFFSET_INDEX_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    SegmentIndexes,
+)
 from ottla.storage.sparse_index import CorruptIndexError
 from ottla.storage.time_index import NO_TIMESTAMP_MS, TimeIndex, TimestampOffset
 from ottla.wire.records.batch import HEADER_BYTES, RecordBatch
 
 LOG_SUFFIX: Final = ".log"
-OFFSET_INDEX_SUFFIX: Final = ".index"
-TIME_INDEX_SUFFIX: Final = ".timeindex"
-ABORTED_INDEX_SUFFIX: Final = ".txnindex"
-INDEX_SUFFIXES: Final = (OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX, ABORTED_INDEX_SUFFIX)
 DELETED_SUFFIX: Final = ".deleted"
-TEMPORARY_SUFFIX: Final = ".tmp"
 
 _NOT_READ: Final = -2
 _FAR_OFFSET: Final = 1 << 62
@@ -114,9 +117,9 @@ class Segment(SegmentBatches):
         return segment
 
     @property
-    def indexes(self) -> tuple[OffsetIndex, TimeIndex, AbortedIndex]:
+    def indexes(self) -> SegmentIndexes:
         """All indexes, for what is done to each."""
-        return self.offset_index, self.time_index, self.aborted_index
+        return SegmentIndexes(self.offset_index, self.time_index, self.aborted_index)
 
     # -- writing --------------------------------------------------------------------------------
 
@@ -303,6 +306,12 @@ class Segment(SegmentBatches):
 
     def truncate(self, position: int, end_offset: int) -> None:
         """Cut everything from a position on, durably; nothing left reaches this offset."""
+        self.cut(position)
+        self.aborted_index.truncate_to(end_offset)
+        self._ask(lambda: self._cut_indexes(end_offset))
+
+    def cut(self, position: int) -> None:
+        """Cut the batches from a position on, durably, and leave the indexes as they are."""
         file = self.file
         self._newest.forget()
         file.truncate(position)
@@ -313,8 +322,6 @@ class Segment(SegmentBatches):
         self._unindexed_bytes = 0
         if position == 0:
             self._first_timestamp_ms = _NOT_READ
-        self.aborted_index.truncate_to(end_offset)
-        self._ask(lambda: self._cut_indexes(end_offset))
 
     def _cut_indexes(self, end_offset: int) -> None:
         """Cut the indexes, and find the greatest timestamp behind their last entries again."""
@@ -327,19 +334,18 @@ class Segment(SegmentBatches):
                 greatest = TimestampOffset(batch.max_timestamp_ms, batch.last_offset)
         self._greatest = greatest
 
-    def unname_indexes(self) -> None:
-        """Let the offset and the time index go by other names until `keep_rebuilt`.
+    def scan(self, reach_max: int = INT64_MAX) -> BatchScan:
+        """Begin to go over all batches, none of which may reach beyond an offset."""
+        return BatchScan(self.base_offset, self._config.index_interval_bytes, reach_max)
 
-        So an opening that comes before that finds them missing, and makes them anew itself.
-        """
-        for index in (self.offset_index, self.time_index):
-            index.rename(index.path.removesuffix(TEMPORARY_SUFFIX) + TEMPORARY_SUFFIX)
-
-    def drop_indexes(self) -> None:
-        """Empty all indexes; the aborted transactions have to be told again."""
-        self.unname_indexes()
-        for index in self.indexes:
-            index.reset()
+    def take_indexes(self, scan: BatchScan) -> None:
+        """Fill the empty offset and time indexes with what a scan of all batches has found."""
+        self.offset_index.fill(scan.offset_entries)
+        self.time_index.fill(scan.time_entries)
+        self._greatest = TimestampOffset(scan.greatest_ms, scan.greatest_offset)
+        self._first_timestamp_ms = _NOT_READ
+        self._unindexed_bytes = scan.unindexed_bytes
+        self._is_persist_due = self.offset_index.wants_persist or self.time_index.wants_persist
 
     def rebuild_indexes(self) -> None:
         """Fill the offset and the time index anew from the batches, in memory."""
@@ -351,7 +357,7 @@ class Segment(SegmentBatches):
             ):
                 raise self._corrupt(place.position, f"{place} after offset {end_offset}")
             end_offset = place.last_offset + 1
-        self.unname_indexes()
+        self.indexes.unname()
         for index in (self.offset_index, self.time_index):
             index.reset()
         self._greatest = TimestampOffset(NO_TIMESTAMP_MS, self.base_offset)
@@ -360,15 +366,18 @@ class Segment(SegmentBatches):
         for position, batch in self.batches_at(0):
             self._index(batch, position)
 
-    def keep_rebuilt(self, *, sync: bool = True) -> None:
-        """Put indexes that were made anew in their places; synced, each is there as a whole."""
+    def keep_rebuilt(self, *, sync: bool = True, is_active: bool = False) -> None:
+        """Put indexes that were made anew in their places; synced, each is there as a whole.
+
+        Those of an active segment stay in memory, unsynced, as they do where it is being written.
+        """
         if sync:
             self.aborted_index.sync()
-        self.close_for_writing()
-        for index in (self.time_index, self.offset_index):
-            if sync:
-                index.sync()
-            index.rename(index.path.removesuffix(TEMPORARY_SUFFIX))
+        if sync or not is_active:
+            self.close_for_writing()
+        elif self._is_persist_due:
+            self._persist()
+        self.indexes.name(sync=sync)
         if sync:
             self._files.disk.sync_directory(posixpath.dirname(self.path))
 
@@ -378,17 +387,14 @@ class Segment(SegmentBatches):
         self._files.disk.rename(self.path, self.path + suffix)
         self._remove_damage()
         self.path += suffix
-        for index in self.indexes:
-            index.release()
-            index.rename(index.path + suffix)
+        self.indexes.move(suffix)
 
     def remove(self) -> None:
         """Remove all files, the batches first: indexes without them are swept up at a start."""
         self._files.forget(self.path)
         with suppress(FileNotFoundError):
             self._files.disk.remove(self.path)
-        for index in self.indexes:
-            index.remove()
+        self.indexes.remove()
         self._remove_damage()
 
     def _remove_damage(self) -> None:
@@ -398,8 +404,7 @@ class Segment(SegmentBatches):
 
     def release(self) -> None:
         """Give up the mapped indexes; they are mapped again when they are searched."""
-        for index in self.indexes:
-            index.release()
+        self.indexes.release()
 
 
 def _max_timestamp_ms(header: bytes) -> int:

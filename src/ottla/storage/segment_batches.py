@@ -5,6 +5,7 @@ from struct import Struct
 from typing import Final, NamedTuple
 
 from ottla.environment.disk import File
+from ottla.storage.batch_scan import producers_batches
 from ottla.storage.damage import Damage
 from ottla.storage.open_files import OpenFiles
 from ottla.wire.protocol_error import ProtocolError
@@ -94,7 +95,7 @@ class SegmentBatches:
         """Go through the batches from a position on, by their headers alone."""
         file, size_bytes = self.file, self.size_bytes
         block, block_at = b"", position
-        while (position := self._past_damage(position)) < size_bytes:
+        while (position := self.past_damage(position)) < size_bytes:
             at = position - block_at
             if at + _PLACE.size > len(block):
                 wanted = min(_LOOK_BYTES, size_bytes - position)
@@ -118,23 +119,42 @@ class SegmentBatches:
 
     def batches_at(self, position: int) -> Iterator[tuple[int, RecordBatch]]:
         """Go through the batches from a position on, with the position of each."""
-        file, size_bytes = self.file, self.size_bytes
-        block, block_at = memoryview(b""), position
-        while (position := self._past_damage(position)) < size_bytes:
-            needed = _batch_bytes(block, position - block_at)
-            if position - block_at + needed > len(block):
-                block, block_at = memoryview(file.read_at(position, _SCAN_BYTES)), position
-                needed = _batch_bytes(block, 0)
-                if len(block) < needed <= size_bytes - position:
-                    block = memoryview(file.read_at(position, needed))
-            try:
-                batch = batch_at(block, position - block_at)
-            except ProtocolError as error:
-                raise self._corrupt(position, error.detail) from None
+        blocks = Blocks(self.file, self.size_bytes)
+        while (position := self.past_damage(position)) < self.size_bytes:
+            batch = self.batch_in(*blocks.at(position), position)
             yield position, batch
             position += batch.size_bytes
 
-    def _past_damage(self, position: int) -> int:
+    def batch_in(self, block: memoryview, at: int, position: int) -> RecordBatch:
+        """Read the batch at this place of a block, which is at a position of the file."""
+        try:
+            return batch_at(block, at)
+        except ProtocolError as error:
+            raise self._corrupt(position, error.detail) from None
+
+    def producers_batches(self, position: int) -> Iterator[RecordBatch]:
+        """Go through the batches from a position on, but only to those that tell of producers.
+
+        Those that are left out change nothing of a producer's state that a later one does not.
+        """
+        blocks = Blocks(self.file, self.size_bytes)
+        while (position := self.past_damage(position)) < self.size_bytes:
+            block, at = blocks.at(position)
+            end, found = producers_batches(block[: self.sound_bytes(position) + at], at)
+            if end == at:  # out of the ordinary, or no batch
+                batch = self.batch_in(block, at, position)
+                found, end = [at], at + batch.size_bytes
+            for place in found:
+                yield self.batch_in(block, place, position + place - at)
+            position += end - at
+
+    def sound_bytes(self, position: int) -> int:
+        """Return how far it is from a position to what is damaged, or to the end."""
+        ends = [d.position for d in self.damage if d.position > position]
+        return min(ends, default=self.size_bytes) - position
+
+    def past_damage(self, position: int) -> int:
+        """Return the position, or the end of the damage that it is in."""
         for damage in self.damage:
             if damage.position <= position < damage.end_position:
                 position = damage.end_position
@@ -142,6 +162,34 @@ class SegmentBatches:
 
     def _corrupt(self, position: int, detail: str) -> CorruptSegmentError:
         return CorruptSegmentError(self.path, position, detail)
+
+
+class Blocks:
+    """Reads a file of batches in large blocks, each of which begins with a batch."""
+
+    __slots__ = ("_block", "_block_at", "_file", "_size_bytes")
+
+    def __init__(self, file: File, size_bytes: int) -> None:
+        self._file = file
+        self._size_bytes = size_bytes
+        self._block = memoryview(b"")
+        self._block_at = 0
+
+    def at(self, position: int) -> tuple[memoryview, int]:
+        """Return a block, and where the batch at this position is in it; all of it, if it is there.
+
+        Positions only rise, from one batch to the next.
+        """
+        needed = _batch_bytes(self._block, position - self._block_at)
+        if position - self._block_at + needed > len(self._block):
+            self._read(position, _SCAN_BYTES)
+            needed = _batch_bytes(self._block, 0)
+            if len(self._block) < needed <= self._size_bytes - position:
+                self._read(position, needed)
+        return self._block, position - self._block_at
+
+    def _read(self, position: int, size_bytes: int) -> None:
+        self._block, self._block_at = memoryview(self._file.read_at(position, size_bytes)), position
 
 
 def _batch_bytes(block: memoryview, at: int) -> int:

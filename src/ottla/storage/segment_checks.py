@@ -3,8 +3,9 @@
 What is wrong is a CorruptIndexError or a CorruptSegmentError.
 """
 
-from ottla.storage.segment import OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX, Segment
+from ottla.storage.segment import Segment
 from ottla.storage.segment_batches import CorruptSegmentError
+from ottla.storage.segment_indexes import OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX
 from ottla.storage.sparse_index import CorruptIndexError
 
 

@@ -151,24 +151,42 @@ class SparseIndex:
         self._mapped = None
 
     def reset(self) -> None:
-        """Drop every entry, and whatever the file holds, without looking at it."""
-        self._forget()
-        with suppress(FileNotFoundError), closing(self._disk.open_file(self.path)) as file:
-            file.truncate(0)
-            self._file_bytes = 0
+        """Drop every entry and the file, if there is one, without looking at it."""
+        # Not cut: ext4 writes out at once what is filled again after it was cut to nothing.
+        self.remove()
         self._stored_count = 0
+
+    def note_missing(self) -> None:
+        """Take note that there is no file, so that none is looked for."""
+        self._forget()
+        self._stored_count = 0
+
+    @property
+    def _is_missing(self) -> bool:
+        return self._stored_count != _UNREAD and self._file_bytes == _MISSING
+
+    def fill(self, entries: bytearray) -> None:
+        """Add entries to an index without any: those that `append` would not leave out."""
+        assert self.entry_count == 0, f"{self.path} has {self.entry_count} entries"
+        count = min(len(entries) // self.ENTRY_BYTES, self.entries_max - self.KEPT_FREE)
+        if count > 0:
+            self._tail = entries[: count * self.ENTRY_BYTES]
+            self._entry_count = self._stored_count + count
+            self._last_key, self._last_value = self._entry(count - 1)
 
     def rename(self, new_path: str) -> None:
         """Give the file, if there is one yet, another name. Durable with its directory."""
-        with suppress(FileNotFoundError):
-            self._disk.rename(self.path, new_path)
+        if not self._is_missing:
+            with suppress(FileNotFoundError):
+                self._disk.rename(self.path, new_path)
         self.path = new_path
 
     def remove(self) -> None:
         """Drop every entry and the file, if there is one."""
+        if not self._is_missing:
+            with suppress(FileNotFoundError):
+                self._disk.remove(self.path)
         self._forget()
-        with suppress(FileNotFoundError):
-            self._disk.remove(self.path)
 
     # -- for the two indexes --------------------------------------------------------------------
 

@@ -19,8 +19,9 @@ from ottla.environment.disk import Disk
 from ottla.model.topic_config import TopicConfig
 from ottla.storage.damage import damage_path
 from ottla.storage.open_files import OpenFiles
-from ottla.storage.segment import INDEX_SUFFIXES, LOG_SUFFIX, Segment, segment_name
+from ottla.storage.segment import LOG_SUFFIX, Segment, segment_name
 from ottla.storage.segment_batches import CorruptSegmentError
+from ottla.storage.segment_indexes import INDEX_SUFFIXES
 from ottla.storage.sparse_index import CorruptIndexError
 
 CLEANED_SUFFIX: Final = ".cleaned"
@@ -69,12 +70,13 @@ def finish(disk: Disk, directory: str, base_offset: int) -> None:
 # -- after a crash --------------------------------------------------------------------------------
 
 
-def finish_swaps(disk: Disk, directory: str) -> None:
-    """Bring what a crash has interrupted to its end, or back to its beginning.
+def finish_swaps(disk: Disk, directory: str) -> list[str]:
+    """Bring what a crash has interrupted to its end, or back to its beginning; list what is there.
 
     Comes before anything else is done with the files of a log. May itself be interrupted.
     """
-    found = [match for name in disk.list_directory(directory) if (match := _FILE.fullmatch(name))]
+    names = disk.list_directory(directory)
+    found = [match for name in names if (match := _FILE.fullmatch(name))]
     undecided = {int(match[1]) for match in found if match[3] == CLEANED_SUFFIX}
     decided = {int(match[1]) for match in found if match[3] == SWAP_SUFFIX} - undecided
     for base_offset in sorted(undecided):
@@ -90,6 +92,7 @@ def finish_swaps(disk: Disk, directory: str) -> None:
                 disk.remove(posixpath.join(directory, name))
         finish(disk, directory, base_offset)
         disk.sync_directory(directory)
+    return disk.list_directory(directory) if undecided or decided else names
 
 
 def _end_offset(disk: Disk, directory: str, base_offset: int) -> int:

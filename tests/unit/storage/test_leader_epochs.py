@@ -152,6 +152,18 @@ def test_a_noted_epoch_waits_for_a_flush_unless_it_overrules_another() -> None:
     assert epochs.unwritten is None
 
 
+def test_what_a_recovery_relearns_waits_for_a_flush() -> None:
+    disk = simulated()
+    epochs = LeaderEpochs(disk, PATH)
+    epochs.assign(2, 10)
+    count = len(disk.faults.operations)
+    epochs.forget_from(10)
+    epochs.relearn(3, 10)
+    assert epochs.entries == ((3, 10),)
+    assert len(disk.faults.operations) == count
+    assert epochs.unwritten == b"0\n1\n3 10\n"
+
+
 def test_what_was_written_before_a_change_is_not_taken_for_all_of_it() -> None:
     epochs = epochs_of((2, 10))
     epochs.note(4, 30)
@@ -245,8 +257,8 @@ def test_epochs_out_of_order_are_corrupt(lines: str) -> None:
 
 OFFSETS = st.integers(0, 40)
 CHANGES = st.one_of(
-    st.tuples(st.sampled_from(["assign", "note"]), st.integers(0, 12), OFFSETS),
-    st.tuples(st.just("truncate_from_end"), OFFSETS),
+    st.tuples(st.sampled_from(["assign", "note", "relearn"]), st.integers(0, 12), OFFSETS),
+    st.tuples(st.sampled_from(["truncate_from_end", "forget_from"]), OFFSETS),
     st.tuples(st.just("truncate_from_start"), OFFSETS),
     st.tuples(st.just("clear")),
     st.tuples(st.just("load")),
@@ -266,10 +278,12 @@ class NaiveEpochs:
             self.pairs.pop()
         self.pairs.append((epoch, start))
 
-    note = assign
+    note = relearn = assign
 
     def truncate_from_end(self, end: int) -> None:
         self.pairs = [pair for pair in self.pairs if pair[1] < end]
+
+    forget_from = truncate_from_end
 
     def truncate_from_start(self, start: int) -> None:
         gone = [pair for pair in self.pairs if pair[1] <= start]

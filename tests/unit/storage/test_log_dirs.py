@@ -265,6 +265,7 @@ def test_a_log_that_a_full_disk_does_not_let_us_open_is_opened_later() -> None:
     for partition in ORDERS[:2]:
         log = dirs.create(partition, TOPIC_ID, CONFIG, now_ms=0)
         append(log, *[b"x" * 50] * 20)
+        log.roll(0)
         log.advance_log_start(3)
         log.flush(now_ms=0)
     dirs.checkpoint()

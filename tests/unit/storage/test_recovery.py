@@ -7,7 +7,7 @@ from ottla.model.topic_config import CleanupPolicy, TopicConfig
 from ottla.simulation.disk import SimulatedDisk, SimulatedFile
 from ottla.simulation.disk_faults import Operation, OperationKind
 from ottla.storage.checkpoints import RECOVERY_POINT_FILE
-from ottla.storage.leader_epochs import LEADER_EPOCH_FILE
+from ottla.storage.leader_epochs import LEADER_EPOCH_FILE, LeaderEpochs
 from ottla.storage.log import PartitionLog
 from ottla.storage.open_files import OpenFiles
 from ottla.storage.recovery import OpenedLog, open_log
@@ -27,6 +27,7 @@ from tests.log_building import (
 )
 
 SIZE = len(batch())
+SYNCS = {OperationKind.SYNC, OperationKind.SYNC_DIRECTORY}
 
 
 class CountingDisk(SimulatedDisk):
@@ -272,9 +273,58 @@ class TestAKill:
         write(folder.disk, path("partition.metadata"), b"kept")
         log, _ = opened_uncleanly(folder.disk)
         names = folder.disk.list_directory(DIRECTORY)
-        kept = [f"{0:020d}.{suffix}" for suffix in ("index", "log", "timeindex")]
-        assert names == [*kept, LEADER_EPOCH_FILE, "partition.metadata"]
+        assert names == [f"{0:020d}.log", "partition.metadata"]
         assert log.end_offset == 1
+
+    def test_a_sound_log_is_opened_without_waiting_for_the_disk(self) -> None:
+        folder = LogFolder(SimulatedDisk(), tiny(segment_bytes=10_000))
+        fill(folder.start(), 1)
+        fill(folder.log, 9, leader_epoch=5)
+        epochs = folder.log.epochs.entries
+        assert epochs == ((0, 0), (5, 1))
+        done = len(folder.disk.faults.operations)
+        log, _ = opened_uncleanly(folder.disk)
+        operations = folder.disk.faults.operations[done:]
+        assert not [operation for operation in operations if operation.kind in SYNCS]
+        assert log.epochs.entries == epochs
+        folder.disk.crash("keep_all")
+        log, _ = opened_uncleanly(folder.disk)
+        assert log.epochs.entries == epochs
+        log.flush(NOW_MS)
+        assert LeaderEpochs.load(folder.disk, path(LEADER_EPOCH_FILE)).entries == epochs
+
+    def test_the_opening_of_a_short_log_changes_nothing_on_disk(self) -> None:
+        folder = LogFolder(SimulatedDisk(), tiny(segment_bytes=10_000))
+        fill(folder.start(), 9)
+        done = len(folder.disk.faults.operations)
+        log, _ = opened_uncleanly(folder.disk)
+        assert folder.disk.faults.operations[done:] == []
+        check_derived(log, contents(log))
+        log.close(NOW_MS)
+        names = folder.disk.list_directory(DIRECTORY)
+        assert {f"{0:020d}.index", f"{0:020d}.timeindex"} <= {*names}
+
+    def test_batches_are_read_twice_at_most(self) -> None:
+        disk = CountingDisk()
+        config = tiny(segment_bytes=1 << 20, index_interval_bytes=4096)
+        folder = LogFolder(disk, config)
+        fill(folder.start(), 500, value=bytes(1000), producer_id=-1)
+        disk.bytes_read = 0
+        log, _ = opened_uncleanly(disk, config=config)
+        assert log.end_offset == 500
+        assert disk.bytes_read < 2.1 * sum(segment.size_bytes for segment in log.segments)
+
+    def test_epochs_of_a_lost_end_are_not_believed_after_the_next_flush(self) -> None:
+        folder = filled(4)
+        folder.flush()
+        fill(folder.log, 2, leader_epoch=5)
+        folder.log.epochs.write()  # durable before the batches are
+        folder.disk.crash("lose_all")
+        log, _ = opened_uncleanly(folder.disk, recovery_point=4)
+        assert (log.end_offset, log.epochs.entries) == (4, ((0, 0),))
+        fill(log, 1, leader_epoch=3)
+        log.flush(NOW_MS)
+        assert LeaderEpochs.load(folder.disk, path(LEADER_EPOCH_FILE)).entries == ((0, 0), (3, 4))
 
 
 class TestAGap:
