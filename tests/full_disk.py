@@ -1,8 +1,10 @@
-"""Disks that are full for one process and its children, without a filesystem of their own.
+"""Disks that are full, or fail, for one process and its children, and for no others.
 
 A library that is loaded before libc (`LD_PRELOAD`) refuses what would need room in a folder as long
 as a file named `<folder>.full` exists. As the kernel does, it writes what still fits first. So any
-user can fill up a disk; a small tmpfs needs root.
+user can fill up a disk; a small tmpfs needs root. A file cannot be opened (EACCES) or read (EIO) as
+long as `<file>.denied` or `<file>.broken` exists, for root, too. In each process so many reads
+still succeed as the latter has bytes.
 """
 
 import os
@@ -44,15 +46,49 @@ static int is_full(const char *path)
     return 0;
 }
 
-static int is_full_for(int file)
+static int has_mark(const char *path, const char *suffix)
 {
-    char link[64], path[PATH_MAX];
+    char mark[PATH_MAX];
+    snprintf(mark, sizeof mark, "%s.%s", path, suffix);
+    return access(mark, F_OK) == 0;
+}
+
+static int has_path(int file, char *path)
+{
+    char link[64];
     snprintf(link, sizeof link, "/proc/self/fd/%d", file);
-    ssize_t size = readlink(link, path, sizeof path - 1);
+    ssize_t size = readlink(link, path, PATH_MAX - 1);
     if (size < 0)
         return 0;
     path[size] = 0;
-    return is_full(path);
+    return 1;
+}
+
+static int is_full_for(int file)
+{
+    char path[PATH_MAX];
+    return has_path(file, path) && is_full(path);
+}
+
+ssize_t pread64(int file, void *data, size_t size, off64_t position)
+{
+    ssize_t (*next)(int, void *, size_t, off64_t) = dlsym(RTLD_NEXT, "pread64");
+    static int reads = 0;
+    char path[PATH_MAX], mark[PATH_MAX];
+    struct stat64 found;
+    if (has_path(file, path)) {
+        snprintf(mark, sizeof mark, "%s.broken", path);
+        if (stat64(mark, &found) == 0 && reads++ >= found.st_size) {
+            errno = EIO;
+            return -1;
+        }
+    }
+    return next(file, data, size, position);
+}
+
+ssize_t pread(int file, void *data, size_t size, off_t position)
+{
+    return pread64(file, data, size, position);
 }
 
 static __thread int has_taken_some = 0;
@@ -87,6 +123,10 @@ int open64(const char *path, int flags, ...)
     va_end(rest);
     if (flags & O_CREAT && access(path, F_OK) != 0 && is_full(path)) {
         errno = ENOSPC;
+        return -1;
+    }
+    if (has_mark(path, "denied")) {
+        errno = EACCES;
         return -1;
     }
     return next(path, flags, mode);

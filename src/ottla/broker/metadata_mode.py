@@ -34,7 +34,7 @@ from ottla.metadata.image import BrokerImage, ClusterImage
 from ottla.metadata.records import MetadataRecord
 from ottla.model.api_error import ApiError
 from ottla.model.broker_config import BrokerConfig
-from ottla.storage.log_dirs import LogDirs
+from ottla.storage.log_dirs import LogDirs, UnusableFolderError
 
 _log = logging.getLogger(__name__)
 
@@ -145,9 +145,16 @@ class Embedded:
     ) -> "Embedded":
         """Open the metadata log in the first of the folders; OSError if that has failed."""
         first = log_dirs.dirs[0]
+
+        def fail(path: str, error: OSError) -> None:
+            log_dirs.fail(path, error)
+            if path == first.path:
+                raise UnusableFolderError(
+                    f"the metadata is in {path}, which cannot be used: {error}"
+                ) from error
+
         if first.failure is not None:
-            why = f"the metadata is in {first.path}, which cannot be used: {first.failure}"
-            raise OSError(first.failure.errno, why)
+            fail(first.path, first.failure)
         store = EmbeddedMetadataStore.open(
             environment.disk,
             log_dirs.online_paths,
@@ -155,6 +162,7 @@ class Embedded:
             clock=environment.clock,
             randomness=environment.randomness,
             threads=threads,
+            on_failed=fail,
         )
         return cls(config.node_id, store, store.identity.directory_ids, environment.clock)
 
@@ -205,7 +213,7 @@ class InZooKeeper:
         source: ControllerMetadata,
         cluster: Cluster,
         threads: Executor,
-        folders: Sequence[str],
+        log_dirs: LogDirs,
     ) -> None:
         """Claim the folders; raises ForeignFolderError if one belongs to another broker."""
         self.store = store
@@ -213,11 +221,13 @@ class InZooKeeper:
         self.controller = cluster.controller
         identity = claim_folders(
             environment.disk,
-            folders,
+            log_dirs.online_paths,
             config.node_id,
             environment.randomness,
             store.cluster_id,
+            log_dirs.fail,
         )
+        folders = log_dirs.online_paths
         self.directory_ids = identity.directory_ids
         self._node_id = config.node_id
         self._shut_down_ms = _shut_down_ms(config)
@@ -263,8 +273,7 @@ class InZooKeeper:
         store.on_doubt(lambda: bells.ring(DOUBT_BELL))
         cluster = Cluster.of(config.node_id, store, source, network, clock, bells, threads)
         try:
-            folders = log_dirs.online_paths
-            return cls(config, environment, store, source, cluster, threads, folders)
+            return cls(config, environment, store, source, cluster, threads, log_dirs)
         except BaseException:
             await store.close()
             raise

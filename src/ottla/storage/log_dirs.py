@@ -24,6 +24,10 @@ from ottla.storage.new_logs import NewLog, make_logs, place_logs
 from ottla.storage.open_files import OPEN_FILES_MAX, OpenFiles
 
 
+class UnusableFolderError(OSError):
+    """A broker cannot start without a log folder; the only argument is a sentence that says why."""
+
+
 class LogDirs:
     """All folders of a broker, and the logs in them."""
 
@@ -43,14 +47,26 @@ class LogDirs:
         """Take the folders until the stack is closed or the process ends; before all else.
 
         One whose disk fails is offline, if there are others. Raises FolderInUseError, and has
-        taken none, if somebody has one of them, and OSError if a disk is full or all have failed.
+        taken none, if somebody has one of them, OSError if a disk is full, and UnusableFolderError
+        if all have failed.
         """
         with ExitStack() as locks:
             for folder in self.dirs:
                 locks.enter_context(_locked(folder))
-            if not self.online and (failure := self.dirs[0].failure) is not None:
-                raise failure
+            self._check_any_is_online()
             return locks.pop_all()
+
+    def fail(self, path: str, failure: OSError) -> None:
+        """Take the folder with this path offline; UnusableFolderError if it was the last."""
+        for folder in self.dirs:
+            if folder.path == path:
+                folder.fail(failure)
+        self._check_any_is_online()
+
+    def _check_any_is_online(self) -> None:
+        if not self.online:
+            told = "; ".join(f"{folder.path}: {folder.failure}" for folder in self.dirs)
+            raise UnusableFolderError(f"no log folder can be used: {told}")
 
     @property
     def online(self) -> list[LogDir]:

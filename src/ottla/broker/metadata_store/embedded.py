@@ -21,7 +21,12 @@ from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Executor
 from typing import Final, NamedTuple, Self, TypeVar
 
-from ottla.broker.metadata_store.identity import Identity, claim_folders
+from ottla.broker.metadata_store.identity import (
+    Identity,
+    OnFailed,
+    claim_folders,
+    fail_all,
+)
 from ottla.broker.metadata_store.metadata_log import (
     METADATA_PARTITION,
     DamagedMetadataError,
@@ -97,20 +102,23 @@ class EmbeddedMetadataStore:
         clock: Clock,
         randomness: Randomness,
         threads: Executor | None = None,
+        on_failed: OnFailed = fail_all,
     ) -> Self:
         """Open the log in the first of the broker's folders, or begin a cluster there.
 
         Whatever is in the log is durable, and in `image`, when this returns. Raises
         ForeignFolderError, DamagedMetadataError, OSError or ApiError where the broker must not
-        start. `threads` run what blocks; without them the event loop's own do.
+        start. `threads` run what blocks; without them the event loop's own do. `on_failed` is told
+        of folders that cannot be used, and may raise.
         """
-        identity = claim_folders(disk, log_dirs, settings.broker_id, randomness)
+        node_id = settings.broker_id
+        identity = claim_folders(disk, log_dirs, node_id, randomness, on_failed=on_failed)
         now_ms = clock.now_ms()
         log = MetadataLog(disk, log_dirs[0], now_ms)
         for note in log.notes:
             _log.warning("metadata log: %s", note)
         if log.end_offset == 0:
-            _check_no_partitions(disk, log_dirs)
+            _check_no_partitions(disk, log_dirs, on_failed)
         controller = Controller(ClusterImage(identity.cluster_id), settings)
         try:
             controller.replay(log.read(), log.end_offset)
@@ -247,10 +255,15 @@ class EmbeddedMetadataStore:
             self._wait_for_commit(decided.image, decided.records)
 
 
-def _check_no_partitions(disk: Disk, log_dirs: Sequence[str]) -> None:
+def _check_no_partitions(disk: Disk, log_dirs: Sequence[str], on_failed: OnFailed) -> None:
     """Refuse to begin a new cluster among the partitions of one whose metadata is lost."""
     for path in log_dirs:
-        for name in disk.list_directory(path):
+        try:
+            names = disk.list_directory(path)
+        except OSError as error:
+            on_failed(path, error)
+            continue
+        for name in names:
             if _PARTITION_FOLDER.fullmatch(name) and name != str(METADATA_PARTITION):
                 raise DamagedMetadataError(
                     f"{posixpath.join(path, name)} is there, and no metadata that knows of it"

@@ -1,8 +1,9 @@
 """Whose log folders these are: `meta.properties` names the cluster and the broker in each."""
 
 import posixpath
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias, TypeVar
 
 from ottla.environment.disk import Disk
 from ottla.environment.randomness import Randomness
@@ -14,10 +15,16 @@ from ottla.storage.checkpoints import (
     read_meta_properties,
     write_meta_properties,
 )
+from ottla.storage.disk_bound import is_refusal
 
 
 class ForeignFolderError(Exception):
     """A log folder belongs to another broker or cluster, or says nothing that can be read."""
+
+
+OnFailed: TypeAlias = Callable[[str, OSError], None]
+"""Told of a folder that cannot be used, and why."""
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,20 +36,30 @@ class Identity:
     directory_ids: tuple[bytes, ...]
 
 
+def fail_all(_path: str, error: OSError) -> None:
+    """Let a folder that cannot be used keep the broker from starting."""
+    raise error
+
+
 def claim_folders(
     disk: Disk,
     paths: Sequence[str],
     node_id: int,
     randomness: Randomness,
     cluster_id: str | None = None,
+    on_failed: OnFailed = fail_all,
 ) -> Identity:
     """Make the folders if they are missing, and mark as ours those that nobody has marked.
 
     Raises ForeignFolderError, and has changed nothing, unless all marks agree with each other, with
     the node id and with the cluster's, if that is known. If not, a broker that finds no mark at all
     begins a new cluster.
+
+    A folder whose mark cannot be read or written is left out of the result, once `on_failed` has
+    heard of it, unless it raises. OSError if no folder is left, or if a disk is full.
     """
-    found = [_read(disk, path) for path in paths]
+    readable = _usable(paths, lambda path: _read(disk, path), on_failed)
+    paths, found = list(readable), list(readable.values())
     marked = _agreed_cluster_id(paths, found)
     if marked is not None and cluster_id not in {None, marked}:
         raise ForeignFolderError(
@@ -59,10 +76,32 @@ def claim_folders(
         MetaProperties(cluster_id, node_id, (mark and mark.directory_id) or randomness.uuid())
         for mark in found
     ]
-    for path, old, new in zip(paths, found, marks, strict=True):
+    old_and_new = dict(zip(paths, zip(found, marks, strict=True), strict=True))
+
+    def write(path: str) -> bytes:
+        old, new = old_and_new[path]
         if new != old:
             _write(disk, path, new)
-    return Identity(cluster_id, node_id, tuple(mark.directory_id or b"" for mark in marks))
+        return new.directory_id or b""
+
+    return Identity(cluster_id, node_id, tuple(_usable(paths, write, on_failed).values()))
+
+
+def _usable(paths: Sequence[str], use: Callable[[str], T], on_failed: OnFailed) -> dict[str, T]:
+    """Use each folder, and return what came of it where its disk does not fail."""
+    found: dict[str, T] = {}
+    failures: list[OSError] = []
+    for path in paths:
+        try:
+            found[path] = use(path)
+        except OSError as error:
+            if is_refusal(error):
+                raise
+            on_failed(path, error)
+            failures.append(error)
+    if failures and not found:
+        raise failures[0]
+    return found
 
 
 def _agreed_cluster_id(paths: Sequence[str], found: Sequence[MetaProperties | None]) -> str | None:

@@ -1,10 +1,13 @@
 """Whose log folders these are."""
 
+import errno
+
 import pytest
 
 from ottla.broker.metadata_store.identity import ForeignFolderError, Identity, claim_folders
 from ottla.model.identifiers import uuid_to_text
 from ottla.simulation.disk import SimulatedDisk
+from ottla.simulation.disk_faults import OperationKind
 from ottla.storage.checkpoints import MetaProperties, read_meta_properties, write_meta_properties
 from tests.metadata_building import CountingRandomness, uuid_of
 
@@ -100,3 +103,53 @@ def test_folders_of_another_cluster_than_the_known_one_are_left_alone() -> None:
     with pytest.raises(ForeignFolderError, match="belong to cluster cluster, not to known"):
         claim_folders(disk, ["/one", "/two"], 7, CountingRandomness(), "known")
     assert len(disk.faults.operations) == written
+
+
+def test_a_folder_that_cannot_be_read_is_left_out_and_not_touched() -> None:
+    disk = SimulatedDisk()
+    first = claim(disk, "/one", "/two")
+    disk.faults.fail_on(under="/two/meta.properties", error=errno.EACCES)
+    failed: list[str] = []
+    identity = claim_folders(
+        disk,
+        ["/one", "/two"],
+        7,
+        CountingRandomness(),
+        on_failed=lambda path, _: failed.append(path),
+    )
+    assert identity == Identity(first.cluster_id, 7, first.directory_ids[:1])
+    assert failed == ["/two"]
+    with pytest.raises(PermissionError):
+        claim(disk, "/one", "/two")
+
+
+def test_a_folder_that_cannot_be_marked_is_left_out() -> None:
+    disk = SimulatedDisk()
+    disk.make_directory("/two")
+    disk.faults.fail_on(OperationKind.CREATE, under="/two")
+    failed: list[str] = []
+    identity = claim_folders(
+        disk,
+        ["/one", "/two"],
+        7,
+        CountingRandomness(),
+        on_failed=lambda path, _: failed.append(path),
+    )
+    assert identity == Identity(NEW_CLUSTER, 7, (uuid_of(2),))
+    assert failed == ["/two"]
+
+
+def test_without_any_folder_that_can_be_read_nothing_is_claimed() -> None:
+    disk = SimulatedDisk()
+    claim(disk, "/one", "/two")
+    disk.faults.fail_on()
+    with pytest.raises(OSError, match="/one"):
+        claim_folders(disk, ["/one", "/two"], 7, CountingRandomness(), on_failed=lambda *_: None)
+
+
+def test_a_full_disk_has_not_failed_and_keeps_the_broker_from_starting() -> None:
+    disk = SimulatedDisk()
+    disk.make_directory("/two")
+    disk.faults.fail_on(OperationKind.WRITE, under="/two", error=errno.ENOSPC)
+    with pytest.raises(OSError, match="No space"):
+        claim_folders(disk, ["/one", "/two"], 7, CountingRandomness(), on_failed=lambda *_: None)
