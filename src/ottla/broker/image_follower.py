@@ -215,7 +215,8 @@ class ImageFollower:
         """Give a partition its role whose log is here now, or say that it is offline."""
         name = wanted.partition
         if isinstance(log, ApiError):
-            _log.error("%s: %s", name, log)
+            if self._partitions.offline.get(name) != log.detail:  # else it was tried again
+                _log.error("%s: %s", name, log)
             self._partitions.offline[name] = log.detail
             return
         log.config = wanted.config

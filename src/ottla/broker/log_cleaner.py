@@ -269,7 +269,9 @@ class LogCleaner:
 
     def _give_up(self, partition: Partition, error: Exception) -> None:
         if isinstance(error, OSError) and is_refusal(error):
-            _log.warning("%s: compaction is put off: %s", partition.name, error)
+            # A full disk is logged once for its folder, not for each partition and round.
+            level = logging.WARNING if partition.log.has_room else logging.DEBUG
+            _log.log(level, "%s: compaction is put off: %s", partition.name, error)
             self._put_off.add(partition.name)
             return
         if suspect_by(partition.log, error):  # what comes before it is compacted the next time

@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+import logging
 from collections.abc import Hashable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -161,7 +162,10 @@ def test_a_partition_in_a_folder_that_is_offline_is_not_made_elsewhere(
 
 
 def test_a_log_that_a_full_disk_kept_closed_is_deleted_with_its_topic(
-    life: Life, disk: SimulatedDisk, threads: ThreadPoolExecutor
+    life: Life,
+    disk: SimulatedDisk,
+    threads: ThreadPoolExecutor,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     life.create()
     assert life.codes() == [None] * 4
@@ -170,6 +174,10 @@ def test_a_log_that_a_full_disk_kept_closed_is_deleted_with_its_topic(
     again = Life(disk, threads)
     asyncio.run(again.follower.open_all(with_topic(OLD_ID)))
     assert again.codes() == [ErrorCode.KAFKA_STORAGE_ERROR, None, None, None]
+    for _ in range(3):
+        asyncio.run(again.follower.retry())
+    told = [one.getMessage() for one in caplog.records if one.levelno == logging.ERROR]
+    assert len(told) == len(set(told)) <= 2, "once as the disk, and once as the folder says it"
     disk.faults.heal()
     again.delete()
     names = [name for folder in ("/a", "/b") for name in disk.list_directory(folder)]

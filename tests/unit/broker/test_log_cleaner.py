@@ -209,6 +209,16 @@ def test_a_damaged_log_is_left_alone_and_all_others_go_on(
     assert not world.clean()
 
 
+def test_a_folder_survives_a_checkpoint_that_a_full_disk_refuses() -> None:
+    world = World()
+    fill(world.add(ORDERS), 100, keys=3)
+    checkpoint = "/data/cleaner-offset-checkpoint"
+    world.disk.faults.fail_on(OperationKind.WRITE, f"{checkpoint}.tmp", errno.ENOSPC)
+    assert world.clean()
+    assert not world.partitions.get(ORDERS).log.is_offline
+    assert world.cleaner.uncleanable == []
+
+
 def test_a_full_disk_is_tried_again() -> None:
     world = World()
     orders = world.add(ORDERS)
