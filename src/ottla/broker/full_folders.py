@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from ottla.broker.partitions import Partitions
+from ottla.broker.turns import Turns
 from ottla.environment.clock import Clock
 from ottla.machines.controller.lost_replicas import can_leave
 from ottla.metadata.image import ClusterImage
@@ -151,32 +152,38 @@ class FullFolders:
         found = map(self._partitions.find, folder.hosted)
         return (partition for partition in found if partition is not None)
 
+    def _leaves(self, partition: Partition, image: ClusterImage) -> bool:
+        """Tell whether a partition has to be reported; follow its leader only while in the ISR."""
+        topic = image.topics.get(partition.name.topic)
+        state = None if topic is None else topic.partition(partition.name.partition)
+        if state is None:
+            return False
+        is_in_sync = self._broker_id in state.isr
+        leaves = can_leave(state, self._broker_id, partition.log.config.min_insync_replicas)
+        if leaves or not is_in_sync:
+            # Before the controller knows: a fetch on its way would bring it back into the ISR.
+            self._following.pause(partition)
+        else:
+            self._following.resume(partition)
+        return leaves
+
     async def _hand_over(self) -> None:
         """Leave every ISR that stays large enough; again until the metadata shows it."""
         image = self._image()
         full = [folder for folder, fill in self._fill_by_folder.items() if fill.is_full]
         topics: dict[bytes, AssignReplicasToDirsRequestTopic] = {}
+        turns = Turns(self._clock)
         for partition in [one for folder in full for one in self._in(folder)]:
             partition.log.has_room = False
-            name, topic_id = partition.name, partition.topic_id
-            topic = image.topics.get(name.topic)
-            state = None if topic is None else topic.partition(name.partition)
-            if state is None:
-                continue
-            min_isr = partition.log.config.min_insync_replicas
-            if can_leave(state, self._broker_id, min_isr):
-                # Before the controller knows: a fetch on its way would bring it back into the ISR.
-                self._following.pause(partition)
+            if self._leaves(partition, image):
+                topic_id, number = partition.topic_id, partition.name.partition
                 wanted = topics.setdefault(
                     topic_id, AssignReplicasToDirsRequestTopic(topic_id=topic_id)
                 )
                 wanted.partitions.append(
-                    AssignReplicasToDirsRequestPartition(partition_index=name.partition)
+                    AssignReplicasToDirsRequestPartition(partition_index=number)
                 )
-            elif self._broker_id in state.isr:
-                self._following.resume(partition)
-            else:
-                self._following.pause(partition)
+            await turns.pause()
         if not topics:
             return
         try:

@@ -1,4 +1,4 @@
-"""AssignReplicasToDirs v0: a broker says which of its replicas are lost (KIP-858).
+"""AssignReplicasToDirs v0: a broker reports replicas that are lost, or on a full disk (KIP-858).
 
 For brokers only, and not told to clients. Each replica has its own answer; NOT_CONTROLLER and
 STALE_BROKER_EPOCH concern them all.
