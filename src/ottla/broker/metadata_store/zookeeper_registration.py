@@ -22,6 +22,7 @@ from ottla.broker.metadata_store.znodes import (
     cluster_id_data,
     read_cluster_id,
 )
+from ottla.broker.problem_log import ProblemLog
 from ottla.environment.zookeeper import Create, NodeExistsError, ZooKeeperError, ZooKeeperSession
 
 RETRY_SECONDS: Final = 0.2
@@ -44,14 +45,18 @@ async def pause_after(error: UnreadableZnodeError | ZooKeeperError) -> None:
 
 async def begin_session(connect: Connect, proposal: str) -> tuple[ZooKeeperSession, str]:
     """Return a session, and which cluster it is of; waits until ZooKeeper answers."""
+    problem = ProblemLog(_log, logging.WARNING)
     while True:
         session = None
         try:
             session = await connect()
             await make_paths(session)
-            return session, await agree_on_cluster_id(session, proposal)
+            cluster_id = await agree_on_cluster_id(session, proposal)
         except ZooKeeperError as error:
-            _log.warning("no session with ZooKeeper yet: %r", error)
+            problem.report(f"no session with ZooKeeper yet: {error!r}")
+        else:
+            problem.is_over("there is a session with ZooKeeper")
+            return session, cluster_id
         if session is not None:
             with suppress(ZooKeeperError):
                 await session.close()

@@ -8,8 +8,7 @@ One broker at a time decides (`zookeeper_term`); the others pull what it has dec
 publish the same images in the same order, each at its own pace, and nobody goes back: what comes
 from a lower controller epoch than was seen is refused.
 
-A session that is lost takes everything along that was promised by it. So the broker steps down
-first, and only then begins a new one.
+When a session is lost the broker first steps down, and then begins a new session.
 """
 
 import asyncio
@@ -46,6 +45,7 @@ from ottla.broker.metadata_store.zookeeper_registration import (
     register,
 )
 from ottla.broker.metadata_store.zookeeper_term import ControllerTerm, win
+from ottla.broker.problem_log import ProblemLog
 from ottla.environment.clock import Clock
 from ottla.environment.randomness import Randomness
 from ottla.environment.zookeeper import (
@@ -353,7 +353,7 @@ class ZooKeeperMetadataStore:
         await first_of(is_changed.wait(), self._pull_from(controller.broker))
 
     async def _pull_from(self, controller: BrokerImage) -> None:
-        has_lost_track = False
+        has_lost_track, problem = False, ProblemLog(_log)
         while True:
             epoch = NO_EPOCH if has_lost_track else self.controller_epoch
             offset = self._publisher.latest.end_offset
@@ -362,7 +362,7 @@ class ZooKeeperMetadataStore:
             except (ApiError, OSError) as error:
                 # What does not follow from what is known may be understood as a whole.
                 has_lost_track = isinstance(error, ProtocolError)
-                _log.info("nothing from controller %d: %r", controller.broker_id, error)
+                problem.report(f"no metadata from controller {controller.broker_id}: {error!r}")
                 await pause_seconds(RETRY_SECONDS)
             else:
                 has_lost_track = False
