@@ -85,9 +85,11 @@ class Stage:
 
         return await self.world.machine(CLIENT).start(client)
 
-    async def produce(self, name: str, timeout_ms: int = 1_000, index: int = 0) -> ErrorCode:
+    async def produce(
+        self, name: str, timeout_ms: int = 1_000, index: int = 0, to: str = NAME.topic
+    ) -> ErrorCode:
         data = PartitionProduceData(index=index, records=batch())
-        topic = TopicProduceData(name=NAME.topic, partition_data=[data])
+        topic = TopicProduceData(name=to, partition_data=[data])
         request = ProduceRequest(acks=-1, timeout_ms=timeout_ms, topic_data=[topic])
         response = await self.ask(name, request, 9, ProduceResponse)
         return ErrorCode(response.responses[0].partition_responses[0].error_code)
@@ -136,6 +138,25 @@ def test_acks_all_is_answered_when_the_followers_have_it() -> None:
         assert await stage.produce(stage.leader) is ErrorCode.NONE
         assert {stage.partition(name).log.end_offset for name in BROKERS} == {1}
         assert await stage.produce(stage.followers[0]) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+    tell(act)
+
+
+def test_the_first_record_of_a_topic_does_not_wait_for_fetches_of_other_topics() -> None:
+    async def act(stage: Stage) -> None:
+        sky, loop, took_seconds = stage.story.sky, stage.world.loop, []
+        for number in range(1, 7):
+            name = f"new-{number}"
+            topic = CreatableTopic(name=name, num_partitions=1, replication_factor=3)
+            topic_id = bytes([number]) * 16
+            sky.commit(sky.controller.create_topics([topic], topic_ids=[topic_id], start=0))
+            await stage.world.elapse(0.1)  # all brokers have heard of it
+            began = loop.time()
+            leader = f"b{sky.image.topics[name].partitions[0].leader}"
+            assert await stage.produce(leader, to=name) is ErrorCode.NONE
+            took_seconds.append(loop.time() - began)
+        # A leader without news answers after replica.fetch.wait.max.ms, half of which is left.
+        assert max(took_seconds) < 0.05
 
     tell(act)
 

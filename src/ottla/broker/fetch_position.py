@@ -1,11 +1,14 @@
 """Where a follower is in one partition, and what it has told its leader of that."""
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from ottla.replication.follower import next_fetch
 from ottla.replication.partition import Partition
 from ottla.wire.messages.fetch import FetchPartition, FetchTopic, ForgottenTopic
 
+FIRST_BACKOFF_MS: Final = 20
+"""Doubled with each refusal, up to `replica.fetch.backoff.ms`."""
+_DOUBLINGS_MAX: Final = 30
 PartitionKey = tuple[bytes, int]
 """The id of a topic, and the number of a partition."""
 
@@ -21,7 +24,7 @@ class Asked(NamedTuple):
 class FetchPosition:
     """One partition that is being followed."""
 
-    __slots__ = ("asked", "is_caught_up", "partition", "retry_ms")
+    __slots__ = ("asked", "is_caught_up", "partition", "refusals", "retry_ms")
 
     def __init__(self, partition: Partition) -> None:
         self.partition = partition
@@ -29,6 +32,8 @@ class FetchPosition:
         """What the session has; None if the partition is not in it."""
         self.retry_ms: int | None = None
         """When to try again, if the leader has refused."""
+        self.refusals = 0
+        """How often the leader has refused since it last answered."""
         self.is_caught_up = False
         """Whether everything was here that was committed, by the last answer."""
 
@@ -42,6 +47,12 @@ class FetchPosition:
         """Whether the log is empty, and no epoch is known of what was before it."""
         log = self.partition.log
         return log.log_start_offset == log.end_offset and log.epochs.latest_epoch is None
+
+    def refuse(self, now_ms: int, backoff_ms: int) -> None:
+        """Wait before the next try: at first briefly, because the leader may be about to lead."""
+        delay_ms = min(FIRST_BACKOFF_MS << min(self.refusals, _DOUBLINGS_MAX), backoff_ms)
+        self.refusals += 1
+        self.retry_ms = now_ms + delay_ms
 
     def is_answered(self) -> bool:
         """Tell whether an answer is to what is here now: same leader epoch, same end of the log."""

@@ -123,6 +123,11 @@ class Fetching(Protocol):
         """What to look at, in this order."""
         ...
 
+    @property
+    def is_overtaken(self) -> bool:
+        """Whether the client has sent the next request of the session already."""
+        ...
+
     def conclude(self, reads: list[Read]) -> Answer:
         """Say what of all that was found goes into the answer; ApiError if it is overtaken."""
         ...
@@ -313,6 +318,8 @@ class FetchSessions:
 class _Sessionless:
     """A fetch that is answered in full, and forgotten."""
 
+    is_overtaken = False
+
     def __init__(self, wanted: dict[PartitionKey, FetchedPartition]) -> None:
         self.partitions = wanted.values()
 
@@ -322,6 +329,8 @@ class _Sessionless:
 
 class _Full:
     """A fetch that is answered in full, and begins a session."""
+
+    is_overtaken = False
 
     def __init__(
         self,
@@ -359,9 +368,13 @@ class _Incremental:
         self._session = session
         self._epoch = session.epoch
 
+    @property
+    def is_overtaken(self) -> bool:
+        return self._session.epoch != self._epoch
+
     def conclude(self, reads: list[Read]) -> Answer:
         session = self._session
-        if session.epoch != self._epoch:
+        if self.is_overtaken:
             raise ApiError(ErrorCode.INVALID_FETCH_SESSION_EPOCH, "overtaken by the next request")
         told = []
         for read in reads:

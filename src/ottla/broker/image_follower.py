@@ -133,7 +133,12 @@ class ImageFollower:
             for wanted in self._missing(image, image.topics[topic], sorted(numbers))
         ]
         if missing:
-            await self._folders.make(missing, self._take)
+            names = {wanted.partition for wanted in missing}
+            self._partitions.being_made |= names
+            try:
+                await self._folders.make(missing, self._take)
+            finally:
+                self._partitions.being_made -= names
 
     async def retry(self) -> None:
         """Try again to open or make what a full disk has refused."""

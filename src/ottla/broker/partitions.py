@@ -25,6 +25,8 @@ class Partitions:
         self._count_by_id: Counter[bytes] = Counter()
         self.offline: dict[TopicPartition, str] = {}
         """Those that should be here and whose logs cannot be used, and why."""
+        self.being_made: set[TopicPartition] = set()
+        """Those whose logs are being made. A follower that asks early waits instead of failing."""
         self.past_traffic = Traffic()
         """Of partitions that are here no longer."""
 
@@ -57,7 +59,7 @@ class Partitions:
         """Return a partition; ApiError if it is not here.
 
         KAFKA_STORAGE_ERROR if it should be, and its disk does not let it. NOT_LEADER_OR_FOLLOWER if
-        others have it, and UNKNOWN_TOPIC_OR_PARTITION if nobody does.
+        others have it, and UNKNOWN_TOPIC_OR_PARTITION if nobody does or it is being made here.
         """
         partition = self._by_name.get(name)
         if partition is None:
@@ -68,7 +70,8 @@ class Partitions:
         if name in self.offline:
             return ApiError(ErrorCode.KAFKA_STORAGE_ERROR, self.offline[name])
         topic = self.image.topics.get(name.topic)
-        if topic is None or topic.partition(name.partition) is None:
+        is_known = topic is not None and topic.partition(name.partition) is not None
+        if not is_known or name in self.being_made:
             return ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, str(name))
         return ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{name} is not kept here")
 

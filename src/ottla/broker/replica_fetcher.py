@@ -7,39 +7,32 @@ is not there any more, the log begins anew where the leader's does. A partition 
 leaves the session, and comes back after `replica.fetch.backoff.ms`.
 
 An answer counts only if leader epoch and end of the log are those that it was asked for.
+
+A partition that is added while the leader keeps a fetch waiting need not wait for its answer: the
+next fetch of the session is sent ahead. The leader then ends the earlier one with
+INVALID_FETCH_SESSION_EPOCH. So the first record of a new topic, and the first after an election,
+is not delayed by up to `replica.fetch.wait.max.ms`.
 """
 
+import asyncio
 import logging
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Iterable
 from typing import Final
 
-from ottla.broker.bells import Bells
 from ottla.broker.fetch_position import FetchPosition, PartitionKey, by_topic, forgotten
-from ottla.broker.flushing import Flushing
+from ottla.broker.fetcher_world import FetcherWorld
+from ottla.broker.leader_start import leader_start_offset
 from ottla.broker.peer_connection import PeerConnection
-from ottla.broker.replication_throttle import FollowerThrottle
+from ottla.broker.problem_log import ProblemLog
 from ottla.broker.turns import Turns
-from ottla.environment.clock import Clock
-from ottla.environment.network import Network
-from ottla.metadata.image import Endpoint
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
-from ottla.model.identifiers import TopicPartition
-from ottla.model.reading import EARLIEST
 from ottla.replication.follower import beginning_before
 from ottla.replication.partition import Partition
 from ottla.storage.leader_epochs import EpochEnd
 from ottla.wire.messages.fetch import FetchRequest, FetchResponse, PartitionData, ReplicaState
-from ottla.wire.messages.list_offsets import (
-    ListOffsetsPartition,
-    ListOffsetsRequest,
-    ListOffsetsResponse,
-    ListOffsetsTopic,
-)
 
 FETCH_VERSION: Final = 17
-LIST_OFFSETS_VERSION: Final = 9
 _SESSION_LOST: Final = frozenset(
     {
         ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
@@ -50,34 +43,6 @@ _SESSION_LOST: Final = frozenset(
 _INT32_MAX: Final = 2**31 - 1
 _LOST: Final = "%s: what was committed is lost, by an unclean election"
 _log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class FetcherSettings:
-    """How followers fetch."""
-
-    wait_ms: int
-    bytes_min: int
-    partition_bytes_max: int
-    bytes_max: int
-    backoff_ms: int
-    timeout_ms: int
-
-
-@dataclass(frozen=True, slots=True)
-class FetcherWorld:
-    """What fetchers are made from."""
-
-    broker_id: int
-    broker_epoch: Callable[[], int]
-    endpoint_of: Callable[[int], Endpoint | None]
-    """Where another broker listens for brokers, if that is known."""
-    network: Network
-    clock: Clock
-    bells: Bells
-    flushing: Flushing
-    throttle: FollowerThrottle
-    settings: FetcherSettings
 
 
 class ReplicaFetcher:
@@ -96,6 +61,13 @@ class ReplicaFetcher:
         self._session_id = 0
         self._session_epoch = 0
         self._bell = ("fetcher", leader_id)
+        self._problem = ProblemLog(_log)
+        self._is_waiting = False
+        """Whether a fetch is on its way."""
+        self._new: dict[PartitionKey, None] = {}
+        """Those that were added since, and that the session has never had."""
+        self._ahead: asyncio.Task[FetchResponse] | None = None
+        """The fetch after the one that is on its way."""
 
     def __len__(self) -> int:
         return len(self._positions)
@@ -104,6 +76,10 @@ class ReplicaFetcher:
         """Follow a partition from now on, or go on in another leader epoch."""
         key = partition.topic_id, partition.name.partition
         position = self._positions.get(key)
+        if position is None and key not in self._gone and self._is_waiting:
+            if not self._new:  # one request for all that are added in this round of the loop
+                asyncio.get_running_loop().call_soon(self._fetch_ahead)
+            self._new[key] = None
         if position is None or position.partition is not partition:
             position = self._positions[key] = FetchPosition(partition)
         position.retry_ms = None
@@ -129,30 +105,36 @@ class ReplicaFetcher:
                 self._readmit()
                 self._hold_back()
                 if len(self._refused) == len(self._positions):
-                    await self._rest()
+                    await self._rest(self._ms_to_retry(self._world.settings.backoff_ms))
                 else:
                     await self._fetch_or_rest()
         finally:
-            if self._connection is not None:
-                self._connection.close()
+            self._disconnect()
 
     async def _fetch_or_rest(self) -> None:
         try:
             await self._fetch()
         except (OSError, ApiError) as error:
-            _log.info("broker %d cannot be followed: %s", self.leader_id, error)
+            self._problem.report(f"broker {self.leader_id} cannot be followed: {error}")
             self._disconnect()
-            await self._rest()
+            await self._rest(self._world.settings.backoff_ms)
         except Exception:  # noqa: BLE001 - nobody else would follow these partitions
             _log.exception("following broker %d failed", self.leader_id)
             self._disconnect()
-            await self._rest()
+            await self._rest(self._world.settings.backoff_ms)
 
-    async def _rest(self) -> None:
-        """Wait for the back-off to be over, or for something new to follow."""
+    async def _rest(self, wait_ms: int) -> None:
+        """Wait as long, or until there is something new to follow."""
         world = self._world
-        deadline_ms = world.clock.monotonic_ms() + world.settings.backoff_ms
-        await world.bells.wait_any([self._bell], deadline_ms)
+        await world.bells.wait_any([self._bell], world.clock.monotonic_ms() + wait_ms)
+
+    def _ms_to_retry(self, wait_ms: int) -> int:
+        """Return how long to wait: not past the next try of a partition that was refused."""
+        retries_ms = [self._positions[key].retry_ms for key in self._refused]
+        next_ms = min((one for one in retries_ms if one), default=None)  # 0: it is throttled
+        if next_ms is None:
+            return wait_ms
+        return min(max(next_ms - self._world.clock.monotonic_ms(), 1), wait_ms)
 
     def _readmit(self) -> None:
         """Try those again whose time has come."""
@@ -181,20 +163,49 @@ class ReplicaFetcher:
 
     async def _fetch(self) -> None:
         connection = await self._connect()
-        request = self._request()
-        settings = self._world.settings
-        timeout_ms = settings.wait_ms + settings.timeout_ms
-        response = await connection.ask(
-            request, FETCH_VERSION, FetchResponse, timeout_ms=timeout_ms
-        )
+        response = await self._answer(connection)
         code = ErrorCode(response.error_code)
+        if code is ErrorCode.INVALID_FETCH_SESSION_EPOCH and self._ahead is not None:
+            self._go_on_with(self._session_id)  # the leader has seen the fetch that was sent ahead
+            return
         if code in _SESSION_LOST:
             self._restart_session()
             return
         if code is not ErrorCode.NONE:
             raise ApiError(code, f"broker {self.leader_id}")
+        self._problem.is_over(f"broker {self.leader_id} is followed again")
         await self._take_all(response)
         self._go_on_with(response.session_id)
+
+    async def _answer(self, connection: PeerConnection) -> FetchResponse:
+        """Return the answer to the fetch that was sent ahead, or else to a new one."""
+        ahead, self._ahead = self._ahead, None
+        self._is_waiting = True
+        try:
+            if ahead is not None:
+                return await ahead
+            return await self._ask(connection, self._request([*self._moved], self._session_epoch))
+        finally:
+            self._is_waiting = False
+
+    async def _ask(self, connection: PeerConnection, request: FetchRequest) -> FetchResponse:
+        settings = self._world.settings
+        timeout_ms = settings.wait_ms + settings.timeout_ms
+        return await connection.ask(request, FETCH_VERSION, FetchResponse, timeout_ms=timeout_ms)
+
+    def _fetch_ahead(self) -> None:
+        """Ask for new partitions while an answer is waited for, if there is a session.
+
+        Only for these: an answer must be held against the request that it belongs to.
+        """
+        new = [key for key in self._new if key in self._moved]
+        self._new.clear()
+        connection = self._connection
+        is_possible = self._is_waiting and self._ahead is None and self._session_id
+        if new and is_possible and connection is not None and connection.is_open:
+            request = self._request(new, _after(self._session_epoch))
+            self._ahead = asyncio.get_running_loop().create_task(self._ask(connection, request))
+            self._ahead.add_done_callback(_seen)
 
     async def _connect(self) -> PeerConnection:
         if self._connection is not None and self._connection.is_open:
@@ -214,6 +225,9 @@ class ReplicaFetcher:
         return self._connection
 
     def _disconnect(self) -> None:
+        if self._ahead is not None:
+            self._ahead.cancel()
+            self._ahead = None
         if self._connection is not None:
             self._connection.close()
             self._connection = None
@@ -232,28 +246,28 @@ class ReplicaFetcher:
             self._restart_session()
         else:
             self._session_id = session_id
-            epoch = self._session_epoch
-            self._session_epoch = 1 if epoch == _INT32_MAX else epoch + 1
+            self._session_epoch = _after(self._session_epoch)
 
-    def _request(self) -> FetchRequest:
+    def _request(self, keys: Iterable[PartitionKey], session_epoch: int) -> FetchRequest:
         world, settings = self._world, self._world.settings
-        positions = [self._positions[key] for key in self._moved]
+        positions = [self._positions[key] for key in keys]
         wanted = [
             (position.partition.topic_id, position.ask(settings.partition_bytes_max))
             for position in positions
         ]
         gone = list(self._gone)
-        self._moved.clear()
+        for position in positions:
+            del self._moved[position.key]
         self._gone.clear()
         return FetchRequest(
             replica_state=ReplicaState(
                 replica_id=world.broker_id, replica_epoch=world.broker_epoch()
             ),
-            max_wait_ms=settings.wait_ms,
+            max_wait_ms=self._ms_to_retry(settings.wait_ms) if self._refused else settings.wait_ms,
             min_bytes=settings.bytes_min,
             max_bytes=settings.bytes_max,
             session_id=self._session_id,
-            session_epoch=self._session_epoch,
+            session_epoch=session_epoch,
             topics=by_topic(wanted),
             forgotten_topics_data=forgotten(gone),
         )
@@ -302,6 +316,7 @@ class ReplicaFetcher:
 
     def _append(self, position: FetchPosition, answer: PartitionData) -> bool:
         partition, throttle = position.partition, self._world.throttle
+        position.refusals = 0
         start_offset = partition.log.log_start_offset
         appended = None
         if answer.records:
@@ -332,7 +347,12 @@ class ReplicaFetcher:
         So it does where the leader's log ends before ours begins, in which there is nothing.
         """
         partition = position.partition
-        start_offset = await self._start_offset(partition.name, partition.leader_epoch)
+        assert self._connection is not None
+        world = self._world
+        timeout_ms = world.settings.timeout_ms
+        start_offset = await leader_start_offset(
+            self._connection, world.broker_id, partition.name, partition.leader_epoch, timeout_ms
+        )
         if self._positions.get(position.key) is not position:
             return  # it is not followed here any more
         if not position.is_answered():
@@ -345,27 +365,6 @@ class ReplicaFetcher:
         else:
             self._refuse(partition, ErrorCode.OFFSET_OUT_OF_RANGE.name)
 
-    async def _start_offset(self, name: TopicPartition, leader_epoch: int) -> int:
-        assert self._connection is not None
-        wanted = ListOffsetsPartition(
-            partition_index=name.partition, current_leader_epoch=leader_epoch, timestamp=EARLIEST
-        )
-        request = ListOffsetsRequest(
-            replica_id=self._world.broker_id,
-            topics=[ListOffsetsTopic(name=name.topic, partitions=[wanted])],
-        )
-        response = await self._connection.ask(
-            request,
-            LIST_OFFSETS_VERSION,
-            ListOffsetsResponse,
-            timeout_ms=self._world.settings.timeout_ms,
-        )
-        found = [one for topic in response.topics for one in topic.partitions]
-        if len(found) != 1 or found[0].error_code:
-            code = found[0].error_code if found else ErrorCode.UNKNOWN_SERVER_ERROR
-            raise ApiError(ErrorCode(code), f"{name}: where does its leader begin?")
-        return found[0].offset
-
     def _refuse(self, partition: Partition, why: str) -> None:
         """Leave a partition alone for a while, and have the leader leave it alone, too."""
         key = partition.topic_id, partition.name.partition
@@ -374,7 +373,7 @@ class ReplicaFetcher:
             return
         _log.debug("%s: broker %d refuses: %s", partition.name, self.leader_id, why)
         world = self._world
-        position.retry_ms = world.clock.monotonic_ms() + world.settings.backoff_ms
+        position.refuse(world.clock.monotonic_ms(), world.settings.backoff_ms)
         self._leave_out(key, position)
 
     def _leave_out(self, key: PartitionKey, position: FetchPosition) -> None:
@@ -382,3 +381,13 @@ class ReplicaFetcher:
         self._moved.pop(key, None)
         self._refused[key] = None
         self._gone[key] = None
+
+
+def _seen(done: "asyncio.Task[FetchResponse]") -> None:
+    """Take note of a failure that the fetch before it has had as well."""
+    if not done.cancelled():
+        done.exception()
+
+
+def _after(session_epoch: int) -> int:
+    return 1 if session_epoch == _INT32_MAX else session_epoch + 1

@@ -4,7 +4,8 @@ import asyncio
 from typing import NamedTuple
 from weakref import WeakSet
 
-from ottla.broker.replica_fetcher import FetcherWorld, ReplicaFetcher
+from ottla.broker.fetcher_world import FetcherWorld
+from ottla.broker.replica_fetcher import ReplicaFetcher
 from ottla.replication.partition import Partition
 from ottla.replication.roles import NO_LEADER
 

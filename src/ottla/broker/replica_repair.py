@@ -6,9 +6,10 @@ tell the leader how far the replica is. The replica must not be led or followed 
 
 from typing import Final
 
+from ottla.broker.fetcher_world import FetcherWorld
 from ottla.broker.log_scrubber import ScrubThreads
 from ottla.broker.peer_connection import PeerConnection
-from ottla.broker.replica_fetcher import FETCH_VERSION, FetcherWorld
+from ottla.broker.replica_fetcher import FETCH_VERSION
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.replication.partition import Partition

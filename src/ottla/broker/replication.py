@@ -10,6 +10,7 @@ from ottla.broker.bells import Bells
 from ottla.broker.config_parts import scrub_settings
 from ottla.broker.damaged_replicas import LOOK_MS as DAMAGED_LOOK_MS
 from ottla.broker.damaged_replicas import DamagedReplicas
+from ottla.broker.fetcher_world import FetcherSettings, FetcherWorld
 from ottla.broker.flushing import Flushing
 from ottla.broker.full_folders import LOOK_MS as FULL_LOOK_MS
 from ottla.broker.full_folders import FullFolders
@@ -19,7 +20,6 @@ from ottla.broker.log_scrubber import SUSPECTS_MS, LogScrubber, ScrubThreads
 from ottla.broker.lost_replicas import LOOK_MS, LostReplicas
 from ottla.broker.partition_roles import PartitionRoles
 from ottla.broker.partitions import Partitions
-from ottla.broker.replica_fetcher import FetcherSettings, FetcherWorld
 from ottla.broker.replica_fetchers import ReplicaFetchers
 from ottla.broker.replica_repair import ReplicaRepair
 from ottla.broker.replication_throttle import Throttles

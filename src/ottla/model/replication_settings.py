@@ -31,7 +31,8 @@ REPLICATION: Final = (
     at_start(
         "replica.fetch.backoff.ms",
         integer(0),
-        "How long a follower leaves a partition alone whose leader has refused it.",
+        "How long a follower leaves a partition alone at most whose leader has refused it; it"
+        " begins with 20 ms and doubles.",
     ),
     at_start(
         "replica.socket.timeout.ms",

@@ -124,7 +124,9 @@ class Partition:
         self.log.producers.acknowledge(self.high_watermark)
         former, self._bells = self._bells, FollowerBells.of(here.broker_id, here.replicas)
         self.raise_high_watermark()
-        if not is_first:  # else nobody can be waiting
+        if is_first:  # only a follower that asked before the log was made can be waiting
+            self._bells.ring_changed(former, self._on_progress)
+        else:
             self._ring(former)
 
     def follow(self, leader_id: int, leader_epoch: int) -> None:
@@ -155,10 +157,8 @@ class Partition:
         if self.leader_epoch == NO_EPOCH:
             raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self.name} is not led here")
         is_late = leader_epoch < self.leader_epoch
-        raise ApiError(
-            ErrorCode.FENCED_LEADER_EPOCH if is_late else ErrorCode.UNKNOWN_LEADER_EPOCH,
-            f"{self.name} is led in epoch {self.leader_epoch}, not {leader_epoch}",
-        )
+        code = ErrorCode.FENCED_LEADER_EPOCH if is_late else ErrorCode.UNKNOWN_LEADER_EPOCH
+        raise ApiError(code, f"{self.name} is led in epoch {self.leader_epoch}, not {leader_epoch}")
 
     # -- writing --------------------------------------------------------------------------------
 

@@ -43,3 +43,13 @@ def test_a_leader_takes_no_answers() -> None:
 
 def test_nobody_has_asked_for_what_comes_first() -> None:
     assert not FetchPosition(asked().partition).is_answered()
+
+
+def test_a_refused_partition_is_tried_again_soon_at_first_and_then_after_the_back_off() -> None:
+    position = asked()
+    delays_ms = []
+    for _ in range(5):
+        position.refuse(1_000, 100)
+        assert position.retry_ms is not None
+        delays_ms.append(position.retry_ms - 1_000)
+    assert delays_ms == [20, 40, 80, 100, 100]

@@ -35,6 +35,12 @@ def test_what_nobody_keeps_is_unknown() -> None:
         assert refusal(known.get, name) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
+def test_what_is_being_made_here_is_not_there_yet() -> None:
+    known = partitions()
+    known.being_made.add(ELSEWHERE)
+    assert refusal(known.get, ELSEWHERE) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
 def test_a_disk_that_fails_is_told_before_anything_else() -> None:
     known = partitions()
     known.remove(HERE)

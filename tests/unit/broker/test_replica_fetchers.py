@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from ottla.broker.bells import Bells
+from ottla.broker.fetcher_world import FetcherSettings, FetcherWorld
 from ottla.broker.flushing import Flushing
 from ottla.broker.peer_connection import PeerConnection
-from ottla.broker.replica_fetcher import FetcherSettings, FetcherWorld
 from ottla.broker.replica_fetchers import ReplicaFetchers
 from ottla.broker.replication_throttle import Throttles
 from ottla.model.broker_config import BrokerConfig

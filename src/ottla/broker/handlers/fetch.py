@@ -112,6 +112,8 @@ class FetchHandler:
                 and self.leaders.is_broker(reader.follower.broker_id),
                 now_ms=context.received_ms,
             )
+            if reader.follower is not None:  # an earlier fetch of its session ends
+                self.bells.ring(end_bell(reader.follower.broker_id))
             deadline_ms = self.bells.shared_deadline(context.received_ms, request.max_wait_ms)
             reads = await self._read_enough(fetching, reader, deadline_ms)
             answer = fetching.conclude(reads)
@@ -167,9 +169,7 @@ class FetchHandler:
             return reads
         if reader.follower is not None:
             reader = reader._replace(asked_ms=None)
-        missing = len(
-            [1 for _, found in reads if isinstance(found, ApiError) and found.code in _NOT_THERE]
-        )
+        missing = sum(isinstance(one, ApiError) and one.code in _NOT_THERE for _, one in reads)
         is_hopeless = missing == len(fetching.partitions)
         while not (is_hopeless or size_bytes >= reader.bytes_min or self._is_final(reads, missing)):
             if reader.follower is None:
@@ -178,7 +178,7 @@ class FetchHandler:
                 is_worth_it = not self._has_news(reads) and await self.bells.wait_any(
                     self._bells_of(reader.follower), deadline_ms
                 )
-            if not is_worth_it:
+            if not is_worth_it or fetching.is_overtaken:
                 break
             reads, size_bytes = await self._read_all(fetching.partitions, reader)
         return reads
