@@ -56,6 +56,26 @@ def test_a_server_properties_of_kafka_works_as_it_is(tmp_path: Path) -> None:
     assert stopped(process) == 0
 
 
+@pytest.mark.parametrize(
+    ("is_file", "given", "delay_ms"),
+    [(False, (), "0"), (True, (), "3000"), (False, ("500",), "500")],
+    ids=["no file", "a file", "given"],
+)
+def test_a_group_waits_for_others_only_where_a_file_or_a_setting_says_so(
+    tmp_path: Path, is_file: bool, given: tuple[str, ...], delay_ms: str
+) -> None:
+    words = [word for text in given for word in ("-X", f"group.initial.rebalance.delay.ms={text}")]
+    if is_file:
+        config = tmp_path / "server.properties"
+        config.write_text("node.id=1\n")
+        words += ["--config", str(config)]
+    process, address = started("--data-dir", str(tmp_path / "data"), *words)
+    described = rows("config", "describe", "broker", "1", "--all", brokers=address)
+    values = {row["name"]: row["value"] for row in described}
+    assert values["group.initial.rebalance.delay.ms"] == delay_ms
+    assert stopped(process) == 0
+
+
 def test_a_wrong_setting_is_one_sentence_and_a_failure(tmp_path: Path) -> None:
     call = [*OTTLA, "start", "--data-dir", str(tmp_path), "-X", "num.partition=3"]
     done = subprocess.run(call, capture_output=True, text=True, timeout=SECONDS_MAX, check=False)

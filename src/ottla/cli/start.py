@@ -31,6 +31,9 @@ DEFAULT_HOST: Final = "127.0.0.1"
 GARBAGE_THRESHOLD: Final = 10_000
 """How many more objects there are before cycles are looked for. Requests that wait are thousands,
 and none of them is in a cycle: looking at every 700, as Python does, costs more than it finds."""
+WITHOUT_A_FILE: Final = {"group.initial.rebalance.delay.ms": "0"}
+"""Kafka's quickstart has this in its server.properties, so that one consumer need not wait for
+others. In a cluster, or with a file, the default of 3 seconds holds, as in Kafka."""
 _EXPECTED: Final = (
     PropertiesError,
     UnicodeDecodeError,
@@ -113,7 +116,8 @@ def _configuration(
     """Read all settings; an address from --listen or --port is a PLAINTEXT listener.
 
     It never replaces `listeners`, wherever they are set: they may ask for TLS or authentication,
-    and the broker would be open without it.
+    and the broker would be open without it. A broker without a file and without ZooKeeper has the
+    settings that Kafka's quickstart has in its file.
     """
     text = path.read_text(encoding="utf-8-sig") if path else ""
     gathered = gather_settings(overrides=overrides, environ=os.environ, properties=text)
@@ -124,6 +128,9 @@ def _configuration(
                 "both say where to listen: give one of them"
             )
         gathered.settings["listeners"] = f"PLAINTEXT://{address}"
+    if path is None and not gathered.settings.get("zookeeper.connect"):
+        for name, text in WITHOUT_A_FILE.items():
+            gathered.settings.setdefault(name, text)
     return BrokerConfig.parse(gathered.settings), gathered.notes
 
 
