@@ -20,6 +20,7 @@ from ottla.runtime.randomness import SystemRandomness
 from ottla.simulation.disk import SimulatedDisk
 from ottla.simulation.disk_faults import OperationKind
 from ottla.storage.checkpoints import CLEAN_SHUTDOWN_FILE
+from ottla.storage.leader_epochs import LEADER_EPOCH_FILE
 from ottla.storage.log import PartitionLog
 from ottla.storage.log_dirs import LogDirs
 from ottla.storage.new_logs import NewLog
@@ -160,6 +161,8 @@ class TestALogThatIsNotOpen:
             fill(dirs.create(wanted.partition, TOPIC_ID, wanted.config, 0), 5)
         disk.kill()
         directory = f"/a/{WANTED[0].partition}"
+        # Recovery writes the file of epochs only if it is damaged.
+        disk.create_file(f"{directory}/{LEADER_EPOCH_FILE}").write_at(0, b"damaged")
         disk.faults.fail_on(OperationKind.WRITE, under=directory, error=errno.ENOSPC)
         again = LogDirs(disk, ["/a"])
         again.open(lambda _: TopicConfig(), 0)
