@@ -34,7 +34,7 @@ from ottla.metadata.image import BrokerImage, ClusterImage
 from ottla.metadata.records import MetadataRecord
 from ottla.model.api_error import ApiError
 from ottla.model.broker_config import BrokerConfig
-from ottla.storage.log_dirs import LogDirs, UnusableFolderError
+from ottla.storage.log_dirs import LogDirs
 
 _log = logging.getLogger(__name__)
 
@@ -149,9 +149,8 @@ class Embedded:
         def fail(path: str, error: OSError) -> None:
             log_dirs.fail(path, error)
             if path == first.path:
-                raise UnusableFolderError(
-                    f"the metadata is in {path}, which cannot be used: {error}"
-                ) from error
+                why = f"the metadata is in {path}, which cannot be used: {error}"
+                raise OSError(error.errno, why) from error
 
         if first.failure is not None:
             fail(first.path, first.failure)
