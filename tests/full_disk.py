@@ -33,7 +33,7 @@ _SOURCE: Final = r"""
 static int is_full(const char *path)
 {
     const char *folder = getenv("FULL_DISK_FOLDERS");
-    char mark[PATH_MAX];
+    char mark[PATH_MAX + 16];
     while (folder != NULL && *folder != 0) {
         const char *end = strchrnul(folder, ':');
         size_t size = end - folder;
@@ -48,7 +48,7 @@ static int is_full(const char *path)
 
 static int has_mark(const char *path, const char *suffix)
 {
-    char mark[PATH_MAX];
+    char mark[PATH_MAX + 16];
     snprintf(mark, sizeof mark, "%s.%s", path, suffix);
     return access(mark, F_OK) == 0;
 }
@@ -74,7 +74,7 @@ ssize_t pread64(int file, void *data, size_t size, off64_t position)
 {
     ssize_t (*next)(int, void *, size_t, off64_t) = dlsym(RTLD_NEXT, "pread64");
     static int reads = 0;
-    char path[PATH_MAX], mark[PATH_MAX];
+    char path[PATH_MAX], mark[PATH_MAX + 16];
     struct stat64 found;
     if (has_path(file, path)) {
         snprintf(mark, sizeof mark, "%s.broken", path);
