@@ -6,7 +6,7 @@ with the brokers, and often it is they who are slow: so the broker's CPU time st
 clock on the wall.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack
 from functools import partial
 from itertools import count
@@ -26,7 +26,17 @@ from benchmarks.broker_starts import Started, has_kafka, started_kafka, started_
 from benchmarks.comparison import MEGABYTES, SECONDS, Case, Unit
 from benchmarks.imports import with_bytecode_in
 from benchmarks.librdkafka_load import Load, Pace, catch_up, latencies_ms, produce, topic_for
-from benchmarks.side_by_side import AS_GOOD, CPU, CPU_SECONDS, GB, MILLISECONDS, case, in_turns
+from benchmarks.many_clients import together
+from benchmarks.side_by_side import (
+    AS_GOOD,
+    CPU,
+    CPU_SECONDS,
+    GB,
+    MILLISECONDS,
+    Figures,
+    case,
+    in_turns,
+)
 from benchmarks.wire_client import fetch_frame, produce_frame
 
 TITLE = "Beside Apache Kafka"
@@ -41,6 +51,10 @@ LOADS: Final = tuple(
     for record_bytes, load_bytes in ((100, SMALL_LOAD_BYTES), (1000, LARGE_LOAD_BYTES))
     for partitions in (1, 12)
 )
+PRODUCERS: Final = (8, 32)
+TOPIC_CONSUMERS: Final = 8
+SHARED_LOAD: Final = Load(1000, 100_000, 12)
+"""What each of several consumers of one topic reads."""
 PACES: Final = tuple(Pace(rate=1000, seconds=1.5, linger_ms=linger_ms) for linger_ms in (5, 0))
 RESIDENT_MEGABYTES: Final = Unit("MB", 1, is_time=True)
 LESS_CPU: Final = round(1 / 0.7, 2)
@@ -64,6 +78,9 @@ def cases() -> Iterator[Case]:
         _warm_up(brokers)
         for load in LOADS:
             yield from _load_cases(brokers, load)
+        for producers in PRODUCERS:
+            yield from _producers_cases(brokers, producers)
+        yield from _consumers_cases(brokers)
         for pace in PACES:
             yield from _latency_cases(brokers, pace)
         yield from _request_cases(brokers)
@@ -114,12 +131,48 @@ def _carry(load: Load, broker: MeasuredBroker) -> tuple[float, float, float, flo
 def _load_cases(brokers: list[MeasuredBroker], load: Load) -> Iterator[Case]:
     in_wall, in_cpu, out_wall, out_cpu = in_turns(brokers, ROUNDS, partial(_carry, load))
     name = f"{load.record_bytes} B, {load.partitions} partition{'s'[: load.partitions - 1]}"
-    megabytes, gigabytes = load.size_bytes / MEGABYTES.factor, load.size_bytes / GB
-    for way, wall, cpu in (("produce", in_wall, in_cpu), ("catch up on", out_wall, out_cpu)):
-        speeds = [tuple(megabytes / seconds for seconds in each) for each in wall]
-        yield case(f"{way} {name}", MEGABYTES, speeds, asked_ratio=AS_GOOD)
-        costs = [tuple(seconds / gigabytes for seconds in each) for each in cpu]
-        yield case(CPU, CPU_SECONDS, costs, asked_ratio=LESS_CPU)
+    for way, *found in (("produce", in_wall, in_cpu), ("catch up on", out_wall, out_cpu)):
+        yield from _speed_cases(f"{way} {name}", load.size_bytes, found)
+
+
+def _producers_cases(brokers: list[MeasuredBroker], producers: int) -> Iterator[Case]:
+    """Yield the rows of several producers that share a load."""
+    share = Load(1000, LARGE_LOAD_BYTES // 1000 // producers, 12)
+
+    def carry(broker: MeasuredBroker) -> tuple[float, float]:
+        with topic_for(broker.port, f"many-{next(_numbers)}", share.partitions) as topic:
+            before = broker.cpu_seconds()
+            seconds = together("produce", broker.port, topic, share, producers)
+            return seconds, broker.cpu_seconds() - before
+
+    carry(brokers[-1])
+    work = f"produce 1 KB, 12 partitions, {producers} producers"
+    yield from _speed_cases(work, share.size_bytes * producers, in_turns(brokers, ROUNDS, carry))
+
+
+def _consumers_cases(brokers: list[MeasuredBroker]) -> Iterator[Case]:
+    """Yield the rows of several consumers that each read all of one topic."""
+    load = SHARED_LOAD
+
+    def carry(broker: MeasuredBroker) -> tuple[float, float]:
+        with topic_for(broker.port, f"many-{next(_numbers)}", load.partitions) as topic:
+            produce(broker.port, topic, load)
+            before = broker.cpu_seconds()
+            seconds = together("catch-up", broker.port, topic, load, TOPIC_CONSUMERS)
+            return seconds, broker.cpu_seconds() - before
+
+    work = f"catch up on 1 KB, 12 partitions, {TOPIC_CONSUMERS} consumers of the same topic"
+    size_bytes = load.size_bytes * TOPIC_CONSUMERS
+    yield from _speed_cases(work, size_bytes, in_turns(brokers, ROUNDS, carry))
+
+
+def _speed_cases(work: str, size_bytes: int, found: Iterable[Figures]) -> Iterator[Case]:
+    wall, busy = found
+    megabytes, gigabytes = size_bytes / MEGABYTES.factor, size_bytes / GB
+    speeds = [tuple(megabytes / seconds for seconds in each) for each in wall]
+    yield case(work, MEGABYTES, speeds, asked_ratio=AS_GOOD)
+    costs = [tuple(seconds / gigabytes for seconds in each) for each in busy]
+    yield case(CPU, CPU_SECONDS, costs, asked_ratio=LESS_CPU)
 
 
 # Latency.
