@@ -22,6 +22,7 @@ def connection_limits(config: BrokerConfig, descriptors_max: int = sys.maxsize) 
         idle_ms_max=_or_no_limit(config.connections_max_idle_ms),
         request_bytes_max=_or_no_limit(config.queued_max_request_bytes),
         send_buffer_bytes=config.socket_send_buffer_bytes,
+        receive_buffer_bytes=config.socket_receive_buffer_bytes,
         in_flight_requests_max=min(config.queued_max_requests, IN_FLIGHT_MAX),
     )
 

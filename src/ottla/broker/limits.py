@@ -28,6 +28,12 @@ class ConnectionLimits:
     the kernel, which would keep megabytes. A peer on this machine reads less faster: it is still in
     the processor's cache."""
 
+    receive_buffer_bytes: int = 1 << 20
+    """Kafka's `socket.receive.buffer.bytes`: what the kernel keeps of the requests of a connection
+    before they are read. -1 leaves that to the kernel, which may keep tens of megabytes of each. A
+    whole Produce of librdkafka has room, and is received by two calls; with the 100 KB that Kafka
+    has it takes eight."""
+
     request_bytes_max: int = 1 << 29
     """Kafka's `queued.max.request.bytes`: requests that are arriving or being answered, on all
     connections together; then those that have a share in it are not read from."""

@@ -94,6 +94,9 @@ class Server:
         """
         assert self._timer is None, "bound before the server starts"
         sockets = await listening_sockets(listener, self._shared.network)
+        if self._limits.receive_buffer_bytes >= 0:
+            for opened in sockets:
+                self._shared.network.set_receive_buffer(opened, self._limits.receive_buffer_bytes)
         self._listening.update(dict.fromkeys(sockets, listener.name))
         return port_of(sockets[0])
 

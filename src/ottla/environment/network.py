@@ -69,6 +69,10 @@ class Network(Protocol):
         """Let about this much of what is sent wait on this side for the peer to take it."""
         ...
 
+    def set_receive_buffer(self, listening: ListeningSocket, size_bytes: int) -> None:
+        """Let about this much of what arrives wait to be read, on each connection from now on."""
+        ...
+
     def untaken_bytes(self, connected: StreamSocket) -> int:
         """Return how many of the bytes that were sent the peer's side has not taken yet."""
         ...

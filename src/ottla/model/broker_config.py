@@ -65,7 +65,7 @@ class BrokerConfig:
 
     socket_request_max_bytes: int = 100 << 20
     socket_send_buffer_bytes: int = 100 << 10
-    socket_receive_buffer_bytes: int = 100 << 10
+    socket_receive_buffer_bytes: int = 1 << 20
     socket_listen_backlog_size: int = 50
     max_connections: int = 10_000
     max_connections_per_ip: int = 2_000

@@ -120,7 +120,7 @@ _CONNECTIONS = (
     at_start(
         "socket.receive.buffer.bytes",
         integer(1, also=-1),
-        "Without effect: the kernel finds out by itself how many bytes to buffer when receiving.",
+        "How many bytes the kernel buffers of what arrives; -1 leaves it to the kernel.",
     ),
     at_start(
         "socket.listen.backlog.size",

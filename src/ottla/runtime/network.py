@@ -11,6 +11,7 @@ from socket import (
     IPPROTO_TCP,
     IPV6_V6ONLY,
     SO_KEEPALIVE,
+    SO_RCVBUF,
     SO_REUSEADDR,
     SO_SNDBUF,
     SOCK_STREAM,
@@ -23,7 +24,7 @@ from struct import calcsize
 from termios import TIOCOUTQ
 from typing import Any, Final
 
-from ottla.environment.network import StreamSocket
+from ottla.environment.network import ListeningSocket, StreamSocket
 
 BACKLOG: Final = 1024
 """Connections that the kernel keeps until they are accepted."""
@@ -99,6 +100,14 @@ class KernelNetwork:
         """Tell the kernel how much to keep; it takes about twice that, for what it adds."""
         assert isinstance(connected, socket)
         connected.setsockopt(SOL_SOCKET, SO_SNDBUF, size_bytes)
+
+    def set_receive_buffer(self, listening: ListeningSocket, size_bytes: int) -> None:
+        """Tell the kernel how much to keep; connections have it from the socket they come by.
+
+        So it is known when a connection begins, and its two sides agree on how large a window is.
+        """
+        assert isinstance(listening, socket)
+        listening.setsockopt(SOL_SOCKET, SO_RCVBUF, size_bytes)
 
     def untaken_bytes(self, connected: StreamSocket) -> int:
         """Return what the kernel still holds, because the peer's has not confirmed it."""

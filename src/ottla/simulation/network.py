@@ -11,7 +11,7 @@ from contextvars import Context
 from random import Random  # noqa: TID251 - only the type: the stream is given
 from typing import Final
 
-from ottla.environment.network import StreamSocket
+from ottla.environment.network import ListeningSocket, StreamSocket
 from ottla.simulation.link import Link
 from ottla.simulation.process import Process, current_process
 from ottla.simulation.sockets import Address, Mark, SimulatedListener, SimulatedSocket
@@ -59,6 +59,9 @@ class SimulatedNetwork:
         raise TimeoutError(errno.ETIMEDOUT, f"{host}:{port} does not answer")
 
     def set_send_buffer(self, connected: StreamSocket, size_bytes: int) -> None:
+        """Change nothing: here all streams are of the same width."""
+
+    def set_receive_buffer(self, listening: ListeningSocket, size_bytes: int) -> None:
         """Change nothing: here all streams are of the same width."""
 
     def untaken_bytes(self, connected: StreamSocket) -> int:

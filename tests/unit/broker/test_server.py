@@ -97,6 +97,20 @@ def test_the_kernel_keeps_what_the_limits_say_of_every_connection(send_buffer_by
     assert asyncio.run(story()) == 2 * send_buffer_bytes
 
 
+@pytest.mark.parametrize("receive_buffer_bytes", [10_000, 20_000])
+def test_the_kernel_receives_what_the_limits_say_ahead(receive_buffer_bytes: int) -> None:
+    async def story() -> int:
+        limits = ConnectionLimits(receive_buffer_bytes=receive_buffer_bytes)
+        async with serving(answering(echo), limits) as running:
+            client = await running.connect()
+            await client.ask(b"hello")
+            (connection,) = running.server._connections
+            assert isinstance(connection._socket, socket.socket)
+            return connection._socket.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF)
+
+    assert asyncio.run(story()) == 2 * receive_buffer_bytes
+
+
 @pytest.mark.parametrize("host", ["", "localhost", "0.0.0.0", LOCALHOST])
 def test_a_host_may_have_several_addresses_and_one_port(host: str) -> None:
     async def story() -> None:
