@@ -1,5 +1,6 @@
 """The pipeline of the demo, and what it does at the moment."""
 
+import logging
 import os
 import signal
 import threading
@@ -7,8 +8,6 @@ from contextlib import suppress
 from pathlib import Path
 from time import monotonic
 from typing import Final
-
-from py4j.protocol import Py4JError
 
 from examples.demo.revenue import define
 from ottla.pipelines.running.folders import pipeline_folder
@@ -29,6 +28,7 @@ class Work:
         self._state = state
         self._folder = pipeline_folder(state, NAME)
         self._stopping = threading.Event()
+        self._is_killed = False
         self._phase = "starts its JVM"
         self._since = monotonic()
         self._thread = threading.Thread(target=self._run, name="pipeline")
@@ -66,7 +66,9 @@ class Work:
 
     def kill(self) -> None:
         """End the JVM at once, if it is up; the thread ends soon after it."""
+        self._is_killed = True
         mute_spark()
+        logging.disable()  # py4j logs each call that fails from now on, by the root logger
         record = Record.read(self._folder)
         if record is not None and record.jvm is not None and record.jvm.is_alive():
             with suppress(ProcessLookupError):
@@ -86,6 +88,9 @@ class Work:
                     run(define, self._pipeline, state_dir=self._state, stopping=self._stopping)
             finally:
                 end_session(spark)
-        except (PipelineError, Py4JError, OSError) as error:
-            if not self._stopping.is_set():  # else the JVM was killed under it
-                self.failure = error
+        except Exception as error:
+            if self._is_killed:
+                return  # without its JVM any call fails, in any way
+            if not isinstance(error, PipelineError | RuntimeError | OSError):
+                raise
+            self.failure = error
