@@ -66,7 +66,9 @@ class _Damaged:
     """A replica that has lost something."""
 
     found_ms: int
-    ranges: int
+    ranges: int = 0
+    told: str = ""
+    """The offsets, as the log has told of them."""
     attempts: int = 0
     retry_ms: int = 0
     given_up_until_ms: int = 0
@@ -98,9 +100,11 @@ class DamagedReplicas:
         self._counts = counts
         self._known: dict[Partition, _Damaged] = {}
         self._repairing: asyncio.Task[None] | None = None
+        self._is_stopped = False
 
     def stop(self) -> None:
         """Repair nothing any more."""
+        self._is_stopped = True
         if self._repairing is not None:
             self._repairing.cancel()
 
@@ -117,7 +121,8 @@ class DamagedReplicas:
         for partition, ranges in found.items():
             self._take_note(partition, ranges)
             self._decide(partition, leaving, due)
-        if due and (self._repairing is None or self._repairing.done()):
+        is_free = self._repairing is None or self._repairing.done()
+        if due and is_free and not self._is_stopped:
             self._repairing = asyncio.get_running_loop().create_task(self._repair_all(due))
         if leaving:
             try:
@@ -128,10 +133,10 @@ class DamagedReplicas:
     def _take_note(self, partition: Partition, ranges: list[tuple[int, int]]) -> None:
         known = self._known.get(partition)
         if known is None:
-            known = self._known[partition] = _Damaged(self._clock.monotonic_ms(), 0)
+            known = self._known[partition] = _Damaged(self._clock.monotonic_ms())
         if len(ranges) > known.ranges:
-            told = ", ".join(f"{start} to {end}" for start, end in ranges)
-            _log.error("%s: offsets %s are damaged on this broker", partition.name, told)
+            known.told = ", ".join(f"{start} to {end}" for start, end in ranges)
+            _log.error("%s: offsets %s are damaged on this broker", partition.name, known.told)
             known.given_up_until_ms = 0
         known.ranges = len(ranges)
 
@@ -187,9 +192,9 @@ class DamagedReplicas:
             else:
                 self._counts.repaired_ranges += known.ranges
                 _log.warning(
-                    "%s: %d damaged ranges are whole again, by broker %d",
+                    "%s: offsets %s are whole again, from broker %d",
                     partition.name,
-                    known.ranges,
+                    known.told,
                     partition.leader_id,
                 )
                 self._known.pop(partition, None)

@@ -1,6 +1,7 @@
 """What is done with a damaged replica, as one broker sees it."""
 
 import asyncio
+import logging
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -136,6 +137,22 @@ def test_a_leader_gives_way_and_is_repaired_when_another_leads() -> None:
     assert (world.held, world.repairs, world.counts.repaired_ranges) == (False, 1, 1)
     world.look()
     assert (world.left, world.counts.ranges) == ([TOPIC_ID], 0)
+
+
+def test_the_log_has_one_line_at_the_find_and_one_at_the_repair(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    world = World(leader=OTHER)
+    with caplog.at_level(logging.INFO):
+        world.look()
+        world.look()
+        world.decide(OTHER, (OTHER, THIRD))
+        world.look()
+        world.look()
+    assert caplog.messages == [
+        "events-0: offsets 1 to 2 are damaged on this broker",
+        "events-0: offsets 1 to 2 are whole again, from broker 2",
+    ]
 
 
 def test_a_follower_leaves_before_it_is_repaired() -> None:
