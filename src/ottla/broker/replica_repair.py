@@ -16,7 +16,7 @@ from ottla.replication.partition import Partition
 from ottla.storage.cleaned_segment import OversizedSegmentError
 from ottla.storage.damage import Damage
 from ottla.storage.log import PartitionLog
-from ottla.storage.repair import Repair, RepairError, repairs
+from ottla.storage.repair import Repair, RepairError, UnfitBatchError, repairs
 from ottla.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 
 _NO_SESSION_EPOCH: Final = -1
@@ -24,7 +24,7 @@ _LACKING: Final = frozenset({ErrorCode.CORRUPT_MESSAGE, ErrorCode.OFFSET_OUT_OF_
 
 
 class LackingError(Exception):
-    """The leader does not have what is lost here."""
+    """The leader does not have what is lost here, or has it in a form that does not fit."""
 
 
 class ReplicaRepair:
@@ -68,10 +68,10 @@ class ReplicaRepair:
             await self._threads.run(repair.finish)
             leader.check()
             repair.take_over(log, self._world.clock.now_ms())
-        except OversizedSegmentError as error:
-            raise RepairError(str(error)) from error
-        except BaseException:
+        except BaseException as error:
             repair.discard()
+            if isinstance(error, UnfitBatchError | OversizedSegmentError):
+                raise LackingError(str(error)) from error
             raise
 
     async def _fill(

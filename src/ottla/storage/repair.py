@@ -33,6 +33,10 @@ class RepairError(Exception):
         """The segment, if more of it is damaged than is noted."""
 
 
+class UnfitBatchError(RepairError):
+    """What the other replica has is damaged as well, or it has other batches there."""
+
+
 class Repair:
     """One segment that is written anew. Making it takes note of all that the thread has to know."""
 
@@ -59,8 +63,8 @@ class Repair:
     def take(self, damage: Damage, data: memoryview) -> int:
         """Write what is sound before the damage, and batches for it; return the next offset.
 
-        A batch that is cut off at the end is left out. RepairError if a batch is not one that can
-        stand there: what the other replica has is damaged as well, or it has other batches.
+        A batch that is cut off at the end is left out. UnfitBatchError if a batch cannot stand
+        there, and RepairError if more of this replica is damaged than is noted.
         """
         self._copy_until(damage.position)
         self._end_offset = max(self._end_offset, damage.offset)
@@ -68,9 +72,11 @@ class Repair:
             if batch.base_offset >= damage.end_offset:
                 return damage.end_offset
             if not self._end_offset <= batch.base_offset <= batch.last_offset < damage.end_offset:
-                raise RepairError(f"{batch} does not fit between {damage} from {self._end_offset}")
+                raise UnfitBatchError(
+                    f"{batch} does not fit between {damage} from {self._end_offset}"
+                )
             if not batch.has_valid_crc():
-                raise RepairError(f"the CRC of {batch} is wrong on the other replica")
+                raise UnfitBatchError(f"the CRC of {batch} is wrong on the other replica")
             self._epochs.setdefault(batch.partition_leader_epoch, batch.base_offset)
             self._append(RecordBatch(memoryview(bytes(batch.raw))))
         return self._end_offset

@@ -9,7 +9,7 @@ from ottla.simulation import cold_reads
 from ottla.simulation.disk import SimulatedDisk
 from ottla.simulation.disk_faults import SimulatedCrash
 from ottla.storage.log import PartitionLog
-from ottla.storage.repair import RepairError, repairs
+from ottla.storage.repair import RepairError, UnfitBatchError, repairs
 from ottla.storage.scrubbing import closed_segments, fence_off, next_damage
 from ottla.wire.records.control import ControlType
 from tests.crashes.invariants import check_derived
@@ -157,7 +157,7 @@ def test_batches_that_cannot_stand_there_are_refused_and_nothing_changes() -> No
         data = replicas.from_leader(offset)
         if what == "damaged":
             data[70] ^= 1
-        with pytest.raises(RepairError):
+        with pytest.raises(UnfitBatchError):
             repair.take(repair.damage[0], data)
         repair.discard()
     assert not [each for each in replicas.disk.list_directory(DIRECTORY) if "cleaned" in each]
