@@ -158,20 +158,20 @@ def test_what_cannot_be_joined_says_why(spark: Any, broker_servers: str) -> None
 def test_a_join_with_a_table_is_shown_as_a_group_and_logs_no_warning(
     spark: Any, broker_servers: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    create(broker_servers, "people", "visits", "visited")
+    create(broker_servers, "people", "calls", "called")
     send(broker_servers, "people", [("f", {"name": "Felice"})])
-    send(broker_servers, "visits", [(None, {"person": "f"}) for _ in range(30)])
+    send(broker_servers, "calls", [(None, {"person": "f"}) for _ in range(30)])
 
     def define() -> None:
         people = table("people").json("name string")
-        stream("visits").json("person string").join(people, "person").to("visited")
+        stream("calls").json("person string").join(people, "person").to("called")
 
     run(define, Pipeline("guests", broker_servers), state_dir=tmp_path, until_caught_up=True)
     with Admin(bootstrap_servers=broker_servers) as admin:
-        while sum(_committed(admin, "ottla-query-guests/visited").values()) < 30:
+        while sum(_committed(admin, "ottla-query-guests/called").values()) < 30:
             assert not caplog.records
             time.sleep(0.05)
-    assert len(committed(broker_servers, "visited")) == 30
+    assert len(committed(broker_servers, "called")) == 30
     assert not caplog.records
 
 
