@@ -4,6 +4,7 @@ All of it is Spark's own expressions: no record passes through Python.
 """
 
 from dataclasses import dataclass
+from functools import reduce
 from typing import Final
 
 from pyspark.sql import Column, DataFrame
@@ -28,7 +29,6 @@ SHOWN_CHARACTERS_MAX: Final = 100
 """How much of a wrong value is shown."""
 _PARSED: Final = "_parsed"
 _CORRUPT: Final = "_corrupt"
-_REASON: Final = "_reason"
 _HEADER_TYPE: Final = "array<struct<key: string, value: binary>>"
 _ERRORS: Final = "__connect.errors."
 
@@ -39,16 +39,20 @@ class JsonRecords:
 
     schema: StructType
     judged: DataFrame
-    """Raw records with what was read, and why it cannot be used, which is null for most."""
+    """Raw records with what was read."""
+    is_bad: Column
+    """Whether a record cannot be used."""
+    reason: Column
+    """Why a bad record cannot be used."""
 
     def rows(self, *, must_be_good: bool) -> DataFrame:
         """Return the records that can be used, as columns; others end the query, or are skipped."""
-        reason = sql.col(_REASON)
         if must_be_good:
-            refused = sql.raise_error(sql.concat(_place(), sql.lit(": "), reason)).cast("boolean")
-            frame = self.judged.where(sql.when(reason.isNotNull(), refused).otherwise(True))
+            said = sql.concat(_place(), sql.lit(": "), self.reason)
+            refused = _interpreted(sql.raise_error(said).cast("boolean"))
+            frame = self.judged.where(sql.when(self.is_bad, refused).otherwise(True))
         else:
-            frame = self.judged.where(reason.isNull())
+            frame = self.judged.where(~self.is_bad)
         fields = [sql.col(f"{_PARSED}.{quoted(name)}").alias(name) for name in self.schema.names]
         return frame.select(*_of_the_record(frame), *fields)
 
@@ -61,13 +65,13 @@ class JsonRecords:
             "stage": sql.lit("VALUE_CONVERTER"),
             "connector.name": sql.lit(application),
             "exception.class.name": sql.lit("ottla.streams.BadRecord"),
-            "exception.message": sql.col(_REASON),
+            "exception.message": self.reason,
         }
         headers = sql.array(*(_header(_ERRORS + name, value) for name, value in told.items()))
         if "headers" in self.judged.columns:
             before = sql.coalesce(sql.col("headers"), sql.array().cast(_HEADER_TYPE))
             headers = sql.concat(before, headers)
-        bad = self.judged.where(sql.col(_REASON).isNotNull())
+        bad = self.judged.where(self.is_bad)
         return bad.select("key", "value", headers.alias("headers"))
 
 
@@ -82,7 +86,7 @@ def read_json(records: DataFrame, schema: Schema) -> JsonRecords:
     with_corrupt = StructType([*_all_nullable(fields), StructField(_CORRUPT, StringType())])
     parsed = sql.from_json(text, with_corrupt, {"columnNameOfCorruptRecord": _CORRUPT})
     read = records.withColumn(_PARSED, parsed)
-    return JsonRecords(fields, read.withColumn(_REASON, _reason(fields, text)))
+    return JsonRecords(fields, read, _is_bad(fields), _reason(fields, text))
 
 
 def fields_of(schema: Schema) -> StructType:
@@ -109,10 +113,19 @@ def _all_nullable(schema: StructType) -> list[StructField]:
     return [StructField(field.name, field.dataType, nullable=True) for field in schema.fields]
 
 
+def _is_bad(schema: StructType) -> Column:
+    """Whether a record cannot be used: all that Spark computes for a good one."""
+    required = [field.name for field in schema.fields if not field.nullable]
+    missing = [sql.col(f"{_PARSED}.{quoted(name)}").isNull() for name in required]
+    return sql.col("value").isNotNull() & reduce(Column.__or__, missing, _is_corrupt())
+
+
+def _is_corrupt() -> Column:
+    return sql.col(_PARSED).isNull() | sql.col(f"{_PARSED}.{_CORRUPT}").isNotNull()
+
+
 def _reason(schema: StructType, text: Column) -> Column:
-    """Say why a record cannot be used, or null."""
-    parsed = sql.col(_PARSED)
-    is_corrupt = parsed.isNull() | sql.col(f"{_PARSED}.{_CORRUPT}").isNotNull()
+    """Say why a bad record cannot be used."""
     shown = sql.substring(text, 1, SHOWN_CHARACTERS_MAX)
     fields = [reason for field in schema.fields for reason in _field_reasons(field, text)]
     what = (
@@ -122,7 +135,17 @@ def _reason(schema: StructType, text: Column) -> Column:
         .otherwise(sql.coalesce(*fields, sql.lit("the value does not fit the schema")))
     )
     missing = sql.coalesce(*_missing(schema), sql.lit(None).cast("string"))
-    return sql.when(sql.col("value").isNotNull(), sql.when(is_corrupt, what).otherwise(missing))
+    return sql.when(_is_corrupt(), what).otherwise(missing)
+
+
+def _interpreted(value: Column) -> Column:
+    """Return an expression that Spark interprets, and generates no code for.
+
+    Spark generates the code of a filter anew in each task. Without this, half the time of a task
+    with one record would go into the code of a message that is hardly ever needed. Expressions
+    with a lambda are interpreted.
+    """
+    return sql.exists(sql.array(sql.lit(True)), lambda _: value)
 
 
 def _field_reasons(field: StructField, text: Column) -> list[Column]:
