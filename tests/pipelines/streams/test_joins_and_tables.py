@@ -1,5 +1,6 @@
 """Joins and tables against plain dictionaries, through several runs of the same query."""
 
+import json
 import random
 import time
 from pathlib import Path
@@ -173,6 +174,26 @@ def test_a_join_with_a_table_is_shown_as_a_group_and_logs_no_warning(
             time.sleep(0.05)
     assert len(committed(broker_servers, "called")) == 30
     assert not caplog.records
+
+
+def test_micro_batches_of_updates_use_the_same_few_transactional_ids(
+    spark: Any, broker_servers: str, tmp_path: Path
+) -> None:
+    create(broker_servers, "clicks", "clicked")
+    send(broker_servers, "clicks", [(None, {"page": f"p{n % 3}"}) for n in range(60)])
+
+    def define() -> None:
+        slowly = {"maxOffsetsPerTrigger": "6"}
+        clicks = stream("clicks", options=slowly).json("page string")
+        clicks.group("page").count().to("clicked")
+
+    run(define, Pipeline("clicks", broker_servers), state_dir=tmp_path, until_caught_up=True)
+    assert latest(committed(broker_servers, "clicked"))["p0"]["count"] == 20
+    query = json.loads((tmp_path / "pipelines/clicks/checkpoints/clicked/metadata").read_text())
+    with Admin(bootstrap_servers=broker_servers) as admin:
+        names = [row.transactional_id for row in admin.transactions.list()]
+    of_tasks = [name for name in names if query["id"] in name and not name.endswith(".decisions")]
+    assert 0 < len(of_tasks) <= int(spark.conf.get("spark.sql.shuffle.partitions"))
 
 
 def _committed(admin: Admin, group: str) -> dict[Any, int]:

@@ -18,9 +18,10 @@ from ottla.pipelines.running.plan import RunPlan
 from ottla.pipelines.running.progress import FlowProgress
 from ottla.pipelines.running.registry import Outcome, PipelineError, ProcessName, Record, claimed
 from ottla.pipelines.running.running_flow import RunningFlow
+from ottla.pipelines.sink.micro_batches import MicroBatchWriter
 from ottla.pipelines.streams.definition import Definition, defining
 from ottla.pipelines.streams.pipeline import Pipeline
-from ottla.pipelines.streams.queries import start_flow, write_batch
+from ottla.pipelines.streams.queries import sink_options, start_flow, write_batch
 
 LOOK_SECONDS: Final = 0.2
 """How often it is looked whether a query has ended."""
@@ -140,9 +141,10 @@ def _start(pipeline: Pipeline, plan: RunPlan, folder: PipelineFolder) -> list[Ru
     place = plan.checkpoint_dir or str(folder.checkpoints)
     started: list[RunningFlow] = []
     for flow in pipeline.flows:
-        start = partial(start_flow, pipeline, flow, f"{place}/{flow.name}", plan.pace)
+        updates = MicroBatchWriter(sink_options(pipeline, flow))
+        start = partial(start_flow, pipeline, flow, f"{place}/{flow.name}", plan.pace, updates)
         try:
-            started.append(RunningFlow(flow.name, start(), start))
+            started.append(RunningFlow(flow.name, start(), start, at_end=updates.close))
             started[-1].wait_until_up()
         except Exception as error:
             for before in started:

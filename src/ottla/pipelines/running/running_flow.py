@@ -35,6 +35,8 @@ class RunningFlow:
     start: "Callable[[], StreamingQuery] | None" = None
     """Starts the query again, from its checkpoint."""
     starts: int = 1
+    at_end: "Callable[[], None] | None" = None
+    """Called when the query has been stopped."""
 
     def wait_until_up(self) -> None:
         """Wait until the query has found its sources, or has ended.
@@ -53,6 +55,8 @@ class RunningFlow:
         """Stop the query, if it is still there."""
         with suppress(Py4JError, OSError):
             self.query.stop()
+        if self.at_end is not None:
+            self.at_end()
 
     def goes_on(self) -> bool:
         """Whether there may be more. PipelineError says why it has failed."""

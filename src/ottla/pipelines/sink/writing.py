@@ -7,6 +7,7 @@ writes its rows again. Exactly once is told in `two_phases`.
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from time import sleep
 from typing import Any, Final, Generic, Protocol, TypeVar
 from uuid import uuid4
@@ -105,7 +106,7 @@ class BatchWriter(DataSourceArrowWriter):
         """Write the rows of one task."""
         if not self._options.is_exactly_once:
             return write_at_least_once(self._options, iterator)
-        name = _attempt(self._query, self._job[:12])
+        name = attempt_name(self._query, self._job[:12])
         return write_in_transaction(self._options, iterator, name, self._options.app_version)
 
     def commit(self, messages: Sequence[Any]) -> None:
@@ -145,7 +146,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         query_id, batch_id, run_id = map(context.getLocalProperty, (QUERY_ID, BATCH_ID, RUN_ID))
         if not (query_id and batch_id and run_id):
             raise DecisionError("exactlyOnce needs to know the query, which Spark does not tell")
-        name = _attempt(f"{self._options.prefix}-{query_id}", run_id.replace("-", "")[:12])
+        name = attempt_name(f"{self._options.prefix}-{query_id}", run_part(run_id))
         return write_in_transaction(self._options, iterator, name, int(batch_id))
 
     def commit(self, messages: Sequence[Any], batchId: int) -> None:  # noqa: N803 - Spark's name
@@ -188,10 +189,15 @@ def write_in_transaction(
         if _is_decided(options, name.query, batch_id):
             return Written(0, name.query, attempt=name.attempt, is_skipped=True)
         _started.append(run)
+    batches = (batch for batch in iterator if batch.num_rows)
+    first = next(batches, None)
+    if first is None:
+        # Most tasks of a stateful query have no rows: they cost the brokers nothing.
+        return Written(0, name.query, attempt=name.attempt)
     producer = open_producer(options.settings, name)
     try:
-        count = _send(producer, options, iterator)
-        transaction = prepare(producer) if count else None
+        count = _send(producer, options, chain([first], batches))
+        transaction = prepare(producer)
     finally:
         producer.close()
     return Written(count, name.query, transaction, name.attempt)
@@ -231,7 +237,13 @@ def _is_streamed(batch_id: int) -> bool:
     return context is not None and context.getLocalProperty(BATCH_ID) == str(batch_id)
 
 
-def _attempt(query: str, run: str) -> AttemptName:
+def run_part(run_id: str) -> str:
+    """Return the part of a transactional id that names a run of a query."""
+    return run_id.replace("-", "")[:12]
+
+
+def attempt_name(query: str, run: str) -> AttemptName:
+    """Return the name of the attempt that this process works on."""
     context = TaskContext.get()
     assert context is not None
     return AttemptName(query, run, context.partitionId(), context.attemptNumber())
@@ -257,13 +269,18 @@ def meet_brokers(options: SinkOptions) -> None:
 def _commit(options: SinkOptions, messages: Sequence[Written], batch_id: int) -> None:
     query = messages[0].query
     decisions = _decisions.get(query, lambda: Decisions(options.settings, query))
-    has_lost = any(message.attempt for message in messages)
     try:
-        _check_skipped(decisions, messages, batch_id)
-        decisions.commit(batch_id, _transactions(messages), has_lost=has_lost)
+        commit_with(decisions, messages, batch_id)
     except BaseException:
         _decisions.drop(query)
         raise
+
+
+def commit_with(decisions: Decisions, messages: Sequence[Written], batch_id: int) -> None:
+    """Decide that what the tasks have written is the batch, and commit it."""
+    has_lost = any(message.attempt for message in messages)
+    _check_skipped(decisions, messages, batch_id)
+    decisions.commit(batch_id, _transactions(messages), has_lost=has_lost)
 
 
 def _check_skipped(decisions: Decisions, messages: Sequence[Written], batch_id: int) -> None:

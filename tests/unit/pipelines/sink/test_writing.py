@@ -80,3 +80,11 @@ def test_a_run_that_is_forgotten_is_looked_up_once_more(monkeypatch: pytest.Monk
 
 def test_an_older_version_of_a_job_adds_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     assert is_decided(monkeypatch, 6, None)
+
+
+def test_a_task_without_rows_opens_no_transaction(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writing, "open_producer", lambda *_: pytest.fail("a producer was opened"))
+    empty = SimpleNamespace(num_rows=0)
+    name = AttemptName("query", "run", 0, 0)
+    written = writing.write_in_transaction(OPTIONS, iter([empty]), name, -1)
+    assert (written.row_count, written.transaction) == (0, None)
