@@ -12,7 +12,7 @@ from threading import Event
 from ottla.pipelines.running.plan import RunPlan
 from ottla.pipelines.running.registry import PipelineError
 from ottla.pipelines.spark_extra import check_spark_extra
-from ottla.pipelines.streams.pace import Pace
+from ottla.pipelines.streams.pace import Latency, Pace
 
 try:
     from ottla.pipelines.running.runner import run as run_by_plan
@@ -29,6 +29,7 @@ except ModuleNotFoundError:
 __all__ = [
     "Definition",
     "Grouped",
+    "Latency",
     "Pipeline",
     "PipelineError",
     "Stream",
@@ -48,16 +49,20 @@ def run(
     every: str | None = None,
     until_caught_up: bool = False,
     from_beginning: bool = False,
+    latency: Latency | None = None,
     stopping: Event | None = None,
 ) -> None:
     """Run what a function defines, until it fails, has caught up, or is to stop.
 
     It goes on where it ended the last time, which is kept under the pipeline's name in the state
     folder; from the beginning, it forgets that. `every` is the time between micro-batches, as
-    "10 seconds". PipelineError says which flow failed, and why.
+    "10 seconds". The latency counts if this call starts Spark; its default is low, but throughput
+    with `every` or `until_caught_up`. PipelineError says which flow failed, and why.
     """
     plan = RunPlan(state_dir, pace=Pace(every, until_caught_up), from_beginning=from_beginning)
-    run_by_plan(definition, replace(pipeline, is_batch=False, flows=[]), plan, stopping)
+    is_quick = pipeline.is_quick or (latency or plan.pace.latency) is Latency.LOW
+    started = replace(pipeline, is_batch=False, flows=[], is_quick=is_quick)
+    run_by_plan(definition, started, plan, stopping)
 
 
 def run_batch(definition: Definition, pipeline: Pipeline) -> None:

@@ -21,7 +21,7 @@ from ottla.pipelines.running.plan import RunPlan
 from ottla.pipelines.running.progress import read_progress
 from ottla.pipelines.running.registry import Outcome, PipelineError, present_record, stop
 from ottla.pipelines.spark_extra import check_spark_extra
-from ottla.pipelines.streams.pace import Pace
+from ottla.pipelines.streams.pace import Latency, Pace
 
 LIST_COLUMNS: Final = ("PIPELINE", "STATE", "PID", "SINCE", "FILE", "FAILURE")
 REFRESH_SECONDS: Final = 0.5
@@ -33,6 +33,17 @@ StateDir = Annotated[
         "--state-dir",
         envvar=STATE_DIR,
         help="Where pipelines keep what they know. Default: ~/.local/state/ottla",
+    ),
+]
+SparkSettings = Annotated[
+    list[str] | None,
+    typer.Option("--conf", metavar="KEY=VALUE", help="A Spark setting. Repeatable."),
+]
+LatencyOption = Annotated[
+    Latency | None,
+    typer.Option(
+        help="What Spark is set up for. Default: low; with --batch, --every or"
+        " --until-caught-up: throughput."
     ),
 ]
 
@@ -61,13 +72,11 @@ def run_file(
     is_batch: Annotated[
         bool, typer.Option("--batch", help="Do all that is there once, as a batch without state.")
     ] = False,
+    latency: LatencyOption = None,
     is_quick: Annotated[
-        bool, typer.Option("--quick", help="Start sooner, compute slower: to try things out.")
+        bool, typer.Option("--quick", help="Start sooner, as with --latency low.")
     ] = False,
-    conf: Annotated[
-        list[str] | None,
-        typer.Option("--conf", metavar="KEY=VALUE", help="A Spark setting. Repeatable."),
-    ] = None,
+    conf: SparkSettings = None,
     checkpoint_dir: Annotated[
         str | None, typer.Option(help="Where checkpoints are, if not in the state folder.")
     ] = None,
@@ -87,9 +96,10 @@ def run_file(
         check_spark_extra()
     from ottla.cli.pipeline_run import Told, run_told  # noqa: PLC0415 - it loads Spark
 
-    plan = RunPlan(
-        state_dir, checkpoint_dir, Pace(every, until_caught_up), from_beginning, str(file)
-    )
+    pace = Pace(every, until_caught_up)
+    plan = RunPlan(state_dir, checkpoint_dir, pace, from_beginning, str(file))
+    default = Latency.THROUGHPUT if is_batch else pace.latency
+    is_quick = is_quick or (latency or default) is Latency.LOW
     spark, clients = key_values(conf, "--conf"), key_values(settings, "-X")
     told = Told(name or file.stem, brokers, master, is_batch, is_quick, spark, clients)
     run_told(file, told, plan)

@@ -89,7 +89,13 @@ _FIRST_JARS: Final = (
 )
 """The jars with most of the classes that a start loads, the most first."""
 _RUNS_HERE: Final = re.compile(r"local(\[.*\])?")
-_QUICK: Final = "-XX:TieredStopAtLevel=1"
+_QUICK: Final = ("-XX:TieredStopAtLevel=1",)
+_ONE_GC: Final = "-XX:+UseSerialGC"
+"""The first compiler alone, and one thread that collects garbage: of the CPU time of a small
+micro-batch, the second compiler and G1 take a third (docs/pipeline-latency.md)."""
+_IS_GC: Final = re.compile(r"-XX:\+Use\w+GC")
+_SPAWN: Final = "-Djdk.lang.Process.launchMechanism=VFORK"
+"""Hadoop starts `chmod` for each checkpoint file: by vfork, in two thirds of the time."""
 _MAIN: Final = "org.apache.spark.deploy.SparkSubmit"
 
 
@@ -201,7 +207,7 @@ def start_jvm(java: Java, settings: Mapping[str, str], *, is_quick: bool) -> Dri
     archive = class_archive(java, jars)
     command = [
         str(java.executable),
-        *_jvm_options(settings, is_quick=is_quick),
+        *jvm_options(settings, is_quick=is_quick),
         *archive.options,
         "-cp",
         os.pathsep.join([*_extra(settings, "spark.driver.extraClassPath"), *map(str, jars)]),
@@ -227,12 +233,17 @@ def start_jvm(java: Java, settings: Mapping[str, str], *, is_quick: bool) -> Dri
     return jvm
 
 
-def _jvm_options(settings: Mapping[str, str], *, is_quick: bool) -> list[str]:
-    options = [*_MODULES, f"-Xmx{settings.get('spark.driver.memory', DRIVER_MEMORY)}"]
+def jvm_options(settings: Mapping[str, str], *, is_quick: bool) -> list[str]:
+    """Return the options of the JVM itself; those of the user come last.
+
+    A JVM refuses to start with two garbage collectors: ours is left out if the user names one.
+    """
+    own = shlex.split(settings.get("spark.driver.extraJavaOptions", ""))
+    options = [*_MODULES, _SPAWN, f"-Xmx{settings.get('spark.driver.memory', DRIVER_MEMORY)}"]
     if is_quick:
-        options.append(_QUICK)
+        options += _QUICK if any(_IS_GC.fullmatch(word) for word in own) else (*_QUICK, _ONE_GC)
     options.append(f"-Dlog4j2.configurationFile={LOGGING.as_uri()}")
-    return [*options, *shlex.split(settings.get("spark.driver.extraJavaOptions", ""))]
+    return [*options, *own]
 
 
 def _extra(settings: Mapping[str, str], name: str) -> Sequence[str]:

@@ -28,6 +28,7 @@ SETTINGS: Final[tuple[tuple[Version, str, str], ...]] = (
     ((4, 0), "spark.sql.session.timeZone", "UTC"),
     ((4, 0), "spark.sql.streaming.stateStore.providerClass",
      f"{_STREAMING}.state.RocksDBStateStoreProvider"),
+    ((4, 0), "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled", "true"),
     ((4, 0), "spark.ui.showConsoleProgress", "false"),
     ((4, 1), "spark.python.unix.domain.socket.enabled", "true"),
     ((4, 1), "spark.sql.python.filterPushdown.enabled", "true"),

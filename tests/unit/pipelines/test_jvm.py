@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from ottla.pipelines.jvm import class_path, whole_tracebacks
+from ottla.pipelines.jvm import class_path, jvm_options, whole_tracebacks
 
 TRACEBACK = """\
 Traceback (most recent call last):
@@ -38,3 +38,16 @@ def test_the_jars_with_most_classes_come_first_and_the_others_by_name() -> None:
         "b.jar",
         "spark-streaming_2.13-4.3.0.jar",
     ]
+
+
+def test_low_latency_means_the_first_compiler_and_one_collecting_thread() -> None:
+    quick = jvm_options({}, is_quick=True)
+    assert {"-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"} <= set(quick)
+    assert not {"-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"} & set(
+        jvm_options({}, is_quick=False)
+    )
+
+
+def test_a_garbage_collector_of_the_user_takes_the_place_of_ours() -> None:
+    options = jvm_options({"spark.driver.extraJavaOptions": "-XX:+UseParallelGC"}, is_quick=True)
+    assert [option for option in options if option.endswith("GC")] == ["-XX:+UseParallelGC"]
