@@ -27,6 +27,8 @@ from ottla.pipelines.streams.pipeline import Pipeline
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+WITH_UI: Final = {"spark.ui.enabled": "true", "spark.ui.port": "0"}
+"""Spark's UI, at a free port: with fixed ones, Spark tries seventeen and then does not start."""
 MODULE_NAME: Final = "ottla_pipeline"
 """What `__name__` is in a pipeline's file."""
 
@@ -51,7 +53,7 @@ class Told:
             self.brokers,
             self.is_batch,
             self.master,
-            self.spark_settings,
+            self.spark_settings if self.is_batch else {**WITH_UI, **self.spark_settings},
             options,
             self.is_quick,
         )
@@ -86,6 +88,8 @@ def _define(file: Path, pipeline: Pipeline, stopping: "_Stopping") -> None:
     _execute(file)
     flows = ", ".join(flow.name for flow in pipeline.flows)
     say(f"pipeline {pipeline.name} runs: {flows or 'no flow'}")
+    url = pipeline.spark.sparkContext.uiWebUrl
+    say(f"Spark's UI is {url or 'off'}; errors of Spark are logged here, to stderr")
 
 
 def _watcher(

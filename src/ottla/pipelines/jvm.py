@@ -258,7 +258,8 @@ def _environment(java: Java, home: Path, address: Path, master: str) -> dict[str
         # Who starts executors must know where Spark is. Where nobody does, Spark is not told: its
         # Python would then come from an archive, which is compiled again in each process.
         environment["SPARK_HOME"] = str(_home_of_executors(home, address.parent, master))
-    if master.startswith("local-cluster"):
+    if master.startswith("local"):
+        # Spark's UI listens on this address, and else on all.
         environment.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     return environment | {
         "JAVA_HOME": str(java.home),

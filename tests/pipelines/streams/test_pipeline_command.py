@@ -1,12 +1,15 @@
 """`ottla pipeline` with real processes: run, looked at, killed, run again, failed, stopped."""
 
 import os
+import re
+import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 import pytest
 
@@ -130,6 +133,23 @@ def test_a_pipeline_lives_through_kill_failure_and_repair(shell: Shell) -> None:
     assert third.wait(WAIT_SECONDS) == 0
     assert [row["state"] for row in shell.rows("list")] == ["stopped"]
     assert shell.refused("stop", "post") == "pipeline post is not running"
+
+
+def test_sparks_ui_is_printed_and_listens_on_loopback_alone(shell: Shell) -> None:
+    create(shell.servers, "postcards")
+    shell.file.write_text(
+        "from ottla.streams import stream\nstream('postcards').to('sent', exactly_once=False)\n"
+    )
+    process = shell.run()
+    wait_until(lambda: "Spark's UI is" in shell.said(), shell)
+    found = re.search(r"Spark's UI is http://127\.0\.0\.1:(\d+); errors .* stderr", shell.said())
+    assert found is not None, shell.said()
+    with urlopen(f"http://127.0.0.1:{found[1]}/jobs/") as page:
+        assert b"post" in page.read()
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.2", int(found[1])))
+    process.terminate()
+    assert process.wait(WAIT_SECONDS) == 0
 
 
 def test_a_file_that_is_wrong_is_told_by_its_line(shell: Shell) -> None:

@@ -18,10 +18,9 @@ from ottla.pipelines.running.plan import RunPlan
 from ottla.pipelines.running.progress import FlowProgress
 from ottla.pipelines.running.registry import Outcome, PipelineError, ProcessName, Record, claimed
 from ottla.pipelines.running.running_flow import RunningFlow
-from ottla.pipelines.sink.micro_batches import MicroBatchWriter
 from ottla.pipelines.streams.definition import Definition, defining
 from ottla.pipelines.streams.pipeline import Pipeline
-from ottla.pipelines.streams.queries import sink_options, start_flow, write_batch
+from ottla.pipelines.streams.queries import micro_batches_of, start_flow, write_batch
 
 LOOK_SECONDS: Final = 0.2
 """How often it is looked whether a query has ended."""
@@ -122,7 +121,9 @@ def run_batches(definition: Definition, pipeline: Pipeline) -> None:
 def check_flows(flows: Sequence[object]) -> None:
     """Refuse a pipeline that does nothing."""
     if not flows:
-        raise PipelineError("nothing goes anywhere: no stream or table has a `.to(topic)`")
+        raise PipelineError(
+            "nothing goes anywhere: no stream or table has a `.to(topic)` or `.to_files(folder)`"
+        )
 
 
 @contextmanager
@@ -141,10 +142,10 @@ def _start(pipeline: Pipeline, plan: RunPlan, folder: PipelineFolder) -> list[Ru
     place = plan.checkpoint_dir or str(folder.checkpoints)
     started: list[RunningFlow] = []
     for flow in pipeline.flows:
-        updates = MicroBatchWriter(sink_options(pipeline, flow))
-        start = partial(start_flow, pipeline, flow, f"{place}/{flow.name}", plan.pace, updates)
+        writer = micro_batches_of(pipeline, flow)
+        start = partial(start_flow, pipeline, flow, f"{place}/{flow.name}", plan.pace, writer)
         try:
-            started.append(RunningFlow(flow.name, start(), start, at_end=updates.close))
+            started.append(RunningFlow(flow.name, start(), start, at_end=writer.close))
             started[-1].wait_until_up()
         except Exception as error:
             for before in started:

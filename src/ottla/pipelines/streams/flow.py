@@ -8,6 +8,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sql
 
 from ottla.pipelines.streams.columns import own_columns, quoted
+from ottla.pipelines.streams.targets import Target
 
 FORMAT: Final = "ottla"
 _FAITHFUL: Final = {"ignoreNullFields": "false"}
@@ -24,13 +25,18 @@ class Emit(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """Rows with the columns key, value and maybe headers, and the topic that they go to."""
+    """Rows, and where they go: to a topic or another target.
+
+    Rows for a topic have the columns key, value and maybe headers. Those for another target have
+    one column, value, with all that is written.
+    """
 
     name: str
     topic: str
     rows: DataFrame
     emit: Emit
     is_exactly_once: bool
+    target: Target | None = None
 
 
 def as_json(frame: DataFrame, names: list[str]) -> Column:

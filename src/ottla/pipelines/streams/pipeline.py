@@ -13,6 +13,7 @@ from ottla.pipelines.sessions import spark_session
 from ottla.pipelines.streams.flow import FORMAT, Emit, Flow
 from ottla.pipelines.streams.stream import Stream
 from ottla.pipelines.streams.table import UnreadTable
+from ottla.pipelines.streams.targets import Target
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -92,15 +93,16 @@ class Pipeline:
         *,
         name: str | None = None,
         is_exactly_once: bool = True,
+        target: Target | None = None,
     ) -> None:
-        """Add a flow of rows with key and value; its name must be the only one of its kind."""
+        """Add a flow of rows; its name must be the only one of its kind."""
         name = check_name(name or topic)
         if name in {flow.name for flow in self.flows}:
             raise ValueError(
                 f"two flows are called {name!r}: give one of them a name, as in"
                 " `.to(topic, name=…)`; how far it has come is kept under it"
             )
-        self.flows.append(Flow(name, topic, rows, emit, is_exactly_once))
+        self.flows.append(Flow(name, topic, rows, emit, is_exactly_once, target))
 
 
 def check_name(name: str) -> str:

@@ -6,33 +6,45 @@ from ottla.pipelines.sink.micro_batches import MicroBatchWriter
 from ottla.pipelines.streams.flow import FORMAT, Emit, Flow
 from ottla.pipelines.streams.pace import Pace
 from ottla.pipelines.streams.pipeline import Pipeline
+from ottla.pipelines.streams.targets import TargetWriter
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 SINK_OPTIONS: Final = ("kafka.",)
 """How the options begin that the sink shares with the source."""
+MicroBatches = MicroBatchWriter | TargetWriter
 _NOT_FOR_THE_SINK: Final = "kafka.isolation.level"
 
 
 def start_flow(
-    pipeline: Pipeline, flow: Flow, checkpoint: str, pace: Pace, updates: MicroBatchWriter
+    pipeline: Pipeline, flow: Flow, checkpoint: str, pace: Pace, micro_batches: MicroBatches
 ) -> "StreamingQuery":
     """Start the query of a flow; what it has done is kept in its checkpoint."""
     writer = flow.rows.writeStream.queryName(query_name(pipeline.name, flow.name))
     writer = writer.option("checkpointLocation", checkpoint).outputMode(flow.emit.value)
-    if flow.emit is Emit.FINAL:
+    if flow.emit is Emit.FINAL and flow.target is None:
         writer = writer.format(FORMAT).options(**sink_options(pipeline, flow))
     else:
         # Spark lets sinks in Python take no updates: Python is handed each micro-batch instead.
-        writer = writer.foreachBatch(updates)
+        writer = writer.foreachBatch(micro_batches)
     return writer.trigger(**pace.trigger()).start()
 
 
 def write_batch(pipeline: Pipeline, flow: Flow) -> None:
     """Write all rows of a flow that there are."""
+    if flow.target is not None:
+        flow.target.write_once(flow.name, flow.rows)
+        return
     options = sink_options(pipeline, flow)
     flow.rows.write.format(FORMAT).mode("append").options(**options).save()
+
+
+def micro_batches_of(pipeline: Pipeline, flow: Flow) -> MicroBatches:
+    """Return what writes the micro-batches of a flow where Spark's own sink does not."""
+    if flow.target is not None:
+        return TargetWriter(flow.name, flow.target)
+    return MicroBatchWriter(sink_options(pipeline, flow))
 
 
 def query_name(pipeline: str, flow: str) -> str:

@@ -1,7 +1,8 @@
 """A stream: rows that come from records, each with its own life."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from pyspark.sql import Column, DataFrame
@@ -14,16 +15,20 @@ from ottla.pipelines.streams.columns import (
     Expression,
     column,
     is_of_the_record,
+    own_columns,
+    quoted,
 )
 from ottla.pipelines.streams.flow import Emit, key_of, own_columns_as_json
 from ottla.pipelines.streams.grouped import Grouped
 from ottla.pipelines.streams.json_records import Schema, read_json
 from ottla.pipelines.streams.table import Table
+from ottla.pipelines.streams.targets import DELTA, target
 
 if TYPE_CHECKING:
     from ottla.pipelines.streams.pipeline import Pipeline
 
 OnError = Literal["stop", "skip"]
+FilesFormat = Literal["json", "csv", "parquet"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +173,35 @@ class Stream:
             columns.append(sql.col("headers"))
         rows = self.df.select(*columns)
         self.pipeline.add(topic, rows, self.emit, name=name, is_exactly_once=exactly_once)
+
+    def to_files(
+        self,
+        path: str,
+        *,
+        format: FilesFormat = "parquet",  # noqa: A002 - Spark's word
+        partition_by: Sequence[str] = (),
+        name: str | None = None,
+    ) -> None:
+        """Write the row's own columns to files in a folder of this machine, exactly once.
+
+        A flow is known by its name, which is the folder's. Small files are merged.
+        """
+        self._to_target(path, format, partition_by, name)
+
+    def to_delta(
+        self, path: str, *, partition_by: Sequence[str] = (), name: str | None = None
+    ) -> None:
+        """Append the row's own columns to a Delta table, exactly once. It needs ottla[delta]."""
+        self._to_target(path, DELTA, partition_by, name)
+
+    def _to_target(
+        self, path: str, form: str, partition_by: Sequence[str], name: str | None
+    ) -> None:
+        self._check_each_row_once("to_files" if form != DELTA else "to_delta")
+        names = self.df.columns if self.is_raw else own_columns(self.df.columns)
+        rows = self.df.select(sql.struct(*(sql.col(quoted(each)) for each in names)).alias("value"))
+        found = target(path, form, partition_by)
+        self.pipeline.add("", rows, self.emit, name=name or Path(path).name, target=found)
 
     def _key(self) -> Column:
         return sql.col("key") if self.is_raw and not self.key else key_of(self.df, self.key)
