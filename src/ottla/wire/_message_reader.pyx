@@ -75,6 +75,7 @@ cdef struct Cursor:
     Place at
     Place end
     int64_t budget
+    int64_t items_left
     bint is_flexible
     bint is_odd             # nothing that was read since means anything
 
@@ -197,7 +198,11 @@ cdef object read_array(Cursor *cursor, const Step *step, view):
     if not read_length(cursor, 4, step.is_nullable, &count):
         return None
     cursor.budget -= count * step.item_bytes
-    if cursor.budget < 0 or count * step.width > cursor.end - cursor.at:
+    cursor.items_left -= count
+    if (
+        cursor.budget < 0 or cursor.items_left < 0
+        or count * step.width > cursor.end - cursor.at
+    ):
         cursor.is_odd = True
         return None
     items = []
@@ -307,8 +312,17 @@ cdef class MessageReader:
         self.budget_floor = budget_floor
         self.budget_multiple = budget_multiple
 
-    def read(self, view, Py_ssize_t position):
-        """Return the message at a position and the position after it; None if anything is odd."""
+    def read(
+        self,
+        view,
+        Py_ssize_t position,
+        int64_t memory_max=0x7FFFFFFFFFFFFFFF,
+        int64_t items_max=0x7FFFFFFFFFFFFFFF,
+    ):
+        """Return the message at a position and the position after it; None if anything is odd.
+
+        None as well if all arrays together have more items, or take more memory.
+        """
         cdef Py_buffer buffer
         if not isinstance(view, memoryview):
             return None
@@ -319,18 +333,28 @@ cdef class MessageReader:
         try:
             if not is_octets(&buffer) or not 0 <= position <= buffer.len:
                 return None
-            return self.read_octets(&buffer, position, view)
+            return self.read_octets(&buffer, position, view, memory_max, items_max)
         except UnicodeDecodeError:
             return None
         finally:
             PyBuffer_Release(&buffer)
 
-    cdef object read_octets(self, const Py_buffer *buffer, Py_ssize_t position, view):
+    cdef object read_octets(
+        self,
+        const Py_buffer *buffer,
+        Py_ssize_t position,
+        view,
+        int64_t memory_max,
+        int64_t items_max,
+    ):
         cdef Cursor cursor
         cursor.start = <Place>buffer.buf
         cursor.at = cursor.start + position
         cursor.end = cursor.start + buffer.len
-        cursor.budget = self.budget_floor + self.budget_multiple * (buffer.len - position)
+        cursor.budget = min(
+            self.budget_floor + self.budget_multiple * (buffer.len - position), memory_max
+        )
+        cursor.items_left = items_max
         cursor.is_flexible = self.is_flexible
         cursor.is_odd = False
         message = self.struct.read_struct(&cursor, view)

@@ -35,6 +35,7 @@ cdef extern from *:
     int Py_NE
     int PyBUF_ND
     int PyBUF_FORMAT
+    Py_ssize_t PY_SSIZE_T_MAX
     bint Py_IS_TYPE(PyObject *value, PyTypeObject *cls) noexcept
     PyTypeObject *Py_TYPE(PyObject *value) noexcept
     void Py_DECREF(PyObject *value) noexcept
@@ -108,6 +109,7 @@ cdef struct Output:
     Place first             # where it starts as long as the first bytes are enough
     Py_ssize_t text_bytes_max
     Py_ssize_t batches_bytes_max
+    Py_ssize_t items_left
     bint is_flexible
 
 
@@ -302,7 +304,8 @@ cdef bint write_array(Output *output, const Step *step, PyObject *items) noexcep
     if not PyList_CheckExact(items):
         return False
     count = PyList_GET_SIZE(items)
-    if not write_length(output, count, 4):
+    output.items_left -= count
+    if output.items_left < 0 or not write_length(output, count, 4):
         return False
     for index in range(count):
         if not write_item(output, step, PyList_GET_ITEM(items, index)):
@@ -494,14 +497,15 @@ cdef class MessageWriter:
         self.text_bytes_max = text_bytes_max
         self.batches_bytes_max = batches_bytes_max
 
-    def write(self, value):
-        """Return the bytes of a message; None if anything is odd."""
+    def write(self, value, Py_ssize_t items_max=PY_SSIZE_T_MAX):
+        """Return the bytes of a message; None if anything is odd, or it has more array items."""
         cdef unsigned char first[FIRST_BYTES]
         cdef Output output
         output.start = output.at = output.first = first
         output.end = output.first + FIRST_BYTES
         output.text_bytes_max = self.text_bytes_max
         output.batches_bytes_max = self.batches_bytes_max
+        output.items_left = items_max
         output.is_flexible = self.is_flexible
         try:
             if not self.struct.write_struct(&output, <PyObject *>value):

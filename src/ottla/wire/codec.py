@@ -1,5 +1,6 @@
 """Whole frames: a broker reads requests and writes responses, a client the other way round."""
 
+from collections.abc import Iterator
 from functools import cache
 from typing import Any, Final
 
@@ -18,8 +19,10 @@ from ottla.wire.headers import (
 from ottla.wire.protocol_error import ProtocolError
 from ottla.wire.reading import decode, read
 from ottla.wire.schema import Message, Struct
+from ottla.wire.slices import read_if_short, read_in_slices, write_in_slices
 from ottla.wire.writing import COPIED_BYTES_MAX, encode, encode_if_small, size_of, write
 
+ITEMS_PER_PIECE: Final = 100
 _PLAIN: Final = (bytes, bytearray, memoryview)
 
 
@@ -29,6 +32,31 @@ def decode_request(header: RequestHeader, frame: memoryview, position: int) -> M
     Bytes behind it are left alone, as Kafka leaves them: librdkafka 2.16 sends three of them with
     Metadata v13.
     """
+    return read(_request_class(header), header.api_version, frame, position)[0]
+
+
+def decode_short_request(
+    header: RequestHeader, frame: memoryview, position: int, items_max: int
+) -> Message | None:
+    """Read a request as above; None if its arrays have more items, or it is long and odd."""
+    return read_if_short(_request_class(header), header.api_version, frame, position, items_max)
+
+
+def decode_request_in_slices(
+    header: RequestHeader, frame: memoryview, position: int, *, memory_max: int, items_max: int
+) -> Iterator[Message | None]:
+    """Read a request as above: yield None after each item of an array, and the request at last."""
+    return read_in_slices(
+        _request_class(header),
+        header.api_version,
+        frame,
+        position,
+        memory_max=memory_max,
+        items_max=items_max,
+    )
+
+
+def _request_class(header: RequestHeader) -> type[Message]:
     cls = api_of(header.api_key).request
     first, last = cls.versions
     if not first <= header.api_version <= last:
@@ -36,7 +64,7 @@ def decode_request(header: RequestHeader, frame: memoryview, position: int) -> M
             f"{cls.__name__} v{header.api_version}, known are {first} to {last}",
             ErrorCode.UNSUPPORTED_VERSION,
         )
-    return read(cls, header.api_version, frame, position)[0]
+    return cls
 
 
 def encode_request(header: RequestHeader, request: Message) -> list[Any]:
@@ -64,6 +92,49 @@ def encode_response(
     """
     version = response_header_version(api_key, api_version)
     return _frame(plain_response_header(correlation_id, version), response, api_version)
+
+
+def encode_short_response(
+    api_key: int, api_version: int, correlation_id: int, response: Message, items_max: int
+) -> list[Any] | None:
+    """Write a response as above; None if its arrays have more items, or it has large batches."""
+    body = encode_if_small(response, api_version, items_max)
+    if body is None:
+        return None
+    version = response_header_version(api_key, api_version)
+    header = plain_response_header(correlation_id, version)
+    return [frame_prefix(len(header) + len(body)) + header + body]
+
+
+def encode_response_in_slices(
+    api_key: int, api_version: int, correlation_id: int, response: Message, out: list[Any]
+) -> Iterator[None]:
+    """Write a response as above, at the end of a list; yield after some items of arrays.
+
+    The list may be sent only after the last of these: its first piece has the size of all.
+    """
+    version = response_header_version(api_key, api_version)
+    header = plain_response_header(correlation_id, version)
+    size_bytes = len(header)
+    out.append(b"")
+    pieces: list[Any] = []
+    count = 0
+    for _ in write_in_slices(response, api_version, pieces.append):
+        count += 1
+        if count == ITEMS_PER_PIECE:
+            size_bytes += _move(pieces, out)
+            count = 0
+            yield
+    size_bytes += _move(pieces, out)
+    out[0] = frame_prefix(size_bytes) + header
+
+
+def _move(pieces: list[Any], out: list[Any]) -> int:
+    """Join what was written and move it; return its size. Many small objects become one."""
+    size_bytes = size_of(pieces)
+    out += _merged(pieces, size_bytes)
+    pieces.clear()
+    return size_bytes
 
 
 def _frame(header: bytes, message: Message, api_version: int) -> list[Any]:

@@ -25,3 +25,7 @@ class TooLargeError(ProtocolError):
 
     def __init__(self, detail: str) -> None:
         super().__init__(detail, ErrorCode.CORRUPT_MESSAGE)
+
+
+class MessageTooLargeError(ProtocolError):
+    """A message, whether sound or not, that has more of something than a limit allows."""

@@ -15,8 +15,15 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from ottla.wire.generated import LAYOUT_BY_KIND, Generated, SourceCode, join_path
+from ottla.wire.memory_budget import (
+    BUDGET_FLOOR_BYTES,
+    BUDGET_MULTIPLE,
+    TAG_BYTES,
+    is_number,
+    item_bytes,
+)
 from ottla.wire.primitives import read_tag_header, read_tags, read_uvarint
-from ottla.wire.protocol_error import ProtocolError
+from ottla.wire.protocol_error import MessageTooLargeError, ProtocolError
 from ottla.wire.schema import Field, Message, Struct
 
 if TYPE_CHECKING:
@@ -27,15 +34,10 @@ else:
     except ImportError:
         _compiled = None
 
-_READING_ERRORS: Final = (ValueError, IndexError, OverflowError, struct.error)
-BUDGET_FLOOR_BYTES: Final = 1 << 20
-BUDGET_MULTIPLE: Final = 16
-"""A message may take a megabyte of memory, and sixteen times the size of its frame besides."""
-TAG_BYTES: Final = 192
-_MEMORY_BY_KIND: Final = {"string": 64, "bytes": 64, "records": 208, "uuid": 64, "bool": 0}
-_NUMBER_BYTES: Final = 32
-_LIST_BYTES: Final = 88
-_OBJECT_BYTES: Final = 48
+READING_ERRORS: Final = (ValueError, IndexError, OverflowError, struct.error)
+NO_LIMIT: Final = (1 << 63) - 1
+TAGS_MAX: Final = 64
+"""How many tagged fields a structure may have. No message declares more than five."""
 
 _CONVERSION_BY_KIND: Final = {
     "string": ".tobytes().decode()",
@@ -51,13 +53,13 @@ def read(cls: type[M], version: int, buffer: memoryview, position: int = 0) -> t
     Raises ProtocolError, and nothing else, for bytes that are no such message.
     """
     try:
-        value, end = (cls.readers.get(version) or _quickest_reader(cls, version))(
+        value, end = (cls.readers.get(version) or quickest_reader(cls, version))(
             buffer, position
         ) or reader_for(cls, version).function(buffer, position)
-    except _READING_ERRORS as error:
-        raise _explained(cls, version, error) from None
+    except READING_ERRORS as error:
+        raise explained(cls, version, error, reader_for(cls, version)) from None
     if end > len(buffer):
-        raise _wrong_end(cls, version, end, buffer)
+        raise wrong_end(cls, version, end, buffer)
     return value, end
 
 
@@ -65,25 +67,38 @@ def decode(cls: type[M], version: int, buffer: memoryview, position: int = 0) ->
     """Read one message that reaches from a position to the end of the buffer."""
     # The same as `read`, written out again: every request comes through here.
     try:
-        value, end = (cls.readers.get(version) or _quickest_reader(cls, version))(
+        value, end = (cls.readers.get(version) or quickest_reader(cls, version))(
             buffer, position
         ) or reader_for(cls, version).function(buffer, position)
-    except _READING_ERRORS as error:
-        raise _explained(cls, version, error) from None
+    except READING_ERRORS as error:
+        raise explained(cls, version, error, reader_for(cls, version)) from None
     if end != len(buffer):
-        raise _wrong_end(cls, version, end, buffer)
+        raise wrong_end(cls, version, end, buffer)
     return value  # type: ignore[no-any-return]
 
 
 @cache
 def reader_for(cls: type[Message], version: int) -> Generated:
-    """Return the generated reader: (buffer, position) in, (value, position) out."""
+    """Return the generated reader: (buffer, position) in, (value, position) out.
+
+    Two more arguments limit its budget and the number of all array items; TooManyItemsError then.
+    """
     _check_version(cls, version)
     return _ReaderSource(cls, version).compile("read", f"reader of {cls.__name__} v{version}")
 
 
+@cache
+def sliced_reader_for(cls: type[Message], version: int) -> Generated:
+    """Return the same as a generator: it yields None after each item, at last (value, position)."""
+    _check_version(cls, version)
+    source = _ReaderSource(cls, version, is_sliced=True)
+    return source.compile("read", f"sliced reader of {cls.__name__} v{version}")
+
+
 def compiled_reader_for(cls: type[Message], version: int) -> Callable[..., Any] | None:
     """Return the reader in C: in and out as above, but None comes out if the bytes are odd.
+
+    The limits are as above; None comes out, too, if there is more.
 
     Where the extension is missing there is no such reader.
     """
@@ -108,12 +123,13 @@ def _struct_reader(compiled: ModuleType, cls: type[Struct], version: int) -> Any
             continue
         nested = field.struct and _struct_reader(compiled, field.struct, version)
         nullable = field.is_nullable(version)
-        cost = 0 if _is_number(field) else _item_bytes(field, version)
+        cost = item_bytes(field, version)
         steps.append((field.name, field.kind, field.is_array, nullable, cost, nested))
     return compiled.StructReader(cls, tuple(steps))
 
 
-def _quickest_reader(cls: type[Message], version: int) -> Callable[..., Any]:
+def quickest_reader(cls: type[Message], version: int) -> Callable[..., Any]:
+    """Return the reader in C, or the generated one, and keep it for the next message."""
     reader = compiled_reader_for(cls, version) or reader_for(cls, version).function
     cls.readers[version] = reader
     return reader
@@ -124,27 +140,37 @@ def _check_version(cls: type[Message], version: int) -> None:
     assert first <= version <= last, f"{cls.__name__} has no version {version}"
 
 
-def _wrong_end(cls: type[Message], version: int, end: int, buffer: memoryview) -> ProtocolError:
+def wrong_end(cls: type[Message], version: int, end: int, buffer: memoryview) -> ProtocolError:
+    """Return what is wrong with a message that does not end where its buffer does."""
     extra = len(buffer) - end
     if extra > 0:
         return ProtocolError(f"{extra} bytes follow {cls.__name__} v{version} at byte {end}")
     return ProtocolError(f"{cls.__name__} v{version} ends {-extra} bytes too early")
 
 
-def _explained(cls: type[Message], version: int, error: Exception) -> ProtocolError:
-    field, names = reader_for(cls, version).failed_at(error.__traceback__)
+def explained(
+    cls: type[Message], version: int, error: Exception, reader: Generated
+) -> ProtocolError:
+    """Return a failure of a generated reader as an error that names the field and the byte."""
+    field, names = reader.failed_at(error.__traceback__)
     what = "the bytes end" if isinstance(error, IndexError | struct.error) else str(error)
     where = f"{cls.__name__} v{version}" + (f", {field}" if field else "")
-    return ProtocolError(f"{where}, at byte {names.get('p', 0)}: {what}")
+    kind = MessageTooLargeError if isinstance(error, TooManyItemsError) else ProtocolError
+    return kind(f"{where}, at byte {names.get('p', 0)}: {what}")
+
+
+class TooManyItemsError(ValueError):
+    """More array items than a limit allows, or more memory for them."""
 
 
 class _ReaderSource(SourceCode):
     """The source of one reader. In it, b is the buffer, p the position, n a length or a count."""
 
-    def __init__(self, cls: type[Message], version: int) -> None:
+    def __init__(self, cls: type[Message], version: int, *, is_sliced: bool = False) -> None:
         super().__init__(
-            "def read(b, p)",
+            f"def read(b, p, memory_max={NO_LIMIT}, items_max={NO_LIMIT})",
             {
+                "TooManyItemsError": TooManyItemsError,
                 "new": object.__new__,
                 "uvarint": read_uvarint,
                 "read_tags": read_tags,
@@ -155,10 +181,15 @@ class _ReaderSource(SourceCode):
         self._version = version
         self._flexible = version >= cls.flexible_since
         self._run: list[tuple[str, str, str]] = []
+        self._is_sliced = is_sliced
         self.add(f"budget = {BUDGET_FLOOR_BYTES} + {BUDGET_MULTIPLE} * (len(b) - p)")
+        self.open("if budget > memory_max:")
+        self.add("budget = memory_max")
+        self.close()
+        self.add("items = items_max")
         self._read_struct(cls, "v", "")
         self._flush()
-        self.add("return v, p")
+        self.add("yield v, p" if is_sliced else "return v, p")
 
     # A run is a row of fixed-width values, and the length that follows them, read in one call.
 
@@ -281,7 +312,8 @@ class _ReaderSource(SourceCode):
         path += "[]"
         if self._flexible:
             self.add("n -= 1", path)
-        if _is_number(field):
+        self._charge("n", item_bytes(field, self._version), path)
+        if is_number(field):
             self._read_numbers(LAYOUT_BY_KIND[field.kind], target, path)
         else:
             self._read_items(field, target, path)
@@ -299,7 +331,6 @@ class _ReaderSource(SourceCode):
     def _read_items(self, field: Field, target: str, path: str) -> None:
         items = target.replace(".", "_") + "_items"
         item = target.replace(".", "_")
-        self._charge("n", _item_bytes(field, self._version), path)
         self.add(f"{target} = {items} = []", path)
         self.open("for _ in range(n):", path)
         if field.struct is not None:
@@ -310,12 +341,19 @@ class _ReaderSource(SourceCode):
             self._read_sized(field.kind, item, path, nullable=False)
         self._flush()
         self.add(f"{items}.append({item})", path)
+        if self._is_sliced:
+            self.add("yield", path)
         self.close()
 
     def _charge(self, count: str, cost: int, path: str) -> None:
         self.add(f"budget -= {count} * {cost}", path)
+        self.add(f"items -= {count}", path)
         self.open("if budget < 0:", path)
-        self.add(f"raise ValueError(f'{{{count}}} items claimed in {{len(b)}} bytes')", path)
+        claimed = f"{{{count}}} items claimed in {{len(b)}} bytes"
+        self.add(f"raise TooManyItemsError(f'{claimed}')", path)
+        self.close()
+        self.open("if items < 0:", path)
+        self.add("raise TooManyItemsError(f'more than {items_max} items')", path)
         self.close()
 
     def _read_tagged_fields(self, cls: type[Struct], target: str, path: str) -> None:
@@ -324,6 +362,9 @@ class _ReaderSource(SourceCode):
         path = join_path(path, "tagged fields")
         self.open("if n:", path)
         self._finish_uvarint(path)
+        self.open(f"if n > {TAGS_MAX}:", path)
+        self.add(f"raise ValueError(f'{{n}} tagged fields, the limit is {TAGS_MAX}')", path)
+        self.close()
         self._charge("n", TAG_BYTES, path)
         known = [f for f in cls.fields if f.is_tagged(self._version)]
         if known:
@@ -356,27 +397,3 @@ class _ReaderSource(SourceCode):
         self.add(f"raise ValueError(f'tag {{{tag}}} does not end where it says')", path)
         self.close()
         self.close()
-
-
-def _is_number(field: Field) -> bool:
-    return field.kind in LAYOUT_BY_KIND and field.kind != "uuid"
-
-
-def _item_bytes(field: Field, version: int) -> int:
-    """Return what an item of this array is charged: its memory, and its place in the list."""
-    return _memory_bytes(field, version) + 16
-
-
-def _memory_bytes(field: Field, version: int) -> int:
-    """Return about how much memory one item takes, not counting what its own arrays hold."""
-    if field.struct is None:
-        return _MEMORY_BY_KIND.get(field.kind, _NUMBER_BYTES)
-    return _OBJECT_BYTES + sum(8 + _field_bytes(f, version) for f in field.struct.fields)
-
-
-def _field_bytes(field: Field, version: int) -> int:
-    if field.is_array:
-        return _LIST_BYTES
-    if not field.is_present(version) or field.is_tagged(version):
-        return 0
-    return _memory_bytes(field, version)

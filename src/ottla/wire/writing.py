@@ -8,6 +8,7 @@ anything that has a length, so that a broker can name a part of a file and let t
 """
 
 import struct
+import sys
 from collections.abc import Callable
 from functools import cache, partial
 from types import ModuleType
@@ -25,9 +26,10 @@ else:
     except ImportError:
         _compiled = None
 
-_WRITING_ERRORS: Final = (ValueError, TypeError, AttributeError, struct.error)
+WRITING_ERRORS: Final = (ValueError, TypeError, AttributeError, struct.error)
 STRING_BYTES_MAX: Final = (1 << 15) - 1
 """A length that fits even where it is written in two bytes, signed."""
+NO_LIMIT: Final = sys.maxsize
 COPIED_BYTES_MAX: Final = 4096
 """Record batches up to this size are copied beside their neighbours: cheaper than another call."""
 
@@ -41,7 +43,7 @@ def write(value: Message, version: int) -> list[Any]:
     out: list[Any] = []
     try:
         writer_for(type(value), version).function(value, out.append)
-    except _WRITING_ERRORS as error:
+    except WRITING_ERRORS as error:
         raise _explained(value, version, error) from error
     return out
 
@@ -53,19 +55,21 @@ def encode(value: Message, version: int) -> bytes:
         return (cls.writers.get(version) or _quickest_writer(cls, version))(value) or _join(
             writer_for(cls, version).function, value
         )
-    except _WRITING_ERRORS as error:
+    except WRITING_ERRORS as error:
         raise _explained(value, version, error) from error
 
 
-def encode_if_small(value: Message, version: int) -> bytes | None:
+def encode_if_small(value: Message, version: int, items_max: int = NO_LIMIT) -> bytes | None:
     """Write a message as `encode` does if all its record batches are small, and are bytes.
 
-    Return None if they are not, if anything is odd, and where the extension is missing.
+    Return None if they are not, if the message has more array items than `items_max`, if anything
+    is odd, and where the extension is missing.
     """
     cls = type(value)
     if _compiled is None:
         return None
-    return (cls.writers.get(version) or _quickest_writer(cls, version))(value)  # type: ignore[no-any-return]
+    writer = cls.writers.get(version) or _quickest_writer(cls, version)
+    return writer(value, items_max)  # type: ignore[no-any-return]
 
 
 def size_of(pieces: list[Any]) -> int:
@@ -78,6 +82,14 @@ def writer_for(cls: type[Message], version: int) -> Generated:
     """Return the generated writer: a value, and what is to be called with each piece, in."""
     _check_version(cls, version)
     return _WriterSource(cls, version).compile("write", f"writer of {cls.__name__} v{version}")
+
+
+@cache
+def sliced_writer_for(cls: type[Message], version: int) -> Generated:
+    """Return the same as a generator, which yields after each item of an array."""
+    _check_version(cls, version)
+    source = _WriterSource(cls, version, is_sliced=True)
+    return source.compile("write", f"sliced writer of {cls.__name__} v{version}")
 
 
 def compiled_writer_for(cls: type[Message], version: int) -> Callable[..., Any] | None:
@@ -133,7 +145,12 @@ def _check_version(cls: type[Message], version: int) -> None:
 
 
 def _explained(value: Message, version: int, error: Exception) -> UnwritableError:
-    field, _ = writer_for(type(value), version).failed_at(error.__traceback__)
+    return explained(value, version, error, writer_for(type(value), version))
+
+
+def explained(value: Message, version: int, error: Exception, writer: Generated) -> UnwritableError:
+    """Return a failure of a generated writer as an error that names the field."""
+    field, _ = writer.failed_at(error.__traceback__)
     where = f"{type(value).__name__} v{version}" + (f", {field}" if field else "")
     return UnwritableError(f"{where}: {error}")
 
@@ -148,7 +165,7 @@ def _text_uvarint(length_plus_one: int) -> bytes:
 class _WriterSource(SourceCode):
     """The source of one writer. In it, a appends a piece, n is a length or a count."""
 
-    def __init__(self, cls: type[Message], version: int) -> None:
+    def __init__(self, cls: type[Message], version: int, *, is_sliced: bool = False) -> None:
         names = {
             "pack": struct.pack,
             "short": SHORT_UVARINTS,
@@ -159,10 +176,12 @@ class _WriterSource(SourceCode):
         super().__init__("def write(v, a)", names)
         self._version = version
         self._flexible = version >= cls.flexible_since
+        self._is_sliced = is_sliced
         self._run: list[tuple[str, str, str]] = []
         self._write_struct(cls, "v", "", "a")
         self._flush("a")
-        self.add("return")  # a version may have no fields at all
+        # A version may have no fields at all, and a generator has to have a yield.
+        self.add("yield" if is_sliced else "return")
 
     def _fixed(self, letter: str, value: str, path: str) -> None:
         self._run.append((letter, value, path))
@@ -294,6 +313,8 @@ class _WriterSource(SourceCode):
             self.open(f"for {item} in {items}:", path)
             self._write_item(field, item, path, append)
             self._flush(append)
+            if self._is_sliced:
+                self.add("yield", path)
             self.close()
         self.close()
         self.open("else:", path)

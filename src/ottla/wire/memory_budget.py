@@ -1,0 +1,48 @@
+"""What a message may take in memory while it is read, and what the items of arrays take of it."""
+
+import struct
+from typing import Final
+
+from ottla.wire.generated import LAYOUT_BY_KIND
+from ottla.wire.schema import Field
+
+BUDGET_FLOOR_BYTES: Final = 1 << 20
+BUDGET_MULTIPLE: Final = 16
+"""A message may take a megabyte of memory, and sixteen times the size of its frame besides."""
+TAG_BYTES: Final = 192
+_MEMORY_BY_KIND: Final = {"string": 64, "bytes": 64, "records": 208, "uuid": 64, "bool": 0}
+_NUMBER_BYTES: Final = 32
+_PLACE_BYTES: Final = 8
+_LIST_BYTES: Final = 88
+_OBJECT_BYTES: Final = 48
+
+
+def is_number(field: Field) -> bool:
+    """Tell whether an array of these is read, or written, in one call."""
+    return field.kind in LAYOUT_BY_KIND and field.kind != "uuid"
+
+
+def item_bytes(field: Field, version: int) -> int:
+    """Return what an item of this array is charged: its memory, and its place in the list.
+
+    Numbers are charged what their bytes on the wire always pay for: only a limit refuses them.
+    """
+    if is_number(field):
+        wire_bytes = struct.calcsize(">" + LAYOUT_BY_KIND[field.kind])
+        return min(_NUMBER_BYTES + _PLACE_BYTES, BUDGET_MULTIPLE * wire_bytes)
+    return _memory_bytes(field, version) + 2 * _PLACE_BYTES
+
+
+def _memory_bytes(field: Field, version: int) -> int:
+    """Return about how much memory one item takes, not counting what its own arrays hold."""
+    if field.struct is None:
+        return _MEMORY_BY_KIND.get(field.kind, _NUMBER_BYTES)
+    return _OBJECT_BYTES + sum(8 + _field_bytes(f, version) for f in field.struct.fields)
+
+
+def _field_bytes(field: Field, version: int) -> int:
+    if field.is_array:
+        return _LIST_BYTES
+    if not field.is_present(version) or field.is_tagged(version):
+        return 0
+    return _memory_bytes(field, version)
