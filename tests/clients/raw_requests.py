@@ -40,12 +40,20 @@ class RawConnection:
     def send(self, key: ApiKey, version: int, request: Message) -> None:
         """Send a request without waiting for its answer."""
         header = RequestHeader(key, version, 1, CLIENT_ID)
-        self._socket.sendall(b"".join(encode_request(header, request)))
+        self.send_frames(b"".join(encode_request(header, request)))
+
+    def send_frames(self, frames: bytes) -> None:
+        """Send requests as they are."""
+        self._socket.sendall(frames)
 
     def receive(self, key: ApiKey, version: int) -> Any:
         """Return the next answer."""
+        return decode_response(key, version, memoryview(self.receive_frame()))[1]
+
+    def receive_frame(self) -> bytes:
+        """Return the next frame, without its length."""
         (size,) = struct.unpack(">i", self._read(4))
-        return decode_response(key, version, memoryview(self._read(size)))[1]
+        return self._read(size)
 
     def alter(self, kind: int, name: str, *changes: Change, validate_only: bool = False) -> Any:
         """Change single settings of a resource, and return what is said of it."""

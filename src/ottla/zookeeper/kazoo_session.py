@@ -3,9 +3,15 @@
 kazoo works in threads of its own, and what it has to say is handed over to the event loop. Two of
 its habits are not ours. A lost session is replaced by another one: here it is the end. An operation
 without a connection waits for one: here it is given up after a while, and may happen all the same.
+
+A third one is mended here: kazoo's thread keeps a session alive whatever the event loop does. A
+broker whose loop hangs would lead for ever, and serve nothing. So another thread watches the loop,
+and ends the session when the loop has not run for as long as the session may be silent (decision
+0040).
 """
 
 import asyncio
+import logging
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -51,6 +57,9 @@ _ERRORS: Final[Sequence[tuple[type[Exception], type[ZooKeeperError]]]] = (
 )
 _NOT_THE_CAUSE: Final = (exceptions.RolledBackError, exceptions.RuntimeInconsistency)
 """What a commit says of the operations before and after the one that failed."""
+BEATS_PER_TIMEOUT: Final = 10
+"""How often the loop shows within the time-out of a session that it runs."""
+_log = logging.getLogger(__name__)
 
 
 async def connect(hosts: str, timeout_seconds: float) -> "KazooSession":
@@ -80,7 +89,7 @@ class KazooSession:
     ) -> None:
         """Take over a client that is connected."""
         self.session_id: int = client.client_id[0] if client.client_id else 0
-        self.state = SessionState.CONNECTED
+        self._state = SessionState.CONNECTED
         self._client = client
         self._loop = loop
         self._patience_seconds = timeout_seconds
@@ -90,6 +99,15 @@ class KazooSession:
         client.add_listener(self._on_kazoo_state)
         if client.state != KazooState.CONNECTED or not self.session_id:
             self._on_kazoo_state(client.state)
+        self._beat_seconds = timeout_seconds / BEATS_PER_TIMEOUT
+        self._beats = 0
+        self._beat()
+        threading.Thread(target=self._watch_loop, name="zookeeper-watch", daemon=True).start()
+
+    @property
+    def state(self) -> SessionState:
+        """What is known of the session; EXPIRED as soon as any thread ends it."""
+        return SessionState.EXPIRED if self._is_over.is_set() else self._state
 
     def on_state(self, listener: Callable[[SessionState], None]) -> None:
         """Tell someone of every change of the state from now on."""
@@ -163,14 +181,42 @@ class KazooSession:
     def _become(self, state: SessionState) -> None:
         if self._is_over.is_set():
             state = SessionState.EXPIRED
-        if state is not self.state and self.state is not SessionState.EXPIRED:
-            self.state = state
+        if state is not self._state and self._state is not SessionState.EXPIRED:
+            self._state = state
             for listener in self._listeners:
                 listener(state)
 
     def _stop(self) -> None:
         with self._stopping:
             _stop(self._client)
+
+    # -- the watch over the event loop ----------------------------------------------------------
+
+    def _beat(self) -> None:
+        self._beats += 1
+        if not self._is_over.is_set():
+            self._loop.call_later(self._beat_seconds, self._beat)
+
+    def _watch_loop(self) -> None:
+        """End the session when the loop hangs, in a thread of its own.
+
+        What the broker promises by its session it promises for one time-out after it was last
+        sure of it, and the loop ran then. One more beat, and no such promise is left: others may
+        lead at once. From then on `state` is EXPIRED, whatever the loop does first when it is back.
+        """
+        seen = silent_beats = 0
+        while not self._is_over.wait(self._beat_seconds):
+            silent_beats = silent_beats + 1 if self._beats == seen else 0
+            seen = self._beats
+            if silent_beats > BEATS_PER_TIMEOUT + 1:
+                self._is_over.set()
+                self._call(self._become, SessionState.EXPIRED)
+                _log.error(
+                    "the event loop hangs for more than %.1f s: ending session %#x with ZooKeeper",
+                    self._patience_seconds,
+                    self.session_id,
+                )
+                self._stop()
 
 
 def _started(hosts: str, timeout_seconds: float) -> KazooClient:

@@ -77,7 +77,7 @@ class ForeignClusterError(Exception):
 class ZooKeeperMetadataStore:
     """Turns requests into committed metadata, if this broker is the controller; else follows it.
 
-    Belongs to one event loop. `open` and `run` are to be called once.
+    Belongs to one event loop. Call `open` and `run` once.
     """
 
     def __init__(
@@ -156,11 +156,9 @@ class ZooKeeperMetadataStore:
 
     @property
     def is_sure_of_session(self) -> bool:
-        """Whether the session cannot have ended yet, by this machine's own clock.
-
-        When it is not, another broker may lead what this one leads, and nothing may be promised.
-        """
-        return self._clock.monotonic_ms() < self._sure_until_ms
+        """Whether the session cannot have ended yet: nobody else leads what this broker leads."""
+        is_over = self._session.state is SessionState.EXPIRED
+        return not is_over and self._clock.monotonic_ms() < self._sure_until_ms
 
     def subscribe(self, on_change: OnChange) -> None:
         """Tell someone of every image from now on, in order; it must not raise."""

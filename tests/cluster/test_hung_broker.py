@@ -1,0 +1,119 @@
+"""A broker whose event loop hangs, while all its other threads go on, loses what it led."""
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from ottla.broker.assembly import Broker
+from ottla.broker.this_machine import this_machine
+from ottla.model.broker_config import BrokerConfig
+from ottla.model.error_code import ErrorCode
+from ottla.testing.cluster import Cluster
+from ottla.wire.api_key import ApiKey
+from ottla.wire.codec import decode_response, encode_request
+from ottla.wire.headers import RequestHeader
+from tests.clients.plain_socket import batch, produce_request
+from tests.clients.raw_requests import RawConnection
+from tests.cluster.load import say
+from tests.cluster.watching import SETTINGS, Watcher
+
+HUNG = 9
+PRODUCE_VERSION = 9
+
+
+class BrokerInThread:
+    """A broker of the cluster in a thread of this process, so that a test can hold its loop up."""
+
+    def __init__(self, cluster: Cluster, folder: Path) -> None:
+        self._config = BrokerConfig.parse(
+            {
+                **SETTINGS,
+                "broker.id": str(HUNG),
+                "listeners": "PLAINTEXT://127.0.0.1:0",
+                "ottla.admin.listener": "",
+                "log.dirs": str(folder),
+                "zookeeper.connect": cluster.zookeeper_connect,
+            }
+        )
+        self._is_up = threading.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stopping: asyncio.Event | None = None
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()))
+        self.released = threading.Event()
+        self.port = 0
+
+    async def _serve(self) -> None:
+        self._loop, self._stopping = asyncio.get_running_loop(), asyncio.Event()
+        broker = await Broker.start(self._config, this_machine())
+        self.port = broker.endpoints.advertised("PLAINTEXT").port
+        self._is_up.set()
+        await broker.serve_until(self._stopping)
+        await broker.stop()
+
+    def start(self) -> None:
+        self._thread.start()
+        assert self._is_up.wait(60)
+
+    def hang(self) -> None:
+        """Hold the loop up until `released` is set, without the interpreter's lock."""
+        assert self._loop is not None
+        self._loop.call_soon_threadsafe(self.released.wait)
+
+    def stop(self) -> None:
+        assert self._loop is not None
+        assert self._stopping is not None
+        self.released.set()
+        self._loop.call_soon_threadsafe(self._stopping.set)
+        self._thread.join()
+
+
+@contextmanager
+def broker_in_thread(cluster: Cluster, folder: Path) -> Iterator[BrokerInThread]:
+    running = BrokerInThread(cluster, folder)
+    running.start()
+    try:
+        yield running
+    finally:
+        running.stop()
+
+
+def test_another_broker_leads_while_the_loop_of_the_leader_hangs(
+    cluster: Cluster, watcher: Watcher, tmp_path: Path
+) -> None:
+    name = "led-by-a-hung-broker"
+    with (
+        broker_in_thread(cluster, tmp_path / "hung") as broker,
+        RawConnection(f"127.0.0.1:{broker.port}") as client,
+    ):
+        watcher.create_topic(name, [[HUNG, 1, 2]])
+        assert produced(client, name) == ErrorCode.NONE
+        broker.hang()
+        ask_to_append(client, name)
+        seconds = watcher.wait_until(lambda: watcher.leader(name) in {1, 2})
+        say(f"led by another broker after {seconds:.2f} s")
+        broker.released.set()
+        assert answered(client) == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        watcher.wait_until(lambda: watcher.in_sync(name) == {HUNG, 1, 2})
+        # It takes part again, in a session of its own, and has what the new leader has.
+        watcher.delete_topics()
+
+
+def produced(client: RawConnection, topic: str) -> int:
+    ask_to_append(client, topic)
+    return answered(client)
+
+
+def ask_to_append(client: RawConnection, topic: str) -> None:
+    """Send a Produce request with acks=1: it needs the leader's word alone."""
+    header = RequestHeader(ApiKey.PRODUCE, PRODUCE_VERSION, 1, "client")
+    request = produce_request(topic, batch(b"x"), acks=1)
+    client.send_frames(b"".join(encode_request(header, request)))
+
+
+def answered(client: RawConnection) -> int:
+    frame = memoryview(client.receive_frame())
+    response = decode_response(ApiKey.PRODUCE, PRODUCE_VERSION, frame)[1]
+    code: int = response.responses[0].partition_responses[0].error_code  # type: ignore[attr-defined]
+    return code
