@@ -6,6 +6,7 @@ line before, in milliseconds. It ends with its stdin.
 
 import argparse
 import asyncio
+import gc
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -17,6 +18,7 @@ from os import sysconf
 from pathlib import Path
 
 from ottla.broker.assembly import Broker
+from ottla.broker.garbage import keep_young
 from ottla.broker.this_machine import this_machine
 from ottla.model.broker_config import BrokerConfig
 from ottla.runtime import event_loop
@@ -125,6 +127,8 @@ def main() -> None:
     for text in options.settings:
         name, _, value = text.partition("=")
         settings[name.replace("_", ".")] = value
+    keep_young()  # as `ottla start` does
+    gc.freeze()
     with asyncio.Runner(loop_factory=partial(_new_loop, options.loop)) as runner:
         runner.run(_serve(settings))
 

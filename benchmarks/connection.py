@@ -19,10 +19,11 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from benchmarks.comparison import MEGABYTES, Case, Peer, Unit, Work
-from ottla.broker.connection import Dispatching
 from ottla.broker.limits import ConnectionLimits
 from ottla.broker.outgoing import Piece
 from ottla.broker.server import Server
+from ottla.broker.shared import Dispatching
+from ottla.broker.time_slices import TimeSlices
 from ottla.model.listeners import Listener
 from ottla.runtime import cold_reads
 from ottla.runtime.clock import SystemClock
@@ -127,7 +128,10 @@ def _ours(answer: Dispatching) -> Serving:
 
 
 async def _started(answer: Dispatching, threads: ThreadPoolExecutor) -> tuple[Server, int]:
-    server = Server(answer, ConnectionLimits(), SystemClock(), cold_reads, threads, KernelNetwork())
+    clock = SystemClock()
+    server = Server(
+        answer, TimeSlices(clock), ConnectionLimits(), clock, cold_reads, threads, KernelNetwork()
+    )
     port = await server.bind(Listener("PLAINTEXT", "127.0.0.1", 0))
     server.start()
     return server, port

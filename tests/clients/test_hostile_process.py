@@ -10,10 +10,12 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from typing import IO
 
 import pytest
 from confluent_kafka import Producer
 
+from ottla.testing.ports import ReservedPort
 from ottla.wire.api_key import ApiKey
 from ottla.wire.headers import RequestHeader, request_header_version, write_request_header
 from ottla.wire.messages.metadata import MetadataRequest
@@ -21,7 +23,6 @@ from ottla.wire.writing import encode
 from tests.clients.cli_calls import OTTLA
 from tests.clients.test_hostile import damaged_frame
 
-SETTINGS = ("-X", "ottla.admin.listener=", "-X", "max.connections.per.ip=5000")
 FRAMES = 10_000
 IDLE_CONNECTIONS = 3_000
 SLOW_WRITERS = 200
@@ -35,11 +36,16 @@ SECONDS_MAX = 30
 class Process:
     """`ottla start`, with a folder of its own."""
 
-    def __init__(self, folder: Path) -> None:
+    settings = ("-X", "max.connections.per.ip=5000")
+
+    def __init__(self, folder: Path, stderr: int | IO[bytes] = subprocess.DEVNULL) -> None:
         ready = folder / "ready"
+        self._reserved = ReservedPort()
+        self.admin_port = self._reserved.number
         options = ["--ephemeral", "--port", "0", "--ready-file", str(ready)]
+        admin = ("-X", f"ottla.admin.listener=127.0.0.1:{self.admin_port}")
         self._running = subprocess.Popen(
-            [*OTTLA, "start", *options, *SETTINGS], stderr=subprocess.DEVNULL
+            [*OTTLA, "start", *options, *admin, *self.settings], stderr=stderr
         )
         while not ready.exists():
             assert self._running.poll() is None, "the broker did not start"
@@ -72,6 +78,7 @@ class Process:
     def stop(self) -> None:
         self._running.terminate()
         assert self._running.wait(SECONDS_MAX) == 0
+        self._reserved.release()
 
 
 @pytest.fixture(scope="module")

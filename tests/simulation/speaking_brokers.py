@@ -35,6 +35,7 @@ from ottla.broker.producer_ids import ProducerIds
 from ottla.broker.replication_throttle import Throttles
 from ottla.broker.routes import Route
 from ottla.broker.server import Server
+from ottla.broker.time_slices import TimeSlices
 from ottla.broker.topic_creation import TopicCreation
 from ottla.broker.wiring.controller import controller_routes
 from ottla.broker.wiring.replicas import replica_routes
@@ -111,11 +112,11 @@ class Speakers:
         cluster = Cluster.of(broker_id, store, source, network, clock, bells, None)
         meters = Meters()
         routes: dict[int, Route] = {}
-        server = Server(
-            Dispatch(routes, clock, meters), ConnectionLimits(), clock, cold_reads, None, network
-        )
+        slices = TimeSlices(clock)
+        dispatch = Dispatch.of(routes, clock, meters, slices)
+        server = Server(dispatch, slices, ConnectionLimits(), clock, cold_reads, None, network)
         await server.bind(Listener(LISTENER, machine.name, PORT))
-        speaker = _speaker(broker_id, machine, store, source, cluster, bells, meters)
+        speaker = _speaker(broker_id, machine, store, source, cluster, bells, meters, slices)
         routes.update(Forwarding(cluster.controller).routes(speaker.here))
         server.start()
         store.subscribe(lambda image, _: speaker.images.append(image))
@@ -228,6 +229,7 @@ def _speaker(
     cluster: Cluster,
     bells: Bells,
     meters: Meters,
+    slices: TimeSlices,
 ) -> Speaker:
     creation = TopicCreation(store, machine.randomness, True, cluster.controller)
     producer_ids = ProducerIds(cluster.controller.allocate_producer_ids)
@@ -245,7 +247,7 @@ def _speaker(
         meters,
         PreferredReplicas(lambda: store.image, False),
         Throttles(BrokerConfig(), machine.clock).leader,
-        machine.clock,
+        slices,
         cluster.metadata_fetch,
     )
     spread = cluster.spread

@@ -37,6 +37,7 @@ from ottla.broker.routes import Route
 from ottla.broker.server import Server
 from ottla.broker.services import Services
 from ottla.broker.spreading import nobody
+from ottla.broker.time_slices import TimeSlices
 from ottla.broker.topic_creation import TopicCreation
 from ottla.broker.transaction_verification import TransactionVerification
 from ottla.broker.transactions import Transactions
@@ -76,6 +77,7 @@ class Broker:
         operations: Operations,
         log_dirs: LogDirs,
     ) -> None:
+        clock = environment.clock
         self.config = config
         self.operations = operations
         self.endpoints = Endpoints()
@@ -87,28 +89,27 @@ class Broker:
         self._live_config = LiveConfig(config)
         self._log_dirs = log_dirs
         self._bells = bells
-        self._flushing = Flushing(threads, environment.clock)
-        self._throttles = Throttles(config, environment.clock)
+        self._flushing = Flushing(threads, clock)
+        self._throttles = Throttles(config, clock)
         self._replication = self._make_replication()
         self._routes: dict[int, Route] = {}
+        self._slices = TimeSlices(clock)
         self._server = Server(
-            Dispatch(self._routes, environment.clock, operations.meters),
+            Dispatch.of(self._routes, clock, operations.meters, self._slices),
+            self._slices,
             connection_limits(config, environment.descriptors_max),
-            environment.clock,
+            clock,
             operations.cold_reads,
             threads,
             environment.network,
         )
         self._coordinator: GroupCoordinator | None = None
         self._transactions: Transactions | None = None
-        self._cleaner = LogCleaner(
-            self.partitions, log_dirs, environment.clock, cleaner_settings(config)
-        )
+        self._cleaner = LogCleaner(self.partitions, log_dirs, clock, cleaner_settings(config))
         self._background: Background | None = None
         self._moves: ReplicaMoves | None = None
         self._are_logs_open = False
-        clock, randomness = environment.clock, environment.randomness
-        self._folders = PartitionFolders(log_dirs, threads, clock, randomness)
+        self._folders = PartitionFolders(log_dirs, threads, clock, environment.randomness)
         self.folder_locks = ExitStack()
         """What has to be given back when everything is closed."""
 
@@ -217,6 +218,7 @@ class Broker:
             config=self.config,
             live_config=self._live_config,
             clock=self._environment.clock,
+            slices=self._slices,
             randomness=self._environment.randomness,
             disk=self._environment.disk,
             store=self._store,

@@ -6,10 +6,11 @@ Who waits for many bells, again and again, keeps a `BellListener`, which also te
 """
 
 import asyncio
-from collections.abc import Hashable, Sequence
+from collections import deque
+from collections.abc import Hashable, Iterable, Sequence
 from typing import Self
 
-from ottla.broker.deadlines import Deadlines
+from ottla.broker.deadlines import WOKEN_AT_ONCE_MAX, Deadlines
 from ottla.broker.eager_start import Woken
 from ottla.environment.clock import Clock
 
@@ -22,6 +23,7 @@ class Bells:
         self._deadlines = Deadlines(clock)
         # Dicts in place of sets, for their order: who came first is woken first.
         self._waiting: dict[Hashable, dict[BellListener, None]] = {}
+        self._crowd: deque[tuple[Hashable, BellListener]] = deque()  # rung for, and not woken yet
         self.is_closed = False
         self.wake_up_count = 0
         """How many listeners have been notified, for benchmarks and tests."""
@@ -33,10 +35,28 @@ class Bells:
             self.ring(name)
 
     def ring(self, name: Hashable) -> None:
-        """Wake all who wait for this name."""
-        for listener in self._waiting.pop(name, ()):
+        """Wake all who wait for this name; of a crowd, some in each iteration of the loop."""
+        waiting = self._waiting.pop(name, None)
+        if waiting is None:
+            return
+        if len(waiting) <= WOKEN_AT_ONCE_MAX:
+            self._wake(name, waiting)
+            return
+        if not self._crowd:
+            asyncio.get_running_loop().call_soon(self._wake_some)
+        self._crowd.extend((name, listener) for listener in waiting)
+
+    def _wake(self, name: Hashable, listeners: Iterable["BellListener"]) -> None:
+        for listener in listeners:
             self.wake_up_count += 1
             listener.hear(name)
+
+    def _wake_some(self) -> None:
+        for _ in range(min(WOKEN_AT_ONCE_MAX, len(self._crowd))):
+            name, listener = self._crowd.popleft()
+            self._wake(name, (listener,))
+        if self._crowd:
+            asyncio.get_running_loop().call_soon(self._wake_some)
 
     def shared_deadline(self, start_ms: int, wait_ms: int) -> int:
         """Return when a wait ends at the latest, at a moment in common with others if it can be."""

@@ -13,21 +13,18 @@ goes on without it. Either way the requests have `farewell_ms_max` to come to an
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Sequence
-from concurrent.futures import Executor
-from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from collections.abc import Callable
+from typing import Final, NamedTuple
 
 from ottla.broker.close_reason import CloseReason
 from ottla.broker.dispatch import Peer
 from ottla.broker.eager_start import start
 from ottla.broker.in_flight import InFlight, Request
 from ottla.broker.incoming import Incoming
-from ottla.broker.limits import ConnectionLimits
-from ottla.broker.outgoing import ColdReads, Outgoing, Piece, Progress
-from ottla.broker.request_memory import RequestMemory
-from ottla.broker.spare_bodies import SpareBodies
-from ottla.environment.network import Network, StreamSocket
+from ottla.broker.outgoing import Outgoing, Progress
+from ottla.broker.request_limits import counted_bytes
+from ottla.broker.shared import Shared, log_invalid
+from ottla.environment.network import StreamSocket
 from ottla.wire.protocol_error import ProtocolError
 
 FRUGAL_READ_BYTES: Final = 4096
@@ -35,28 +32,6 @@ FRUGAL_READ_BYTES: Final = 4096
 STALLED_BYTES: Final = 1 << 16
 """A peer that takes less than this in `stalled_ms_max` does not read its answers."""
 _log = logging.getLogger(__name__)
-
-Dispatching = Callable[[Peer, memoryview], Coroutine[Any, Any, Sequence[Piece] | None]]
-"""Answers a frame with pieces, or with None if no answer is wanted.
-
-A ProtocolError means that the peer cannot be talked to any more. Dispatches of one connection run
-side by side, each begun after the one before it has run up to where it first waits. Where it waits
-it may be cancelled, some time after its peer has gone."""
-
-
-@dataclass(frozen=True, slots=True)
-class Shared:
-    """What the connections of a server have in common."""
-
-    loop: asyncio.AbstractEventLoop
-    dispatch: Dispatching
-    limits: ConnectionLimits
-    memory: RequestMemory
-    scratch: memoryview
-    spares: SpareBodies
-    cold_reads: ColdReads
-    threads: Executor
-    network: Network
 
 
 class _Watched(NamedTuple):
@@ -75,6 +50,7 @@ class Connection:
         "_held_bytes",
         "_in_flight",
         "_incoming",
+        "_is_deferred",
         "_is_fetching",
         "_is_open",
         "_is_reading",
@@ -109,7 +85,7 @@ class Connection:
         self._held_bytes = 0  # what the incoming side has taken of the shared memory
         self._has_backlog = False  # frames are here that may not be begun yet
         self._is_reading = self._is_writing = self._is_fetching = False
-        self._is_turn_planned = self._is_reported = False
+        self._is_turn_planned = self._is_reported = self._is_deferred = False
         self._reason: CloseReason | None = None  # why nothing more is read
         self._watched: _Watched | None = None
         self._watched_since_ms = 0
@@ -140,6 +116,19 @@ class Connection:
             self._shared.memory.forget(self._read_on)
 
     def _on_readable(self) -> None:
+        if self._in_flight.running and self._shared.slices.is_over:
+            if not self._is_deferred:  # first requests of other connections go ahead
+                self._is_deferred = True
+                self._shared.loop.call_soon(self._read_deferred)
+        elif not self._is_deferred:
+            self._read()
+
+    def _read_deferred(self) -> None:
+        self._is_deferred = False
+        if self._is_reading:
+            self._on_readable()
+
+    def _read(self) -> None:
         # Asked only now: most clients send no more anyway before they have been answered.
         if self._has_backlog or not self._may_begin():
             self._stop_reading()
@@ -176,17 +165,25 @@ class Connection:
         """Begin what may be begun of the requests that are here; tell whether any was."""
         incoming = self._incoming
         begun_before = incoming.frame_count
+        is_over = False
         try:
             while incoming.has_unread and self._may_begin():
+                # Further requests share the time of this iteration with other connections.
+                is_further = self._in_flight.running > 0 or incoming.frame_count > begun_before
+                is_over = is_further and self._shared.slices.is_over
+                if is_over:
+                    break
                 frame = incoming.take_frame()
                 if frame is None:
                     break
                 self._begin(frame)
         except ProtocolError as error:
-            _log.debug("%s sent %s", self.peer, error)
+            log_invalid(self.peer, error)
             self.finish(CloseReason.INVALID_FRAME)
         has_unread = incoming.has_unread
-        self._has_backlog = has_unread and not self._may_begin()
+        self._has_backlog = has_unread and (is_over or not self._may_begin())
+        if is_over:
+            self._plan_turn()
         incoming.settle()
         if has_unread or self._held_bytes:
             self._count_held()
@@ -204,19 +201,20 @@ class Connection:
         request.waiting = start(self._serve(request, frame), self._shared.loop)
 
     async def _serve(self, request: Request, frame: memoryview) -> None:
-        self._shared.memory.answering(len(frame))
+        size_bytes = counted_bytes(frame)
+        self._shared.memory.answering(size_bytes)
         try:
             answer = await self._shared.dispatch(self.peer, frame)
             self._in_flight.answer(request, () if answer is None else answer)
         except ProtocolError as error:
-            _log.debug("%s sent %s", self.peer, error)
+            log_invalid(self.peer, error)
             self._refuse(request, CloseReason.INVALID_FRAME)
         except Exception:  # noqa: BLE001 - one request's bug ends one connection
             _log.exception("A request from %s failed", self.peer)
             self._refuse(request, CloseReason.REQUEST_FAILED)
         finally:
             self._in_flight.running -= 1
-            self._shared.memory.answering(-len(frame))
+            self._shared.memory.answering(-size_bytes)
             if request.waiting is not None:  # else who began it has not even begun to wait
                 self._answered_late()
 
@@ -291,7 +289,7 @@ class Connection:
         fetched = shared.loop.run_in_executor(shared.threads, shared.cold_reads.fetch, *chunk)
         fetched.add_done_callback(self._on_fetched)
 
-    def _on_fetched(self, fetched: "asyncio.Future[None]") -> None:
+    def _on_fetched(self, fetched: asyncio.Future[None]) -> None:
         self._is_fetching = False
         error = fetched.exception()
         if not self._is_open:
@@ -348,21 +346,28 @@ class Connection:
             assert self._reason is not None
             self._on_closed(self, self._reason)
 
-    def tick(self, now_ms: int) -> None:
+    @property
+    def answers_bytes(self) -> int:
+        """How much memory the answers take that the peer does not read."""
+        return self._outgoing.memory_bytes + self._in_flight.memory_bytes if self._is_writing else 0
+
+    def tick(self, now_ms: int, *, is_crowded: bool = False) -> None:
         """Close if the peer has taken too long for what it has to do, as of this time."""
-        watched = self._to_watch()
+        watched = self._to_watch(is_crowded=is_crowded)
         if watched != self._watched:
             self._watched = watched
             self._watched_since_ms = now_ms
         elif watched is not None and now_ms - self._watched_since_ms >= watched.ms_max:
             self._time_is_up(watched.reason)
 
-    def _to_watch(self) -> _Watched | None:
+    def _to_watch(self, *, is_crowded: bool) -> _Watched | None:
         limits = self._shared.limits
         if self._reason is not None:
             return _Watched(self._reason, 0, limits.farewell_ms_max)
         if self._is_writing:
-            return _Watched(CloseReason.STALLED, self._progress(), limits.stalled_ms_max)
+            is_hurried = is_crowded and self.answers_bytes >= STALLED_BYTES
+            ms_max = limits.crowded_stalled_ms_max if is_hurried else limits.stalled_ms_max
+            return _Watched(CloseReason.STALLED, self._progress(), ms_max)
         frame_count = self._incoming.frame_count
         if self._incoming.has_unread and self._may_begin():
             return _Watched(CloseReason.SLOW_FRAME, frame_count, limits.frame_ms_max)

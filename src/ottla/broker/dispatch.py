@@ -2,9 +2,10 @@
 
 import logging
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Self
 
 from ottla.broker.handlers.api_versions import api_versions
+from ottla.broker.large_requests import LargeRequests
 from ottla.broker.metrics.meters import VERSION_BITS, Meters
 from ottla.broker.request_context import (
     ANONYMOUS,
@@ -12,14 +13,17 @@ from ottla.broker.request_context import (
     Introduction,
     RequestContext,
 )
-from ottla.broker.routes import Routes
+from ottla.broker.request_limits import SHORT_BYTES, SHORT_ITEMS, limits_of
+from ottla.broker.routes import Route, Routes
+from ottla.broker.time_slices import TimeSlices
 from ottla.environment.clock import Clock
 from ottla.model.error_code import ErrorCode
 from ottla.wire.api_key import ApiKey
-from ottla.wire.codec import decode_request, encode_response
+from ottla.wire.codec import decode_short_request, encode_response, encode_short_response
 from ottla.wire.headers import RequestHeader, read_request_header
 from ottla.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from ottla.wire.protocol_error import ProtocolError
+from ottla.wire.schema import Message
 
 NS_PER_MS: Final = 1_000_000
 INTRODUCED_SINCE: Final = 3
@@ -52,6 +56,13 @@ class Dispatch:
     routes: Routes
     clock: Clock
     meters: Meters
+    slices: TimeSlices
+    large_requests: LargeRequests
+
+    @classmethod
+    def of(cls, routes: Routes, clock: Clock, meters: Meters, slices: TimeSlices) -> Self:
+        """Make one with a budget of its own for large requests."""
+        return cls(routes, clock, meters, slices, LargeRequests(slices))
 
     async def __call__(self, peer: Peer, frame: memoryview) -> list[Any] | None:
         """Return the pieces of the answer, length first; None if the request wants none."""
@@ -60,7 +71,32 @@ class Dispatch:
         if route is None or header.api_version not in route.versions:
             return self._unsupported(header)
         started_ns = self.clock.monotonic_ns()
-        request = decode_request(header, frame, position)
+        if len(frame) > SHORT_BYTES and header.api_key != ApiKey.PRODUCE and self.slices.is_over:
+            await self.slices.begin().next()
+        limits = limits_of(header.api_key)
+        request = decode_short_request(header, frame, position, limits.short_items_max)
+        taken_bytes = 0
+        if request is None:
+            taken_bytes = limits.decoded_bytes(len(frame))
+            await self.large_requests.take(taken_bytes)
+        try:
+            if request is None:
+                request = await self.large_requests.decode(header, frame, position, limits)
+            pieces = await self._answer(peer, header, route, request, started_ns)
+        finally:
+            if taken_bytes:
+                self.large_requests.give_back(taken_bytes)
+        meter = self.meters[header.api_key << VERSION_BITS | header.api_version]
+        elapsed_ns = self.clock.monotonic_ns() - started_ns
+        meter.buckets[(elapsed_ns * elapsed_ns).bit_length()] += 1
+        meter.total_ns += elapsed_ns
+        meter.request_bytes += len(frame)
+        return pieces
+
+    async def _answer(
+        self, peer: Peer, header: RequestHeader, route: Route, request: Message, started_ns: int
+    ) -> list[Any] | None:
+        """Have a request handled, and write its response."""
         if isinstance(request, ApiVersionsRequest) and header.api_version >= INTRODUCED_SINCE:
             peer.introduce(request)
         context = RequestContext(
@@ -73,19 +109,21 @@ class Dispatch:
             peer.introduction,
         )
         response = await route.handle(context, request)
-        pieces = None
+        if response is None:
+            return None
+        pieces = encode_short_response(
+            header.api_key, header.api_version, header.correlation_id, response, SHORT_ITEMS
+        )
         meter = self.meters[header.api_key << VERSION_BITS | header.api_version]
-        if response is not None:
-            pieces = encode_response(
-                header.api_key, header.api_version, header.correlation_id, response
-            )
-            if meter.find_errors is not None:
-                self.meters.count_errors(header.api_key, meter.find_errors(response))
-        elapsed_ns = self.clock.monotonic_ns() - started_ns
-        meter.buckets[(elapsed_ns * elapsed_ns).bit_length()] += 1
-        meter.total_ns += elapsed_ns
-        meter.request_bytes += len(frame)
-        return pieces
+        codes = () if meter.find_errors is None else meter.find_errors(response)
+        if pieces is not None:
+            self.meters.count_errors(header.api_key, codes)
+            return pieces
+        sliced = self.slices.begin()
+        for code in codes:
+            self.meters.errors[header.api_key, code] += 1
+            await sliced.pause()
+        return await self.large_requests.encode(header, response)
 
     def _unsupported(self, header: RequestHeader) -> list[Any]:
         """Answer an unknown version of ApiVersions in version 0; refuse everything else."""

@@ -7,8 +7,7 @@ from typing import Final
 from ottla.broker.bells import Bells
 from ottla.broker.fetch_answers import grouped
 from ottla.broker.fetch_sessions import FetchedPartition, Read
-from ottla.broker.turns import Turns
-from ottla.environment.clock import Clock
+from ottla.broker.time_slices import TimeSlices
 from ottla.model.api_error import ApiError
 from ottla.replication.fetched import Fetched
 from ottla.wire.messages.fetch import FetchableTopicResponse
@@ -22,23 +21,23 @@ async def read_in_turns(
     read: Callable[[FetchedPartition, int], Read],
     bytes_min: int,
     bells: Bells,
-    clock: Clock,
+    slices: TimeSlices,
 ) -> tuple[list[Read], int]:
     """Read each with a function that is told how many bytes the others have; and how many in all.
 
     What is written meanwhile is found in the end, unless there is enough without it: who then
     waits for the bells has missed none.
     """
-    turns = Turns(clock)
+    sliced = slices.begin(steps_per_look=1)
     remaining = iter(tuple(wanted))  # those of a session may change meanwhile
     reads: list[Read] = []
     size_bytes = heard = 0
     with bells.listening(()) as listener:
         while some := tuple(islice(remaining, PARTITIONS_AT_ONCE)):
-            if turns.is_over:
+            if sliced.is_over:
                 listener.add([one.name for one, _ in reads[heard:] if one.name is not None])
                 heard = len(reads)
-                await turns.next()
+                await sliced.next()
             for partition in some:
                 reads.append(read(partition, size_bytes))
                 size_bytes += counted_bytes(reads[-1][1])
@@ -54,14 +53,14 @@ async def read_in_turns(
     return reads, size_bytes
 
 
-async def grouped_in_turns(reads: list[Read], clock: Clock) -> list[FetchableTopicResponse]:
+async def grouped_in_turns(reads: list[Read], slices: TimeSlices) -> list[FetchableTopicResponse]:
     """Put neighbours of the same topic together; few of them at once."""
     if len(reads) <= PARTITIONS_AT_ONCE:
         return grouped(reads)
-    turns = Turns(clock)
+    sliced = slices.begin(steps_per_look=1)
     topics: list[FetchableTopicResponse] = []
     for start in range(0, len(reads), PARTITIONS_AT_ONCE):
-        await turns.pause()
+        await sliced.pause()
         grouped(reads[start : start + PARTITIONS_AT_ONCE], topics)
     return topics
 

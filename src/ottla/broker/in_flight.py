@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ottla.broker.eager_start import Waiting
-from ottla.broker.outgoing import Piece
+from ottla.broker.outgoing import Piece, memory_bytes
 
 
 @dataclass(slots=True, eq=False)
@@ -36,6 +36,11 @@ class InFlight:
 
     def __len__(self) -> int:
         return len(self.requests)
+
+    @property
+    def memory_bytes(self) -> int:
+        """How much memory the answers take whose turn has not come."""
+        return sum(memory_bytes(request.answer or ()) for request in self.requests)
 
     def add(self) -> Request:
         """Take a request that comes after all others."""

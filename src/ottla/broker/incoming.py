@@ -10,12 +10,16 @@ length alone, whatever it claims, costs next to nothing.
 from mmap import mmap
 from typing import Final
 
+from ottla.broker.request_limits import limits_of
 from ottla.broker.spare_bodies import SpareBodies
 from ottla.wire.frames import LENGTH_BYTES, frame_bytes_at
+from ottla.wire.protocol_error import MessageTooLargeError
 
 SCRATCH_BYTES: Final = 1 << 16
 ROOM_BYTES: Final = 1 << 16
 """Room made for the rest of a frame of which less than this has arrived."""
+API_KEY_BYTES: Final = 2
+"""Of the beginning of each request: how large it may be depends on it."""
 BODY_AT: Final = 2048
 """Where a large frame begins in memory that begins with a page, as what a peer sends mostly does:
 half a page apart they are copied several times as fast as if they lie nearly alike in their pages
@@ -84,7 +88,7 @@ class Incoming:
     def _room_in_scratch(self) -> memoryview:
         """Put the beginning of a length, if that is what is here, before what is to come."""
         kept = self._chunk[self._position : self._end]
-        assert len(kept) < LENGTH_BYTES, "more is received only when all frames are taken"
+        assert len(kept) < LENGTH_BYTES + API_KEY_BYTES, "all frames that are here were taken"
         self._chunk = self._scratch
         self._position, self._end = 0, len(kept)
         self._scratch[: len(kept)] = kept
@@ -100,7 +104,7 @@ class Incoming:
     def take_frame(self) -> memoryview | None:
         """Return the next whole frame, without its length; None if it is not all here.
 
-        A length out of bounds is a ProtocolError, each time.
+        A length out of bounds is a ProtocolError, each time; so is one above the limit of the API.
         """
         if self._body is not None:
             return self._take_body()
@@ -110,11 +114,22 @@ class Incoming:
         size_bytes = frame_bytes_at(self._chunk, self._position, self._frame_bytes_max)
         end = begin + size_bytes
         if end > self._end:
-            self._begin_body(begin, size_bytes)
+            if begin + API_KEY_BYTES <= self._end:
+                self._check_size(begin, size_bytes)
+                self._begin_body(begin, size_bytes)
             return None
         self._position = end
         self.frame_count += 1
         return memoryview(bytearray(self._chunk[begin:end]))
+
+    def _check_size(self, begin: int, size_bytes: int) -> None:
+        """Refuse a frame that is too large for its API, before there is room for it."""
+        api_key = int.from_bytes(self._chunk[begin : begin + API_KEY_BYTES])
+        bytes_max = limits_of(api_key).frame_bytes_max
+        if bytes_max is not None and size_bytes > bytes_max:
+            raise MessageTooLargeError(
+                f"a request of API {api_key} with {size_bytes} bytes: the limit is {bytes_max}"
+            )
 
     def _begin_body(self, begin: int, size_bytes: int) -> None:
         here = self._chunk[begin : self._end]

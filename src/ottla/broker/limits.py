@@ -34,7 +34,7 @@ class ConnectionLimits:
     whole Produce of librdkafka has room, and is received by two calls; with the 100 KB that Kafka
     has it takes eight."""
 
-    request_bytes_max: int = 1 << 29
+    request_bytes_max: int = 1 << 28
     """Kafka's `queued.max.request.bytes`: requests that are arriving or being answered, on all
     connections together; then those that have a share in it are not read from."""
 
@@ -52,6 +52,13 @@ class ConnectionLimits:
 
     stalled_ms_max: int = 60_000
     """How long a peer may leave its answers unread."""
+
+    answers_bytes_max: int = 64 << 20
+    """Bytes in memory of answers that wait for peers to read, on all connections together. While
+    there are more, a peer that leaves much unread has less time."""
+
+    crowded_stalled_ms_max: int = 1_000
+    """How long a peer may leave its answers unread while those of all take too much memory."""
 
     idle_ms_max: int = 600_000
     """Kafka's `connections.max.idle.ms`: how long there may be nothing to do."""

@@ -6,6 +6,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Self
 
 from ottla.broker.admin.admin_server import AdminServer
+from ottla.broker.garbage import GarbageCollection
 from ottla.broker.group_coordinator import GroupCoordinator
 from ottla.broker.metadata_store.store import MetadataStore
 from ottla.broker.metadata_store.waits import first_of
@@ -80,11 +81,12 @@ class Operations:
         elections = Elections(store.image, is_controller)
         store.subscribe(elections.on_change)
         self._notices = Notices(log_dirs, server.closed_by_reason, self._clock)
+        garbage = GarbageCollection(lambda: server.requests_bytes)
         self._watch = LoopWatch(
             asyncio.get_running_loop(),
             self._clock,
             [self._notices.look],
-            [self.meters.a_minute_has_passed],
+            [self.meters.a_minute_has_passed, garbage.a_minute_has_passed],
         )
         self._watch.start()
         self._admin.health.set_ready(self._watch, log_dirs)

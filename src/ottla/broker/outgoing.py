@@ -7,7 +7,7 @@ is named, someone has it fetched on a thread, and then it is as hot as any other
 import errno
 import os
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import Executor
 from enum import Enum, auto
 from socket import MSG_MORE
@@ -95,6 +95,11 @@ class Outgoing:
         self.cold_chunk: Chunk | None = None
         self.sent_bytes = 0
         self.unsent_bytes = 0
+
+    @property
+    def memory_bytes(self) -> int:
+        """How much memory the unsent pieces take. Parts of files take none."""
+        return memory_bytes(self._pieces)
 
     def add(self, pieces: Sequence[Piece]) -> None:
         """Send these after all others."""
@@ -205,6 +210,11 @@ class Outgoing:
             self._pieces.popleft()
             self._head_sent_bytes = 0
             self._cold_start = None
+
+
+def memory_bytes(pieces: Iterable[Piece]) -> int:
+    """Return how much memory pieces take. Parts of files take none."""
+    return sum(len(piece) for piece in pieces if not isinstance(piece, LogSlice))
 
 
 def _send_part(sock: StreamSocket, file: File, position: int, size_bytes: int) -> int:

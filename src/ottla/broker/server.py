@@ -8,7 +8,7 @@ from functools import partial
 from typing import Final
 
 from ottla.broker.close_reason import CloseReason
-from ottla.broker.connection import Connection, Dispatching, Shared
+from ottla.broker.connection import Connection
 from ottla.broker.dispatch import Peer
 from ottla.broker.incoming import new_scratch
 from ottla.broker.limits import ConnectionLimits
@@ -16,7 +16,9 @@ from ottla.broker.listening import listening_sockets, port_of
 from ottla.broker.outgoing import ColdReads
 from ottla.broker.request_context import Introduction
 from ottla.broker.request_memory import RequestMemory
+from ottla.broker.shared import Dispatching, Shared
 from ottla.broker.spare_bodies import SpareBodies
+from ottla.broker.time_slices import TimeSlices
 from ottla.environment.clock import Clock
 from ottla.environment.network import ListeningSocket, Network, StreamSocket
 from ottla.model.listeners import Listener
@@ -40,6 +42,7 @@ class Server:
     def __init__(
         self,
         dispatch: Dispatching,
+        slices: TimeSlices,
         limits: ConnectionLimits,
         clock: Clock,
         cold_reads: ColdReads,
@@ -52,6 +55,7 @@ class Server:
         self._shared = Shared(
             self._loop,
             dispatch,
+            slices,
             limits,
             RequestMemory(limits.request_bytes_max),
             new_scratch(),
@@ -78,6 +82,12 @@ class Server:
     def connection_count(self) -> int:
         """How many connections there are, with those whose last requests have not ended."""
         return len(self._connections)
+
+    @property
+    def requests_bytes(self) -> int:
+        """Return what the requests of all connections take, as it is counted."""
+        memory = self._shared.memory
+        return memory.arriving_bytes + memory.answering_bytes
 
     def connection_listeners(self) -> list[str]:
         """Return by which listener each connection came."""
@@ -125,8 +135,10 @@ class Server:
 
     def tick(self, now_ms: int) -> None:
         """Look at every limit of time; called once a second, with a time that never goes back."""
+        answers_bytes = sum(connection.answers_bytes for connection in self._connections)
+        is_crowded = answers_bytes > self._limits.answers_bytes_max
         for connection in list(self._connections):
-            connection.tick(now_ms)
+            connection.tick(now_ms, is_crowded=is_crowded)
         if self._is_exhausted:
             self._is_exhausted = False
             self._accept()

@@ -16,6 +16,7 @@ from ottla.broker.partition_folders import PartitionFolders
 from ottla.broker.partitions import Partitions
 from ottla.broker.replica_moves import ReplicaMoves
 from ottla.broker.replication_throttle import Throttles
+from ottla.broker.time_slices import TimeSlices
 from ottla.broker.topic_creation import TopicCreation
 from ottla.broker.transaction_verification import TransactionVerification
 from ottla.broker.transactions import Transactions
@@ -33,6 +34,7 @@ class Services:
     """What the broker was started with."""
     live_config: LiveConfig
     clock: Clock
+    slices: TimeSlices
     randomness: Randomness
     disk: Disk
     store: MetadataStore

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from ottla.broker.active_controller import ActiveController
 from ottla.broker.metadata_store.store import MetadataStore
@@ -11,6 +12,8 @@ from ottla.model.error_code import ErrorCode
 from ottla.wire.messages.create_topics import CreatableTopic, CreatableTopicResult
 
 _DEFAULT = -1
+AUTOMATIC_TOPICS_MAX: Final = 1_000
+"""How many topics one request makes without saying so. Clients ask again for the others."""
 _START_BELOW = 1 << 16
 
 
@@ -50,14 +53,16 @@ class TopicCreation:
 
     async def create_automatically(self, names: Sequence[str]) -> list[ErrorCode]:
         """Make topics with the defaults, if that is allowed; return what a client is told."""
+        unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         if not names or not self.is_automatic:
-            return [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * len(names)
+            return [unknown] * len(names)
         wanted = [
             CreatableTopic(name=name, num_partitions=_DEFAULT, replication_factor=_DEFAULT)
-            for name in names
+            for name in names[:AUTOMATIC_TOPICS_MAX]
         ]
         results = await self.create(wanted)
-        return [_told(ErrorCode(result.error_code)) for result in results]
+        codes = [_told(ErrorCode(result.error_code)) for result in results]
+        return codes + [unknown] * (len(names) - len(codes))
 
 
 def _told(code: ErrorCode) -> ErrorCode:

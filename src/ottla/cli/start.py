@@ -1,7 +1,6 @@
 """`ottla start`: a broker in the foreground, until SIGINT or SIGTERM."""
 
 import asyncio
-import gc
 import logging
 import os
 import signal
@@ -14,6 +13,7 @@ from typing import Annotated, Final
 import typer
 
 from ottla.broker.assembly import Broker
+from ottla.broker.garbage import keep_young
 from ottla.broker.metadata_store.identity import ForeignFolderError
 from ottla.broker.metadata_store.zookeeper_store import ForeignClusterError
 from ottla.broker.this_machine import this_machine
@@ -28,9 +28,6 @@ from ottla.runtime.descriptors import raise_descriptors_max
 from ottla.runtime.logs import LogFormat, configure_logging
 
 DEFAULT_HOST: Final = "127.0.0.1"
-GARBAGE_THRESHOLD: Final = 10_000
-"""How many more objects there are before cycles are looked for. Requests that wait are thousands,
-and none of them is in a cycle: looking at every 700, as Python does, costs more than it finds."""
 WITHOUT_A_FILE: Final = {"group.initial.rebalance.delay.ms": "0"}
 """Kafka's quickstart has this in its server.properties, so that one consumer need not wait for
 others. In a cluster, or with a file, the default of 3 seconds holds, as in Kafka."""
@@ -106,7 +103,7 @@ def start(
         stack.callback(configure_logging(log_format, broker_id=parsed.node_id).close)
         for note in notes:
             _log.warning(note)
-        gc.set_threshold(GARBAGE_THRESHOLD)
+        keep_young()
         event_loop.run(_serve(parsed, ready_file))
 
 

@@ -11,11 +11,12 @@ from inspect import isawaitable
 from pathlib import Path
 from typing import Any
 
-from ottla.broker.connection import Dispatching
 from ottla.broker.dispatch import Peer
 from ottla.broker.limits import ConnectionLimits
 from ottla.broker.outgoing import ColdReads, Piece
 from ottla.broker.server import Server
+from ottla.broker.shared import Dispatching
+from ottla.broker.time_slices import TimeSlices
 from ottla.environment.disk import File
 from ottla.model.listeners import Listener
 from ottla.runtime.network import KernelNetwork
@@ -114,6 +115,7 @@ async def serving(
     with ThreadPoolExecutor(1) as threads:
         server = Server(
             dispatch,
+            TimeSlices(StoppedClock()),
             limits or ConnectionLimits(),
             StoppedClock(),
             cold_reads or AllHot(),

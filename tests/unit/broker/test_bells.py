@@ -3,6 +3,7 @@
 import asyncio
 
 from ottla.broker.bells import Bells
+from ottla.broker.deadlines import WOKEN_AT_ONCE_MAX
 from ottla.runtime.clock import SystemClock
 
 FAR_MS = 60_000
@@ -26,6 +27,27 @@ def test_a_ring_wakes_all_who_wait_for_the_name_and_nobody_else() -> None:
         return results, is_waiting
 
     assert asyncio.run(story()) == ([True, True, True], True)
+
+
+def test_a_crowd_is_woken_over_several_iterations_of_the_loop() -> None:
+    async def story() -> list[int]:
+        clock = SystemClock()
+        bells = Bells(clock)
+        crowd = 3 * WOKEN_AT_ONCE_MAX
+        waits = [asyncio.create_task(bells.wait_any(["a"], far(clock))) for _ in range(crowd)]
+        await asyncio.sleep(0)
+        bells.ring("a")
+        counts = []
+        while not all(wait.done() for wait in waits):
+            before = sum(wait.done() for wait in waits)
+            await asyncio.sleep(0)
+            counts.append(sum(wait.done() for wait in waits) - before)
+        assert all(wait.result() for wait in waits)
+        return counts
+
+    counts = asyncio.run(story())
+    assert max(counts) <= WOKEN_AT_ONCE_MAX
+    assert sum(counts) == 3 * WOKEN_AT_ONCE_MAX
 
 
 def test_a_deadline_that_passes_is_no_ring() -> None:

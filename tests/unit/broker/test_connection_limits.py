@@ -257,7 +257,7 @@ def test_when_memory_for_requests_is_free_again_those_who_waited_go_on() -> None
             memory = running.server._shared.memory
             clients = [await running.connect() for _ in range(4)]
             asks = [
-                asyncio.create_task(client.ask(b"%d" % number * 200_000))
+                asyncio.create_task(client.ask(b"%d\0" % number * 100_000))  # as in Produce
                 for number, client in enumerate(clients)
             ]
             await until(lambda: memory.is_full)

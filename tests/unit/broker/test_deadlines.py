@@ -6,7 +6,7 @@ from collections import Counter
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ottla.broker.deadlines import CROWD_MAX, STALE_MAX, Deadlines
+from ottla.broker.deadlines import CROWD_MAX, STALE_MAX, WOKEN_AT_ONCE_MAX, Deadlines
 from ottla.runtime.clock import SystemClock
 from ottla.simulation.clock import SimulatedClock
 from ottla.simulation.world import World
@@ -37,6 +37,26 @@ def test_all_who_stay_are_told_in_the_order_of_their_deadlines(
         return told
 
     assert asyncio.run(story()) == sorted(after for after, is_leaving in waits if not is_leaving)
+
+
+def test_a_crowd_with_one_deadline_is_told_over_several_iterations_of_the_loop() -> None:
+    async def story() -> list[int]:
+        clock, crowd = SystemClock(), 3 * WOKEN_AT_ONCE_MAX
+        deadlines, loop = Deadlines(clock), asyncio.get_running_loop()
+        waits = [loop.create_future() for _ in range(crowd)]
+        for waiting in waits:
+            deadlines.add(clock.monotonic_ms(), waiting)
+        counts = []
+        while not all(waiting.done() for waiting in waits):
+            before = sum(waiting.done() for waiting in waits)
+            await asyncio.sleep(0)
+            counts.append(sum(waiting.done() for waiting in waits) - before)
+        assert not any(waiting.result() for waiting in waits)
+        return counts
+
+    counts = asyncio.run(story())
+    assert max(counts) <= WOKEN_AT_ONCE_MAX
+    assert sum(counts) == 3 * WOKEN_AT_ONCE_MAX
 
 
 def test_those_who_left_long_before_their_time_take_no_memory() -> None:

@@ -7,6 +7,7 @@ from ottla.broker.bells import Bells
 from ottla.broker.fetch_answers import grouped
 from ottla.broker.fetch_sessions import FetchedPartition, Read
 from ottla.broker.fetch_turns import PARTITIONS_AT_ONCE, grouped_in_turns, read_in_turns
+from ottla.broker.time_slices import TimeSlices
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.replication.fetched import Fetched
@@ -37,11 +38,11 @@ def missing(partition: FetchedPartition, _bytes_before: int) -> Read:
 def test_others_have_their_turn_between_partitions_that_are_not_there() -> None:
     async def story() -> None:
         clock = PassingClock()
-        work = read_in_turns(wanted(), missing, 1, Bells(clock), clock)
+        work = read_in_turns(wanted(), missing, 1, Bells(clock), TimeSlices(clock))
         (reads, size_bytes), turns = await turns_of_others(work)
         assert (len(reads), size_bytes) == (COUNT, 0)
         assert turns >= 5
-        topics, turns = await turns_of_others(grouped_in_turns(reads, clock))
+        topics, turns = await turns_of_others(grouped_in_turns(reads, TimeSlices(clock)))
         assert topics == grouped(reads)
         assert turns >= 5
 
@@ -55,7 +56,7 @@ class Written:
         clock = PassingClock()
         self.partitions = wanted()
         self._sizes = size_by_index
-        self._bells, self._clock = Bells(clock), clock
+        self._bells, self._slices = Bells(clock), TimeSlices(clock)
         self.told: list[int] = []
 
     def _read(self, partition: FetchedPartition, bytes_before: int) -> Read:
@@ -67,7 +68,7 @@ class Written:
     async def read(self, bytes_min: int, size_by_index: dict[int, int]) -> tuple[list[Read], int]:
         """Begin to read, then write, which makes these the sizes; return what is read."""
         reading = asyncio.ensure_future(
-            read_in_turns(self.partitions, self._read, bytes_min, self._bells, self._clock)
+            read_in_turns(self.partitions, self._read, bytes_min, self._bells, self._slices)
         )
         await asyncio.sleep(0)
         self._sizes |= size_by_index

@@ -13,7 +13,9 @@ import pytest
 
 from ottla.broker.dispatch import Peer
 from ottla.broker.limits import ConnectionLimits
+from ottla.broker.request_limits import counted_bytes
 from ottla.broker.server import PAUSE_MS_MAX, Server
+from ottla.broker.time_slices import TimeSlices
 from ottla.model.listeners import Listener
 from ottla.runtime.network import KernelNetwork
 from tests.descriptors import no_more_descriptors
@@ -34,6 +36,7 @@ from tests.unit.broker.serving import (
 
 IDLE_CONNECTIONS = 1000
 IDLE_BYTES_MAX = 6000
+REQUEST_BYTES = counted_bytes(memoryview(b"one")) + counted_bytes(memoryview(b"two"))
 
 
 @contextmanager
@@ -41,6 +44,7 @@ def new_server() -> Iterator[Server]:
     with ThreadPoolExecutor(1) as threads:
         yield Server(
             answering(echo),
+            TimeSlices(StoppedClock()),
             ConnectionLimits(),
             StoppedClock(),
             AllHot(),
@@ -266,7 +270,7 @@ def test_what_is_in_flight_is_answered_before_the_server_stops() -> None:
         async with serving(answering(slow)) as running:
             busy, idle = [await running.connect() for _ in range(2)]
             await busy.send(frame(b"one") + frame(b"two") + b"\0\0\0")
-            await until(lambda: running.server._shared.memory.answering_bytes == 6)
+            await until(lambda: running.server._shared.memory.answering_bytes == REQUEST_BYTES)
             stopping = asyncio.create_task(running.server.stop())
             assert await idle.is_closed()
             with pytest.raises(ConnectionRefusedError):
@@ -296,7 +300,7 @@ def test_what_takes_too_long_is_cancelled_when_the_server_stops() -> None:
         async with serving(answering(endless), ConnectionLimits(farewell_ms_max=3000)) as running:
             client = await running.connect()
             await client.send(frame(b"one") + frame(b"two"))
-            await until(lambda: running.server._shared.memory.answering_bytes == 6)
+            await until(lambda: running.server._shared.memory.answering_bytes == REQUEST_BYTES)
             stopping = asyncio.create_task(running.server.stop())
             await a_while()
             running.server.tick(1000)
@@ -345,7 +349,15 @@ def test_a_pause_of_the_whole_process_is_not_held_against_the_peers(
         clock = HaltingClock()
         with ThreadPoolExecutor(1) as threads:
             limits = ConnectionLimits(idle_ms_max=10 * PAUSE_MS_MAX)
-            server = Server(answering(echo), limits, clock, AllHot(), threads, KernelNetwork())
+            server = Server(
+                answering(echo),
+                TimeSlices(clock),
+                limits,
+                clock,
+                AllHot(),
+                threads,
+                KernelNetwork(),
+            )
             port = await server.bind(PLAINTEXT)
             server.start()
             client = await Client.connect(port)

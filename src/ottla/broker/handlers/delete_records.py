@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from ottla.broker.bells import Bells
 from ottla.broker.partitions import Partitions
 from ottla.broker.request_context import RequestContext
+from ottla.broker.time_slices import TimeSlices
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
@@ -49,19 +50,21 @@ class DeleteRecordsHandler:
     bells: Bells
     is_alive: Callable[[int], bool]
     """Whether a broker is there, so that its replica counts."""
+    slices: TimeSlices
 
     async def handle(
         self, context: RequestContext, request: DeleteRecordsRequest
     ) -> DeleteRecordsResponse:
         """Cut every partition, wait for the replicas, and tell where each begins now."""
         deletions: list[_Deletion] = []
-        topics = [
-            DeleteRecordsTopicResult(
-                name=topic.name,
-                partitions=[self._cut(topic.name, one, deletions) for one in topic.partitions],
-            )
-            for topic in request.topics
-        ]
+        sliced = self.slices.begin()
+        topics: list[DeleteRecordsTopicResult] = []
+        for topic in request.topics:
+            answered = DeleteRecordsTopicResult(name=topic.name)
+            topics.append(answered)
+            for one in topic.partitions:
+                answered.partitions.append(self._cut(topic.name, one, deletions))
+                await sliced.pause()
         await self._wait(deletions, context.received_ms + request.timeout_ms)
         return DeleteRecordsResponse(topics=topics)
 

@@ -11,8 +11,7 @@ from ottla.broker.config_descriptions import ConfigDescriptions, Described
 from ottla.broker.live_config import LiveConfig
 from ottla.broker.metadata_store.store import MetadataStore
 from ottla.broker.request_context import RequestContext
-from ottla.broker.turns import Turns
-from ottla.environment.clock import Clock
+from ottla.broker.time_slices import TimeSlices
 from ottla.metadata.image import ClusterImage, ResourceType
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
@@ -37,7 +36,7 @@ class DescribeConfigsHandler:
 
     store: MetadataStore
     live_config: LiveConfig
-    clock: Clock
+    slices: TimeSlices
 
     async def handle(
         self, _context: RequestContext, request: DescribeConfigsRequest
@@ -51,12 +50,12 @@ class DescribeConfigsHandler:
             include_documentation=request.include_documentation,
         )
         results: list[DescribeConfigsResult] = []
-        turns, count = Turns(self.clock), 0
+        sliced, count = self.slices.begin(steps_per_look=1), 0
         for resource in request.resources:
             result = self._result(image, descriptions, resource, SETTINGS_MAX - count)
             count += len(result.configs)
             results.append(result)
-            await turns.pause()
+            await sliced.pause()
         return DescribeConfigsResponse(results=results)
 
     def _result(

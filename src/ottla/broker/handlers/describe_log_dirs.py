@@ -12,8 +12,7 @@ from dataclasses import dataclass
 
 from ottla.broker.partition_folders import PartitionFolders
 from ottla.broker.request_context import RequestContext
-from ottla.broker.turns import Turns
-from ottla.environment.clock import Clock
+from ottla.broker.time_slices import TimeSlices
 from ottla.environment.disk import Disk
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
@@ -27,7 +26,7 @@ from ottla.wire.messages.describe_log_dirs import (
 )
 
 VERSIONS = range(1, 6)
-_Wanted = frozenset[TopicPartition] | None
+_Wanted = set[TopicPartition] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +36,7 @@ class DescribeLogDirsHandler:
     folders: PartitionFolders
     disk: Disk
     threads: Executor
-    clock: Clock
+    slices: TimeSlices
 
     async def handle(
         self, _context: RequestContext, request: DescribeLogDirsRequest
@@ -45,11 +44,11 @@ class DescribeLogDirsHandler:
         """Describe every folder."""
         wanted: _Wanted = None
         if request.topics is not None:
-            wanted = frozenset(
-                TopicPartition(topic.topic, index)
-                for topic in request.topics
-                for index in topic.partitions
-            )
+            sliced, wanted = self.slices.begin(), set()
+            for topic in request.topics:
+                for index in topic.partitions:
+                    wanted.add(TopicPartition(topic.topic, index))
+                    await sliced.pause()
         by_path = self.folders.by_path.items()
         results = [await self._described(path, folder, wanted) for path, folder in by_path]
         return DescribeLogDirsResponse(results=results)
@@ -73,12 +72,12 @@ class DescribeLogDirsHandler:
 
     async def _topics(self, folder: LogDir, wanted: _Wanted) -> list[DescribeLogDirsTopic]:
         by_name: dict[str, DescribeLogDirsTopic] = {}
-        turns = Turns(self.clock)
+        sliced = self.slices.begin()
         for is_future, logs in ((False, folder.hosted), (True, folder.futures)):
             for name, hosted in list(_chosen(logs.items(), wanted)):
                 topic = by_name.setdefault(name.topic, DescribeLogDirsTopic(name=name.topic))
                 topic.partitions.append(self._partition(name, hosted, is_future=is_future))
-                await turns.pause()
+                await sliced.pause()
         return list(by_name.values())
 
     def _partition(

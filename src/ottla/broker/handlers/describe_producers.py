@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from ottla.broker.partitions import Partitions
 from ottla.broker.request_context import RequestContext
+from ottla.broker.time_slices import TimeSlices
 from ottla.model.api_error import ApiError
 from ottla.model.identifiers import TopicPartition
 from ottla.wire.messages.describe_producers import (
@@ -27,22 +28,21 @@ class DescribeProducersHandler:
     """Answers DescribeProducers."""
 
     partitions: Partitions
+    slices: TimeSlices
 
     async def handle(
         self, _context: RequestContext, request: DescribeProducersRequest
     ) -> DescribeProducersResponse:
         """List the producers of every partition."""
-        return DescribeProducersResponse(
-            topics=[
-                TopicResponse(
-                    name=topic.name,
-                    partitions=[
-                        self._describe(topic.name, index) for index in topic.partition_indexes
-                    ],
-                )
-                for topic in request.topics
-            ]
-        )
+        sliced = self.slices.begin()
+        response = DescribeProducersResponse()
+        for topic in request.topics:
+            answered = TopicResponse(name=topic.name)
+            response.topics.append(answered)
+            for index in topic.partition_indexes:
+                answered.partitions.append(self._describe(topic.name, index))
+                await sliced.pause()
+        return response
 
     def _describe(self, topic: str, index: int) -> PartitionResponse:
         try:

@@ -12,6 +12,7 @@ from typing import Final
 from ottla.broker.authorized_operations import ON_TOPIC
 from ottla.broker.cluster_view import ClusterView
 from ottla.broker.request_context import RequestContext
+from ottla.broker.time_slices import TimeSlices
 from ottla.metadata.image import ClusterImage, TopicImage
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
@@ -35,6 +36,7 @@ class DescribeTopicPartitionsHandler:
     """Answers DescribeTopicPartitions."""
 
     view: ClusterView
+    slices: TimeSlices
 
     async def handle(
         self, _context: RequestContext, request: DescribeTopicPartitionsRequest
@@ -50,9 +52,9 @@ class DescribeTopicPartitionsHandler:
                 return _refused(asked)
             names = names[bisect_left(names, cursor.topic_name) :]
         left = max(min(PARTITIONS_MAX, request.response_partition_limit), 1)
-        return self._page(image, names, cursor, left, tells_missing=bool(asked))
+        return await self._page(image, names, cursor, left, tells_missing=bool(asked))
 
-    def _page(
+    async def _page(
         self,
         image: ClusterImage,
         names: list[str],
@@ -62,7 +64,9 @@ class DescribeTopicPartitionsHandler:
         tells_missing: bool,
     ) -> DescribeTopicPartitionsResponse:
         page = DescribeTopicPartitionsResponse()
+        sliced = self.slices.begin()
         for name in names:
+            await sliced.pause()
             if left == 0:
                 page.next_cursor = Cursor(topic_name=name)
                 break

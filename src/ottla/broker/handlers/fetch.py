@@ -15,11 +15,13 @@ partitions, others have their turn in between (`fetch_turns.py`).
 
 from collections.abc import Collection, Hashable
 from dataclasses import dataclass
-from typing import NamedTuple
+from itertools import islice
+from typing import Final
 
-from ottla.broker.bells import Bells
+from ottla.broker.bells import BellListener, Bells
 from ottla.broker.current_leaders import CurrentLeaders
 from ottla.broker.fetch_answers import fail
+from ottla.broker.fetch_reader import BATCHES_SINCE, WHOLE_SINCE, FetchReader
 from ottla.broker.fetch_sessions import FetchedPartition, Fetching, FetchSessions, QuietMark, Read
 from ottla.broker.fetch_turns import (
     PARTITIONS_AT_ONCE,
@@ -34,15 +36,13 @@ from ottla.broker.partitions import Partitions
 from ottla.broker.preferred_replicas import PreferredReplicas
 from ottla.broker.replication_throttle import LeaderThrottle
 from ottla.broker.request_context import RequestContext
-from ottla.environment.clock import Clock
+from ottla.broker.time_slices import TimeSlices
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
-from ottla.model.reading import READ_COMMITTED
 from ottla.replication.fetched import NO_REPLICA, Fetched
 from ottla.replication.follower_bells import FollowerBell, committed_bell, end_bell
 from ottla.replication.roles import Follower
-from ottla.storage.leader_epochs import NO_EPOCH
 from ottla.wire.api_key import ApiKey
 from ottla.wire.messages.fetch import (
     FetchRequest,
@@ -53,32 +53,16 @@ from ottla.wire.messages.fetch import (
 )
 
 VERSIONS = range(19)
+LARGE_FETCH_PARTITIONS: Final = 2_000
+LARGE_FETCH_WAIT_MS_MAX: Final = 500
+"""How long a fetch of more partitions waits at most: what it takes of the memory for large requests
+must come back soon. It is what clients and followers ask for by default."""
 _TIMESTAMPS_SINCE = 2
-_WHOLE_SINCE = 3
-_BATCHES_SINCE = 4
 _STORAGE_ERROR_SINCE = 6
-_RACKS_SINCE = 11
 _TOPIC_IDS_SINCE = 13
-_REPLICA_STATE_SINCE = 15
 _LEADERS_SINCE = 16
 _NOT_THERE = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
 _WRONG_LEADER = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH})
-
-
-class _Reader(NamedTuple):
-    """Who fetches, and how: it holds for all partitions of a request."""
-
-    bytes_max: int
-    bytes_min: int
-    is_committed_only: bool
-    follower: Follower | None
-    """Who fetches as a replica; None for a consumer."""
-    asked_ms: int | None
-    """When it asked, if that is to be noted: once for each request."""
-    rack: str
-    is_leader_needed: bool
-    is_cut_later: bool
-    """Whether limits are for message sets, which may break off anywhere, even in the first one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +78,7 @@ class FetchHandler:
     meters: Meters
     preferred: PreferredReplicas
     throttle: LeaderThrottle
-    clock: Clock
+    slices: TimeSlices
     metadata: MetadataFetch | None = None
     """Who answers brokers that fetch the metadata, where there can be some."""
 
@@ -103,7 +87,7 @@ class FetchHandler:
         if self.metadata is not None and self.metadata.is_meant(request):
             return await self.metadata.handle(request, context.received_ms)
         version = context.api_version
-        reader = self._reader(request, version, context.received_ms)
+        reader = FetchReader.of(request, version, context.received_ms, self.bytes_max)
         try:
             fetching = self.sessions.begin(
                 request,
@@ -114,14 +98,17 @@ class FetchHandler:
             )
             if reader.follower is not None:  # an earlier fetch of its session ends
                 self.bells.ring(end_bell(reader.follower.broker_id))
-            deadline_ms = self.bells.shared_deadline(context.received_ms, request.max_wait_ms)
+            wait_ms = request.max_wait_ms
+            if len(fetching.partitions) > LARGE_FETCH_PARTITIONS:
+                wait_ms = min(wait_ms, LARGE_FETCH_WAIT_MS_MAX)
+            deadline_ms = self.bells.shared_deadline(context.received_ms, wait_ms)
             reads = await self._read_enough(fetching, reader, deadline_ms)
             answer = fetching.conclude(reads)
         except ApiError as error:
             self.meters.errors[ApiKey.FETCH, error.code] += 1
             return FetchResponse(error_code=error.code)
         failures = self._count(answer.reads, is_consumer=reader.follower is None)
-        topics = await grouped_in_turns(answer.reads, self.clock)
+        topics = await grouped_in_turns(answer.reads, self.slices)
         response = FetchResponse(session_id=answer.session_id, responses=topics)
         if version >= _LEADERS_SINCE:
             if failures:
@@ -146,44 +133,41 @@ class FetchHandler:
                 )
         return failures
 
-    def _reader(self, request: FetchRequest, version: int, received_ms: int) -> _Reader:
-        bytes_max = min(request.max_bytes, self.bytes_max)
-        if version < _BATCHES_SINCE:
-            bytes_max = min(bytes_max, CONVERTED_BYTES_MAX)
-        return _Reader(
-            bytes_max,
-            min(request.min_bytes, bytes_max),
-            request.isolation_level == READ_COMMITTED,
-            _follower(request, version),
-            received_ms,
-            request.rack_id,
-            version < _RACKS_SINCE,
-            version < _WHOLE_SINCE,
-        )
-
     async def _read_enough(
-        self, fetching: Fetching, reader: _Reader, deadline_ms: int
+        self, fetching: Fetching, reader: FetchReader, deadline_ms: int
+    ) -> list[Read]:
+        if reader.follower is None:
+            return await self._read_until(fetching, reader, deadline_ms, None)
+        # A follower listens before it reads: it may be suspended while it does.
+        with self.bells.listening(self._bells_of(reader.follower)) as listener:
+            return await self._read_until(fetching, reader, deadline_ms, listener)
+
+    async def _read_until(
+        self,
+        fetching: Fetching,
+        reader: FetchReader,
+        deadline_ms: int,
+        listener: BellListener | None,
     ) -> list[Read]:
         reads, size_bytes = await self._read_all(fetching.partitions, reader)
         if size_bytes >= reader.bytes_min:
             return reads
-        if reader.follower is not None:
+        if listener is not None:
             reader = reader._replace(asked_ms=None)
         missing = sum(isinstance(one, ApiError) and one.code in _NOT_THERE for _, one in reads)
         is_hopeless = missing == len(fetching.partitions)
         while not (is_hopeless or size_bytes >= reader.bytes_min or self._is_final(reads, missing)):
-            if reader.follower is None:
+            if listener is None:
                 is_worth_it = await self._await_more(reads, reader, deadline_ms)
             else:
-                is_worth_it = not self._has_news(reads) and await self.bells.wait_any(
-                    self._bells_of(reader.follower), deadline_ms
-                )
+                is_worth_it = not self._has_news(reads) and await listener.wait(deadline_ms)
+                listener.take()
             if not is_worth_it or fetching.is_overtaken:
                 break
             reads, size_bytes = await self._read_all(fetching.partitions, reader)
         return reads
 
-    async def _await_more(self, reads: list[Read], reader: _Reader, deadline_ms: int) -> bool:
+    async def _await_more(self, reads: list[Read], reader: FetchReader, deadline_ms: int) -> bool:
         """Wait until all should be read again for a consumer; False if nothing has happened.
 
         There may be enough by now, or the time is up. A bell costs a look into the one partition
@@ -250,7 +234,7 @@ class FetchHandler:
         return kept is None or kept.is_behind(partition.wanted.fetch_offset)
 
     async def _read_all(
-        self, wanted: Collection[FetchedPartition], reader: _Reader
+        self, wanted: Collection[FetchedPartition], reader: FetchReader
     ) -> tuple[list[Read], int]:
         if len(wanted) > PARTITIONS_AT_ONCE and reader.follower is None:
             return await read_in_turns(
@@ -258,19 +242,27 @@ class FetchHandler:
                 lambda one, bytes_before: self._try_to_read(one, bytes_before, reader),
                 reader.bytes_min,
                 self.bells,
-                self.clock,
+                self.slices,
             )
         size_bytes = 0
         reads: list[Read] = []
-        for partition in wanted:
-            if reader.follower is not None and self._is_quiet(partition, reader.follower.broker_id):
-                continue
-            read = self._try_to_read(partition, size_bytes, reader)
-            size_bytes += counted_bytes(read[1])
-            reads.append(read)
+        follower = reader.follower
+        sliced = self.slices.begin(steps_per_look=1)
+        remaining = iter(tuple(wanted))  # those of a session may change meanwhile
+        while some := tuple(islice(remaining, PARTITIONS_AT_ONCE)):
+            for partition in some:
+                if follower is not None and self._is_quiet(partition, follower.broker_id):
+                    continue
+                read = self._try_to_read(partition, size_bytes, reader)
+                size_bytes += counted_bytes(read[1])
+                reads.append(read)
+            if len(some) == PARTITIONS_AT_ONCE:
+                await sliced.pause()
         return reads, size_bytes
 
-    def _try_to_read(self, fetched: FetchedPartition, bytes_before: int, reader: _Reader) -> Read:
+    def _try_to_read(
+        self, fetched: FetchedPartition, bytes_before: int, reader: FetchReader
+    ) -> Read:
         try:
             bytes_left = max(reader.bytes_max - bytes_before, 0)
             return fetched, self._read(fetched, bytes_left, bytes_before, reader)
@@ -297,7 +289,7 @@ class FetchHandler:
         )
 
     def _read(
-        self, fetched: FetchedPartition, bytes_left: int, bytes_before: int, reader: _Reader
+        self, fetched: FetchedPartition, bytes_left: int, bytes_before: int, reader: FetchReader
     ) -> Fetched:
         wanted = fetched.wanted
         name = fetched.name or self._resolved(fetched)
@@ -362,7 +354,7 @@ class FetchHandler:
         answers = (answer for topic in response.responses for answer in topic.partitions)
         bytes_left = CONVERTED_BYTES_MAX
         for (partition, found), answer in zip(reads, answers, strict=True):
-            if version < _BATCHES_SINCE and isinstance(found, Fetched):
+            if version < BATCHES_SINCE and isinstance(found, Fetched):
                 await self._convert(partition, found, answer, version, bytes_left)
                 bytes_left -= len(answer.records or b"")
             if answer.error_code == ErrorCode.KAFKA_STORAGE_ERROR:
@@ -387,14 +379,5 @@ class FetchHandler:
             fail(answer, error)
             return
         # Where the limit was for messages, they break off there: so a client sees that it is small.
-        limit = partition.wanted.partition_max_bytes if version < _WHOLE_SINCE else len(messages)
+        limit = partition.wanted.partition_max_bytes if version < WHOLE_SINCE else len(messages)
         answer.records = messages[: max(limit, 0)]
-
-
-def _follower(request: FetchRequest, version: int) -> Follower | None:
-    if version < _REPLICA_STATE_SINCE:
-        return None if request.replica_id < 0 else Follower(request.replica_id, NO_EPOCH)
-    state = request.replica_state
-    if state is None or state.replica_id < 0:
-        return None
-    return Follower(state.replica_id, state.replica_epoch)

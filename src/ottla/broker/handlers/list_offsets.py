@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 from ottla.broker.partitions import Partitions
 from ottla.broker.request_context import RequestContext
-from ottla.broker.turns import Turns
+from ottla.broker.time_slices import SlicedRequest, TimeSlices
 from ottla.environment.clock import Clock
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
@@ -61,6 +61,7 @@ class ListOffsetsHandler:
 
     partitions: Partitions
     clock: Clock
+    slices: TimeSlices
 
     async def handle(
         self, context: RequestContext, request: ListOffsetsRequest
@@ -68,8 +69,8 @@ class ListOffsetsHandler:
         """Look every partition up."""
         if context.api_version == 0:
             return await self._handle_old(request)
-        twice = _named_twice(request)
-        turns = Turns(self.clock)
+        sliced = self.slices.begin()
+        twice = await _named_twice(request, sliced)
         topics: list[ListOffsetsTopicResponse] = []
         for topic in request.topics:
             answered = ListOffsetsTopicResponse(name=topic.name)
@@ -80,18 +81,18 @@ class ListOffsetsHandler:
                 else:
                     answer = self._answer(topic.name, wanted, request, context.api_version)
                 answered.partitions.append(answer)
-                await turns.pause()
+                await sliced.pause()
         return ListOffsetsResponse(topics=topics)
 
     async def _handle_old(self, request: ListOffsetsRequest) -> ListOffsetsResponse:
-        turns = Turns(self.clock)
+        sliced = self.slices.begin()
         topics: list[ListOffsetsTopicResponse] = []
         for topic in request.topics:
             answered = ListOffsetsTopicResponse(name=topic.name)
             topics.append(answered)
             for wanted in topic.partitions:
                 answered.partitions.append(self._old_answer(topic.name, wanted))
-                await turns.pause()
+                await sliced.pause()
         return ListOffsetsResponse(topics=topics)
 
     def _old_answer(self, topic: str, wanted: ListOffsetsPartition) -> ListOffsetsPartitionResponse:
@@ -138,13 +139,14 @@ class ListOffsetsHandler:
         )
 
 
-def _named_twice(request: ListOffsetsRequest) -> set[tuple[str, int]]:
+async def _named_twice(request: ListOffsetsRequest, sliced: SlicedRequest) -> set[tuple[str, int]]:
     seen: set[tuple[str, int]] = set()
     twice: set[tuple[str, int]] = set()
     for topic in request.topics:
         for wanted in topic.partitions:
             name = topic.name, wanted.partition_index
             (twice if name in seen else seen).add(name)
+            await sliced.pause()
     return twice
 
 

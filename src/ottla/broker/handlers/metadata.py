@@ -15,9 +15,8 @@ from ottla.broker.authorized_operations import NOT_ASKED, ON_CLUSTER, ON_TOPIC
 from ottla.broker.cluster_view import ClusterView
 from ottla.broker.described_topics import DescribedTopics
 from ottla.broker.request_context import RequestContext
+from ottla.broker.time_slices import TimeSlices
 from ottla.broker.topic_creation import TopicCreation
-from ottla.broker.turns import Turns
-from ottla.environment.clock import Clock
 from ottla.metadata.image import ClusterImage, TopicImage
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
@@ -43,7 +42,7 @@ class MetadataHandler:
     creation: TopicCreation
     make_offsets_topic: Callable[[], Awaitable[None]]
     described: DescribedTopics
-    clock: Clock
+    slices: TimeSlices
 
     async def handle(self, context: RequestContext, request: MetadataRequest) -> MetadataResponse:
         """Describe what was asked for, and make what may be made."""
@@ -96,11 +95,11 @@ class MetadataHandler:
         return [made.get(topic.name or "", topic) for topic in topics]
 
     async def _each(self, topics: Iterable[MetadataResponseTopic]) -> list[MetadataResponseTopic]:
-        turns = Turns(self.clock)
+        sliced = self.slices.begin(steps_per_look=1)
         found: list[MetadataResponseTopic] = []
         for topic in topics:
             found.append(topic)
-            await turns.pause()
+            await sliced.pause()
         return found
 
     def _find(

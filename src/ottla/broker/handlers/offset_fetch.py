@@ -7,12 +7,18 @@ committed is told once the replicas in sync have it. Since version 7 a reader ca
 open transaction may change: UNSTABLE_OFFSET_COMMIT where there is one.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import Final
 
 from ottla.broker.group_coordinator import GroupCoordinator
 from ottla.broker.metadata_store.store import MetadataStore
 from ottla.broker.request_context import RequestContext
+from ottla.broker.time_slices import TimeSlices
+from ottla.machines.decision import Decision
+from ottla.machines.groups.group_records import GroupRecord
+from ottla.machines.groups.machine import GroupMachine
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import ZERO_UUID
@@ -32,6 +38,8 @@ VERSIONS = range(1, 11)
 _GROUP_ERROR_SINCE = 2
 _MANY_GROUPS_SINCE = 8
 _TOPIC_IDS_SINCE = 10
+PARTITIONS_AT_ONCE: Final = 500
+"""How many partitions the machine of a group looks up between two looks at the clock."""
 # Consumers before Kafka 3.9 do not expect to be told that a coordinator is not available.
 _TOLD_BY_CODE = {ErrorCode.COORDINATOR_NOT_AVAILABLE: ErrorCode.NOT_COORDINATOR}
 
@@ -42,6 +50,7 @@ class OffsetFetchHandler:
 
     coordinator: GroupCoordinator
     store: MetadataStore
+    slices: TimeSlices
 
     async def handle(
         self, context: RequestContext, request: OffsetFetchRequest
@@ -68,13 +77,10 @@ class OffsetFetchHandler:
         is_all = wanted.topics is None
         unknown: list[OffsetFetchResponseTopics] = []
         if wanted.topics is not None:
-            known, unknown = self._named(wanted.topics, has_ids)
+            known, unknown = await self._named(wanted.topics, has_ids)
             wanted = OffsetFetchRequestGroup(group_id=wanted.group_id, topics=known)
         try:
-            group = self.coordinator.execute(
-                wanted.group_id,
-                lambda machine: machine.decide_fetch(wanted, is_stable_only=is_stable_only),
-            )
+            group = await self._looked_up(wanted, is_stable_only=is_stable_only)
             await self.coordinator.settle_for_reader(wanted.group_id)
         except ApiError as error:
             code = _TOLD_BY_CODE.get(error.code, error.code)
@@ -83,13 +89,34 @@ class OffsetFetchHandler:
         group.topics += unknown
         return group
 
-    def _named(
+    async def _looked_up(
+        self, wanted: OffsetFetchRequestGroup, *, is_stable_only: bool
+    ) -> OffsetFetchResponseGroup:
+        """Ask the group's machine for some partitions at once; ApiError if it is not here."""
+        found = OffsetFetchResponseGroup(group_id=wanted.group_id)
+        sliced = self.slices.begin(steps_per_look=1)
+        for topics in [None] if wanted.topics is None else _parts(wanted.topics):
+            part = OffsetFetchRequestGroup(group_id=wanted.group_id, topics=topics)
+            group = self.coordinator.execute(
+                wanted.group_id,
+                partial(_decide_fetch, wanted=part, is_stable_only=is_stable_only),
+            )
+            if group.error_code:
+                return group
+            if found.topics and group.topics and found.topics[-1].name == group.topics[0].name:
+                found.topics[-1].partitions += group.topics.pop(0).partitions
+            found.topics += group.topics
+            await sliced.pause()
+        return found
+
+    async def _named(
         self, topics: Sequence[OffsetFetchRequestTopics], has_ids: bool
     ) -> tuple[list[OffsetFetchRequestTopics], list[OffsetFetchResponseTopics]]:
         """Give every topic its name and id; what there is no topic for is answered here."""
         image = self.store.image
         known = []
         unknown = []
+        sliced = self.slices.begin(steps_per_look=1)
         for topic in topics:
             found = (
                 image.topics_by_id.get(topic.topic_id) if has_ids else image.topics.get(topic.name)
@@ -97,7 +124,12 @@ class OffsetFetchHandler:
             if found is not None:
                 topic.name, topic.topic_id = found.name, found.topic_id
             if has_ids and found is None:
-                unknown.append(_without_offsets(topic, ErrorCode.UNKNOWN_TOPIC_ID))
+                answered = OffsetFetchResponseTopics(name=topic.name, topic_id=topic.topic_id)
+                unknown.append(answered)
+                for (part,) in _parts([topic]):
+                    code = ErrorCode.UNKNOWN_TOPIC_ID
+                    answered.partitions += _without_offsets(part, code).partitions
+                    await sliced.pause()
             else:
                 known.append(topic)
         return known, unknown
@@ -110,6 +142,39 @@ class OffsetFetchHandler:
             found = image.topics.get(topic.name)
             topic.topic_id = ZERO_UUID if found is None else found.topic_id
         return [topic for topic in topics if topic.topic_id != ZERO_UUID]
+
+
+def _decide_fetch(
+    machine: GroupMachine, wanted: OffsetFetchRequestGroup, *, is_stable_only: bool
+) -> Decision[GroupRecord, OffsetFetchResponseGroup]:
+    return machine.decide_fetch(wanted, is_stable_only=is_stable_only)
+
+
+def _parts(topics: list[OffsetFetchRequestTopics]) -> Iterator[list[OffsetFetchRequestTopics]]:
+    """Cut what a request names into parts with few partitions, at least one."""
+    part: list[OffsetFetchRequestTopics] = []
+    left = PARTITIONS_AT_ONCE
+    for topic in topics:
+        indexes = topic.partition_indexes
+        start = 0
+        while len(indexes) - start > left:
+            part.append(_some_of(topic, indexes[start : start + left]))
+            yield part
+            start += left
+            part, left = [], PARTITIONS_AT_ONCE
+        part.append(_some_of(topic, indexes[start:]) if start else topic)
+        left -= max(len(indexes) - start, 1)
+        if left <= 0:
+            yield part
+            part, left = [], PARTITIONS_AT_ONCE
+    if part or not topics:
+        yield part
+
+
+def _some_of(topic: OffsetFetchRequestTopics, indexes: list[int]) -> OffsetFetchRequestTopics:
+    return OffsetFetchRequestTopics(
+        name=topic.name, topic_id=topic.topic_id, partition_indexes=indexes
+    )
 
 
 def _without_offsets(topic: OffsetFetchRequestTopics, code: ErrorCode) -> OffsetFetchResponseTopics:

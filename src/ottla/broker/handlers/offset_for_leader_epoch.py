@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from ottla.broker.partitions import Partitions
 from ottla.broker.request_context import RequestContext
+from ottla.broker.time_slices import TimeSlices
 from ottla.model.api_error import ApiError
 from ottla.model.identifiers import TopicPartition
 from ottla.wire.messages.offset_for_leader_epoch import (
@@ -27,20 +28,21 @@ class OffsetForLeaderEpochHandler:
     """Answers OffsetForLeaderEpoch."""
 
     partitions: Partitions
+    slices: TimeSlices
 
     async def handle(
         self, _context: RequestContext, request: OffsetForLeaderEpochRequest
     ) -> OffsetForLeaderEpochResponse:
         """Look every epoch up."""
-        return OffsetForLeaderEpochResponse(
-            topics=[
-                OffsetForLeaderTopicResult(
-                    topic=topic.topic,
-                    partitions=[self._find(topic.topic, wanted) for wanted in topic.partitions],
-                )
-                for topic in request.topics
-            ]
-        )
+        sliced = self.slices.begin()
+        response = OffsetForLeaderEpochResponse()
+        for topic in request.topics:
+            answered = OffsetForLeaderTopicResult(topic=topic.topic)
+            response.topics.append(answered)
+            for wanted in topic.partitions:
+                answered.partitions.append(self._find(topic.topic, wanted))
+                await sliced.pause()
+        return response
 
     def _find(self, topic: str, wanted: OffsetForLeaderPartition) -> EpochEndOffset:
         try:

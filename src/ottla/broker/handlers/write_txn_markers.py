@@ -13,6 +13,7 @@ from ottla.broker.bells import Bells
 from ottla.broker.flushing import Flushing
 from ottla.broker.marker_writing import MarkerWriting
 from ottla.broker.request_context import RequestContext
+from ottla.broker.time_slices import SlicedRequest, TimeSlices
 from ottla.broker.waiting import Awaited, committed
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
@@ -45,6 +46,7 @@ class WriteTxnMarkersHandler:
     writing: MarkerWriting
     flushing: Flushing
     bells: Bells
+    slices: TimeSlices
     may_promise: Callable[[], bool]
     """Tells whether this broker still leads what it led, for sure."""
 
@@ -53,9 +55,10 @@ class WriteTxnMarkersHandler:
     ) -> WriteTxnMarkersResponse:
         """Append every marker, and answer when the replicas have them."""
         written: list[_Written] = []
-        response = WriteTxnMarkersResponse(
-            markers=[self._write_all(marker, written) for marker in request.markers]
-        )
+        sliced = self.slices.begin(steps_per_look=1)
+        response = WriteTxnMarkersResponse()
+        for marker in request.markers:
+            response.markers.append(await self._write_all(marker, written, sliced))
         await self._settle(written, context.received_ms + COMMIT_MS)
         return response
 
@@ -71,18 +74,18 @@ class WriteTxnMarkersHandler:
             elif error is not None:
                 result.error_code = error.code
 
-    def _write_all(
-        self, marker: WritableTxnMarker, written: list[_Written]
+    async def _write_all(
+        self, marker: WritableTxnMarker, written: list[_Written], sliced: SlicedRequest
     ) -> WritableTxnMarkerResult:
         topics = []
         for topic in marker.topics:
-            found = [
-                self._write(TopicPartition(topic.name, index), marker)
-                for index in topic.partition_indexes
-            ]
-            written += found
-            results = [one.result for one in found]
-            topics.append(WritableTxnMarkerTopicResult(name=topic.name, partitions=results))
+            answered = WritableTxnMarkerTopicResult(name=topic.name)
+            topics.append(answered)
+            for index in topic.partition_indexes:
+                found = self._write(TopicPartition(topic.name, index), marker)
+                written.append(found)
+                answered.partitions.append(found.result)
+                await sliced.pause()
         return WritableTxnMarkerResult(producer_id=marker.producer_id, topics=topics)
 
     def _write(self, name: TopicPartition, marker: WritableTxnMarker) -> _Written:

@@ -17,7 +17,7 @@ def cluster_routes(services: Services) -> dict[int, Route]:
     """Make the handlers of brokers, features and log folders."""
     describe = describe_cluster.DescribeClusterHandler(services.view, services.controller)
     log_dirs = describe_log_dirs.DescribeLogDirsHandler(
-        services.folders, services.disk, services.threads, services.clock
+        services.folders, services.disk, services.threads, services.slices
     )
     moves = alter_replica_log_dirs.AlterReplicaLogDirsHandler(services.moves)
     features = update_features.UpdateFeaturesHandler(services.store)

@@ -38,13 +38,19 @@ def data_routes(services: Services) -> dict[int, Route]:
         services.verification,
     )
     markers = write_txn_markers.WriteTxnMarkersHandler(
-        services.transactions.writing, services.flushing, services.bells, may_promise
+        services.transactions.writing,
+        services.flushing,
+        services.bells,
+        services.slices,
+        may_promise,
     )
     fetch_ = _fetch_handler(services, leaders, old_formats)
-    offsets = list_offsets.ListOffsetsHandler(partitions, services.clock)
-    delete = delete_records.DeleteRecordsHandler(partitions, services.bells, leaders.is_alive)
-    epochs = offset_for_leader_epoch.OffsetForLeaderEpochHandler(partitions)
-    producers = describe_producers.DescribeProducersHandler(partitions)
+    offsets = list_offsets.ListOffsetsHandler(partitions, services.clock, services.slices)
+    delete = delete_records.DeleteRecordsHandler(
+        partitions, services.bells, leaders.is_alive, services.slices
+    )
+    epochs = offset_for_leader_epoch.OffsetForLeaderEpochHandler(partitions, services.slices)
+    producers = describe_producers.DescribeProducersHandler(partitions, services.slices)
     return {
         ApiKey.PRODUCE: Route(produce.VERSIONS, produce_.handle),
         ApiKey.FETCH: Route(fetch.VERSIONS, fetch_.handle),
@@ -72,7 +78,7 @@ def _fetch_handler(
             lambda: services.store.image, config.replica_selector_class == RACK_AWARE
         ),
         services.throttles.leader,
-        services.clock,
+        services.slices,
         None if services.cluster is None else services.cluster.metadata_fetch,
     )
 

@@ -39,7 +39,7 @@ def group_routes(services: Services) -> dict[int, Route]:
     pending = txn_offset_commit.TxnOffsetCommitHandler(
         coordinator, services.store, services.verification
     )
-    offsets = offset_fetch.OffsetFetchHandler(coordinator, services.store)
+    offsets = offset_fetch.OffsetFetchHandler(coordinator, services.store, services.slices)
     forget = offset_delete.OffsetDeleteHandler(coordinator, services.store)
     list_ = list_groups.ListGroupsHandler(coordinator)
     describe = describe_groups.DescribeGroupsHandler(coordinator)

@@ -22,13 +22,15 @@ def topic_routes(services: Services) -> dict[int, Route]:
         services.creation,
         services.coordinator.open,
         DescribedTopics(services.view),
-        services.clock,
+        services.slices,
     )
     spread = nobody if services.cluster is None else services.cluster.spread
     create = create_topics.CreateTopicsHandler(services.creation, spread)
     delete = delete_topics.DeleteTopicsHandler(store, services.config.delete_topic_enable, spread)
     partitions = create_partitions.CreatePartitionsHandler(store, services.randomness, spread)
-    describe = describe_topic_partitions.DescribeTopicPartitionsHandler(services.view)
+    describe = describe_topic_partitions.DescribeTopicPartitionsHandler(
+        services.view, services.slices
+    )
     return {
         ApiKey.METADATA: Route(metadata.VERSIONS, metadata_.handle),
         ApiKey.CREATE_TOPICS: Route(create_topics.VERSIONS, create.handle, is_for_controller=True),

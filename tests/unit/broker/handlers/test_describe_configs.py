@@ -7,6 +7,7 @@ from ottla.broker.handlers.describe_configs import DescribeConfigsHandler
 from ottla.broker.live_config import LiveConfig
 from ottla.broker.metadata_store.embedded import EmbeddedMetadataStore
 from ottla.broker.request_context import RequestContext
+from ottla.broker.time_slices import TimeSlices
 from ottla.model.broker_config import BrokerConfig
 from ottla.simulation.disk import SimulatedDisk
 from ottla.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
@@ -25,7 +26,9 @@ def test_more_settings_than_an_answer_can_have_are_refused(
     ]
 
     async def describe(store: EmbeddedMetadataStore) -> None:
-        handler = DescribeConfigsHandler(store, LiveConfig(BrokerConfig()), FixedClock())
+        handler = DescribeConfigsHandler(
+            store, LiveConfig(BrokerConfig()), TimeSlices(FixedClock())
+        )
         answer = await handler.handle(CONTEXT, DescribeConfigsRequest(resources=subscriptions))
         assert [len(result.configs) for result in answer.results] == [3, 3, 0]
         assert answer.results[2].error_message == (
@@ -39,7 +42,9 @@ def test_an_empty_list_of_settings_stands_for_all_of_them() -> None:
     wanted = DescribeConfigsResource(resource_type=32, resource_name="g", configuration_keys=[])
 
     async def describe(store: EmbeddedMetadataStore) -> None:
-        handler = DescribeConfigsHandler(store, LiveConfig(BrokerConfig()), FixedClock())
+        handler = DescribeConfigsHandler(
+            store, LiveConfig(BrokerConfig()), TimeSlices(FixedClock())
+        )
         answer = await handler.handle(CONTEXT, DescribeConfigsRequest(resources=[wanted]))
         assert len(answer.results[0].configs) == 11
 

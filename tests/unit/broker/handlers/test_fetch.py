@@ -11,6 +11,7 @@ from ottla.broker.fetch_turns import PARTITIONS_AT_ONCE
 from ottla.broker.handlers.fetch import FetchHandler
 from ottla.broker.partitions import Partitions
 from ottla.broker.request_context import RequestContext
+from ottla.broker.time_slices import TimeSlices
 from ottla.environment.clock import Clock
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
@@ -39,7 +40,16 @@ class Remembering:
 def handler_of(fetching: Remembering, clock: Clock) -> FetchHandler:
     unused: Any = SimpleNamespace(errors=Counter(), begin=lambda *_, **__: fetching)
     return FetchHandler(
-        Partitions(), Bells(clock), unused, unused, unused, 1000, unused, unused, unused, clock
+        Partitions(),
+        Bells(clock),
+        unused,
+        unused,
+        unused,
+        1000,
+        unused,
+        unused,
+        unused,
+        TimeSlices(clock),
     )
 
 

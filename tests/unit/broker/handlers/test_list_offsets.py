@@ -7,6 +7,7 @@ import pytest
 from ottla.broker.handlers.list_offsets import ListOffsetsHandler
 from ottla.broker.partitions import Partitions
 from ottla.broker.request_context import RequestContext
+from ottla.broker.time_slices import TimeSlices
 from ottla.wire.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
@@ -17,10 +18,11 @@ from tests.taking_turns import PassingClock, turns_of_others
 
 @pytest.mark.parametrize("version", [0, 7])
 def test_others_have_their_turns_between_partitions(version: int) -> None:
-    wanted = [ListOffsetsPartition(partition_index=index, timestamp=5) for index in range(100)]
+    wanted = [ListOffsetsPartition(partition_index=index, timestamp=5) for index in range(1000)]
     request = ListOffsetsRequest(topics=[ListOffsetsTopic(name="t", partitions=wanted)])
     context = RequestContext("User:ANONYMOUS", None, "127.0.0.1", "PLAINTEXT", version, 0)
-    handler = ListOffsetsHandler(Partitions(), PassingClock())
+    clock = PassingClock()
+    handler = ListOffsetsHandler(Partitions(), clock, TimeSlices(clock))
     answer, turns = asyncio.run(turns_of_others(handler.handle(context, request)))
-    assert [one.partition_index for one in answer.topics[0].partitions] == list(range(100))
+    assert [one.partition_index for one in answer.topics[0].partitions] == list(range(1000))
     assert turns >= 10

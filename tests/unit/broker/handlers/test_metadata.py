@@ -11,6 +11,7 @@ from ottla.broker.described_topics import DescribedTopics
 from ottla.broker.handlers.metadata import MetadataHandler
 from ottla.broker.partitions import Partitions
 from ottla.broker.request_context import RequestContext
+from ottla.broker.time_slices import TimeSlices
 from ottla.metadata.image import ClusterImage, PartitionImage, TopicImage
 from ottla.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from tests.metadata_building import CLUSTER_ID, uuid_of
@@ -28,7 +29,9 @@ def test_others_have_their_turns_between_topics(names: list[str] | None) -> None
     view = ClusterView(1, lambda: image, Partitions())
     creation: Any = SimpleNamespace(is_automatic=False)
     unused: Any = None
-    handler = MetadataHandler(view, creation, unused, DescribedTopics(view), PassingClock())
+    handler = MetadataHandler(
+        view, creation, unused, DescribedTopics(view), TimeSlices(PassingClock())
+    )
     wanted = None if names is None else [MetadataRequestTopic(name=name) for name in names]
     work = handler.handle(CONTEXT, MetadataRequest(topics=wanted))
     answer, turns = asyncio.run(turns_of_others(work))
