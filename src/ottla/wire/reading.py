@@ -183,8 +183,9 @@ class _ReaderSource(SourceCode):
         self._run: list[tuple[str, str, str]] = []
         self._is_sliced = is_sliced
         self.add(f"budget = {BUDGET_FLOOR_BYTES} + {BUDGET_MULTIPLE} * (len(b) - p)")
+        self.add("refusal = ValueError")
         self.open("if budget > memory_max:")
-        self.add("budget = memory_max")
+        self.add("budget, refusal = memory_max, TooManyItemsError")
         self.close()
         self.add("items = items_max")
         self._read_struct(cls, "v", "")
@@ -350,7 +351,7 @@ class _ReaderSource(SourceCode):
         self.add(f"items -= {count}", path)
         self.open("if budget < 0:", path)
         claimed = f"{{{count}}} items claimed in {{len(b)}} bytes"
-        self.add(f"raise TooManyItemsError(f'{claimed}')", path)
+        self.add(f"raise refusal(f'{claimed}')", path)
         self.close()
         self.open("if items < 0:", path)
         self.add("raise TooManyItemsError(f'more than {items_max} items')", path)
