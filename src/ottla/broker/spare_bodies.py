@@ -9,8 +9,8 @@ from typing import Final
 
 SPARE_BYTES_MIN: Final = 1 << 16
 """What is smaller is not worth keeping."""
-SPARE_BYTES_MAX: Final = 16 << 20
-"""How much is kept in all."""
+SPARE_BYTES_MAX: Final = 48 << 20
+"""How much is kept in all: 32 producers of librdkafka have 28 MB of requests on the way."""
 
 
 class SpareBodies:
