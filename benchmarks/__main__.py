@@ -19,6 +19,7 @@ from benchmarks import (
     imports,
     messages,
     mirror,
+    pipeline_latency,
     pipeline_starts,
     producers,
     records,
@@ -58,6 +59,7 @@ GROUPS = {
     "spark_source": spark_source,
     "spark_sink": spark_sink,
     "mirror": mirror,
+    "pipeline_latency": pipeline_latency,
     "pipeline_starts": pipeline_starts,
 }
 
