@@ -71,7 +71,7 @@ def test_missing_loops_are_a_warning_with_a_remedy(
     assert code == 0
     loops = found["compiled loops"]
     assert loops["status"] == "warning"
-    assert "11 of 11 compiled loops are missing" in loops["finding"]
+    assert "12 of 12 compiled loops are missing" in loops["finding"]
     assert "install a C compiler" in loops["finding"]
 
 

@@ -8,6 +8,7 @@ LOOPS: Final = (
     "ottla.clients.producer._accumulator",
     "ottla.clients.producer._bulk",
     "ottla.clients.producer._express",
+    "ottla.storage._batch_scan",
     "ottla.storage._compaction",
     "ottla.wire._message_reader",
     "ottla.wire._message_writer",
