@@ -10,7 +10,7 @@ from functools import partial
 
 from benchmarks.codecs import text_of
 from benchmarks.comparison import MICROSECONDS, Case
-from ottla.model.topic_config import CleanupPolicy, TimestampType, TopicConfig
+from ottla.model.settings.topic_config import CleanupPolicy, TimestampType, TopicConfig
 from ottla.runtime.disk import KernelDisk
 from ottla.storage.admission import admit
 from ottla.storage.producer_state import ProducerStates

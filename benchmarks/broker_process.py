@@ -20,7 +20,7 @@ from pathlib import Path
 from ottla.broker.assembly import Broker
 from ottla.broker.garbage import keep_young
 from ottla.broker.this_machine import this_machine
-from ottla.model.broker_config import BrokerConfig
+from ottla.model.settings.broker_config import BrokerConfig
 from ottla.runtime import event_loop
 from tests.blocking import LoopLag
 

@@ -16,7 +16,7 @@ from random import Random
 from unittest.mock import patch
 
 from benchmarks.comparison import MEGABYTES, Case
-from ottla.model.topic_config import CleanupPolicy, TopicConfig
+from ottla.model.settings.topic_config import CleanupPolicy, TopicConfig
 from ottla.runtime.disk import KernelDisk
 from ottla.storage import _compaction_python, cleaning, offset_map, swap
 from ottla.storage.compaction import Compaction, prepare, replace

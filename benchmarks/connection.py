@@ -24,7 +24,7 @@ from ottla.broker.outgoing import Piece
 from ottla.broker.server import Server
 from ottla.broker.shared import Dispatching
 from ottla.broker.time_slices import TimeSlices
-from ottla.model.listeners import Listener
+from ottla.model.settings.listeners import Listener
 from ottla.runtime import cold_reads
 from ottla.runtime.clock import SystemClock
 from ottla.runtime.disk import KernelDisk

@@ -21,7 +21,7 @@ from benchmarks.comparison import (
     Peer,
 )
 from ottla.model.identifiers import TopicPartition
-from ottla.model.topic_config import TopicConfig
+from ottla.model.settings.topic_config import TopicConfig
 from ottla.runtime.disk import KernelDisk
 from ottla.storage.log import PartitionLog
 from ottla.storage.log_dirs import LogDirs

@@ -7,7 +7,7 @@ from ottla.environment.disk import Disk
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
-from ottla.model.topic_config import TopicConfig
+from ottla.model.settings.topic_config import TopicConfig
 from ottla.simulation.disk import SimulatedDisk
 from ottla.storage.checkpoints import (
     CLEAN_SHUTDOWN_FILE,

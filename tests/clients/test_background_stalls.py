@@ -8,7 +8,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from ottla.broker.assembly import Broker
 from ottla.broker.this_machine import this_machine
-from ottla.model.broker_config import BrokerConfig
+from ottla.model.settings.broker_config import BrokerConfig
 from tests.blocking import LoopLag, WatchedDisk
 
 PARTITIONS = 20

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from ottla.model.settings import InvalidSettingsError
+from ottla.model.settings.settings import InvalidSettingsError
 from ottla.storage.checkpoints import CLEAN_SHUTDOWN_FILE
 from ottla.testing import Broker
 

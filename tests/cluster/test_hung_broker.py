@@ -8,8 +8,8 @@ from pathlib import Path
 
 from ottla.broker.assembly import Broker
 from ottla.broker.this_machine import this_machine
-from ottla.model.broker_config import BrokerConfig
 from ottla.model.error_code import ErrorCode
+from ottla.model.settings.broker_config import BrokerConfig
 from ottla.testing.cluster import Cluster
 from ottla.wire.api_key import ApiKey
 from ottla.wire.codec import decode_response, encode_request

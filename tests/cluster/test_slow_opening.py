@@ -15,7 +15,7 @@ from ottla.broker.assembly import Broker
 from ottla.broker.this_machine import this_machine
 from ottla.environment.disk import File
 from ottla.metadata.image import PartitionImage
-from ottla.model.broker_config import BrokerConfig
+from ottla.model.settings.broker_config import BrokerConfig
 from ottla.runtime.disk import KernelDisk
 from ottla.storage.checkpoints import CLEAN_SHUTDOWN_FILE
 from ottla.testing.zookeeper_server import ZooKeeperServer, running, why_not

@@ -12,7 +12,7 @@ from contextlib import suppress
 from random import Random
 from typing import NamedTuple
 
-from ottla.model.topic_config import TopicConfig
+from ottla.model.settings.topic_config import TopicConfig
 from ottla.simulation.disk import SimulatedDisk
 from ottla.simulation.disk_faults import CrashMoment, OperationKind, SimulatedCrash
 from ottla.simulation.disk_nodes import Keep

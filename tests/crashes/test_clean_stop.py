@@ -5,7 +5,7 @@ from contextlib import suppress
 from random import Random
 
 from ottla.model.identifiers import TopicPartition
-from ottla.model.topic_config import TopicConfig
+from ottla.model.settings.topic_config import TopicConfig
 from ottla.simulation.disk import SimulatedDisk
 from ottla.simulation.disk_faults import OperationKind, SimulatedCrash
 from ottla.storage.checkpoints import CLEAN_SHUTDOWN_FILE, RECOVERY_POINT_FILE

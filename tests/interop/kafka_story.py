@@ -11,7 +11,7 @@ import time
 
 from confluent_kafka import Producer
 
-from ottla.model.topic_config import CleanupPolicy, TimestampType, TopicConfig
+from ottla.model.settings.topic_config import CleanupPolicy, TimestampType, TopicConfig
 from tests.interop.kafka_clients import NewRecord, commit_offset, create_topic, producer, send
 from tests.interop.kafka_node import KafkaNode
 

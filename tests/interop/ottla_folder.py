@@ -6,7 +6,7 @@ from types import TracebackType
 from typing import Self
 
 from ottla.model.identifiers import TopicPartition
-from ottla.model.topic_config import TopicConfig
+from ottla.model.settings.topic_config import TopicConfig
 from ottla.runtime.disk import KernelDisk
 from ottla.storage.checkpoints import CLEAN_SHUTDOWN_FILE, NO_BROKER_EPOCH, read_clean_shutdown
 from ottla.storage.log import PartitionLog

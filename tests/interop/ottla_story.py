@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from ottla.model.topic_config import TimestampType, TopicConfig
+from ottla.model.settings.topic_config import TimestampType, TopicConfig
 from ottla.storage.admission import Origin
 from ottla.storage.log import PartitionLog
 from ottla.wire.records.builder import build_batch

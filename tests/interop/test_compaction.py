@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ottla.model.topic_config import CleanupPolicy, TopicConfig
+from ottla.model.settings.topic_config import CleanupPolicy, TopicConfig
 from ottla.runtime.disk import KernelDisk
 from tests.interop.dump_rows import batch_rows
 from tests.interop.exchange import mended, now_ms

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from ottla.model.topic_config import TOPIC_SETTINGS
+from ottla.model.settings.topic_config import TOPIC_SETTINGS
 from ottla.testing import Broker
 from ottla.wire.api_key import ApiKey
 from ottla.wire.messages.describe_configs import (

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ottla.model.setting_sources import gather_settings
+from ottla.model.settings.setting_sources import gather_settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -11,7 +11,7 @@ from ottla.broker.bells import Bells
 from ottla.broker.metadata_mode import Embedded
 from ottla.broker.operations import Operations
 from ottla.clients.connection import Address
-from ottla.model.broker_config import BrokerConfig
+from ottla.model.settings.broker_config import BrokerConfig
 from ottla.simulation.broker_program import DEFAULTS, PORT, environment_of
 from ottla.simulation.checkers import Violation, check_history, lost_commits
 from ottla.simulation.cluster import WatchedHistory

@@ -17,7 +17,7 @@ from ottla.machines.controller.settings import ControllerSettings
 from ottla.machines.decision import Decision
 from ottla.metadata.image import BrokerImage, ClusterImage, TopicImage
 from ottla.metadata.records import MetadataRecord
-from ottla.model.topic_config import TopicConfig
+from ottla.model.settings.topic_config import TopicConfig
 from ottla.simulation.broker_program import DATA
 from ottla.simulation.dice import dice
 from ottla.simulation.machine import Machine

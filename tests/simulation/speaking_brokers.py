@@ -41,8 +41,8 @@ from ottla.broker.wiring.controller import controller_routes
 from ottla.broker.wiring.replicas import replica_routes
 from ottla.machines.controller.settings import ControllerSettings
 from ottla.metadata.image import ClusterImage
-from ottla.model.broker_config import BrokerConfig
-from ottla.model.listeners import Listener
+from ottla.model.settings.broker_config import BrokerConfig
+from ottla.model.settings.listeners import Listener
 from ottla.simulation import cold_reads
 from ottla.simulation.machine import Machine
 from ottla.simulation.world import World

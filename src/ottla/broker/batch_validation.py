@@ -17,7 +17,7 @@ from ottla.broker.lines import Lines
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
-from ottla.model.topic_config import PRODUCER_COMPRESSION, TopicConfig
+from ottla.model.settings.topic_config import PRODUCER_COMPRESSION, TopicConfig
 from ottla.replication.partition import Partition
 from ottla.storage.admission import Validated, is_compressed_anew, validate
 from ottla.wire.protocol_error import TooLargeError

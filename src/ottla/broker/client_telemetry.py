@@ -21,15 +21,15 @@ from ottla.environment.randomness import Randomness
 from ottla.metadata.image import ClusterImage, ResourceType
 from ottla.metadata.records import ConfigRecord, MetadataRecord
 from ottla.model.api_error import ApiError
-from ottla.model.client_metrics_config import (
+from ottla.model.error_code import ErrorCode
+from ottla.model.identifiers import uuid_to_text
+from ottla.model.linear_regex import SUBJECT_CHARACTERS_MAX
+from ottla.model.settings.client_metrics_config import (
     ALL_METRICS,
     INTERVAL_MS_DEFAULT,
     ClientMetricsConfig,
 )
-from ottla.model.error_code import ErrorCode
-from ottla.model.identifiers import uuid_to_text
-from ottla.model.plain_pattern import SUBJECT_CHARACTERS_MAX
-from ottla.model.settings import InvalidSettingsError
+from ottla.model.settings.settings import InvalidSettingsError
 from ottla.wire.messages.get_telemetry_subscriptions import GetTelemetrySubscriptionsResponse
 from ottla.wire.messages.push_telemetry import PushTelemetryRequest
 from ottla.wire.protocol_error import ProtocolError

@@ -13,13 +13,17 @@ from ottla.broker.live_config import LiveConfig, topic_config
 from ottla.broker.log_levels import log_levels
 from ottla.machines.controller.effective import ConfigSource
 from ottla.metadata.image import EVERY_BROKER, ClusterImage, ConfigResource, ResourceType
-from ottla.model.broker_config import BrokerConfig
-from ottla.model.broker_settings import BROKER_SETTINGS, can_change_while_running, is_unknown
-from ottla.model.client_metrics_config import CLIENT_METRICS_SETTINGS, ClientMetricsConfig
-from ottla.model.group_config import GROUP_SETTINGS, GroupConfig
-from ottla.model.settings import Setting, SettingType, split_list
-from ottla.model.synonyms import BROKER_SYNONYMS, TOPIC_SYNONYMS
-from ottla.model.topic_config import TOPIC_SETTINGS
+from ottla.model.settings.broker_config import BrokerConfig
+from ottla.model.settings.broker_settings import (
+    BROKER_SETTINGS,
+    can_change_while_running,
+    is_unknown,
+)
+from ottla.model.settings.client_metrics_config import CLIENT_METRICS_SETTINGS, ClientMetricsConfig
+from ottla.model.settings.config_synonyms import BROKER_SYNONYMS, TOPIC_SYNONYMS
+from ottla.model.settings.group_config import GROUP_SETTINGS, GroupConfig
+from ottla.model.settings.settings import Setting, SettingType, split_list
+from ottla.model.settings.topic_config import TOPIC_SETTINGS
 from ottla.wire.messages.describe_configs import (
     DescribeConfigsResourceResult,
     DescribeConfigsSynonym,

@@ -9,7 +9,7 @@ from ottla.broker.log_scrubber import ScrubSettings
 from ottla.machines.controller.settings import ControllerSettings
 from ottla.machines.groups.settings import GroupSettings
 from ottla.machines.transactions.settings import TransactionSettings
-from ottla.model.broker_config import BrokerConfig
+from ottla.model.settings.broker_config import BrokerConfig
 
 
 def connection_limits(config: BrokerConfig, descriptors_max: int = sys.maxsize) -> ConnectionLimits:

@@ -9,7 +9,7 @@ from threading import Lock
 from typing import Final, NamedTuple
 
 from ottla.broker.environment import Environment
-from ottla.model.broker_config import BrokerConfig
+from ottla.model.settings.broker_config import BrokerConfig
 from ottla.storage.log_dirs import LogDirs
 from ottla.storage.open_files import OPEN_FILES_MAX
 

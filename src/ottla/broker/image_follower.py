@@ -23,7 +23,7 @@ from ottla.metadata.records import (
 )
 from ottla.model.api_error import ApiError
 from ottla.model.identifiers import ZERO_UUID, TopicPartition
-from ottla.model.topic_config import TopicConfig
+from ottla.model.settings.topic_config import TopicConfig
 from ottla.replication.partition import Partition
 from ottla.storage.leader_epochs import NO_EPOCH
 from ottla.storage.log import PartitionLog

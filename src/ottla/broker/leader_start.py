@@ -6,7 +6,7 @@ from ottla.broker.peer_connection import PeerConnection
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
-from ottla.model.reading import EARLIEST
+from ottla.model.isolation_level import EARLIEST
 from ottla.wire.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from ottla.environment.network import ListeningSocket, Network
-from ottla.model.listeners import Listener
+from ottla.model.settings.listeners import Listener
 
 
 async def listening_sockets(listener: Listener, network: Network) -> Sequence[ListeningSocket]:

@@ -33,7 +33,7 @@ from ottla.environment.zookeeper import ZooKeeperSession
 from ottla.metadata.image import BrokerImage, ClusterImage
 from ottla.metadata.records import MetadataRecord
 from ottla.model.api_error import ApiError
-from ottla.model.broker_config import BrokerConfig
+from ottla.model.settings.broker_config import BrokerConfig
 from ottla.storage.log_dirs import LogDirs
 
 _log = logging.getLogger(__name__)

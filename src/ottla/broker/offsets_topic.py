@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from ottla.model.placement_by_name import partition_of_name
+from ottla.model.internal_topic_partition import partition_of_name
 from ottla.model.topic_names import CONSUMER_OFFSETS_TOPIC
 from ottla.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig
 

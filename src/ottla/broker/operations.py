@@ -23,7 +23,7 @@ from ottla.broker.server import Server
 from ottla.broker.topic_notices import TopicNotices
 from ottla.broker.transactions import Transactions
 from ottla.environment.clock import Clock
-from ottla.model.broker_config import BrokerConfig
+from ottla.model.settings.broker_config import BrokerConfig
 from ottla.storage.log_dirs import LogDirs
 
 _MS_PER_SECOND = 1000

@@ -5,8 +5,8 @@ from typing import Final
 from ottla.machines.controller.brokers import EPOCH_TO_BE_GIVEN
 from ottla.machines.controller.features import SUPPORTED_LEVELS
 from ottla.metadata.image import BrokerImage, Endpoint
-from ottla.model.broker_config import BrokerConfig
-from ottla.model.listeners import Listener
+from ottla.model.settings.broker_config import BrokerConfig
+from ottla.model.settings.listeners import Listener
 
 PLAINTEXT_NUMBER: Final = 0
 

@@ -27,7 +27,7 @@ from ottla.broker.turns import Turns
 from ottla.environment.clock import Clock
 from ottla.environment.network import Network
 from ottla.metadata.image import ClusterImage, Endpoint
-from ottla.model.broker_config import BrokerConfig
+from ottla.model.settings.broker_config import BrokerConfig
 from ottla.replication.partition import Partition
 from ottla.storage.log_dirs import LogDirs
 from ottla.storage.scrubbing import PageCache, suspect

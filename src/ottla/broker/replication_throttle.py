@@ -11,8 +11,8 @@ from collections.abc import Collection
 from typing import Final
 
 from ottla.environment.clock import Clock
-from ottla.model.broker_config import BrokerConfig
-from ottla.model.topic_config import NO_LIMIT
+from ottla.model.settings.broker_config import BrokerConfig
+from ottla.model.settings.topic_config import NO_LIMIT
 from ottla.replication.partition import Partition
 
 EVERY_REPLICA: Final = "*"

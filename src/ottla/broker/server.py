@@ -21,7 +21,7 @@ from ottla.broker.spare_bodies import SpareBodies
 from ottla.broker.time_slices import TimeSlices
 from ottla.environment.clock import Clock
 from ottla.environment.network import ListeningSocket, Network, StreamSocket
-from ottla.model.listeners import Listener
+from ottla.model.settings.listeners import Listener
 
 TICK_SECONDS: Final = 1.0
 PAUSE_MS_MAX: Final = 3000

@@ -23,7 +23,7 @@ from ottla.broker.transactions import Transactions
 from ottla.environment.clock import Clock
 from ottla.environment.disk import Disk
 from ottla.environment.randomness import Randomness
-from ottla.model.broker_config import BrokerConfig
+from ottla.model.settings.broker_config import BrokerConfig
 
 
 @dataclass(frozen=True, slots=True)

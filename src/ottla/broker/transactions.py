@@ -14,7 +14,7 @@ from ottla.broker.transaction_channel import TransactionChannel
 from ottla.broker.transaction_coordinator import TransactionCoordinator
 from ottla.broker.transaction_markers import TransactionMarkers
 from ottla.broker.transactions_topic import TransactionsTopic
-from ottla.model.broker_config import BrokerConfig
+from ottla.model.settings.broker_config import BrokerConfig
 from ottla.wire.coordinator_records.codec import TRANSACTION_STATE, RecordCodec
 from ottla.wire.records.compression import Compression
 

@@ -28,9 +28,9 @@ from ottla.clients.admin_configs import (
 )
 from ottla.clients.async_admin import AsyncAdmin
 from ottla.clients.cluster_view import ClusterView
-from ottla.model.broker_settings import BROKER_SETTINGS, is_unknown
-from ottla.model.kafka_settings import KAFKA_SETTING_NAMES
-from ottla.model.settings import nearest_to
+from ottla.model.settings.broker_settings import BROKER_SETTINGS, is_unknown
+from ottla.model.settings.kafka_settings import KAFKA_SETTING_NAMES
+from ottla.model.settings.settings import nearest_to
 
 COLUMNS = ("NAME", "VALUE", "SOURCE", "READ-ONLY")
 _SOURCE_BY_KIND: Final = {

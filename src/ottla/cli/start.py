@@ -20,9 +20,9 @@ from ottla.broker.this_machine import this_machine
 from ottla.cli.compiled_loops import BROKER_LOOPS, missing_loops, slower_sentence
 from ottla.cli.exits import WrongCallError, one_sentence
 from ottla.cli.ready_file import remove, write_atomically
-from ottla.model.broker_config import BrokerConfig
-from ottla.model.properties import PropertiesError
-from ottla.model.setting_sources import gather_settings
+from ottla.model.settings.broker_config import BrokerConfig
+from ottla.model.settings.properties import PropertiesError
+from ottla.model.settings.setting_sources import gather_settings
 from ottla.runtime import event_loop
 from ottla.runtime.descriptors import raise_descriptors_max
 from ottla.runtime.logs import LogFormat, configure_logging

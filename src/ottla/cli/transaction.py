@@ -19,7 +19,7 @@ from ottla.clients.admin_transactions import (
 from ottla.clients.async_admin import AsyncAdmin
 from ottla.clients.cluster_view import ClusterView
 from ottla.model.identifiers import TopicPartition
-from ottla.model.settings import INT32_MAX, INT64_MAX
+from ottla.model.settings.settings import INT32_MAX, INT64_MAX
 from ottla.runtime.clock import SystemClock
 
 LIST_COLUMNS: Final = ("TRANSACTIONAL-ID", "COORDINATOR", "PRODUCER-ID", "STATE")

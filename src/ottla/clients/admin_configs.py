@@ -9,8 +9,8 @@ from ottla.clients.cluster_view import ClusterView
 from ottla.clients.errors import check
 from ottla.clients.outcomes import ask_each, for_each, in_time, outcome_of
 from ottla.model.api_error import ApiError
-from ottla.model.config_operation import ConfigOperation
 from ottla.model.error_code import ErrorCode
+from ottla.model.settings.config_operation import ConfigOperation
 from ottla.wire.messages import alter_configs, list_config_resources
 from ottla.wire.messages.describe_configs import (
     DescribeConfigsRequest,

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 from ottla.clients.cluster_view import ClusterView
 from ottla.clients.outcomes import ask_leaders, for_each, outcome_of
-from ottla.model import reading
+from ottla.model import isolation_level
 from ottla.model.api_error import ApiError
 from ottla.model.identifiers import TopicPartition, partitions_by_topic
 from ottla.wire.messages.delete_records import (
@@ -32,9 +32,9 @@ HIGH_WATERMARK: Final = -1
 class OffsetSpec(IntEnum):
     """What can be looked for instead of a time."""
 
-    LATEST = reading.LATEST
+    LATEST = isolation_level.LATEST
     """Where the next record goes; for committed records only, the last stable offset."""
-    EARLIEST = reading.EARLIEST
+    EARLIEST = isolation_level.EARLIEST
     MAX_TIMESTAMP = -3
     """The record with the greatest timestamp, which need not be the last."""
     EARLIEST_LOCAL = -4
@@ -74,7 +74,11 @@ class OffsetAdmin:
         The end is the high watermark, or the last stable offset for committed records only. A
         partition that nobody leads is waited for, `default.api.timeout.ms` if nothing else is said.
         """
-        level = reading.READ_COMMITTED if is_committed_only else reading.READ_UNCOMMITTED
+        level = (
+            isolation_level.READ_COMMITTED
+            if is_committed_only
+            else isolation_level.READ_UNCOMMITTED
+        )
 
         async def ask(leader: int, names: list[TopicPartition]) -> _Found:
             wanted = {name: time_by_partition[name] for name in names}

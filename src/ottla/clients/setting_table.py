@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Final, TypeVar
 
-from ottla.model.settings import INT32_MAX, INT64_MAX, Kind, SettingType, nearest_to, shown
+from ottla.model.settings.settings import INT32_MAX, INT64_MAX, Kind, SettingType, nearest_to, shown
 
 T = TypeVar("T")
 _NOT_YET: Final = "is not supported yet: connections have neither TLS nor SASL"

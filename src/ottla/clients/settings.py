@@ -14,7 +14,7 @@ from ottla.clients.setting_table import (
     one_word_of,
     raise_problems,
 )
-from ottla.model.settings import INT32_MAX, TEXT, Kind, SettingType
+from ottla.model.settings.settings import INT32_MAX, TEXT, Kind, SettingType
 
 DEFAULT_PORT: Final = 9092
 DEFAULT_CLIENT_ID: Final = "ottla"

@@ -1,7 +1,7 @@
 """The one exception that means "answer the peer with this code"."""
 
 from ottla.model.error_code import ErrorCode
-from ottla.model.portable_error import PortableError
+from ottla.model.picklable_error import PortableError
 
 
 class ApiError(PortableError):

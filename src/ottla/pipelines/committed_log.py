@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from ottla.clients.admin_offsets import OffsetAdmin, OffsetSpec
 from ottla.clients.cluster_view import ClusterView
 from ottla.model.identifiers import TopicPartition
-from ottla.model.reading import READ_UNCOMMITTED
+from ottla.model.isolation_level import READ_UNCOMMITTED
 from ottla.pipelines.local_records import are_local
 from ottla.pipelines.raw_fetcher import RawFetcher
 from ottla.wire.records.batch import RecordBatch, batches

@@ -8,7 +8,7 @@ from ottla.clients.connection import Connection
 from ottla.clients.errors import check, only
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import ZERO_UUID, TopicPartition
-from ottla.model.reading import READ_COMMITTED
+from ottla.model.isolation_level import READ_COMMITTED
 from ottla.wire.messages.fetch import (
     AbortedTransaction,
     FetchPartition,

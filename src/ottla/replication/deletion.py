@@ -4,7 +4,7 @@ from typing import Final
 
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
-from ottla.model.topic_config import CleanupPolicy
+from ottla.model.settings.topic_config import CleanupPolicy
 from ottla.storage.log import PartitionLog
 
 HIGH_WATERMARK: Final = -1

@@ -7,7 +7,7 @@ from typing import Final
 from ottla.broker.assembly import Broker
 from ottla.broker.environment import Environment
 from ottla.environment.zookeeper import ZooKeeperSession
-from ottla.model.broker_config import BrokerConfig
+from ottla.model.settings.broker_config import BrokerConfig
 from ottla.simulation import cold_reads
 from ottla.simulation.machine import Machine
 from ottla.simulation.zookeeper import SimulatedZooKeeper

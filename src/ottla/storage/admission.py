@@ -19,7 +19,7 @@ from enum import Enum
 
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
-from ottla.model.topic_config import PRODUCER_COMPRESSION, TimestampType, TopicConfig
+from ottla.model.settings.topic_config import PRODUCER_COMPRESSION, TimestampType, TopicConfig
 from ottla.wire.protocol_error import MalformedRecordError, ProtocolError, TooLargeError
 from ottla.wire.records.batch import (
     ATTRIBUTES_LOW_BYTE_AT,

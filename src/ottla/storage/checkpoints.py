@@ -21,7 +21,7 @@ from dataclasses import dataclass
 
 from ottla.environment.disk import Disk
 from ottla.model.identifiers import ZERO_UUID, TopicPartition, uuid_from_text, uuid_to_text
-from ottla.model.properties import PropertiesError, escaped_property, read_properties
+from ottla.model.settings.properties import PropertiesError, escaped_property, read_properties
 
 RECOVERY_POINT_FILE = "recovery-point-offset-checkpoint"
 LOG_START_OFFSET_FILE = "log-start-offset-checkpoint"

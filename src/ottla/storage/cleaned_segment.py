@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Final
 
 from ottla.environment.disk import Disk
-from ottla.model.topic_config import TopicConfig
+from ottla.model.settings.topic_config import TopicConfig
 from ottla.storage.aborted_index import AbortedTransaction
 from ottla.storage.open_files import OpenFiles
 from ottla.storage.sparse_index import POSITION_MAX

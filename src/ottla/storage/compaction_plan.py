@@ -14,7 +14,7 @@ from typing import Final
 
 from ottla.environment.disk import Disk
 from ottla.model.identifiers import TopicPartition
-from ottla.model.topic_config import NO_LIMIT
+from ottla.model.settings.topic_config import NO_LIMIT
 from ottla.storage.checkpoints import CorruptCheckpointError, read_offsets
 from ottla.storage.log import PartitionLog
 from ottla.storage.retention import greatest_time_ms

@@ -5,7 +5,7 @@ from contextlib import closing, suppress
 from typing import Final, NamedTuple
 
 from ottla.environment.disk import Disk
-from ottla.model.topic_config import TopicConfig
+from ottla.model.settings.topic_config import TopicConfig
 from ottla.storage.open_files import OpenFiles
 from ottla.storage.segment import Segment
 from ottla.storage.segment_batches import CorruptSegmentError

@@ -3,7 +3,7 @@
 import posixpath
 from collections.abc import Callable
 
-from ottla.model.topic_config import TopicConfig
+from ottla.model.settings.topic_config import TopicConfig
 from ottla.storage.checkpoints import PARTITION_METADATA_FILE, write_topic_id
 from ottla.storage.leader_epochs import LEADER_EPOCH_FILE, LeaderEpochs
 from ottla.storage.log import LogState, PartitionLog

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
-from ottla.model.topic_config import TimestampType, TopicConfig
+from ottla.model.settings.topic_config import TimestampType, TopicConfig
 from ottla.storage.aborted_index import AbortedTransaction
 from ottla.storage.aborted_search import aborted_between
 from ottla.storage.admission import Origin, Validated, admit

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import ZERO_UUID, TopicPartition
-from ottla.model.topic_config import TopicConfig
+from ottla.model.settings.topic_config import TopicConfig
 from ottla.storage.checkpoints import (
     CLEAN_SHUTDOWN_FILE,
     HIGH_WATERMARK_FILE,

@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
 
 from ottla.environment.disk import Disk
 from ottla.model.identifiers import TopicPartition
-from ottla.model.topic_config import TopicConfig
+from ottla.model.settings.topic_config import TopicConfig
 from ottla.storage.disk_bound import is_refusal
 from ottla.storage.folder_lock import FolderInUseError, lock_folder
 from ottla.storage.leader_epochs import NO_EPOCH

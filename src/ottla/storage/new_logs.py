@@ -7,7 +7,7 @@ from typing import NamedTuple
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
-from ottla.model.topic_config import TopicConfig
+from ottla.model.settings.topic_config import TopicConfig
 from ottla.storage.leader_epochs import NO_EPOCH
 from ottla.storage.log import PartitionLog
 from ottla.storage.log_dir import HostedLog, LogDir

@@ -1,6 +1,6 @@
 """Offsets by time as the first clients of Kafka asked for them: only where segments begin."""
 
-from ottla.model.reading import EARLIEST, LATEST
+from ottla.model.isolation_level import EARLIEST, LATEST
 from ottla.storage.log import PartitionLog
 from ottla.storage.retention import greatest_time_ms
 

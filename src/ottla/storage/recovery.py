@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from ottla.model.topic_config import TopicConfig
+from ottla.model.settings.topic_config import TopicConfig
 from ottla.storage.checkpoints import INT64_MAX, CorruptCheckpointError
 from ottla.storage.damage import DAMAGE_SUFFIX, Damage, damage_path, read_damage, write_damage
 from ottla.storage.gaps import close_gap, is_kafkas

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from ottla.model.topic_config import CleanupPolicy
+from ottla.model.settings.topic_config import CleanupPolicy
 from ottla.storage.log import PartitionLog
 from ottla.storage.segment import Segment
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple, Protocol, cast
 
 from ottla.environment.disk import Disk, File
-from ottla.model.topic_config import TopicConfig
+from ottla.model.settings.topic_config import TopicConfig
 from ottla.storage.damage import Damage, DamageKind
 from ottla.storage.going_through import damage_at, old_messages_at, read_through
 from ottla.storage.log import PartitionLog

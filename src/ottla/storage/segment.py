@@ -16,7 +16,7 @@ from contextlib import suppress
 from typing import Final, TypeVar
 
 from ottla.environment.disk import Buffer
-from ottla.model.topic_config import TopicConfig
+from ottla.model.settings.topic_config import TopicConfig
 from ottla.storage.aborted_index import AbortedIndex
 from ottla.storage.batch_scan import BatchScan
 from ottla.storage.checkpoints import INT64_MAX

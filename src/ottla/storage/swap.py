@@ -16,7 +16,7 @@ from contextlib import suppress
 from typing import Final
 
 from ottla.environment.disk import Disk
-from ottla.model.topic_config import TopicConfig
+from ottla.model.settings.topic_config import TopicConfig
 from ottla.storage.damage import damage_path
 from ottla.storage.open_files import OpenFiles
 from ottla.storage.segment import LOG_SUFFIX, Segment, segment_name

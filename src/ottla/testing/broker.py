@@ -12,7 +12,7 @@ from typing import Final, Self
 
 from ottla.broker.assembly import Broker as RunningBroker
 from ottla.broker.this_machine import this_machine
-from ottla.model.broker_config import BrokerConfig
+from ottla.model.settings.broker_config import BrokerConfig
 from ottla.runtime import event_loop
 
 LISTENER: Final = "PLAINTEXT"

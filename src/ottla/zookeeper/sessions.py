@@ -1,7 +1,7 @@
 """The way to a real ZooKeeper, for brokers that may never need it."""
 
 from ottla.environment.zookeeper import ZooKeeperSession
-from ottla.model.settings import InvalidSettingsError
+from ottla.model.settings.settings import InvalidSettingsError
 
 
 async def connect(hosts: str, timeout_seconds: float) -> ZooKeeperSession:

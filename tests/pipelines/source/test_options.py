@@ -5,7 +5,7 @@ import json
 import pytest
 
 from ottla.model.identifiers import TopicPartition
-from ottla.model.reading import EARLIEST, LATEST
+from ottla.model.isolation_level import EARLIEST, LATEST
 from ottla.pipelines.source.errors import SourceOptionError
 from ottla.pipelines.source.options import SourceOptions, read_options
 

@@ -18,7 +18,7 @@ from ottla.broker.server import Server
 from ottla.broker.shared import Dispatching
 from ottla.broker.time_slices import TimeSlices
 from ottla.environment.disk import File
-from ottla.model.listeners import Listener
+from ottla.model.settings.listeners import Listener
 from ottla.runtime.network import KernelNetwork
 from ottla.wire.frames import LENGTH_BYTES, frame_prefix
 

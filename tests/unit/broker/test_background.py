@@ -7,7 +7,7 @@ from ottla.broker.background import Background
 from ottla.broker.flushing import Flushing
 from ottla.broker.partitions import Partitions
 from ottla.model.identifiers import TopicPartition
-from ottla.model.topic_config import TopicConfig
+from ottla.model.settings.topic_config import TopicConfig
 from ottla.replication.partition import Partition
 from ottla.simulation.disk import SimulatedDisk
 from ottla.storage.log_dirs import LogDirs

@@ -7,9 +7,9 @@ from ottla.broker.config_descriptions import ConfigDescriptions, Described
 from ottla.broker.live_config import LiveConfig
 from ottla.machines.controller.effective import ConfigSource
 from ottla.metadata.records import ConfigRecord
-from ottla.model.broker_config import BrokerConfig
-from ottla.model.broker_settings import BROKER_SETTINGS
-from ottla.model.settings import TEXT, Kind, Setting, SettingType
+from ottla.model.settings.broker_config import BrokerConfig
+from ottla.model.settings.broker_settings import BROKER_SETTINGS
+from ottla.model.settings.settings import TEXT, Kind, Setting, SettingType
 from ottla.wire.messages.describe_configs import DescribeConfigsResourceResult
 from tests.metadata_building import image_of
 

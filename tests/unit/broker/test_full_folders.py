@@ -20,7 +20,7 @@ from ottla.metadata.records import FULL_DIRECTORY
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
-from ottla.model.topic_config import TopicConfig
+from ottla.model.settings.topic_config import TopicConfig
 from ottla.replication.partition import Partition
 from ottla.simulation.disk import SimulatedDisk
 from ottla.simulation.disk_faults import OperationKind

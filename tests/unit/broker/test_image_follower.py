@@ -22,9 +22,9 @@ from ottla.metadata.records import (
     TopicRecord,
 )
 from ottla.model.api_error import ApiError
-from ottla.model.broker_config import BrokerConfig
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
+from ottla.model.settings.broker_config import BrokerConfig
 from ottla.runtime.clock import SystemClock
 from ottla.runtime.randomness import SystemRandomness
 from ottla.simulation.disk import SimulatedDisk

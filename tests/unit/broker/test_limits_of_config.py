@@ -3,7 +3,7 @@
 import sys
 
 from ottla.broker.config_parts import connection_limits
-from ottla.model.broker_config import BrokerConfig
+from ottla.model.settings.broker_config import BrokerConfig
 
 
 def test_every_limit_that_can_be_set_is_taken_over() -> None:

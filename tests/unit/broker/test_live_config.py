@@ -4,8 +4,8 @@ import pytest
 
 from ottla.broker.live_config import LiveConfig, topic_config
 from ottla.metadata.records import ConfigRecord, TopicRecord
-from ottla.model.broker_config import BrokerConfig
-from ottla.model.topic_config import TopicConfig
+from ottla.model.settings.broker_config import BrokerConfig
+from ottla.model.settings.topic_config import TopicConfig
 from tests.metadata_building import image_of, uuid_of
 
 STATIC = BrokerConfig.parse({"node.id": "3", "log.roll.ms": "5", "num.partitions": "7"})

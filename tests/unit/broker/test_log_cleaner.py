@@ -12,7 +12,7 @@ from ottla.broker.cleaning_pace import CleaningPace, CleaningStoppedError
 from ottla.broker.log_cleaner import CleanerSettings, LogCleaner
 from ottla.broker.partitions import Partitions
 from ottla.model.identifiers import TopicPartition
-from ottla.model.topic_config import CleanupPolicy, TopicConfig
+from ottla.model.settings.topic_config import CleanupPolicy, TopicConfig
 from ottla.replication.partition import Partition
 from ottla.simulation.disk import SimulatedDisk
 from ottla.simulation.disk_faults import OperationKind

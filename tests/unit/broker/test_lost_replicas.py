@@ -13,7 +13,7 @@ from ottla.metadata.records import NO_LEADER
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
-from ottla.model.topic_config import TopicConfig
+from ottla.model.settings.topic_config import TopicConfig
 from ottla.replication.partition import Partition
 from ottla.runtime.clock import SystemClock
 from ottla.simulation.disk import SimulatedDisk

@@ -13,7 +13,7 @@ import pytest
 from ottla.broker.partition_folders import MADE_AT_ONCE, PartitionFolders
 from ottla.model.api_error import ApiError
 from ottla.model.identifiers import TopicPartition
-from ottla.model.topic_config import TopicConfig
+from ottla.model.settings.topic_config import TopicConfig
 from ottla.runtime.clock import SystemClock
 from ottla.runtime.disk import KernelDisk
 from ottla.runtime.randomness import SystemRandomness

@@ -20,9 +20,9 @@ from ottla.metadata.records import (
     PartitionRecord,
     RemoveTopicRecord,
 )
-from ottla.model.broker_config import BrokerConfig
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
+from ottla.model.settings.broker_config import BrokerConfig
 from ottla.replication.partition import Partition
 from ottla.runtime.clock import SystemClock
 from ottla.runtime.randomness import SystemRandomness

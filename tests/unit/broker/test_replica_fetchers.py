@@ -13,9 +13,9 @@ from ottla.broker.flushing import Flushing
 from ottla.broker.peer_connection import PeerConnection
 from ottla.broker.replica_fetchers import ReplicaFetchers
 from ottla.broker.replication_throttle import Throttles
-from ottla.model.broker_config import BrokerConfig
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
+from ottla.model.settings.broker_config import BrokerConfig
 from ottla.replication.partition import Partition
 from ottla.runtime.clock import SystemClock
 from ottla.wire.messages.fetch import (

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from ottla.broker.replication_throttle import Rate, Throttles
-from ottla.model.broker_config import BrokerConfig
 from ottla.model.identifiers import TopicPartition
+from ottla.model.settings.broker_config import BrokerConfig
 from ottla.replication.partition import Partition
 from ottla.replication.roles import Assignment
 from tests.log_building import new_log

@@ -16,7 +16,7 @@ from ottla.broker.limits import ConnectionLimits
 from ottla.broker.request_limits import counted_bytes
 from ottla.broker.server import PAUSE_MS_MAX, Server
 from ottla.broker.time_slices import TimeSlices
-from ottla.model.listeners import Listener
+from ottla.model.settings.listeners import Listener
 from ottla.runtime.network import KernelNetwork
 from tests.descriptors import no_more_descriptors
 from tests.unit.broker.serving import (

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from ottla.model.broker_config import BrokerConfig
-from ottla.model.broker_settings import BROKER_SETTING_GROUPS, BROKER_SETTINGS
-from ottla.model.settings import Setting
-from ottla.model.synonyms import TOPIC_SYNONYMS
-from ottla.model.topic_config import TOPIC_SETTINGS, TopicConfig
+from ottla.model.settings.broker_config import BrokerConfig
+from ottla.model.settings.broker_settings import BROKER_SETTING_GROUPS, BROKER_SETTINGS
+from ottla.model.settings.config_synonyms import TOPIC_SYNONYMS
+from ottla.model.settings.settings import Setting
+from ottla.model.settings.topic_config import TOPIC_SETTINGS, TopicConfig
 from tests.unit.model.kafka_broker_settings import KAFKA_SETTINGS
 
 PAGE = Path(__file__).parents[3] / "docs" / "configuration.md"

@@ -4,9 +4,9 @@ from dataclasses import fields
 
 import pytest
 
-from ottla.model.client_metrics_config import CLIENT_METRICS_SETTINGS, ClientMetricsConfig
-from ottla.model.group_config import GROUP_SETTINGS, GroupConfig
-from ottla.model.settings import InvalidSettingsError, Setting
+from ottla.model.settings.client_metrics_config import CLIENT_METRICS_SETTINGS, ClientMetricsConfig
+from ottla.model.settings.group_config import GROUP_SETTINGS, GroupConfig
+from ottla.model.settings.settings import InvalidSettingsError, Setting
 
 # name, type and default, as Kafka 4.2 declares them
 KAFKAS_GROUP_SETTINGS = {

@@ -4,7 +4,7 @@ import pytest
 
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
-from ottla.model.topic_config import CleanupPolicy
+from ottla.model.settings.topic_config import CleanupPolicy
 from ottla.replication.deletion import HIGH_WATERMARK
 from ottla.replication.partition import Partition
 from ottla.storage.admission import Origin

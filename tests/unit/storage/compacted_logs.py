@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ottla.environment.disk import Disk
-from ottla.model.topic_config import CleanupPolicy, TopicConfig
+from ottla.model.settings.topic_config import CleanupPolicy, TopicConfig
 from ottla.storage.admission import Origin
 from ottla.storage.compaction import CleanedGroup, Compaction, prepare, replace
 from ottla.storage.compaction_plan import plan

@@ -1,6 +1,6 @@
 """Which aborted transactions readers are told of."""
 
-from ottla.model.topic_config import TopicConfig
+from ottla.model.settings.topic_config import TopicConfig
 from ottla.replication.partition import Partition
 from ottla.simulation.disk import SimulatedDisk
 from ottla.storage.admission import Origin

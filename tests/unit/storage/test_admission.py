@@ -7,7 +7,7 @@ import pytest
 
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
-from ottla.model.topic_config import CleanupPolicy, TimestampType, TopicConfig
+from ottla.model.settings.topic_config import CleanupPolicy, TimestampType, TopicConfig
 from ottla.storage.admission import Origin, RejectedRecordsError, admit, validate
 from ottla.wire.protocol_error import TooLargeError
 from ottla.wire.records.batch import (

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ottla.model.topic_config import TopicConfig
+from ottla.model.settings.topic_config import TopicConfig
 from ottla.simulation.disk import SimulatedDisk
 from ottla.storage import _batch_scan_python
 from ottla.storage.checkpoints import INT64_MAX

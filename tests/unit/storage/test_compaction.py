@@ -2,7 +2,7 @@
 
 import pytest
 
-from ottla.model.topic_config import TimestampType, TopicConfig
+from ottla.model.settings.topic_config import TimestampType, TopicConfig
 from ottla.simulation.disk import SimulatedDisk
 from ottla.storage.compaction import AbandonedCompactionError, Compaction
 from ottla.storage.compaction_plan import CompactionPlan, plan

@@ -3,7 +3,7 @@
 import pytest
 
 from ottla.model.identifiers import TopicPartition
-from ottla.model.topic_config import TopicConfig
+from ottla.model.settings.topic_config import TopicConfig
 from ottla.simulation.disk import SimulatedDisk
 from ottla.storage.checkpoints import write_offsets
 from ottla.storage.compaction_plan import (

@@ -4,7 +4,7 @@ import pytest
 
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
-from ottla.model.topic_config import TimestampType
+from ottla.model.settings.topic_config import TimestampType
 from ottla.simulation.disk import SimulatedDisk
 from ottla.storage.log import Appended, PartitionLog
 from ottla.storage.log_slice import NOTHING

@@ -1,4 +1,4 @@
-from ottla.model.reading import EARLIEST, LATEST
+from ottla.model.isolation_level import EARLIEST, LATEST
 from ottla.storage.old_offsets import offsets_before
 from tests.log_building import NOW_MS, fill, new_log
 

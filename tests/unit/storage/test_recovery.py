@@ -3,7 +3,7 @@
 import pytest
 
 from ottla.environment.disk import Buffer
-from ottla.model.topic_config import CleanupPolicy, TopicConfig
+from ottla.model.settings.topic_config import CleanupPolicy, TopicConfig
 from ottla.simulation.disk import SimulatedDisk, SimulatedFile
 from ottla.simulation.disk_faults import Operation, OperationKind
 from ottla.storage.checkpoints import RECOVERY_POINT_FILE

@@ -4,7 +4,7 @@ import pytest
 
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
-from ottla.model.topic_config import CleanupPolicy, TopicConfig
+from ottla.model.settings.topic_config import CleanupPolicy, TopicConfig
 from ottla.simulation.disk import SimulatedDisk
 from ottla.storage.log import PartitionLog
 from ottla.storage.retention import apply_retention, expired_segments

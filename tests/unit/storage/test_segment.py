@@ -4,7 +4,7 @@ import errno
 
 import pytest
 
-from ottla.model.topic_config import TopicConfig
+from ottla.model.settings.topic_config import TopicConfig
 from ottla.simulation.disk import SimulatedDisk
 from ottla.simulation.disk_faults import OperationKind
 from ottla.storage.damage import Damage

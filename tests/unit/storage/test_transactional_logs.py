@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
-from ottla.model.topic_config import CleanupPolicy
+from ottla.model.settings.topic_config import CleanupPolicy
 from ottla.simulation.disk import SimulatedDisk
 from ottla.storage.compaction_plan import first_dirty_offset
 from ottla.storage.open_files import OpenFiles

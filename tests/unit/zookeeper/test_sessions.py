@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from ottla.model.settings import InvalidSettingsError
+from ottla.model.settings.settings import InvalidSettingsError
 from ottla.zookeeper import sessions
 
 

@@ -15,7 +15,7 @@ from ottla.broker.time_slices import TimeSlices
 from ottla.metadata.image import ClusterImage, ResourceType
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
-from ottla.model.settings import shown
+from ottla.model.settings.settings import shown
 from ottla.model.topic_names import check_topic_name
 from ottla.wire.messages.describe_configs import (
     DescribeConfigsRequest,

@@ -24,7 +24,7 @@ from ottla.environment.clock import Clock
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
-from ottla.model.reading import EARLIEST, LATEST, READ_COMMITTED
+from ottla.model.isolation_level import EARLIEST, LATEST, READ_COMMITTED
 from ottla.replication.partition import Partition
 from ottla.storage.leader_epochs import NO_EPOCH
 from ottla.storage.old_offsets import offsets_before

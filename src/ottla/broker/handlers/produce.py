@@ -42,7 +42,7 @@ from ottla.environment.clock import Clock
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
-from ottla.model.topic_config import TopicConfig
+from ottla.model.settings.topic_config import TopicConfig
 from ottla.model.topic_names import INTERNAL_TOPICS
 from ottla.replication.partition import Partition
 from ottla.storage.admission import RejectedRecordsError, Validated

@@ -14,7 +14,7 @@ from ottla.metadata.records import MetadataRecord, decode_record, encode_record
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
-from ottla.model.topic_config import NO_LIMIT, TopicConfig
+from ottla.model.settings.topic_config import NO_LIMIT, TopicConfig
 from ottla.model.topic_names import CLUSTER_METADATA_TOPIC
 from ottla.storage.admission import Origin
 from ottla.storage.checkpoints import (

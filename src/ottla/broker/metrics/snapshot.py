@@ -22,7 +22,7 @@ from ottla.broker.turns import Turns
 from ottla.environment.clock import Clock
 from ottla.machines.groups.machine import GroupMachine
 from ottla.metadata.image import ClusterImage
-from ottla.model.broker_config import BrokerConfig
+from ottla.model.settings.broker_config import BrokerConfig
 from ottla.replication.partition import Partition
 from ottla.replication.traffic import Traffic
 from ottla.storage.log_dir import LogDir

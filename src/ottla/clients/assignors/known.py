@@ -8,7 +8,7 @@ from ottla.clients.assignors.range_assignor import RangeAssignor
 from ottla.clients.assignors.round_robin_assignor import RoundRobinAssignor
 from ottla.clients.assignors.sticky_assignor import CooperativeStickyAssignor, StickyAssignor
 from ottla.clients.setting_table import InvalidClientSettingError
-from ottla.model.settings import nearest_to
+from ottla.model.settings.settings import nearest_to
 
 _JAVA_PACKAGE: Final = "org.apache.kafka.clients.consumer."
 _KNOWN: Final[tuple[Assignor, ...]] = (

@@ -28,7 +28,7 @@ from ottla.environment.clock import Clock
 from ottla.environment.randomness import Randomness
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
-from ottla.model.reading import EARLIEST, LATEST
+from ottla.model.isolation_level import EARLIEST, LATEST
 from ottla.runtime.clock import SystemClock
 from ottla.wire.records.consumer_record import ConsumerRecord
 

@@ -19,7 +19,7 @@ from ottla.clients.errors import ClientClosedError
 from ottla.clients.rooted import Rooted
 from ottla.environment.randomness import Randomness
 from ottla.model.identifiers import TopicPartition
-from ottla.model.reading import EARLIEST, LATEST
+from ottla.model.isolation_level import EARLIEST, LATEST
 from ottla.runtime.randomness import SystemRandomness
 from ottla.wire.messages.metadata import MetadataResponseTopic
 

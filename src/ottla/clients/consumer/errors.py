@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
-from ottla.model.portable_error import PortableError
+from ottla.model.picklable_error import PortableError
 
 
 class ConsumerError(PortableError):

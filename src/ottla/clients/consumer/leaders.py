@@ -19,7 +19,7 @@ from ottla.clients.errors import RETRIABLE, NoAnswerError, UnreachableError, err
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import ZERO_UUID, TopicPartition
-from ottla.model.reading import EARLIEST
+from ottla.model.isolation_level import EARLIEST
 from ottla.wire.messages.metadata import MetadataResponsePartition, MetadataResponseTopic
 
 _log = logging.getLogger(__name__)

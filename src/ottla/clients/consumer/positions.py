@@ -26,7 +26,7 @@ from ottla.environment.clock import Clock
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
-from ottla.model.reading import LATEST
+from ottla.model.isolation_level import LATEST
 from ottla.wire.messages.list_offsets import ListOffsetsPartitionResponse, ListOffsetsResponse
 from ottla.wire.messages.offset_for_leader_epoch import (
     EpochEndOffset,

@@ -26,7 +26,15 @@ from ottla.clients.settings import (
     client_problems,
     client_settings_of,
 )
-from ottla.model.settings import FLAG, INT32_MAX, TEXT, Kind, SettingType, integer, split_list
+from ottla.model.settings.settings import (
+    FLAG,
+    INT32_MAX,
+    TEXT,
+    Kind,
+    SettingType,
+    integer,
+    split_list,
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,7 @@ from ottla.clients.settings import (
     client_problems,
     client_settings_of,
 )
-from ottla.model.settings import FLAG, INT32_MAX, integer, long
+from ottla.model.settings.settings import FLAG, INT32_MAX, integer, long
 from ottla.wire.records.compression import Compression
 
 ALL_REPLICAS: Final = -1

@@ -23,7 +23,7 @@ from ottla.clients.producer.transaction_requests import GroupMetadata, OffsetToC
 from ottla.clients.producer.transaction_state import PreparedTxnState, State
 from ottla.clients.producer.transactions import Transactions
 from ottla.model.identifiers import TopicPartition
-from ottla.model.settings import INT32_MAX, INT64_MAX
+from ottla.model.settings.settings import INT32_MAX, INT64_MAX
 from ottla.wire.writing import STRING_BYTES_MAX
 
 

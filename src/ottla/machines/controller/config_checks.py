@@ -12,17 +12,21 @@ from ottla.machines.controller.limits import check_config_size
 from ottla.machines.controller.settings import ControllerSettings
 from ottla.metadata.image import EVERY_BROKER, ClusterImage, ConfigResource, ResourceType
 from ottla.model.api_error import ApiError
-from ottla.model.broker_settings import BROKER_SETTINGS, can_change_while_running, is_unknown
-from ottla.model.client_metrics_config import ClientMetricsConfig
 from ottla.model.error_code import ErrorCode
-from ottla.model.group_config import GroupConfig
-from ottla.model.kafka_settings import IDLE_SETTINGS
-from ottla.model.settings import (
+from ottla.model.settings.broker_settings import (
+    BROKER_SETTINGS,
+    can_change_while_running,
+    is_unknown,
+)
+from ottla.model.settings.client_metrics_config import ClientMetricsConfig
+from ottla.model.settings.group_config import GroupConfig
+from ottla.model.settings.kafka_settings import IDLE_SETTINGS
+from ottla.model.settings.settings import (
     InvalidSettingsError,
     read_settings,
     shown,
 )
-from ottla.model.topic_config import TopicConfig
+from ottla.model.settings.topic_config import TopicConfig
 from ottla.model.topic_names import check_topic_name
 
 SUBSCRIPTIONS_MAX: Final = 100

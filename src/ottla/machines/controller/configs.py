@@ -24,14 +24,14 @@ from ottla.metadata.image import ClusterImage, ConfigResource, ResourceType
 from ottla.metadata.records import ConfigRecord, MetadataRecord, PartitionChangeRecord
 from ottla.metadata.replay import replay
 from ottla.model.api_error import ApiError
-from ottla.model.broker_config import BrokerConfig
-from ottla.model.broker_settings import BROKER_SETTINGS
-from ottla.model.client_metrics_config import CLIENT_METRICS_SETTINGS, ClientMetricsConfig
-from ottla.model.config_operation import ConfigOperation
 from ottla.model.error_code import ErrorCode
-from ottla.model.group_config import GROUP_SETTINGS, GroupConfig
-from ottla.model.settings import Setting, SettingType, shown
-from ottla.model.topic_config import TOPIC_SETTINGS, TopicConfig
+from ottla.model.settings.broker_config import BrokerConfig
+from ottla.model.settings.broker_settings import BROKER_SETTINGS
+from ottla.model.settings.client_metrics_config import CLIENT_METRICS_SETTINGS, ClientMetricsConfig
+from ottla.model.settings.config_operation import ConfigOperation
+from ottla.model.settings.group_config import GROUP_SETTINGS, GroupConfig
+from ottla.model.settings.settings import Setting, SettingType, shown
+from ottla.model.settings.topic_config import TOPIC_SETTINGS, TopicConfig
 from ottla.wire.messages import alter_configs, incremental_alter_configs
 
 _DECLARED: Final[Mapping[int, tuple[Mapping[str, Setting], Mapping[str, str]]]] = {

@@ -16,9 +16,9 @@ from typing import Final, NamedTuple
 
 from ottla.machines.controller.settings import ControllerSettings
 from ottla.metadata.image import EVERY_BROKER, ClusterImage, ConfigResource, ResourceType
-from ottla.model.settings import InvalidSettingsError
-from ottla.model.synonyms import TOPIC_SYNONYMS
-from ottla.model.topic_config import TopicConfig
+from ottla.model.settings.config_synonyms import TOPIC_SYNONYMS
+from ottla.model.settings.settings import InvalidSettingsError
+from ottla.model.settings.topic_config import TopicConfig
 
 TOPIC_SETTING_BY_BROKER_SETTING: Final = {
     synonyms[0].name: topic_setting for topic_setting, synonyms in TOPIC_SYNONYMS.items()

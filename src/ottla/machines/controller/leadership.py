@@ -12,7 +12,7 @@ from ottla.metadata.image import ClusterImage, PartitionImage, TopicImage
 from ottla.metadata.records import NO_LEADER, UNASSIGNED_DIRECTORY, PartitionChangeRecord
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
-from ottla.model.topic_config import TopicConfig
+from ottla.model.settings.topic_config import TopicConfig
 
 
 class Place(NamedTuple):

@@ -5,7 +5,7 @@ from typing import Final
 from ottla.metadata.image import ClusterImage
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
-from ottla.model.settings import shown
+from ottla.model.settings.settings import shown
 
 PARTITIONS_PER_REQUEST_MAX: Final = 10_000
 PARTITIONS_MAX: Final = 200_000

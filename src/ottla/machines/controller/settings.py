@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from ottla.model.topic_config import TopicConfig
+from ottla.model.settings.topic_config import TopicConfig
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,8 +29,8 @@ from ottla.metadata.records import (
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import ZERO_UUID
-from ottla.model.settings import shown
-from ottla.model.topic_config import TopicConfig
+from ottla.model.settings.settings import shown
+from ottla.model.settings.topic_config import TopicConfig
 from ottla.model.topic_names import CLUSTER_METADATA_TOPIC, check_topic_name, folded
 from ottla.wire.messages.create_topics import (
     CreatableReplicaAssignment,

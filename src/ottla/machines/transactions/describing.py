@@ -7,7 +7,7 @@ from ottla.machines.transactions.transaction import State, Transaction
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import numbers_by_topic
-from ottla.model.plain_pattern import Pattern, PatternError
+from ottla.model.linear_regex import Pattern, PatternError
 from ottla.wire.messages import describe_transactions, list_transactions
 from ottla.wire.messages.list_transactions import (
     ListTransactionsRequest,

@@ -15,7 +15,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
-from ottla.model.settings import nearest_to
+from ottla.model.settings.settings import nearest_to
 from ottla.pipelines.connect.connector import Connector, SinkConnector, SourceConnector
 from ottla.pipelines.connect.errors import DeclarationError
 from ottla.pipelines.connect.settings import (

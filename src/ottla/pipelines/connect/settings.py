@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from ottla.model.settings import nearest_to
+from ottla.model.settings.settings import nearest_to
 
 Parse = Callable[[object], Any]
 Values = Mapping[str, Any]

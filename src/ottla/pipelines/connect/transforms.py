@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from ottla.model.settings import nearest_to
+from ottla.model.settings.settings import nearest_to
 from ottla.pipelines.connect.errors import ConnectorError
 from ottla.pipelines.connect.settings import (
     REQUIRED,

@@ -9,7 +9,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from ottla.model.identifiers import TopicPartition
-from ottla.model.reading import LATEST
+from ottla.model.isolation_level import LATEST
 from ottla.pipelines.garbage import spare_what_is_there
 from ottla.pipelines.source.cluster import SourceCluster, kept_cluster
 from ottla.pipelines.source.columns import check_columns

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from ottla.model.identifiers import TopicPartition
-from ottla.model.reading import EARLIEST, LATEST
+from ottla.model.isolation_level import EARLIEST, LATEST
 from ottla.pipelines.source.errors import SourceOptionError
 
 _WORDS: Final = {"earliest": EARLIEST, "latest": LATEST}

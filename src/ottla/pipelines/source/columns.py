@@ -19,7 +19,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from ottla.model.settings import nearest_to
+from ottla.model.settings.settings import nearest_to
 from ottla.pipelines.source.errors import SourceOptionError
 from ottla.pipelines.source.options import includes_headers
 

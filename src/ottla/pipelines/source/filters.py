@@ -21,7 +21,7 @@ from pyspark.sql.datasource import (
 )
 
 from ottla.model.identifiers import TopicPartition
-from ottla.model.settings import INT64_MAX
+from ottla.model.settings.settings import INT64_MAX
 
 _TYPE_BY_COLUMN: Final = {"topic": str, "partition": int, "offset": int}
 _FITS_BY_FILTER: Final[dict[type[Filter], Callable[[Any, Any], bool]]] = {

@@ -4,8 +4,8 @@ from collections.abc import Collection, Mapping
 from typing import Final
 
 from ottla.model.identifiers import TopicPartition
-from ottla.model.reading import LATEST
-from ottla.model.settings import nearest_to
+from ottla.model.isolation_level import LATEST
+from ottla.model.settings.settings import nearest_to
 from ottla.pipelines.source.bounds import Bound
 from ottla.pipelines.source.cluster import SourceCluster, TopicShape
 from ottla.pipelines.source.errors import SourceOptionError, SourceReadError

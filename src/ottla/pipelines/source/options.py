@@ -13,8 +13,8 @@ from ottla.clients.consumer.settings import read_consumer_settings
 from ottla.clients.setting_table import InvalidClientSettingError
 from ottla.clients.settings import ClientSettings
 from ottla.model.identifiers import TopicPartition
-from ottla.model.reading import EARLIEST, LATEST
-from ottla.model.settings import nearest_to
+from ottla.model.isolation_level import EARLIEST, LATEST
+from ottla.model.settings.settings import nearest_to
 from ottla.pipelines.source.bounds import (
     Bound,
     read_offsets,

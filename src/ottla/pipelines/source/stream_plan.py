@@ -5,7 +5,7 @@ import time
 from collections.abc import Collection, Mapping
 
 from ottla.model.identifiers import ZERO_UUID, TopicPartition
-from ottla.model.reading import EARLIEST, LATEST
+from ottla.model.isolation_level import EARLIEST, LATEST
 from ottla.pipelines.source.cluster import SourceCluster, TopicShape
 from ottla.pipelines.source.errors import ADVICE_ON_LOSS, DataLossError
 from ottla.pipelines.source.finding import all_topics, find_topics, partitions_of, resolve

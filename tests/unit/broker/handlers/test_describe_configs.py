@@ -8,7 +8,7 @@ from ottla.broker.live_config import LiveConfig
 from ottla.broker.metadata_store.embedded import EmbeddedMetadataStore
 from ottla.broker.request_context import RequestContext
 from ottla.broker.time_slices import TimeSlices
-from ottla.model.broker_config import BrokerConfig
+from ottla.model.settings.broker_config import BrokerConfig
 from ottla.simulation.disk import SimulatedDisk
 from ottla.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from tests.metadata_building import FixedClock, tell

@@ -10,7 +10,7 @@ from ottla.machines.controller.effective import (
 )
 from ottla.machines.controller.settings import ControllerSettings
 from ottla.metadata.records import ConfigRecord
-from ottla.model.topic_config import TopicConfig
+from ottla.model.settings.topic_config import TopicConfig
 from tests.metadata_building import image_of
 
 SETTINGS = ControllerSettings(

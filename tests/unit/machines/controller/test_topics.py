@@ -15,7 +15,7 @@ from ottla.metadata.records import (
 )
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import ZERO_UUID
-from ottla.model.topic_config import TopicConfig
+from ottla.model.settings.topic_config import TopicConfig
 from ottla.wire.messages.create_topics import (
     CreatableReplicaAssignment,
     CreatableTopic,

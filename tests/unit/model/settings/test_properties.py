@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.model.properties import PropertiesError, escaped_property, read_properties
+from ottla.model.settings.properties import PropertiesError, escaped_property, read_properties
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.model.plain_pattern import (
+from ottla.model.linear_regex import (
     DEPTH_MAX,
     PATTERN_CHARACTERS_MAX,
     SUBJECT_CHARACTERS_MAX,

@@ -10,12 +10,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from ottla.model.broker_config import notes_on
-from ottla.model.broker_settings import BROKER_SETTINGS
-from ottla.model.kafka_settings import is_known_to_kafka
-from ottla.model.properties import PropertiesError, read_properties
-from ottla.model.settings import InvalidSettingsError, nearest_to, shown
-from ottla.model.synonyms import TOPIC_SYNONYMS
+from ottla.model.settings.broker_config import notes_on
+from ottla.model.settings.broker_settings import BROKER_SETTINGS
+from ottla.model.settings.config_synonyms import TOPIC_SYNONYMS
+from ottla.model.settings.kafka_settings import is_known_to_kafka
+from ottla.model.settings.properties import PropertiesError, read_properties
+from ottla.model.settings.settings import InvalidSettingsError, nearest_to, shown
 
 OTTLA_PREFIX: Final = "OTTLA_"
 KAFKA_PREFIX: Final = "KAFKA_"

@@ -10,20 +10,21 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final, Self
 
-from ottla.model.admin_listener import DEFAULT_ADMIN_LISTENER, AdminListener
-from ottla.model.broker_settings import BROKER_SETTINGS
-from ottla.model.kafka_settings import (
+from ottla.model.settings.admin_listener import DEFAULT_ADMIN_LISTENER, AdminListener
+from ottla.model.settings.broker_settings import BROKER_SETTINGS
+from ottla.model.settings.config_synonyms import TOPIC_SYNONYMS
+from ottla.model.settings.kafka_settings import (
     GUARDING_SETTINGS,
     KAFKA_SETTING_NAMES,
     is_known_to_kafka,
 )
-from ottla.model.listeners import (
+from ottla.model.settings.listeners import (
     Listener,
     ListenerProtocol,
     SecurityProtocol,
     advertised_listeners,
 )
-from ottla.model.settings import (
+from ottla.model.settings.settings import (
     InvalidSettingsError,
     field_name,
     read_settings,
@@ -32,8 +33,7 @@ from ottla.model.settings import (
     texts_of,
     unknown_settings,
 )
-from ottla.model.synonyms import TOPIC_SYNONYMS
-from ottla.model.topic_config import NO_LIMIT, CleanupPolicy, TimestampType, TopicConfig
+from ottla.model.settings.topic_config import NO_LIMIT, CleanupPolicy, TimestampType, TopicConfig
 
 SERVED_PROTOCOLS: Final = frozenset({SecurityProtocol.PLAINTEXT})
 """What listeners can speak so far. To open another one as something else would betray its users."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final, Self
 
-from ottla.model.settings import (
+from ottla.model.settings.settings import (
     FLAG,
     INT64_MAX,
     InvalidSettingsError,

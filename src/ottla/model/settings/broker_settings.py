@@ -9,17 +9,18 @@ from collections.abc import Mapping
 from itertools import chain
 from typing import Final
 
-from ottla.model.admin_listener import ADMIN_LISTENER
-from ottla.model.kafka_settings import KAFKA_4_SETTING_NAMES
-from ottla.model.listeners import (
+from ottla.model.settings.admin_listener import ADMIN_LISTENER
+from ottla.model.settings.config_synonyms import TOPIC_SYNONYMS
+from ottla.model.settings.kafka_settings import KAFKA_4_SETTING_NAMES
+from ottla.model.settings.listeners import (
     ADVERTISED_LISTENERS,
     LISTENER_NAME,
     LISTENER_NAMES,
     LISTENER_PROTOCOLS,
     LISTENERS,
 )
-from ottla.model.replication_settings import REPLICATION
-from ottla.model.settings import (
+from ottla.model.settings.replication_settings import REPLICATION
+from ottla.model.settings.settings import (
     FLAG,
     INT16_MAX,
     TEXT,
@@ -36,9 +37,8 @@ from ottla.model.settings import (
     split_list,
     table_of,
 )
-from ottla.model.synonyms import TOPIC_SYNONYMS
-from ottla.model.topic_config import TOPIC_SETTINGS
-from ottla.model.transaction_settings import TRANSACTIONS
+from ottla.model.settings.topic_config import TOPIC_SETTINGS
+from ottla.model.settings.transaction_settings import TRANSACTIONS
 
 
 def _per_broker(name: str, kind: Kind, documentation: str) -> Setting:

@@ -2,10 +2,10 @@
 
 import pytest
 
-from ottla.model.broker_config import BrokerConfig
-from ottla.model.broker_settings import BROKER_SETTINGS
-from ottla.model.synonyms import BROKER_SYNONYMS, TOPIC_SYNONYMS
-from ottla.model.topic_config import TOPIC_SETTINGS, TopicConfig
+from ottla.model.settings.broker_config import BrokerConfig
+from ottla.model.settings.broker_settings import BROKER_SETTINGS
+from ottla.model.settings.config_synonyms import BROKER_SYNONYMS, TOPIC_SYNONYMS
+from ottla.model.settings.topic_config import TOPIC_SETTINGS, TopicConfig
 
 
 def topic_setting(name: str, **settings: str) -> str:

@@ -4,8 +4,8 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from ottla.model.listeners import PORT_MAX
-from ottla.model.settings import Kind, SettingType
+from ottla.model.settings.listeners import PORT_MAX
+from ottla.model.settings.settings import Kind, SettingType
 
 _PLACE = re.compile(r"(?:\[([0-9A-Za-z%._:-]*)\]|([0-9A-Za-z%._-]*)):([0-9]{1,5})")
 

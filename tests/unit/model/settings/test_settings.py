@@ -3,7 +3,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from ottla.model.settings import (
+from ottla.model.settings.settings import (
     FLAG,
     TEXT,
     UNKNOWN_NAMES_MAX,

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from ottla.model.settings import FLAG, at_start, integer, short
+from ottla.model.settings.settings import FLAG, at_start, integer, short
 
 TRANSACTIONS: Final = (
     at_start(

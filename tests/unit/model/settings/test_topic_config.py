@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
-from ottla.model.settings import INT32_MAX, INT64_MAX
-from ottla.model.topic_config import NO_LIMIT, CleanupPolicy, TimestampType, TopicConfig
+from ottla.model.settings.settings import INT32_MAX, INT64_MAX
+from ottla.model.settings.topic_config import NO_LIMIT, CleanupPolicy, TimestampType, TopicConfig
 
 # What Kafka 4.2 writes for a topic without settings of its own.
 KAFKA_DEFAULTS = {

@@ -1,6 +1,6 @@
 import pytest
 
-from ottla.model.listeners import (
+from ottla.model.settings.listeners import (
     ADVERTISED_LISTENERS,
     LISTENER_NAME,
     LISTENER_NAMES,
@@ -11,7 +11,7 @@ from ottla.model.listeners import (
     SecurityProtocol,
     advertised_listeners,
 )
-from ottla.model.settings import Kind, text_of
+from ottla.model.settings.settings import Kind, text_of
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final, Self
 
-from ottla.model.settings import (
+from ottla.model.settings.settings import (
     InvalidSettingsError,
     Kind,
     Setting,

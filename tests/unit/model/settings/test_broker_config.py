@@ -4,14 +4,19 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from ottla.model.broker_config import BrokerConfig, notes_on
-from ottla.model.broker_settings import BROKER_SETTING_GROUPS, BROKER_SETTINGS
 from ottla.model.error_code import ErrorCode
-from ottla.model.kafka_settings import GUARDING_SETTINGS, KAFKA_SETTING_NAMES
-from ottla.model.listeners import Listener, SecurityProtocol
-from ottla.model.properties import read_properties
-from ottla.model.settings import INT32_MAX, INT64_MAX, InvalidSettingsError, Setting
-from ottla.model.topic_config import TOPIC_SETTINGS, CleanupPolicy, TimestampType, TopicConfig
+from ottla.model.settings.broker_config import BrokerConfig, notes_on
+from ottla.model.settings.broker_settings import BROKER_SETTING_GROUPS, BROKER_SETTINGS
+from ottla.model.settings.kafka_settings import GUARDING_SETTINGS, KAFKA_SETTING_NAMES
+from ottla.model.settings.listeners import Listener, SecurityProtocol
+from ottla.model.settings.properties import read_properties
+from ottla.model.settings.settings import INT32_MAX, INT64_MAX, InvalidSettingsError, Setting
+from ottla.model.settings.topic_config import (
+    TOPIC_SETTINGS,
+    CleanupPolicy,
+    TimestampType,
+    TopicConfig,
+)
 from tests.unit.model.kafka_broker_settings import KAFKA_SETTINGS
 
 # The settings of the file that Kafka 4 comes with.

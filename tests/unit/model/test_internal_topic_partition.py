@@ -2,7 +2,7 @@
 
 import pytest
 
-from ottla.model.placement_by_name import partition_of_name
+from ottla.model.internal_topic_partition import partition_of_name
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from typing import Final, NamedTuple
 
-from ottla.model.settings import Kind, SettingType, split_list
+from ottla.model.settings.settings import Kind, SettingType, split_list
 
 PORT_MAX: Final = 2**16 - 1
 

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final, Self
 
-from ottla.model.plain_pattern import Pattern, PatternError
-from ottla.model.settings import (
+from ottla.model.linear_regex import Pattern, PatternError
+from ottla.model.settings.settings import (
     InvalidSettingsError,
     Kind,
     Setting,

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from ottla.model.settings import FLAG, TEXT, Setting, at_start, integer, long, optional
+from ottla.model.settings.settings import FLAG, TEXT, Setting, at_start, integer, long, optional
 
 REPLICATION: Final = (
     at_start(

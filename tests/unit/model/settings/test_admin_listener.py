@@ -2,9 +2,9 @@
 
 import pytest
 
-from ottla.model.admin_listener import AdminListener
-from ottla.model.broker_config import BrokerConfig
-from ottla.model.settings import InvalidSettingsError
+from ottla.model.settings.admin_listener import AdminListener
+from ottla.model.settings.broker_config import BrokerConfig
+from ottla.model.settings.settings import InvalidSettingsError
 
 
 def parsed(text: str) -> AdminListener | None:

@@ -3,9 +3,9 @@ from pathlib import Path
 
 import pytest
 
-from ottla.model.broker_config import BrokerConfig
-from ottla.model.setting_sources import gather_settings, settings_from_environment
-from ottla.model.settings import InvalidSettingsError
+from ottla.model.settings.broker_config import BrokerConfig
+from ottla.model.settings.setting_sources import gather_settings, settings_from_environment
+from ottla.model.settings.settings import InvalidSettingsError
 
 # The variables that a pod has beside a service called ottla, and one called kafka.
 IN_KUBERNETES = {

@@ -1,0 +1,1 @@
+"""Settings of brokers, topics and groups under Kafka's names."""
