@@ -16,7 +16,7 @@ from ottla.storage.admission import admit
 from ottla.storage.producer_state import ProducerStates
 from ottla.wire.records.batch import RecordBatch
 from ottla.wire.records.builder import BatchBuilder
-from ottla.wire.records.compression import Compression
+from ottla.wire.records.compression.codecs import Compression
 
 TITLE = "Admission of a batch of 16 KB"
 RECORDS = 150

@@ -17,7 +17,7 @@ from aiokafka.record.default_records import DefaultRecordBatchBuilder as Aiokafk
 from benchmarks.comparison import MILLION_RECORDS, Case, Peer
 from ottla.wire.records import _arrow_python, _arrow_rows_python, arrow
 from ottla.wire.records.batch import batches
-from ottla.wire.records.compression import Compression
+from ottla.wire.records.compression.codecs import Compression
 from ottla.wire.records.record import records_of
 
 TITLE = "Records to Arrow and back, beside aiokafka's compiled code and pyarrow"

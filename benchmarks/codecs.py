@@ -13,7 +13,7 @@ from aiokafka import codec as aiokafka_codec
 from benchmarks.comparison import GIGABYTES, Case, Peer
 from ottla.wire.records.batch import RecordBatch
 from ottla.wire.records.builder import BatchBuilder
-from ottla.wire.records.compression import Compression, compress, decompress
+from ottla.wire.records.compression.codecs import Compression, compress, decompress
 
 TITLE = "Decompression, beside what aiokafka uses"
 NOW_MS = 1_700_000_000_000

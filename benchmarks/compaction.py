@@ -25,7 +25,7 @@ from ottla.storage.log import PartitionLog
 from ottla.storage.open_files import OpenFiles
 from ottla.storage.recovery import open_log
 from ottla.wire.records.builder import BatchBuilder
-from ottla.wire.records.compression import Compression
+from ottla.wire.records.compression.codecs import Compression
 
 TITLE = "Compaction, CPU time of both passes and of writing"
 ASKED_MB = 50

@@ -12,7 +12,7 @@ from ottla.wire.protocol_error import ProtocolError
 from ottla.wire.records.arrow import to_arrow
 from ottla.wire.records.batch import RecordBatch
 from ottla.wire.records.builder import BatchBuilder
-from ottla.wire.records.compression import Compression
+from ottla.wire.records.compression.codecs import Compression
 from ottla.wire.records.record import records_of
 
 HEADER = RequestHeader(ApiKey.PRODUCE, 9, correlation_id=7, client_id="tour")

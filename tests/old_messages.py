@@ -6,7 +6,7 @@ So the writer under test is not its own judge.
 import struct
 import zlib
 
-from ottla.wire.records.compression import Compression, compress
+from ottla.wire.records.compression.codecs import Compression, compress
 
 LOG_APPEND_TIME = 0x08
 NONE = 0

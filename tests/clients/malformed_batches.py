@@ -21,7 +21,7 @@ from ottla.wire.records.batch import (
     TRANSACTIONAL_BIT,
     write_crc,
 )
-from ottla.wire.records.compression import Compression, compress
+from ottla.wire.records.compression.codecs import Compression, compress
 
 NOW_MS: Final = 1_700_000_000_000
 KEY: Final = b"key"

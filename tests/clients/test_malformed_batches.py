@@ -13,7 +13,7 @@ from ottla.wire.api_key import ApiKey
 from ottla.wire.messages.produce import PartitionProduceData
 from ottla.wire.records.batch import batches
 from ottla.wire.records.builder import BatchBuilder
-from ottla.wire.records.compression import Compression
+from ottla.wire.records.compression.codecs import Compression
 from ottla.wire.records.message_set import to_message_set
 from ottla.wire.records.record import Record
 from tests.clients.drivers.aio_kafka import AioKafkaDriver

@@ -18,7 +18,7 @@ from ottla.wire.messages.list_offsets import (
     ListOffsetsTopic,
 )
 from ottla.wire.records.batch import batch_at
-from ottla.wire.records.compression import Compression
+from ottla.wire.records.compression.codecs import Compression
 from ottla.wire.records.message_set import records_of_message_set
 from ottla.wire.records.record import records_of
 from tests.clients.plain_socket import PlainSocket, batch, fetch_request, produce_request

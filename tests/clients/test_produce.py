@@ -18,7 +18,7 @@ from ottla.wire.messages.find_coordinator import FindCoordinatorRequest
 from ottla.wire.messages.produce import PartitionProduceResponse
 from ottla.wire.records.batch import batches
 from ottla.wire.records.builder import BatchBuilder
-from ottla.wire.records.compression import Compression
+from ottla.wire.records.compression.codecs import Compression
 from tests.clients.plain_socket import SECONDS_MAX, PlainSocket, batch, produce_request
 
 NEW = 12

@@ -22,7 +22,7 @@ from confluent_kafka import (
     TopicPartition,
 )
 
-from ottla.wire.records.compression import Compression
+from ottla.wire.records.compression.codecs import Compression
 from ottla.wire.records.record import Record, RecordHeader
 from tests.conformance.wire_capture import TOPIC, WAIT_SECONDS_MAX, LoopbackBroker
 

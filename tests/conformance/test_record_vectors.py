@@ -4,10 +4,10 @@ import struct
 
 import pytest
 
-from ottla.wire.records import lz4_header
 from ottla.wire.records.batch import batch_at, batches
 from ottla.wire.records.builder import build_batch
-from ottla.wire.records.compression import Compression, compression_in
+from ottla.wire.records.compression import lz4_header
+from ottla.wire.records.compression.codecs import Compression, compression_in
 from ottla.wire.records.message_set import records_of_message_set, to_batches, to_message_set
 from ottla.wire.records.record import Record, RecordHeader, records_of
 from tests.conformance.record_clients import (

@@ -15,7 +15,7 @@ from ottla.model.settings.topic_config import TimestampType, TopicConfig
 from ottla.storage.admission import Origin
 from ottla.storage.log import PartitionLog
 from ottla.wire.records.builder import build_batch
-from ottla.wire.records.compression import Compression
+from ottla.wire.records.compression.codecs import Compression
 from ottla.wire.records.control import ControlType, end_txn_marker
 from ottla.wire.records.record import Record, RecordHeader
 from tests.interop.ottla_folder import OttlaFolder, batches_in

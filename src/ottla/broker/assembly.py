@@ -55,7 +55,7 @@ from ottla.model.settings.listeners import Listener
 from ottla.storage.log_dirs import LogDirs
 from ottla.wire.api_key import ApiKey
 from ottla.wire.coordinator_records.codec import CONSUMER_OFFSETS, RecordCodec
-from ottla.wire.records.compression import Compression
+from ottla.wire.records.compression.codecs import Compression
 
 THREADS: Final = 4
 """They only wait for the disk: flushes, cold reads, the metadata log."""

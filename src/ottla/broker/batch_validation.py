@@ -22,7 +22,7 @@ from ottla.replication.partition import Partition
 from ottla.storage.admission import Validated, is_compressed_anew, validate
 from ottla.wire.protocol_error import TooLargeError
 from ottla.wire.records.batch import ATTRIBUTES_LOW_BYTE_AT, CODEC_MASK, MAGIC, MAGIC_AT
-from ottla.wire.records.compression import Compression
+from ottla.wire.records.compression.codecs import Compression
 
 Prepared: TypeAlias = memoryview | Validated | ApiError
 """A batch to append, or what is wrong with it."""

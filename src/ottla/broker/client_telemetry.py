@@ -33,7 +33,7 @@ from ottla.model.settings.settings import InvalidSettingsError
 from ottla.wire.messages.get_telemetry_subscriptions import GetTelemetrySubscriptionsResponse
 from ottla.wire.messages.push_telemetry import PushTelemetryRequest
 from ottla.wire.protocol_error import ProtocolError
-from ottla.wire.records.compression import Compression, decompress
+from ottla.wire.records.compression.codecs import Compression, decompress
 from ottla.wire.records.crc32c import crc32c
 
 CLIENTS_MAX: Final = 16_384

@@ -17,7 +17,7 @@ from ottla.wire.coordinator_records.codec import RecordCodec
 from ottla.wire.protocol_error import ProtocolError
 from ottla.wire.records.batch import NO_PRODUCER_ID, batches
 from ottla.wire.records.builder import BatchBuilder, record_bytes_max
-from ottla.wire.records.compression import Compression
+from ottla.wire.records.compression.codecs import Compression
 from ottla.wire.schema import Message
 
 LOAD_BYTES: Final = 256 << 10

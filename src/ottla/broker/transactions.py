@@ -16,7 +16,7 @@ from ottla.broker.transaction_markers import TransactionMarkers
 from ottla.broker.transactions_topic import TransactionsTopic
 from ottla.model.settings.broker_config import BrokerConfig
 from ottla.wire.coordinator_records.codec import TRANSACTION_STATE, RecordCodec
-from ottla.wire.records.compression import Compression
+from ottla.wire.records.compression.codecs import Compression
 
 
 @dataclass(frozen=True, slots=True)

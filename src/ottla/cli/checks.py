@@ -18,7 +18,7 @@ from ottla.cli.compiled_loops import LOOPS, REMEDY, missing_loops, slower_senten
 from ottla.pipelines.java import JavaNotFoundError, find_java
 from ottla.storage.open_files import OPEN_FILES_MAX
 from ottla.testing.zookeeper_server import why_not
-from ottla.wire.records.compression import Compression, compress, decompress
+from ottla.wire.records.compression.codecs import Compression, compress, decompress
 
 PYTHON_MIN: Final = (3, 11)
 OPEN_FILES_NEEDED: Final = 2 * OPEN_FILES_MAX

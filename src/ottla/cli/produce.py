@@ -22,7 +22,7 @@ from ottla.clients.cluster_view import ClusterView
 from ottla.clients.producer.bulk_delivery import BulkDelivery
 from ottla.clients.producer.settings import ALL_REPLICAS, ProducerSettings
 from ottla.model.identifiers import TopicPartition
-from ottla.wire.records.compression import Compression
+from ottla.wire.records.compression.codecs import Compression
 
 ACKS_BY_WORD: Final = {"all": ALL_REPLICAS, "-1": ALL_REPLICAS, "0": 0, "1": 1}
 REQUEST_BYTES_MAX: Final = RECORD_BYTES_MAX + (1 << 20)

@@ -38,7 +38,7 @@ from ottla.wire.records.batch import (
     batch_at,
     write_crc,
 )
-from ottla.wire.records.compression import (
+from ottla.wire.records.compression.codecs import (
     DECOMPRESSED_BYTES_MAX,
     Compression,
     compress,

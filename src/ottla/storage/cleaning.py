@@ -30,7 +30,7 @@ from ottla.wire.records.batch import (
     RecordBatch,
     write_crc,
 )
-from ottla.wire.records.compression import compress
+from ottla.wire.records.compression.codecs import compress
 from ottla.wire.records.record import uncompressed_records
 
 _NO_PRODUCER_EPOCH: Final = -1

@@ -7,7 +7,7 @@ from ottla.pipelines.mirror.notes import Run
 from ottla.wire.messages.fetch import AbortedTransaction
 from ottla.wire.records.batch import RecordBatch
 from ottla.wire.records.builder import build_batch
-from ottla.wire.records.compression import Compression
+from ottla.wire.records.compression.codecs import Compression
 from ottla.wire.records.control import ControlType, end_txn_marker
 from ottla.wire.records.message_set import to_message_set
 from ottla.wire.records.record import Record, RecordHeader, records_of

@@ -11,7 +11,7 @@ from ottla.metadata.records import ConfigRecord
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.wire.messages.push_telemetry import PushTelemetryRequest
-from ottla.wire.records.compression import Compression, compress
+from ottla.wire.records.compression.codecs import Compression, compress
 from tests.metadata_building import CountingRandomness, FixedClock, image_of
 
 CONTEXT = RequestContext(

@@ -20,7 +20,7 @@ from ottla.machines.groups.settings import GroupSettings
 from ottla.replication.partition import Partition
 from ottla.wire.coordinator_records.codec import CONSUMER_OFFSETS, RecordCodec
 from ottla.wire.records.builder import BatchBuilder
-from ottla.wire.records.compression import Compression
+from ottla.wire.records.compression.codecs import Compression
 from tests.log_building import NOW_MS, PARTITION, batches_of, new_log
 from tests.metadata_building import FixedClock
 

@@ -35,7 +35,7 @@ from ottla.wire.messages.join_group import (
 )
 from ottla.wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from ottla.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
-from ottla.wire.records.compression import Compression
+from ottla.wire.records.compression.codecs import Compression
 from tests.log_building import new_log
 from tests.metadata_building import (
     CountingRandomness,

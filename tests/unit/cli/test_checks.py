@@ -15,7 +15,7 @@ from ottla.cli.checks import (
     check_python,
 )
 from ottla.cli.compiled_loops import LOOPS
-from ottla.wire.records.compression import Compression
+from ottla.wire.records.compression.codecs import Compression
 
 ROOT = Path(__file__).parents[3]
 

@@ -10,7 +10,7 @@ from ottla.clients.producer.settings import ProducerSettings, read_producer_sett
 from ottla.clients.serializers import JSON, STRING
 from ottla.clients.setting_table import InvalidClientSettingError
 from ottla.clients.settings import parse_addresses, parse_settings, read_client_settings
-from ottla.wire.records.compression import Compression
+from ottla.wire.records.compression.codecs import Compression
 
 SERVERS = {"bootstrap.servers": "a:1"}
 

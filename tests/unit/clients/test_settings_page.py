@@ -10,7 +10,7 @@ from ottla.clients.consumer.settings import CONSUMER_SETTINGS, ConsumerSettings
 from ottla.clients.producer.settings import PRODUCER_SETTINGS, ProducerSettings
 from ottla.clients.setting_table import ClientSetting
 from ottla.clients.settings import CLIENT_SETTINGS, ClientSettings
-from ottla.wire.records.compression import Compression
+from ottla.wire.records.compression.codecs import Compression
 
 PAGE = Path(__file__).parents[3] / "docs" / "client-settings.md"
 SECTIONS = {

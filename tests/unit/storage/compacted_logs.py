@@ -13,7 +13,7 @@ from ottla.storage.open_files import OpenFiles
 from ottla.storage.recovery import open_log
 from ottla.wire.records.batch import RecordBatch
 from ottla.wire.records.builder import BatchBuilder
-from ottla.wire.records.compression import Compression
+from ottla.wire.records.compression.codecs import Compression
 from ottla.wire.records.control import ControlType, end_txn_marker
 from ottla.wire.records.record import Record, records_of
 

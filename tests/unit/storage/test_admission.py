@@ -19,7 +19,7 @@ from ottla.wire.records.batch import (
     write_crc,
 )
 from ottla.wire.records.builder import BatchBuilder, build_batch
-from ottla.wire.records.compression import Compression
+from ottla.wire.records.compression.codecs import Compression
 from ottla.wire.records.control import ControlType, end_txn_marker
 from ottla.wire.records.message_set import to_message_set
 from ottla.wire.records.record import Record, records_of

@@ -14,7 +14,7 @@ from ottla.wire.records.batch import (
     write_crc,
 )
 from ottla.wire.records.builder import build_batch
-from ottla.wire.records.compression import Compression, compress
+from ottla.wire.records.compression.codecs import Compression, compress
 from ottla.wire.records.record import Record, records_of
 from tests.record_strategies import record_lists
 

@@ -9,7 +9,7 @@ from ottla.storage.cleaning import BatchCleaner, emptied, placeholder
 from ottla.storage.offset_map import offset_map
 from ottla.wire.records.batch import RecordBatch
 from ottla.wire.records.builder import BatchBuilder
-from ottla.wire.records.compression import Compression
+from ottla.wire.records.compression.codecs import Compression
 from ottla.wire.records.record import records_of
 from tests.unit.storage.compacted_logs import DAY_MS, START_MS, compacted
 

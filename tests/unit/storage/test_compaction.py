@@ -9,7 +9,7 @@ from ottla.storage.compaction_plan import CompactionPlan, plan
 from ottla.storage.damage import Damage
 from ottla.storage.log import PartitionLog
 from ottla.storage.segment_batches import CorruptSegmentError
-from ottla.wire.records.compression import Compression
+from ottla.wire.records.compression.codecs import Compression
 from ottla.wire.records.control import ControlType
 from tests.unit.storage.compacted_logs import (
     DAY_MS,

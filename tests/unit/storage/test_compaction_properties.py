@@ -13,7 +13,7 @@ from ottla.storage.producer_snapshot import ProducerEntry
 from ottla.storage.producer_state import ProducerStates
 from ottla.storage.recovery import open_log
 from ottla.storage.segment import Segment
-from ottla.wire.records.compression import Compression
+from ottla.wire.records.compression.codecs import Compression
 from ottla.wire.records.control import ControlType
 from ottla.wire.records.record import Record
 from tests.unit.storage.compacted_logs import (

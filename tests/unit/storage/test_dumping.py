@@ -11,7 +11,7 @@ from ottla.storage.offset_index import OffsetIndex
 from ottla.storage.producer_snapshot import ProducerEntry, encode_snapshot
 from ottla.storage.time_index import TimeIndex
 from ottla.wire.records.builder import build_batch
-from ottla.wire.records.compression import Compression
+from ottla.wire.records.compression.codecs import Compression
 from ottla.wire.records.record import Record, RecordHeader
 
 NAME = "/00000000000000000100"

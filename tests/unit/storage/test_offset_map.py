@@ -13,7 +13,7 @@ from ottla.storage.offset_map import DEDUPE_BUFFER_BYTES
 from ottla.wire.protocol_error import ProtocolError
 from ottla.wire.records.batch import RecordBatch
 from ottla.wire.records.builder import BatchBuilder, build_batch
-from ottla.wire.records.compression import Compression
+from ottla.wire.records.compression.codecs import Compression
 from ottla.wire.records.record import Record, records_of
 from tests.record_strategies import record_lists
 from tests.unit.storage.compacted_logs import (

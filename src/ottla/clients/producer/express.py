@@ -33,7 +33,7 @@ from ottla.wire.messages.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
-from ottla.wire.records.compression import Compression
+from ottla.wire.records.compression.codecs import Compression
 
 if TYPE_CHECKING:
     from ottla.clients.producer.sender import Sender

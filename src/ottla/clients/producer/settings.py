@@ -31,7 +31,7 @@ from ottla.clients.settings import (
     client_settings_of,
 )
 from ottla.model.settings.settings import FLAG, INT32_MAX, integer, long
-from ottla.wire.records.compression import Compression
+from ottla.wire.records.compression.codecs import Compression
 
 ALL_REPLICAS: Final = -1
 IN_FLIGHT_MAX_WITH_IDEMPOTENCE: Final = 5

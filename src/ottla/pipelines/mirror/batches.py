@@ -25,7 +25,7 @@ from ottla.wire.records.batch import (
     write_crc,
 )
 from ottla.wire.records.builder import BatchBuilder
-from ottla.wire.records.compression import Compression
+from ottla.wire.records.compression.codecs import Compression
 from ottla.wire.records.message_set import records_of_message_set
 from ottla.wire.records.record import Record, records_of
 

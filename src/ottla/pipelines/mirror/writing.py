@@ -29,7 +29,7 @@ from ottla.wire.messages.produce import (
     TopicProduceData,
 )
 from ottla.wire.records.builder import BatchBuilder
-from ottla.wire.records.compression import Compression
+from ottla.wire.records.compression.codecs import Compression
 from ottla.wire.schema import EVERY_VERSION, Message
 
 TRANSACTION_TIMEOUT_MS: Final = 60_000

@@ -42,7 +42,7 @@ from ottla.wire.records.batch import (
     TRANSACTIONAL_BIT,
     batches,
 )
-from ottla.wire.records.compression import Compression, compress
+from ottla.wire.records.compression.codecs import Compression, compress
 from ottla.wire.records.record import uncompressed_records
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from struct import Struct
 
 from ottla.model.error_code import ErrorCode
 from ottla.wire.protocol_error import ProtocolError
-from ottla.wire.records.compression import Compression
+from ottla.wire.records.compression.codecs import Compression
 from ottla.wire.records.crc32c import crc32c
 
 MAGIC = 2

@@ -15,7 +15,7 @@ from ottla.wire.records.batch import (
     Buffer,
     write_crc,
 )
-from ottla.wire.records.compression import Compression, compress
+from ottla.wire.records.compression.codecs import Compression, compress
 from ottla.wire.records.loops import RecordAccumulator
 from ottla.wire.records.record import Record
 

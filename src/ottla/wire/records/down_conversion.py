@@ -6,7 +6,7 @@ from ottla.model.error_code import ErrorCode
 from ottla.wire.protocol_error import ProtocolError
 from ottla.wire.records._reading_python import each_record
 from ottla.wire.records.batch import Buffer, RecordBatch, batches
-from ottla.wire.records.compression import Compression
+from ottla.wire.records.compression.codecs import Compression
 from ottla.wire.records.message_set import to_message_set
 from ottla.wire.records.record import Record, RecordHeader, records_of, uncompressed_records
 

@@ -21,7 +21,7 @@ from zlib import crc32
 from ottla.model.error_code import ErrorCode
 from ottla.wire.protocol_error import ProtocolError
 from ottla.wire.records.builder import build_batch
-from ottla.wire.records.compression import (
+from ottla.wire.records.compression.codecs import (
     CODEC_MASK,
     DECOMPRESSED_BYTES_MAX,
     Compression,
@@ -29,8 +29,11 @@ from ottla.wire.records.compression import (
     compression_in,
     decompress,
 )
-from ottla.wire.records.inflation import Buffer
-from ottla.wire.records.lz4_header import with_right_header_checksum, with_wrong_header_checksum
+from ottla.wire.records.compression.inflation import Buffer
+from ottla.wire.records.compression.lz4_header import (
+    with_right_header_checksum,
+    with_wrong_header_checksum,
+)
 from ottla.wire.records.record import Record
 
 COMPRESSED_COUNT_FREE = 20_000

@@ -5,7 +5,7 @@ from typing import NamedTuple
 from ottla.model.error_code import ErrorCode
 from ottla.wire.protocol_error import ProtocolError
 from ottla.wire.records.batch import Buffer, RecordBatch
-from ottla.wire.records.compression import DECOMPRESSED_BYTES_MAX, Compression, decompress
+from ottla.wire.records.compression.codecs import DECOMPRESSED_BYTES_MAX, Compression, decompress
 from ottla.wire.records.loops import find_time as find_time_in_section
 from ottla.wire.records.loops import read_records
 from ottla.wire.records.loops import scan_records as scan_section

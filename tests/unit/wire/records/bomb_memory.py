@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 
 from ottla.wire.protocol_error import ProtocolError
-from ottla.wire.records.compression import Compression, compress, decompress
+from ottla.wire.records.compression.codecs import Compression, compress, decompress
 
 STATUS = Path("/proc/self/status")
 CLEAR = Path("/proc/self/clear_refs")

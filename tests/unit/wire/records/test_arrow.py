@@ -13,7 +13,7 @@ from ottla.wire.protocol_error import ProtocolError
 from ottla.wire.records import _arrow_python, arrow
 from ottla.wire.records.batch import HEADER_BYTES, RecordBatch, batch_at, batches, write_crc
 from ottla.wire.records.builder import build_batch
-from ottla.wire.records.compression import Compression
+from ottla.wire.records.compression.codecs import Compression
 from ottla.wire.records.control import ControlType, end_txn_marker
 from ottla.wire.records.record import Record, RecordHeader, records_of
 from tests.record_strategies import record_lists

@@ -13,7 +13,7 @@ from ottla.wire.records import _arrow_rows_python, arrow
 from ottla.wire.records._arrow_rows_python import StringBuffers
 from ottla.wire.records.batch import RecordBatch, batch_at
 from ottla.wire.records.builder import build_batch
-from ottla.wire.records.compression import Compression
+from ottla.wire.records.compression.codecs import Compression
 from ottla.wire.records.record import Record, RecordHeader, records_of
 from tests.record_strategies import record_lists
 

@@ -9,7 +9,7 @@ from ottla.model.error_code import ErrorCode
 from ottla.wire.protocol_error import ProtocolError
 from ottla.wire.records.batch import HEADER_BYTES, RecordBatch, batch_at, batches, write_crc
 from ottla.wire.records.builder import BatchBuilder
-from ottla.wire.records.compression import Compression
+from ottla.wire.records.compression.codecs import Compression
 from ottla.wire.records.record import records_of
 from tests.record_peers import KafkaPythonBatch
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from ottla.wire.records import _writing_python
 from ottla.wire.records.batch import HEADER_BYTES, batch_at
 from ottla.wire.records.builder import BatchBuilder, build_batch, record_bytes_max
-from ottla.wire.records.compression import Compression
+from ottla.wire.records.compression.codecs import Compression
 from ottla.wire.records.record import Record, RecordHeader, records_of
 from tests.record_peers import AiokafkaBuilder, KafkaPythonBuilder
 from tests.record_strategies import headers, payloads, record_lists, timestamps

@@ -3,7 +3,7 @@ import pytest
 from ottla.wire.protocol_error import ProtocolError
 from ottla.wire.records import down_conversion
 from ottla.wire.records.builder import BatchBuilder
-from ottla.wire.records.compression import Compression
+from ottla.wire.records.compression.codecs import Compression
 from ottla.wire.records.control import ControlType, end_txn_marker
 from ottla.wire.records.down_conversion import message_sets
 from ottla.wire.records.message_set import records_of_message_set

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from ottla.model.error_code import ErrorCode
 from ottla.wire.protocol_error import ProtocolError
-from ottla.wire.records import lz4_header
 from ottla.wire.records.batch import batch_at
-from ottla.wire.records.compression import Compression, compress
-from ottla.wire.records.inflation import Buffer
+from ottla.wire.records.compression import lz4_header
+from ottla.wire.records.compression.codecs import Compression, compress
+from ottla.wire.records.compression.inflation import Buffer
 from ottla.wire.records.message_set import (
     COMPRESSED_COUNT_FREE,
     records_of_message_set,

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 
 from ottla.wire.protocol_error import ProtocolError
-from ottla.wire.records import lz4_header
 from ottla.wire.records.batch import batch_at
-from ottla.wire.records.compression import Compression, compress
+from ottla.wire.records.compression import lz4_header
+from ottla.wire.records.compression.codecs import Compression, compress
 from ottla.wire.records.message_set import records_of_message_set, to_batches, to_message_set
 from ottla.wire.records.record import Record, RecordHeader, records_of
 from tests.old_messages import GZIP, LOG_APPEND_TIME, gzipped, message

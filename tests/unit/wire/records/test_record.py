@@ -13,7 +13,7 @@ from ottla.wire.protocol_error import MalformedRecordError, ProtocolError
 from ottla.wire.records import _reading_python
 from ottla.wire.records.batch import HEADER_BYTES, RecordBatch, batch_at, write_crc
 from ottla.wire.records.builder import build_batch
-from ottla.wire.records.compression import Compression
+from ottla.wire.records.compression.codecs import Compression
 from ottla.wire.records.record import (
     Record,
     RecordHeader,

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from ottla.model.error_code import ErrorCode
 from ottla.wire.protocol_error import ProtocolError
-from ottla.wire.records.inflation import Buffer, check_size
+from ottla.wire.records.compression.inflation import Buffer, check_size
 
 DECOMPRESSED_BYTES_MAX = 128 << 20
 RATIO_MAX = 1024

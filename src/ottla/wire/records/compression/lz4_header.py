@@ -6,7 +6,7 @@ HC is the second byte of XXH32 over all from FLG up to HC. Writers of magic 0 se
 bytes of the frame's magic number, too, and their readers expect no better.
 """
 
-from ottla.wire.records.inflation import Buffer
+from ottla.wire.records.compression.inflation import Buffer
 
 FRAME_MAGIC = b"\x04\x22\x4d\x18"
 FLAGS_BYTES = 2

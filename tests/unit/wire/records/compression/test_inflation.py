@@ -17,8 +17,8 @@ import zstandard
 
 from ottla.model.error_code import ErrorCode
 from ottla.wire.protocol_error import ProtocolError
-from ottla.wire.records import gzip_members, snappy_blocks, zstd_frames
-from ottla.wire.records.compression import (
+from ottla.wire.records.compression import gzip_members, snappy_blocks, zstd_frames
+from ottla.wire.records.compression.codecs import (
     DECOMPRESSED_BYTES_MAX,
     RATIO_FREE_BYTES,
     RATIO_MAX,
@@ -26,7 +26,7 @@ from ottla.wire.records.compression import (
     compress,
     decompress,
 )
-from ottla.wire.records.inflation import KEPT_FREE_BYTES
+from ottla.wire.records.compression.inflation import KEPT_FREE_BYTES
 
 MIB = 1 << 20
 PEAK_BYTES_MAX = 16 * MIB

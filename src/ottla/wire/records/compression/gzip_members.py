@@ -4,7 +4,7 @@ import zlib
 from collections.abc import Generator, Iterator
 from typing import Any
 
-from ottla.wire.records.inflation import PIECE_BYTES, Buffer, corrupt, inflate
+from ottla.wire.records.compression.inflation import PIECE_BYTES, Buffer, corrupt, inflate
 
 engine: Any
 try:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import lz4.frame
 
-from ottla.wire.records.inflation import PIECE_BYTES, Buffer, corrupt, inflate
+from ottla.wire.records.compression.inflation import PIECE_BYTES, Buffer, corrupt, inflate
 
 KAFKA_DEFAULT_LEVEL = 9
 KAFKA_LEVEL_MAX = 17

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import cramjam
 
-from ottla.wire.records.inflation import Buffer, check_size, corrupt
+from ottla.wire.records.compression.inflation import Buffer, check_size, corrupt
 
 XERIAL_MAGIC = b"\x82SNAPPY\x00"
 XERIAL_HEADER = XERIAL_MAGIC + struct.pack(">ii", 1, 1)

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import zstandard
 
-from ottla.wire.records.inflation import (
+from ottla.wire.records.compression.inflation import (
     PIECE_BYTES,
     Buffer,
     check_size,

@@ -16,8 +16,14 @@ from hypothesis import strategies as st
 
 from ottla.model.error_code import ErrorCode
 from ottla.wire.protocol_error import ProtocolError
-from ottla.wire.records import gzip_members, lz4_frame, lz4_header, snappy_blocks, zstd_frames
 from ottla.wire.records.compression import (
+    gzip_members,
+    lz4_frame,
+    lz4_header,
+    snappy_blocks,
+    zstd_frames,
+)
+from ottla.wire.records.compression.codecs import (
     Compression,
     compress,
     compression_in,
@@ -139,7 +145,7 @@ def test_attributes_name_the_codec_in_their_low_bits() -> None:
 
 def test_no_codec_library_is_loaded_before_it_is_needed() -> None:
     script = (
-        "import sys; import ottla.wire.records.compression as c, ottla.wire.records.message_set;"
+        "import sys; import ottla.wire.records.compression.codecs as c, ottla.wire.records.message_set;"
         "print(sorted({'isal', 'cramjam', 'lz4', 'zstandard'} & set(sys.modules)));"
         "c.compress(c.Compression.LZ4, b'');"
         "print(sorted({'isal', 'cramjam', 'lz4', 'zstandard'} & set(sys.modules)))"
