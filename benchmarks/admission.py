@@ -12,8 +12,8 @@ from benchmarks.codecs import text_of
 from benchmarks.comparison import MICROSECONDS, Case
 from ottla.model.settings.topic_config import CleanupPolicy, TimestampType, TopicConfig
 from ottla.runtime.disk import KernelDisk
-from ottla.storage.admission import admit
-from ottla.storage.producer_state import ProducerStates
+from ottla.storage.log.admission import admit
+from ottla.storage.producers.producer_state import ProducerStates
 from ottla.wire.records.batch import RecordBatch
 from ottla.wire.records.builder import BatchBuilder
 from ottla.wire.records.compression.codecs import Compression

@@ -18,12 +18,12 @@ from unittest.mock import patch
 from benchmarks.comparison import MEGABYTES, Case
 from ottla.model.settings.topic_config import CleanupPolicy, TopicConfig
 from ottla.runtime.disk import KernelDisk
-from ottla.storage import _compaction_python, cleaning, offset_map, swap
-from ottla.storage.compaction import Compaction, prepare, replace
-from ottla.storage.compaction_plan import plan
-from ottla.storage.log import PartitionLog
-from ottla.storage.open_files import OpenFiles
-from ottla.storage.recovery import open_log
+from ottla.storage.compaction import _compaction_python, batch_cleaner, offset_map, segment_swap
+from ottla.storage.compaction.compaction_plan import plan
+from ottla.storage.compaction.log_compaction import Compaction, prepare, replace
+from ottla.storage.files.open_files import OpenFiles
+from ottla.storage.log.log import PartitionLog
+from ottla.storage.recovery.log_recovery import open_log
 from ottla.wire.records.builder import BatchBuilder
 from ottla.wire.records.compression.codecs import Compression
 
@@ -88,7 +88,7 @@ def clean(log: PartitionLog) -> None:
     """Do what a thread does for a compaction, and let the log be as it was."""
     compaction = begun(log)
     while (group := compaction.clean_next()) is not None:
-        swap.discard(_DISK, log.directory, group.base_offset)
+        segment_swap.discard(_DISK, log.directory, group.base_offset)
 
 
 def begun(log: PartitionLog) -> Compaction:
@@ -103,7 +103,7 @@ def plain_python() -> Iterator[None]:
     """Do without what is compiled for compaction."""
     with (
         patch.object(offset_map, "OffsetMap", _compaction_python.OffsetMap),
-        patch.object(cleaning, "shift_timestamps", _compaction_python.shift_timestamps),
+        patch.object(batch_cleaner, "shift_timestamps", _compaction_python.shift_timestamps),
     ):
         yield
 

@@ -29,7 +29,7 @@ from ottla.runtime import cold_reads
 from ottla.runtime.clock import SystemClock
 from ottla.runtime.disk import KernelDisk
 from ottla.runtime.network import KernelNetwork
-from ottla.storage.log_slice import LogSlice
+from ottla.storage.files.log_slice import LogSlice
 from ottla.wire.frames import LENGTH_BYTES, frame_prefix
 
 TITLE = "A connection, CPU time of the server"

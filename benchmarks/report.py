@@ -13,7 +13,8 @@ from time import perf_counter
 from typing import Final
 
 from benchmarks.comparison import Result
-from ottla.storage import batch_scan, offset_map
+from ottla.storage.compaction import offset_map
+from ottla.storage.segments import batch_scan
 from ottla.wire import reading, writing
 from ottla.wire.records import arrow, crc32c, loops
 

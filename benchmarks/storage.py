@@ -23,10 +23,10 @@ from benchmarks.comparison import (
 from ottla.model.identifiers import TopicPartition
 from ottla.model.settings.topic_config import TopicConfig
 from ottla.runtime.disk import KernelDisk
-from ottla.storage.log import PartitionLog
-from ottla.storage.log_dirs import LogDirs
-from ottla.storage.open_files import OpenFiles
-from ottla.storage.recovery import open_log
+from ottla.storage.files.open_files import OpenFiles
+from ottla.storage.log.log import PartitionLog
+from ottla.storage.log_dirs.log_dirs import LogDirs
+from ottla.storage.recovery.log_recovery import open_log
 from ottla.wire.records.builder import BatchBuilder
 
 TITLE = "The partition log"

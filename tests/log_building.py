@@ -9,7 +9,7 @@ from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
 from ottla.model.settings.topic_config import TopicConfig
 from ottla.simulation.disk import SimulatedDisk
-from ottla.storage.checkpoints import (
+from ottla.storage.files.checkpoints import (
     CLEAN_SHUTDOWN_FILE,
     LOG_START_OFFSET_FILE,
     RECOVERY_POINT_FILE,
@@ -20,9 +20,9 @@ from ottla.storage.checkpoints import (
     write_clean_shutdown,
     write_offsets,
 )
-from ottla.storage.log import Appended, PartitionLog
-from ottla.storage.open_files import OPEN_FILES_MAX, OpenFiles
-from ottla.storage.recovery import Findings, open_log
+from ottla.storage.files.open_files import OPEN_FILES_MAX, OpenFiles
+from ottla.storage.log.log import Appended, PartitionLog
+from ottla.storage.recovery.log_recovery import Findings, open_log
 from ottla.wire.records.batch import NO_SEQUENCE, RecordBatch, batches
 from ottla.wire.records.builder import BatchBuilder
 from ottla.wire.records.control import ControlType, end_txn_marker

@@ -10,8 +10,8 @@ import pytest
 from ottla import Admin, ConfigResource
 from ottla.broker import batch_validation
 from ottla.model.error_code import ErrorCode
-from ottla.storage import admission
-from ottla.storage.admission import Validated
+from ottla.storage.log import admission
+from ottla.storage.log.admission import Validated
 from ottla.testing import Broker
 from ottla.wire.api_key import ApiKey
 from ottla.wire.messages.find_coordinator import FindCoordinatorRequest

@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from ottla.model.settings.settings import InvalidSettingsError
-from ottla.storage.checkpoints import CLEAN_SHUTDOWN_FILE
+from ottla.storage.files.checkpoints import CLEAN_SHUTDOWN_FILE
 from ottla.testing import Broker
 
 SECONDS_MAX = 20

@@ -17,7 +17,7 @@ from ottla.environment.disk import File
 from ottla.metadata.image import PartitionImage
 from ottla.model.settings.broker_config import BrokerConfig
 from ottla.runtime.disk import KernelDisk
-from ottla.storage.checkpoints import CLEAN_SHUTDOWN_FILE
+from ottla.storage.files.checkpoints import CLEAN_SHUTDOWN_FILE
 from ottla.testing.zookeeper_server import ZooKeeperServer, running, why_not
 from tests.clients.cli_calls import OTTLA
 from tests.metadata_building import new_topic, uuid_of

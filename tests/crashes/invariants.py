@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 
 from ottla.simulation.disk import SimulatedDisk
-from ottla.storage.aborted_index import AbortedTransaction
-from ottla.storage.leader_epochs import EpochStart, LeaderEpochs
-from ottla.storage.log import PartitionLog
-from ottla.storage.producer_snapshot import ProducerEntry
-from ottla.storage.producer_state import ProducerStates
-from ottla.storage.segment import Segment
-from ottla.storage.time_index import TimestampOffset
+from ottla.storage.indexes.aborted_index import AbortedTransaction
+from ottla.storage.indexes.time_index import TimestampOffset
+from ottla.storage.log.leader_epochs import EpochStart, LeaderEpochs
+from ottla.storage.log.log import PartitionLog
+from ottla.storage.producers.producer_snapshot import ProducerEntry
+from ottla.storage.producers.producer_state import ProducerStates
+from ottla.storage.segments.segment import Segment
 from ottla.wire.records.batch import RecordBatch
 from ottla.wire.records.record import records_of
 from tests.log_building import batches_of

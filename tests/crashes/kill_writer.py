@@ -21,8 +21,8 @@ from random import Random
 from typing import NoReturn
 
 from ottla.runtime.disk import KernelDisk
-from ottla.storage.log import PartitionLog
-from ottla.storage.retention import apply_retention, expired_segments
+from ottla.storage.log.log import PartitionLog
+from ottla.storage.log.retention import apply_retention, expired_segments
 from ottla.wire.records.control import ControlType
 from ottla.wire.records.crc32c import crc32c
 from tests.crashes.invariants import check_epochs, check_indexes

@@ -11,13 +11,13 @@ import pytest
 
 from ottla.model.error_code import ErrorCode
 from ottla.simulation.disk import SimulatedDisk
-from ottla.storage.checkpoints import (
+from ottla.storage.files.checkpoints import (
     CLEAN_SHUTDOWN_FILE,
     LOG_START_OFFSET_FILE,
     RECOVERY_POINT_FILE,
 )
-from ottla.storage.leader_epochs import LEADER_EPOCH_FILE
-from ottla.storage.log import PartitionLog
+from ottla.storage.log.leader_epochs import LEADER_EPOCH_FILE
+from ottla.storage.log.log import PartitionLog
 from ottla.wire.protocol_error import ProtocolError
 from ottla.wire.records.batch import HEADER_BYTES, RecordBatch
 from ottla.wire.records.control import ControlType

@@ -8,8 +8,8 @@ from ottla.model.identifiers import TopicPartition
 from ottla.model.settings.topic_config import TopicConfig
 from ottla.simulation.disk import SimulatedDisk
 from ottla.simulation.disk_faults import OperationKind, SimulatedCrash
-from ottla.storage.checkpoints import CLEAN_SHUTDOWN_FILE, RECOVERY_POINT_FILE
-from ottla.storage.log_dirs import LogDirs
+from ottla.storage.files.checkpoints import CLEAN_SHUTDOWN_FILE, RECOVERY_POINT_FILE
+from ottla.storage.log_dirs.log_dirs import LogDirs
 from tests.crashes.crash_points import CUTS, KILL, Cut
 from tests.log_building import NOW_MS, batch, batches_of, contents, fill, stamped, tiny
 

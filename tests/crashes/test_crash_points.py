@@ -1,6 +1,6 @@
 """A crash at every single disk operation of what a log does: enumerated, not sampled."""
 
-from ottla.storage.checkpoints import RECOVERY_POINT_FILE, read_offsets
+from ottla.storage.files.checkpoints import RECOVERY_POINT_FILE, read_offsets
 from ottla.wire.records.control import ControlType
 from tests.crashes.crash_points import Cut, Story, check_everywhere, check_recovery
 from tests.log_building import FOLDER, NOW_MS, PARTITION, batch, marker, tiny

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from ottla.storage.log import PartitionLog
+from ottla.storage.log.log import PartitionLog
 from tests.crashes.kill_writer import Promises, run_rounds
 from tests.log_building import contents, fill, new_log
 

@@ -7,8 +7,8 @@ from ottla.model.identifiers import TopicPartition
 from ottla.simulation.disk import SimulatedDisk
 from ottla.simulation.disk_faults import OperationKind, SimulatedCrash
 from ottla.simulation.disk_nodes import Keep
-from ottla.storage.log_dirs import LogDirs
-from ottla.storage.new_logs import NewLog, make_logs, place_logs
+from ottla.storage.log_dirs.bulk_creation import NewLog, make_logs, place_logs
+from ottla.storage.log_dirs.log_dirs import LogDirs
 from tests.log_building import NOW_MS, batch, contents, tiny
 
 FOLDER = "/logs"

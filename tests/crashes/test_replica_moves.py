@@ -7,10 +7,10 @@ from random import Random
 from ottla.model.identifiers import TopicPartition
 from ottla.simulation.disk import SimulatedDisk
 from ottla.simulation.disk_faults import CrashMoment, OperationKind, SimulatedCrash
-from ottla.storage.folder_names import future_name
-from ottla.storage.log import PartitionLog
-from ottla.storage.log_dirs import LogDirs
-from ottla.storage.replica_move import ReplicaMove, settle_moves
+from ottla.storage.files.directory_names import future_name
+from ottla.storage.log.log import PartitionLog
+from ottla.storage.log_dirs.log_dir_copy import ReplicaMove, settle_moves
+from ottla.storage.log_dirs.log_dirs import LogDirs
 from ottla.wire.records.control import ControlType
 from tests.crashes.crash_points import CUTS, CrashPoint, Cut
 from tests.crashes.invariants import as_batch, check_derived, end_of

@@ -6,7 +6,7 @@ from random import Random
 import pytest
 
 from ottla.simulation.disk import SimulatedDisk
-from ottla.storage.log import PartitionLog
+from ottla.storage.log.log import PartitionLog
 from ottla.wire.records.control import ControlType
 from tests.crashes.invariants import check_derived
 from tests.log_building import DIRECTORY, NOW_MS, LogFolder, contents, fill, marker, stamped

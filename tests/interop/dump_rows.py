@@ -1,8 +1,8 @@
 """What Ottla knows, in the words of Kafka's dump tool, so that the two can be compared."""
 
-from ottla.storage.aborted_index import VERSION, AbortedTransaction
-from ottla.storage.log import PartitionLog
-from ottla.storage.producer_snapshot import ProducerEntry
+from ottla.storage.indexes.aborted_index import VERSION, AbortedTransaction
+from ottla.storage.log.log import PartitionLog
+from ottla.storage.producers.producer_snapshot import ProducerEntry
 from ottla.wire.records.batch import RecordBatch
 
 

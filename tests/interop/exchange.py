@@ -6,8 +6,8 @@ import time
 from pathlib import Path
 
 from ottla.runtime.disk import KernelDisk
-from ottla.storage.checkpoints import PARTITION_METADATA_FILE, read_topic_id
-from ottla.storage.producer_snapshot import decode_snapshot
+from ottla.storage.files.checkpoints import PARTITION_METADATA_FILE, read_topic_id
+from ottla.storage.producers.producer_snapshot import decode_snapshot
 from tests.interop.kafka_clients import create_topic
 from tests.interop.kafka_node import KafkaNode
 from tests.interop.ottla_folder import OttlaFolder

@@ -8,10 +8,14 @@ from typing import Self
 from ottla.model.identifiers import TopicPartition
 from ottla.model.settings.topic_config import TopicConfig
 from ottla.runtime.disk import KernelDisk
-from ottla.storage.checkpoints import CLEAN_SHUTDOWN_FILE, NO_BROKER_EPOCH, read_clean_shutdown
-from ottla.storage.log import PartitionLog
-from ottla.storage.log_dir import LogDir
-from ottla.storage.open_files import OpenFiles
+from ottla.storage.files.checkpoints import (
+    CLEAN_SHUTDOWN_FILE,
+    NO_BROKER_EPOCH,
+    read_clean_shutdown,
+)
+from ottla.storage.files.open_files import OpenFiles
+from ottla.storage.log.log import PartitionLog
+from ottla.storage.log_dirs.log_dir import LogDir
 from ottla.wire.records.batch import RecordBatch, batches
 from ottla.wire.records.control import ControlType, control_type_of
 from ottla.wire.records.record import records_of

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ottla.model.settings.topic_config import TimestampType, TopicConfig
-from ottla.storage.admission import Origin
-from ottla.storage.log import PartitionLog
+from ottla.storage.log.admission import Origin
+from ottla.storage.log.log import PartitionLog
 from ottla.wire.records.builder import build_batch
 from ottla.wire.records.compression.codecs import Compression
 from ottla.wire.records.control import ControlType, end_txn_marker

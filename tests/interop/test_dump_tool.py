@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from ottla.storage.log import PartitionLog
-from ottla.storage.producer_snapshot import decode_snapshot
+from ottla.storage.log.log import PartitionLog
+from ottla.storage.producers.producer_snapshot import decode_snapshot
 from tests.interop.dump_rows import aborted_row, batch_row, producer_row
 from tests.interop.kafka_dump import Dump, Dumps, dump
 from tests.interop.ottla_folder import OttlaFolder

@@ -1,8 +1,8 @@
 """What a log should hold, as a plain list of batches: the oracle of test_log."""
 
-from ottla.storage.aborted_index import AbortedTransaction
-from ottla.storage.log import PartitionLog
-from ottla.storage.producer_snapshot import ProducerEntry
+from ottla.storage.indexes.aborted_index import AbortedTransaction
+from ottla.storage.log.log import PartitionLog
+from ottla.storage.producers.producer_snapshot import ProducerEntry
 from tests.crashes.invariants import as_batch, check_epochs, check_indexes, end_of, replayed
 from tests.log_building import batches_of
 

@@ -7,7 +7,7 @@ from ottla.broker.fetch_sessions import NO_SESSION, FetchedPartition, FetchSessi
 from ottla.replication.fetched import Fetched
 from ottla.replication.traffic import Traffic
 from ottla.simulation.disk import SimulatedDisk
-from ottla.storage.log_slice import LogSlice
+from ottla.storage.files.log_slice import LogSlice
 from ottla.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
 
 PARTITIONS = range(5)

@@ -13,8 +13,8 @@ from ottla.model.error_code import ErrorCode
 from ottla.model.settings.topic_config import CleanupPolicy, TopicConfig
 from ottla.simulation.disk import SimulatedDisk
 from ottla.simulation.disk_nodes import Keep
-from ottla.storage.admission import Origin
-from ottla.storage.retention import apply_retention
+from ottla.storage.log.admission import Origin
+from ottla.storage.log.retention import apply_retention
 from ottla.wire.records.control import ControlType
 from ottla.wire.records.record import Record, records_of
 from tests.crashes.invariants import as_batch, check_prefix, end_of

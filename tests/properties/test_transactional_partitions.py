@@ -22,9 +22,9 @@ from ottla.replication.partition import Partition
 from ottla.replication.roles import Assignment, Follower
 from ottla.simulation.disk import SimulatedDisk
 from ottla.simulation.disk_nodes import Keep
-from ottla.storage.admission import Origin
-from ottla.storage.producer_state import ProducerStates
-from ottla.storage.verification import VERIFIED_ONLY, TransactionTerms
+from ottla.storage.log.admission import Origin
+from ottla.storage.producers.producer_state import ProducerStates
+from ottla.storage.producers.transaction_terms import VERIFIED_ONLY, TransactionTerms
 from ottla.wire.records.batch import batches
 from ottla.wire.records.control import ControlType, end_txn_marker, end_txn_marker_of
 from ottla.wire.records.record import records_of

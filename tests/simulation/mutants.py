@@ -21,13 +21,13 @@ from ottla.machines.controller.partition_change import PartitionChange
 from ottla.replication import epochs, partition
 from ottla.replication.in_sync import InSync
 from ottla.replication.partition import Partition
-from ottla.storage import log_dir
-from ottla.storage.checkpoints import CLEAN_SHUTDOWN_FILE
-from ottla.storage.flush import Flush
-from ottla.storage.leader_epochs import UNKNOWN_END, EpochEnd, LeaderEpochs
-from ottla.storage.log import PartitionLog
-from ottla.storage.log_dir import LogDir
-from ottla.storage.opening_marks import OPENING_FILE, LastStop, begin_opening
+from ottla.storage.files.checkpoints import CLEAN_SHUTDOWN_FILE
+from ottla.storage.log.flush import Flush
+from ottla.storage.log.leader_epochs import UNKNOWN_END, EpochEnd, LeaderEpochs
+from ottla.storage.log.log import PartitionLog
+from ottla.storage.log_dirs import log_dir
+from ottla.storage.log_dirs.log_dir import LogDir
+from ottla.storage.recovery.clean_shutdown_marker import OPENING_FILE, LastStop, begin_opening
 
 Mutant = Callable[[], AbstractContextManager[None]]
 

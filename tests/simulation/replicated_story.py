@@ -24,7 +24,7 @@ from ottla.simulation.process import current_process
 from ottla.simulation.replica_rules import ReplicaRules
 from ottla.simulation.workload import Workload
 from ottla.simulation.world import World
-from ottla.storage.log_dirs import LogDirs
+from ottla.storage.log_dirs.log_dirs import LogDirs
 from tests.simulation.sky import Sky, SkyStore, SkyTruth
 
 BROKERS = {"b0": 0, "b1": 1, "b2": 2}

@@ -21,7 +21,7 @@ from ottla.simulation.machine import Machine
 from ottla.simulation.workload import TOPIC
 from ottla.simulation.zookeeper import MACHINE as ZOOKEEPER
 from ottla.simulation.zookeeper import SimulatedZooKeeper
-from ottla.storage.checkpoints import CLEAN_SHUTDOWN_FILE, HIGH_WATERMARK_FILE, read_offsets
+from ottla.storage.files.checkpoints import CLEAN_SHUTDOWN_FILE, HIGH_WATERMARK_FILE, read_offsets
 from ottla.wire.messages.produce import (
     PartitionProduceData,
     ProduceRequest,

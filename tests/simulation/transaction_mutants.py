@@ -14,12 +14,12 @@ from ottla.machines.transactions.enlisting import Enlisting
 from ottla.machines.transactions.roster import Roster
 from ottla.machines.transactions.transaction import Transaction
 from ottla.replication.partition import Partition
-from ottla.storage import producer
-from ottla.storage.aborted_index import AbortedTransaction
-from ottla.storage.log import PartitionLog
-from ottla.storage.producer_state import CompletedTransaction, ProducerStates
-from ottla.storage.time_index import NO_TIMESTAMP_MS
-from ottla.storage.verification import ANY_TRANSACTION
+from ottla.storage.indexes.aborted_index import AbortedTransaction
+from ottla.storage.indexes.time_index import NO_TIMESTAMP_MS
+from ottla.storage.log.log import PartitionLog
+from ottla.storage.producers import producer
+from ottla.storage.producers.producer_state import CompletedTransaction, ProducerStates
+from ottla.storage.producers.transaction_terms import ANY_TRANSACTION
 from ottla.wire.records.batch import RecordBatch
 from ottla.wire.records.control import EndTxnMarker
 from tests.simulation.mutants import Mutant, patched

@@ -52,7 +52,7 @@ from ottla.broker.wiring.transactions import transaction_routes
 from ottla.machines.groups.group_memory import GroupMemory
 from ottla.model.settings.broker_config import BrokerConfig
 from ottla.model.settings.listeners import Listener
-from ottla.storage.log_dirs import LogDirs
+from ottla.storage.log_dirs.log_dirs import LogDirs
 from ottla.wire.api_key import ApiKey
 from ottla.wire.coordinator_records.codec import CONSUMER_OFFSETS, RecordCodec
 from ottla.wire.records.compression.codecs import Compression

@@ -16,9 +16,9 @@ from ottla.broker.turns import Turns
 from ottla.environment.clock import Clock
 from ottla.model.api_error import ApiError
 from ottla.replication.partition import Partition
-from ottla.storage.log_dirs import LogDirs
-from ottla.storage.producer_state import PRODUCER_ID_EXPIRATION_MS
-from ottla.storage.retention import apply_retention
+from ottla.storage.log.retention import apply_retention
+from ottla.storage.log_dirs.log_dirs import LogDirs
+from ottla.storage.producers.producer_state import PRODUCER_ID_EXPIRATION_MS
 
 FLUSH_CHECK_MS: Final = 1_000
 _log = logging.getLogger(__name__)

@@ -19,7 +19,7 @@ from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
 from ottla.model.settings.topic_config import PRODUCER_COMPRESSION, TopicConfig
 from ottla.replication.partition import Partition
-from ottla.storage.admission import Validated, is_compressed_anew, validate
+from ottla.storage.log.admission import Validated, is_compressed_anew, validate
 from ottla.wire.protocol_error import TooLargeError
 from ottla.wire.records.batch import ATTRIBUTES_LOW_BYTE_AT, CODEC_MASK, MAGIC, MAGIC_AT
 from ottla.wire.records.compression.codecs import Compression

@@ -10,9 +10,9 @@ from ottla.broker.last_values import LastValues
 from ottla.broker.turns import Turns
 from ottla.environment.clock import Clock
 from ottla.replication.partition import Partition
-from ottla.storage.admission import Origin
-from ottla.storage.log_slice import LogSlice
-from ottla.storage.verification import ANY_TRANSACTION, TransactionTerms
+from ottla.storage.files.log_slice import LogSlice
+from ottla.storage.log.admission import Origin
+from ottla.storage.producers.transaction_terms import ANY_TRANSACTION, TransactionTerms
 from ottla.wire.coordinator_records.codec import RecordCodec
 from ottla.wire.protocol_error import ProtocolError
 from ottla.wire.records.batch import NO_PRODUCER_ID, batches

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from ottla.metadata.image import ClusterImage, Endpoint
 from ottla.metadata.records import NO_LEADER
 from ottla.model.identifiers import TopicPartition
-from ottla.storage.leader_epochs import NO_EPOCH
+from ottla.storage.log.leader_epochs import NO_EPOCH
 
 
 class CurrentLeader(NamedTuple):

@@ -26,7 +26,7 @@ from ottla.metadata.records import NO_LEADER
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.replication.partition import Partition
-from ottla.storage.repair import RepairError
+from ottla.storage.recovery.repair import RepairError
 from ottla.wire.messages.assign_replicas_to_dirs import (
     AssignReplicasToDirsRequestPartition,
     AssignReplicasToDirsRequestTopic,

@@ -10,8 +10,8 @@ from typing import Final, NamedTuple
 
 from ottla.broker.environment import Environment
 from ottla.model.settings.broker_config import BrokerConfig
-from ottla.storage.log_dirs import LogDirs
-from ottla.storage.open_files import OPEN_FILES_MAX
+from ottla.storage.files.open_files import OPEN_FILES_MAX
+from ottla.storage.log_dirs.log_dirs import LogDirs
 
 RESERVED: Final = 128
 """Descriptors for what is neither a log nor a client's connection."""

@@ -5,7 +5,7 @@ from typing import NamedTuple, Self
 from ottla.broker.old_formats import CONVERTED_BYTES_MAX
 from ottla.model.isolation_level import READ_COMMITTED
 from ottla.replication.roles import Follower
-from ottla.storage.leader_epochs import NO_EPOCH
+from ottla.storage.log.leader_epochs import NO_EPOCH
 from ottla.wire.messages.fetch import FetchRequest
 
 WHOLE_SINCE = 3

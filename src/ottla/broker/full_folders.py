@@ -29,9 +29,9 @@ from ottla.metadata.image import ClusterImage
 from ottla.metadata.records import FULL_DIRECTORY
 from ottla.model.api_error import ApiError
 from ottla.replication.partition import Partition
-from ottla.storage.log_dir import LogDir
-from ottla.storage.log_dirs import LogDirs
-from ottla.storage.room import has_room
+from ottla.storage.log_dirs.log_dir import LogDir
+from ottla.storage.log_dirs.log_dirs import LogDirs
+from ottla.storage.log_dirs.room import has_room
 from ottla.wire.messages.assign_replicas_to_dirs import (
     AssignReplicasToDirsRequestPartition,
     AssignReplicasToDirsRequestTopic,

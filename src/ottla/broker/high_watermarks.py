@@ -8,8 +8,8 @@ from concurrent.futures import Executor
 
 from ottla.broker.partitions import Partitions
 from ottla.model.identifiers import TopicPartition
-from ottla.storage.log_dir import LogDir
-from ottla.storage.log_dirs import LogDirs
+from ottla.storage.log_dirs.log_dir import LogDir
+from ottla.storage.log_dirs.log_dirs import LogDirs
 
 
 class HighWatermarks:

@@ -25,9 +25,9 @@ from ottla.model.api_error import ApiError
 from ottla.model.identifiers import ZERO_UUID, TopicPartition
 from ottla.model.settings.topic_config import TopicConfig
 from ottla.replication.partition import Partition
-from ottla.storage.leader_epochs import NO_EPOCH
-from ottla.storage.log import PartitionLog
-from ottla.storage.new_logs import NewLog
+from ottla.storage.log.leader_epochs import NO_EPOCH
+from ottla.storage.log.log import PartitionLog
+from ottla.storage.log_dirs.bulk_creation import NewLog
 
 _log = logging.getLogger(__name__)
 

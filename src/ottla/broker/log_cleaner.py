@@ -25,19 +25,19 @@ from ottla.broker.turns import Turns
 from ottla.environment.clock import Clock
 from ottla.model.identifiers import TopicPartition
 from ottla.replication.partition import Partition
-from ottla.storage.compaction import (
+from ottla.storage.compaction.compaction_plan import CompactionPlan, first_dirty_offset, plan
+from ottla.storage.compaction.log_compaction import (
     AbandonedCompactionError,
     CleanedGroup,
     Compaction,
     prepare,
     replace,
 )
-from ottla.storage.compaction_plan import CompactionPlan, first_dirty_offset, plan
-from ottla.storage.disk_bound import is_refusal
-from ottla.storage.log import PartitionLog
-from ottla.storage.log_dirs import LogDirs
-from ottla.storage.offset_map import DEDUPE_BUFFER_BYTES
-from ottla.storage.scrubbing import suspect_by
+from ottla.storage.compaction.offset_map import DEDUPE_BUFFER_BYTES
+from ottla.storage.log.log import PartitionLog
+from ottla.storage.log.offline_on_error import is_refusal
+from ottla.storage.log_dirs.log_dirs import LogDirs
+from ottla.storage.recovery.scrubbing import suspect_by
 
 THREADS_MAX: Final = 64
 _T = TypeVar("_T")

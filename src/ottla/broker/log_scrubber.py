@@ -5,7 +5,7 @@ no faster than `log.scrub.io.max.bytes.per.second`. The first round begins after
 hour after the start where the interval is longer: otherwise brokers that are restarted more often
 would never finish one. Segments that a read has found damaged are checked within a second.
 
-What is found is noted in the log (`storage/damage.py`); `damaged_replicas.py` does the rest.
+What is found is noted in the log (`storage/files/damage.py`); `damaged_replicas.py` does the rest.
 """
 
 import asyncio
@@ -19,9 +19,9 @@ from ottla.broker.cleaning_pace import CleaningPace, CleaningStoppedError
 from ottla.broker.partitions import Partitions
 from ottla.environment.clock import Clock
 from ottla.replication.partition import Partition
-from ottla.storage.disk_bound import is_full
-from ottla.storage.log import PartitionLog
-from ottla.storage.scrubbing import (
+from ottla.storage.log.log import PartitionLog
+from ottla.storage.log.offline_on_error import is_full
+from ottla.storage.recovery.scrubbing import (
     PageCache,
     Target,
     closed_segments,

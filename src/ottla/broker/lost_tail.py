@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import Final
 
 from ottla.environment.disk import Disk
-from ottla.storage.checkpoints import (
+from ottla.storage.files.checkpoints import (
     CLEAN_SHUTDOWN_FILE,
     CorruptCheckpointError,
     read_clean_shutdown,

@@ -19,8 +19,8 @@ from ottla.environment.clock import Clock
 from ottla.model.api_error import ApiError
 from ottla.model.identifiers import TopicPartition
 from ottla.replication.partition import Partition
-from ottla.storage.admission import Origin
-from ottla.storage.verification import TransactionTerms
+from ottla.storage.log.admission import Origin
+from ottla.storage.producers.transaction_terms import TransactionTerms
 from ottla.wire.messages.write_txn_markers import WritableTxnMarker
 from ottla.wire.records.control import ControlType, end_txn_marker
 

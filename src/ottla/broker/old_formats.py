@@ -12,7 +12,7 @@ from typing import Final
 
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
-from ottla.storage.log_slice import LogSlice
+from ottla.storage.files.log_slice import LogSlice
 from ottla.wire.protocol_error import ProtocolError
 from ottla.wire.records.batch import MAGIC, MAGIC_AT
 from ottla.wire.records.down_conversion import message_sets

@@ -24,7 +24,7 @@ from ottla.broker.topic_notices import TopicNotices
 from ottla.broker.transactions import Transactions
 from ottla.environment.clock import Clock
 from ottla.model.settings.broker_config import BrokerConfig
-from ottla.storage.log_dirs import LogDirs
+from ottla.storage.log_dirs.log_dirs import LogDirs
 
 _MS_PER_SECOND = 1000
 _log = logging.getLogger(__name__)

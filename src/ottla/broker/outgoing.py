@@ -15,7 +15,7 @@ from typing import Final, NamedTuple, Protocol
 
 from ottla.environment.disk import File
 from ottla.environment.network import StreamSocket
-from ottla.storage.log_slice import LogSlice
+from ottla.storage.files.log_slice import LogSlice
 
 TURN_BYTES: Final = (1 << 20) + (1 << 14)
 """About how much one connection sends before it is another's turn: a fetch of a megabyte, whole."""

@@ -17,11 +17,11 @@ from ottla.environment.randomness import Randomness
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
-from ottla.storage.log import PartitionLog
-from ottla.storage.log_dir import ConfigOf, IsStray, LogDir
-from ottla.storage.log_dirs import LogDirs
-from ottla.storage.new_logs import MadeLog, NewLog, PlacedLog, make_logs, place_logs
-from ottla.storage.replica_move import settle_moves
+from ottla.storage.log.log import PartitionLog
+from ottla.storage.log_dirs.bulk_creation import MadeLog, NewLog, PlacedLog, make_logs, place_logs
+from ottla.storage.log_dirs.log_dir import ConfigOf, IsStray, LogDir
+from ottla.storage.log_dirs.log_dir_copy import settle_moves
+from ottla.storage.log_dirs.log_dirs import LogDirs
 
 THREADS_MAX: Final = 16
 """Threads that make logs at the same time: the filesystem lets them wait together."""

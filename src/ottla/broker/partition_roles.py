@@ -8,7 +8,7 @@ from ottla.metadata.image import ClusterImage, PartitionImage
 from ottla.model.identifiers import TopicPartition
 from ottla.replication.partition import Partition
 from ottla.replication.roles import NO_LEADER, Assignment
-from ottla.storage.log import PartitionLog
+from ottla.storage.log.log import PartitionLog
 
 OnCandidate = Callable[[Partition, int, int], None]
 

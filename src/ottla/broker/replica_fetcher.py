@@ -29,7 +29,7 @@ from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.replication.follower import beginning_before
 from ottla.replication.partition import Partition
-from ottla.storage.leader_epochs import EpochEnd
+from ottla.storage.log.leader_epochs import EpochEnd
 from ottla.wire.messages.fetch import FetchRequest, FetchResponse, PartitionData, ReplicaState
 
 FETCH_VERSION: Final = 17

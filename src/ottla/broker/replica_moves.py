@@ -23,10 +23,10 @@ from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
 from ottla.replication.partition import Partition
-from ottla.storage.folder_names import future_name
-from ottla.storage.log_dir import LogDir
-from ottla.storage.offset_table import Write
-from ottla.storage.replica_move import COPY_BYTES, ReplicaMove
+from ottla.storage.files.directory_names import future_name
+from ottla.storage.files.offset_checkpoint import Write
+from ottla.storage.log_dirs.log_dir import LogDir
+from ottla.storage.log_dirs.log_dir_copy import COPY_BYTES, ReplicaMove
 
 STEPS_AT_ONCE: Final = 2
 """Threads that copy, of all moves together; the others are for those who wait."""

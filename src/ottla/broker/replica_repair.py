@@ -13,10 +13,10 @@ from ottla.broker.replica_fetcher import FETCH_VERSION
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.replication.partition import Partition
-from ottla.storage.cleaned_segment import OversizedSegmentError
-from ottla.storage.damage import Damage
-from ottla.storage.log import PartitionLog
-from ottla.storage.repair import Repair, RepairError, UnfitBatchError, repairs
+from ottla.storage.compaction.cleaned_segment import OversizedSegmentError
+from ottla.storage.files.damage import Damage
+from ottla.storage.log.log import PartitionLog
+from ottla.storage.recovery.repair import Repair, RepairError, UnfitBatchError, repairs
 from ottla.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 
 _NO_SESSION_EPOCH: Final = -1

@@ -29,8 +29,8 @@ from ottla.environment.network import Network
 from ottla.metadata.image import ClusterImage, Endpoint
 from ottla.model.settings.broker_config import BrokerConfig
 from ottla.replication.partition import Partition
-from ottla.storage.log_dirs import LogDirs
-from ottla.storage.scrubbing import PageCache, suspect
+from ottla.storage.log_dirs.log_dirs import LogDirs
+from ottla.storage.recovery.scrubbing import PageCache, suspect
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 A transaction that its coordinator does not know of would never end, and keep everything behind it
 from those who read committed data. So a partition takes the first batch only after its coordinator
-has been asked; `storage/verification.py` says how an answer that comes too late is found out. Who
+has been asked; `storage/producers/transaction_terms.py` says how an answer that comes too late is found out. Who
 sends the newest versions has the partition added in the same breath.
 """
 
@@ -20,7 +20,7 @@ from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
 from ottla.replication.partition import Partition
-from ottla.storage.verification import ANY_TRANSACTION, TransactionTerms
+from ottla.storage.producers.transaction_terms import ANY_TRANSACTION, TransactionTerms
 
 ASK_AGAIN_MS: Final = 5
 """Markers take about so long; Kafka asks again after 20."""

@@ -12,7 +12,7 @@ import typer
 from ottla.cli.exits import one_sentence
 from ottla.cli.output import OutputFormat, show
 from ottla.runtime.disk import KernelDisk
-from ottla.storage.dumping import DumpError, dump
+from ottla.storage.dump import DumpError, dump
 
 logs = typer.Typer(no_args_is_help=True)
 Format = Annotated[

@@ -5,7 +5,7 @@ from typing import Final
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.model.settings.topic_config import CleanupPolicy
-from ottla.storage.log import PartitionLog
+from ottla.storage.log.log import PartitionLog
 
 HIGH_WATERMARK: Final = -1
 """In the place of an offset up to which records are deleted."""

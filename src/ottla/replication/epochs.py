@@ -2,8 +2,8 @@
 
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
-from ottla.storage.leader_epochs import UNKNOWN_END, EpochEnd
-from ottla.storage.log import PartitionLog
+from ottla.storage.log.leader_epochs import UNKNOWN_END, EpochEnd
+from ottla.storage.log.log import PartitionLog
 
 
 def end_of_epoch(log: PartitionLog, leader_epoch: int, epoch: int) -> EpochEnd:

@@ -3,8 +3,8 @@
 from typing import Final, NamedTuple
 
 from ottla.replication.traffic import Traffic
-from ottla.storage.leader_epochs import EpochEnd
-from ottla.storage.log_slice import LogSlice
+from ottla.storage.files.log_slice import LogSlice
+from ottla.storage.log.leader_epochs import EpochEnd
 
 NO_REPLICA: Final = -1
 

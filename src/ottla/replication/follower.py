@@ -7,8 +7,8 @@ never appends behind what its leader does not have, and never cuts what it does 
 
 from typing import NamedTuple
 
-from ottla.storage.leader_epochs import EpochEnd
-from ottla.storage.log import PartitionLog
+from ottla.storage.log.leader_epochs import EpochEnd
+from ottla.storage.log.log import PartitionLog
 from ottla.wire.records.batch import batches
 
 NO_EPOCH = -1

@@ -23,11 +23,11 @@ from ottla.replication.follower_bells import FollowerBells
 from ottla.replication.in_sync import InSync, ReplicaProgress
 from ottla.replication.roles import NO_LEADER, Assignment, Follower
 from ottla.replication.traffic import Traffic
-from ottla.storage.admission import Origin, Validated
-from ottla.storage.leader_epochs import NO_EPOCH, EpochEnd
-from ottla.storage.log import Appended, PartitionLog
-from ottla.storage.log_slice import LogSlice
-from ottla.storage.verification import ANY_TRANSACTION, TransactionTerms
+from ottla.storage.files.log_slice import LogSlice
+from ottla.storage.log.admission import Origin, Validated
+from ottla.storage.log.leader_epochs import NO_EPOCH, EpochEnd
+from ottla.storage.log.log import Appended, PartitionLog
+from ottla.storage.producers.transaction_terms import ANY_TRANSACTION, TransactionTerms
 
 
 class Partition:

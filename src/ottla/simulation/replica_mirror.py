@@ -5,7 +5,7 @@ from typing import Final, NamedTuple
 
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
-from ottla.storage.log import PartitionLog
+from ottla.storage.log.log import PartitionLog
 from ottla.wire.records.batch import batch_at, batches
 from ottla.wire.records.control import EndTxnMarker, end_txn_marker_of
 

@@ -10,7 +10,7 @@ from ottla.model.identifiers import TopicPartition
 from ottla.model.settings.topic_config import TopicConfig
 from ottla.replication.partition import Partition
 from ottla.simulation.disk import SimulatedDisk
-from ottla.storage.log_dirs import LogDirs
+from ottla.storage.log_dirs.log_dirs import LogDirs
 from ottla.wire.records.builder import build_batch
 from ottla.wire.records.record import Record
 from tests.metadata_building import FixedClock

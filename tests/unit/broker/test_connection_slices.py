@@ -9,7 +9,7 @@ import pytest
 
 from ottla.environment.disk import File
 from ottla.runtime.disk import KernelDisk
-from ottla.storage.log_slice import LogSlice
+from ottla.storage.files.log_slice import LogSlice
 from ottla.wire.frames import frame_prefix
 from tests.unit.broker.serving import (
     AllHot,

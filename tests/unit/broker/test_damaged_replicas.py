@@ -25,9 +25,9 @@ from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
 from ottla.replication.partition import Partition
 from ottla.replication.roles import Assignment
-from ottla.storage.damage import Damage
-from ottla.storage.log import PartitionLog
-from ottla.storage.repair import RepairError
+from ottla.storage.files.damage import Damage
+from ottla.storage.log.log import PartitionLog
+from ottla.storage.recovery.repair import RepairError
 from ottla.wire.messages.assign_replicas_to_dirs import AssignReplicasToDirsRequestTopic
 from tests.log_building import fill, new_log
 from tests.metadata_building import FixedClock

@@ -12,7 +12,7 @@ from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.replication.fetched import Fetched
 from ottla.replication.traffic import Traffic
-from ottla.storage.log_slice import LogSlice
+from ottla.storage.files.log_slice import LogSlice
 from ottla.wire.messages.fetch import FetchPartition
 from tests.taking_turns import PassingClock, turns_of_others
 

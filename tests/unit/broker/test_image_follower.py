@@ -29,7 +29,7 @@ from ottla.runtime.clock import SystemClock
 from ottla.runtime.randomness import SystemRandomness
 from ottla.simulation.disk import SimulatedDisk
 from ottla.simulation.disk_faults import OperationKind
-from ottla.storage.log_dirs import LogDirs
+from ottla.storage.log_dirs.log_dirs import LogDirs
 from tests.log_building import NOW_MS, batch, refusal
 
 NODE = 1

@@ -16,7 +16,7 @@ from ottla.model.settings.topic_config import CleanupPolicy, TopicConfig
 from ottla.replication.partition import Partition
 from ottla.simulation.disk import SimulatedDisk
 from ottla.simulation.disk_faults import OperationKind
-from ottla.storage.log_dirs import LogDirs
+from ottla.storage.log_dirs.log_dirs import LogDirs
 from ottla.wire.records.batch import batches
 from ottla.wire.records.builder import build_batch
 from ottla.wire.records.record import Record, records_of

@@ -17,7 +17,7 @@ from ottla.replication.partition import Partition
 from ottla.simulation import cold_reads
 from ottla.simulation.disk import SimulatedDisk
 from ottla.simulation.disk_faults import OperationKind
-from ottla.storage.damage import Damage
+from ottla.storage.files.damage import Damage
 from tests.log_building import DIRECTORY, LogFolder, batch, fill
 from tests.metadata_building import FixedClock
 

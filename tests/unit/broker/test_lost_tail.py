@@ -7,7 +7,11 @@ import pytest
 from ottla.broker.lost_tail import BOOT_ID_FILE, LostTail
 from ottla.simulation.dice import dice
 from ottla.simulation.disk import SimulatedDisk
-from ottla.storage.checkpoints import CLEAN_SHUTDOWN_FILE, write_atomically, write_clean_shutdown
+from ottla.storage.files.checkpoints import (
+    CLEAN_SHUTDOWN_FILE,
+    write_atomically,
+    write_clean_shutdown,
+)
 
 FOLDERS = ("/one", "/two")
 

@@ -18,7 +18,7 @@ from ottla.environment.disk import File
 from ottla.runtime import cold_reads
 from ottla.runtime.disk import KernelDisk
 from ottla.simulation.disk import SimulatedDisk
-from ottla.storage.log_slice import LogSlice
+from ottla.storage.files.log_slice import LogSlice
 from tests.unit.broker.serving import AllHot
 
 SMALL_BUFFER_BYTES = 4096

@@ -19,11 +19,11 @@ from ottla.runtime.disk import KernelDisk
 from ottla.runtime.randomness import SystemRandomness
 from ottla.simulation.disk import SimulatedDisk
 from ottla.simulation.disk_faults import OperationKind
-from ottla.storage.checkpoints import CLEAN_SHUTDOWN_FILE
-from ottla.storage.leader_epochs import LEADER_EPOCH_FILE
-from ottla.storage.log import PartitionLog
-from ottla.storage.log_dirs import LogDirs
-from ottla.storage.new_logs import NewLog
+from ottla.storage.files.checkpoints import CLEAN_SHUTDOWN_FILE
+from ottla.storage.log.leader_epochs import LEADER_EPOCH_FILE
+from ottla.storage.log.log import PartitionLog
+from ottla.storage.log_dirs.bulk_creation import NewLog
+from ottla.storage.log_dirs.log_dirs import LogDirs
 from tests.log_building import fill
 
 TOPIC_ID = b"the topic's id.."

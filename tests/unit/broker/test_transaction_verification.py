@@ -18,7 +18,7 @@ from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
 from ottla.replication.partition import Partition
-from ottla.storage.verification import ANY_TRANSACTION, TransactionTerms
+from ottla.storage.producers.transaction_terms import ANY_TRANSACTION, TransactionTerms
 from tests.log_building import NOW_MS, PARTITION, batch, new_log
 from tests.metadata_building import FixedClock
 

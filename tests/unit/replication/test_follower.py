@@ -9,8 +9,8 @@ from ottla.replication.follower import (
     next_fetch,
     truncation_offset,
 )
-from ottla.storage.leader_epochs import EpochEnd
-from ottla.storage.log import PartitionLog
+from ottla.storage.log.leader_epochs import EpochEnd
+from ottla.storage.log.log import PartitionLog
 from tests.log_building import NOW_MS, batch, batches_of, new_log
 
 READ_BYTES = 1 << 20

@@ -7,8 +7,8 @@ from ottla.model.error_code import ErrorCode
 from ottla.model.settings.topic_config import CleanupPolicy
 from ottla.replication.deletion import HIGH_WATERMARK
 from ottla.replication.partition import Partition
-from ottla.storage.admission import Origin
-from ottla.storage.leader_epochs import UNKNOWN_END
+from ottla.storage.log.admission import Origin
+from ottla.storage.log.leader_epochs import UNKNOWN_END
 from ottla.wire.records.control import ControlType
 from tests.log_building import NOW_MS, PARTITION, batch, fill, marker, new_log, refusal
 

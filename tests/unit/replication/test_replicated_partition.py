@@ -10,7 +10,7 @@ from ottla.replication.follower import next_fetch
 from ottla.replication.follower_bells import committed_bell, end_bell
 from ottla.replication.partition import Partition
 from ottla.replication.roles import NO_LEADER, Assignment, Follower
-from ottla.storage.leader_epochs import EpochEnd
+from ottla.storage.log.leader_epochs import EpochEnd
 from ottla.wire.records.batch import batch_at
 from tests.log_building import NOW_MS, PARTITION, batch, new_log, refusal
 

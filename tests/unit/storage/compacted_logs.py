@@ -5,12 +5,12 @@ from typing import Any
 
 from ottla.environment.disk import Disk
 from ottla.model.settings.topic_config import CleanupPolicy, TopicConfig
-from ottla.storage.admission import Origin
-from ottla.storage.compaction import CleanedGroup, Compaction, prepare, replace
-from ottla.storage.compaction_plan import plan
-from ottla.storage.log import PartitionLog
-from ottla.storage.open_files import OpenFiles
-from ottla.storage.recovery import open_log
+from ottla.storage.compaction.compaction_plan import plan
+from ottla.storage.compaction.log_compaction import CleanedGroup, Compaction, prepare, replace
+from ottla.storage.files.open_files import OpenFiles
+from ottla.storage.log.admission import Origin
+from ottla.storage.log.log import PartitionLog
+from ottla.storage.recovery.log_recovery import open_log
 from ottla.wire.records.batch import RecordBatch
 from ottla.wire.records.builder import BatchBuilder
 from ottla.wire.records.compression.codecs import Compression

@@ -5,8 +5,8 @@ import pytest
 from ottla.environment.disk import Disk
 from ottla.simulation.disk import SimulatedDisk
 from ottla.simulation.disk_nodes import Dice
-from ottla.storage.offset_index import OffsetIndex
-from ottla.storage.time_index import TimeIndex
+from ottla.storage.indexes.offset_index import OffsetIndex
+from ottla.storage.indexes.time_index import TimeIndex
 
 BASE = 1000
 PATH = "/log/00000000000000001000.index"

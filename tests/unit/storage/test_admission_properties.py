@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from ottla.model.api_error import ApiError
 from ottla.model.settings.topic_config import CleanupPolicy, TimestampType, TopicConfig
-from ottla.storage.admission import Origin, admit
+from ottla.storage.log.admission import Origin, admit
 from ottla.wire.records.batch import (
     ATTRIBUTES_LOW_BYTE_AT,
     HEADER_BYTES,

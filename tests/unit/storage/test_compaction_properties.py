@@ -7,12 +7,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ottla.simulation.disk import SimulatedDisk
-from ottla.storage.log import PartitionLog
-from ottla.storage.open_files import OpenFiles
-from ottla.storage.producer_snapshot import ProducerEntry
-from ottla.storage.producer_state import ProducerStates
-from ottla.storage.recovery import open_log
-from ottla.storage.segment import Segment
+from ottla.storage.files.open_files import OpenFiles
+from ottla.storage.log.log import PartitionLog
+from ottla.storage.producers.producer_snapshot import ProducerEntry
+from ottla.storage.producers.producer_state import ProducerStates
+from ottla.storage.recovery.log_recovery import open_log
+from ottla.storage.segments.segment import Segment
 from ottla.wire.records.compression.codecs import Compression
 from ottla.wire.records.control import ControlType
 from ottla.wire.records.record import Record

@@ -13,8 +13,8 @@ from ottla.model.settings.topic_config import TopicConfig
 from ottla.runtime.disk import KernelDisk
 from ottla.simulation.disk import SimulatedDisk
 from ottla.simulation.disk_faults import OperationKind
-from ottla.storage.log import PartitionLog
-from ottla.storage.log_dirs import LogDirs
+from ottla.storage.log.log import PartitionLog
+from ottla.storage.log_dirs.log_dirs import LogDirs
 from tests.descriptors import no_more_descriptors
 from tests.log_building import NOW_MS, LogFolder, batch, contents, tiny
 

@@ -13,16 +13,16 @@ from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition, uuid_to_text
 from ottla.runtime.disk import KernelDisk
-from ottla.storage.admission import Origin
-from ottla.storage.checkpoints import (
+from ottla.storage.files.checkpoints import (
     CLEAN_SHUTDOWN_FILE,
     RECOVERY_POINT_FILE,
     read_meta_properties,
     read_offsets,
     read_topic_id,
 )
-from ottla.storage.log import PartitionLog
-from ottla.storage.time_index import TimestampOffset
+from ottla.storage.indexes.time_index import TimestampOffset
+from ottla.storage.log.admission import Origin
+from ottla.storage.log.log import PartitionLog
 from ottla.wire.records.builder import build_batch
 from ottla.wire.records.control import ControlType, end_txn_marker
 from ottla.wire.records.record import Record

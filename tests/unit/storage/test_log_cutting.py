@@ -6,7 +6,7 @@ from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.simulation.disk import SimulatedDisk
 from ottla.simulation.disk_faults import OperationKind
-from ottla.storage.log import PartitionLog
+from ottla.storage.log.log import PartitionLog
 from ottla.wire.records.control import ControlType
 from tests.crashes.invariants import check_derived, knowledge
 from tests.log_building import (

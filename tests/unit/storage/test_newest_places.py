@@ -1,6 +1,6 @@
 """The newest batches are found without reading, and only as long as they are in the file."""
 
-from ottla.storage.segment_batches import BatchPlace, NewestPlaces
+from ottla.storage.segments.segment_batches import BatchPlace, NewestPlaces
 from ottla.wire.records.batch import RecordBatch, batch_at
 from ottla.wire.records.builder import build_batch
 from ottla.wire.records.record import Record

@@ -10,7 +10,7 @@ from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.simulation.disk import SimulatedDisk
 from ottla.simulation.disk_nodes import Keep
-from ottla.storage.producer_state import ProducerStates
+from ottla.storage.producers.producer_state import ProducerStates
 from ottla.wire.records.batch import RecordBatch
 from ottla.wire.records.builder import BatchBuilder
 from ottla.wire.records.control import ControlType, end_txn_marker

@@ -4,10 +4,10 @@ import pytest
 
 from ottla.model.error_code import ErrorCode
 from ottla.simulation.disk import SimulatedDisk
-from ottla.storage.damage import Damage, write_damage
-from ottla.storage.log import PartitionLog
-from ottla.storage.open_files import OpenFiles
-from ottla.storage.recovery import OpenedLog, open_log
+from ottla.storage.files.damage import Damage, write_damage
+from ottla.storage.files.open_files import OpenFiles
+from ottla.storage.log.log import PartitionLog
+from ottla.storage.recovery.log_recovery import OpenedLog, open_log
 from ottla.wire.records.control import ControlType
 from tests.crashes.invariants import check_derived
 from tests.log_building import (

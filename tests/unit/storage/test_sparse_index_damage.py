@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ottla.simulation.disk import SimulatedDisk
-from ottla.storage.offset_index import OffsetIndex
-from ottla.storage.sparse_index import CorruptIndexError
+from ottla.storage.indexes.offset_index import OffsetIndex
+from ottla.storage.indexes.sparse_index import CorruptIndexError
 from tests.unit.storage.sparse_indexes import (
     BASE,
     PATH,

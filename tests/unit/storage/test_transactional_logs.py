@@ -16,10 +16,10 @@ from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.model.settings.topic_config import CleanupPolicy
 from ottla.simulation.disk import SimulatedDisk
-from ottla.storage.compaction_plan import first_dirty_offset
-from ottla.storage.open_files import OpenFiles
-from ottla.storage.recovery import open_log
-from ottla.storage.retention import apply_retention
+from ottla.storage.compaction.compaction_plan import first_dirty_offset
+from ottla.storage.files.open_files import OpenFiles
+from ottla.storage.log.retention import apply_retention
+from ottla.storage.recovery.log_recovery import open_log
 from ottla.wire.records.batch import RecordBatch
 from ottla.wire.records.control import ControlType
 from ottla.wire.records.record import Record

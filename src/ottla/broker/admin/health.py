@@ -4,7 +4,7 @@ from typing import Final
 
 from ottla.broker.metrics.loop_watch import LoopWatch
 from ottla.environment.clock import Clock
-from ottla.storage.log_dirs import LogDirs
+from ottla.storage.log_dirs.log_dirs import LogDirs
 
 SILENT_MS_MAX: Final = 10_000
 """How long the event loop may be silent before it counts as stuck."""

@@ -16,7 +16,7 @@ from ottla.broker.time_slices import TimeSlices
 from ottla.environment.disk import Disk
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
-from ottla.storage.log_dir import HostedLog, LogDir
+from ottla.storage.log_dirs.log_dir import HostedLog, LogDir
 from ottla.wire.messages.describe_log_dirs import (
     DescribeLogDirsPartition,
     DescribeLogDirsRequest,

@@ -26,8 +26,8 @@ from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
 from ottla.model.isolation_level import EARLIEST, LATEST, READ_COMMITTED
 from ottla.replication.partition import Partition
-from ottla.storage.leader_epochs import NO_EPOCH
-from ottla.storage.old_offsets import offsets_before
+from ottla.storage.log.leader_epochs import NO_EPOCH
+from ottla.storage.log.legacy_offsets import offsets_before
 from ottla.wire.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,

@@ -45,8 +45,8 @@ from ottla.model.identifiers import TopicPartition
 from ottla.model.settings.topic_config import TopicConfig
 from ottla.model.topic_names import INTERNAL_TOPICS
 from ottla.replication.partition import Partition
-from ottla.storage.admission import RejectedRecordsError, Validated
-from ottla.storage.verification import VERIFIED_ONLY, TransactionTerms
+from ottla.storage.log.admission import RejectedRecordsError, Validated
+from ottla.storage.producers.transaction_terms import VERIFIED_ONLY, TransactionTerms
 from ottla.wire.api_key import ApiKey
 from ottla.wire.messages.produce import (
     BatchIndexAndErrorMessage,

@@ -8,14 +8,14 @@ from typing import TypeAlias, TypeVar
 from ottla.environment.disk import Disk
 from ottla.environment.randomness import Randomness
 from ottla.model.identifiers import uuid_to_text
-from ottla.storage.checkpoints import (
+from ottla.storage.files.checkpoints import (
     META_PROPERTIES_FILE,
     CorruptCheckpointError,
     MetaProperties,
     read_meta_properties,
     write_meta_properties,
 )
-from ottla.storage.disk_bound import is_refusal
+from ottla.storage.log.offline_on_error import is_refusal
 
 
 class ForeignFolderError(Exception):

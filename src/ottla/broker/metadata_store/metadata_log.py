@@ -16,17 +16,17 @@ from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
 from ottla.model.settings.topic_config import NO_LIMIT, TopicConfig
 from ottla.model.topic_names import CLUSTER_METADATA_TOPIC
-from ottla.storage.admission import Origin
-from ottla.storage.checkpoints import (
+from ottla.storage.files.checkpoints import (
     RECOVERY_POINT_FILE,
     CorruptCheckpointError,
     read_offsets,
     write_offsets,
 )
-from ottla.storage.flush import Flush
-from ottla.storage.log import PartitionLog
-from ottla.storage.open_files import OpenFiles
-from ottla.storage.recovery import Findings, open_log
+from ottla.storage.files.open_files import OpenFiles
+from ottla.storage.log.admission import Origin
+from ottla.storage.log.flush import Flush
+from ottla.storage.log.log import PartitionLog
+from ottla.storage.recovery.log_recovery import Findings, open_log
 from ottla.wire.protocol_error import ProtocolError
 from ottla.wire.records.batch import RecordBatch, batches
 from ottla.wire.records.builder import BatchBuilder

@@ -7,7 +7,7 @@ from typing import Final
 
 from ottla.broker.close_reason import CloseReason
 from ottla.environment.clock import Clock
-from ottla.storage.log_dirs import LogDirs
+from ottla.storage.log_dirs.log_dirs import LogDirs
 
 REFUSALS_TOLD_EACH_MS: Final = 60_000
 _REFUSALS: Final = (CloseReason.TOO_MANY_CONNECTIONS, CloseReason.TOO_MANY_FROM_ADDRESS)

@@ -25,8 +25,8 @@ from ottla.metadata.image import ClusterImage
 from ottla.model.settings.broker_config import BrokerConfig
 from ottla.replication.partition import Partition
 from ottla.replication.traffic import Traffic
-from ottla.storage.log_dir import LogDir
-from ottla.storage.log_dirs import LogDirs
+from ottla.storage.log_dirs.log_dir import LogDir
+from ottla.storage.log_dirs.log_dirs import LogDirs
 
 ITEMS_PER_LOOK = 64
 """How many partitions or groups are taken before the clock is looked at."""

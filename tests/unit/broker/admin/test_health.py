@@ -10,7 +10,7 @@ import pytest
 from ottla.broker.admin.health import SILENT_MS_MAX, Health
 from ottla.broker.metrics.loop_watch import LoopWatch
 from ottla.runtime.disk import KernelDisk
-from ottla.storage.log_dirs import LogDirs
+from ottla.storage.log_dirs.log_dirs import LogDirs
 
 
 class DrivenClock:

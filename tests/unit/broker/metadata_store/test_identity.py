@@ -8,7 +8,11 @@ from ottla.broker.metadata_store.identity import ForeignFolderError, Identity, c
 from ottla.model.identifiers import uuid_to_text
 from ottla.simulation.disk import SimulatedDisk
 from ottla.simulation.disk_faults import OperationKind
-from ottla.storage.checkpoints import MetaProperties, read_meta_properties, write_meta_properties
+from ottla.storage.files.checkpoints import (
+    MetaProperties,
+    read_meta_properties,
+    write_meta_properties,
+)
 from tests.metadata_building import CountingRandomness, uuid_of
 
 NEW_CLUSTER = uuid_to_text(uuid_of(1))

@@ -12,7 +12,7 @@ from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.simulation.disk import SimulatedDisk
 from ottla.simulation.disk_faults import OperationKind
-from ottla.storage.admission import Origin
+from ottla.storage.log.admission import Origin
 from ottla.wire.records.builder import BatchBuilder
 from tests.metadata_building import uuid_of
 

@@ -10,7 +10,7 @@ import pytest
 from ottla.broker.close_reason import CloseReason
 from ottla.broker.metrics.notices import REFUSALS_TOLD_EACH_MS, Notices
 from ottla.runtime.disk import KernelDisk
-from ottla.storage.log_dirs import LogDirs
+from ottla.storage.log_dirs.log_dirs import LogDirs
 
 
 class DrivenClock:

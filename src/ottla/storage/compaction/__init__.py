@@ -1,0 +1,1 @@
+"""The log cleaner: plan, clean, swap."""

@@ -1,0 +1,223 @@
+"""What compaction leaves of a batch: all of it, some records, only its header, or nothing.
+
+Offsets never change: a batch spans the same ones whatever was taken out of it, and a record keeps
+its delta. What loses nothing is kept byte for byte.
+
+A tombstone, or the marker of a transaction of which nothing else is left, stays until its *delete
+horizon* (KIP-534). The first compaction that finds it clean, so that everything older with its key
+is gone, writes that time into the header, in place of the base timestamp.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from ottla.model.error_code import ErrorCode
+from ottla.storage.compaction.cleaned_transactions import SeenMarker
+from ottla.storage.compaction.offset_map import OffsetMap, shift_timestamps
+from ottla.storage.producers.producer_snapshot import ProducerEntry
+from ottla.wire.protocol_error import ProtocolError
+from ottla.wire.records.batch import (
+    CODEC_MASK,
+    DELETE_HORIZON_BIT,
+    HEADER,
+    HEADER_BYTES,
+    LOG_OVERHEAD_BYTES,
+    MAGIC,
+    NO_PRODUCER_ID,
+    NO_SEQUENCE,
+    Buffer,
+    RecordBatch,
+    write_crc,
+)
+from ottla.wire.records.compression.codecs import compress
+from ottla.wire.records.record import uncompressed_records
+
+_NO_PRODUCER_EPOCH: Final = -1
+_NO_TIMESTAMP_MS: Final = -1
+_INT64: Final = range(-(2**63), 2**63)
+
+
+@dataclass(slots=True)
+class CleaningCounts:
+    """What was found on the way."""
+
+    records_removed: int = 0
+    unreadable_batches: int = 0
+    """Batches whose checksum is right and whose records make no sense: kept as they are."""
+
+
+class _Records(NamedTuple):
+    """What is to be left of a batch's records, uncompressed."""
+
+    section: Buffer
+    record_count: int
+    least_delta: int
+    greatest_delta: int
+
+
+class BatchCleaner:
+    """Decides batch by batch, with a map of the last offset of each key below `end_offset`."""
+
+    def __init__(
+        self,
+        offset_map: OffsetMap,
+        end_offset: int,
+        last_by_producer: Mapping[int, ProducerEntry],
+        now_ms: int,
+        delete_retention_ms: int,
+    ) -> None:
+        self.counts = CleaningCounts()
+        self._map = offset_map
+        self._end_offset = end_offset
+        self._last_by_producer = last_by_producer
+        self._now_ms = now_ms
+        self._horizon_ms = now_ms + delete_retention_ms
+
+    def cleaned_marker(
+        self, batch: RecordBatch, seen: SeenMarker, room_bytes: int
+    ) -> RecordBatch | None:
+        """Return what is left of a control batch."""
+        # The last word of a producer tells its epoch, which fences what was before it.
+        if not seen.is_needless or self._is_last_of_producer(batch):
+            return batch
+        if batch.record_count == 0 or self._is_past_horizon(batch):
+            return None
+        return self._with_horizon(batch, self._all_records(batch), room_bytes) or batch
+
+    def cleaned_batch(
+        self, batch: RecordBatch, room_bytes: int, *, is_aborted: bool
+    ) -> RecordBatch | None:
+        """Return what is left of a batch of records: the same object if it loses nothing.
+
+        It may be larger by `room_bytes` than it was: a horizon makes timestamps longer.
+        """
+        if is_aborted or batch.record_count == 0:
+            self.counts.records_removed += batch.record_count
+            return self._emptied(batch)
+        if batch.base_offset >= self._end_offset:
+            return batch
+        try:
+            return self._filtered(batch, room_bytes)
+        except ProtocolError:
+            self.counts.unreadable_batches += 1
+            return batch
+
+    def _filtered(self, batch: RecordBatch, room_bytes: int) -> RecordBatch | None:
+        section = uncompressed_records(batch)
+        kept, count, tombstones, least, greatest = self._map.filter_records(
+            batch, section, self._end_offset, with_tombstones=not self._is_past_horizon(batch)
+        )
+        self.counts.records_removed += batch.record_count - count
+        if count == 0:
+            return self._emptied(batch)
+        records = _Records(section if kept is None else kept, count, least, greatest)
+        # Of a batch that the map knows in part, older values may still be there.
+        if tombstones and not batch.has_delete_horizon and batch.last_offset < self._end_offset:
+            marked = self._with_horizon(batch, records, room_bytes)
+            if marked is not None:
+                return marked
+        return batch if kept is None else _rewritten(batch, records)
+
+    def _all_records(self, batch: RecordBatch) -> _Records:
+        """Take all records of a control batch, which has been read and has one timestamp."""
+        section = uncompressed_records(batch)
+        delta = batch.max_timestamp_ms - batch.base_timestamp_ms
+        return _Records(section, batch.record_count, delta, delta)
+
+    def _with_horizon(
+        self, batch: RecordBatch, records: _Records, room_bytes: int
+    ) -> RecordBatch | None:
+        """Write the batch with a delete horizon; None if there is no room for it, or no number."""
+        if batch.has_delete_horizon:
+            return batch
+        shift = 0 if batch.is_log_append_time else batch.base_timestamp_ms - self._horizon_ms
+        deltas = (records.least_delta + shift, records.greatest_delta + shift)
+        if shift not in _INT64 or not all(delta in _INT64 for delta in deltas):
+            return None
+        section = records.section
+        if shift:
+            section = shift_timestamps(batch, section, records.record_count, shift)
+        marked = _rewritten(
+            batch, _Records(section, records.record_count, *deltas), horizon_ms=self._horizon_ms
+        )
+        return marked if marked.size_bytes - batch.size_bytes <= room_bytes else None
+
+    def _emptied(self, batch: RecordBatch) -> RecordBatch | None:
+        """Keep the header of what tells a producer's last sequence number."""
+        if not self._is_last_of_producer(batch):
+            return None
+        return batch if batch.record_count == 0 else emptied(batch)
+
+    def _is_past_horizon(self, batch: RecordBatch) -> bool:
+        return batch.has_delete_horizon and batch.base_timestamp_ms <= self._now_ms
+
+    def _is_last_of_producer(self, batch: RecordBatch) -> bool:
+        last = self._last_by_producer.get(batch.producer_id)
+        if last is None or not batch.has_producer_id:
+            return False
+        if last.last_offset >= 0:
+            return batch.last_offset == last.last_offset
+        return batch.is_control and batch.producer_epoch == last.producer_epoch
+
+
+def emptied(batch: RecordBatch) -> RecordBatch:
+    """Return a batch without records that tells of its producer what the batch told."""
+    return _with_header(batch, b"", batch.attributes & ~(CODEC_MASK | DELETE_HORIZON_BIT))
+
+
+def placeholder(batch: RecordBatch) -> RecordBatch:
+    """Return a batch without records or a producer, only to say that there were these offsets."""
+    return _with_header(batch, b"", 0, is_anonymous=True)
+
+
+def _rewritten(batch: RecordBatch, records: _Records, horizon_ms: int | None = None) -> RecordBatch:
+    """Write a batch anew with these records, whose deltas are relative to its horizon, if any."""
+    attributes = batch.attributes
+    base_ms = batch.base_timestamp_ms
+    if horizon_ms is not None:
+        attributes |= DELETE_HORIZON_BIT
+        base_ms = horizon_ms
+    max_ms = batch.max_timestamp_ms
+    if not batch.is_log_append_time:
+        max_ms = base_ms + records.greatest_delta
+        if max_ms not in _INT64:
+            raise ProtocolError(f"a timestamp of {max_ms}", code=ErrorCode.INVALID_RECORD)
+    section = compress(batch.compression, records.section)
+    return _with_header(
+        batch, section, attributes, count=records.record_count, base_ms=base_ms, max_ms=max_ms
+    )
+
+
+def _with_header(
+    batch: RecordBatch,
+    section: Buffer,
+    attributes: int,
+    *,
+    count: int = 0,
+    base_ms: int = _NO_TIMESTAMP_MS,
+    max_ms: int | None = None,
+    is_anonymous: bool = False,
+) -> RecordBatch:
+    raw = bytearray(HEADER_BYTES)
+    raw += section
+    HEADER.pack_into(
+        raw,
+        0,
+        batch.base_offset,
+        len(raw) - LOG_OVERHEAD_BYTES,
+        batch.partition_leader_epoch,
+        MAGIC,
+        0,  # the checksum, once all that it covers is in place
+        attributes,
+        batch.last_offset_delta,
+        base_ms,
+        batch.max_timestamp_ms if max_ms is None else max_ms,
+        NO_PRODUCER_ID if is_anonymous else batch.producer_id,
+        _NO_PRODUCER_EPOCH if is_anonymous else batch.producer_epoch,
+        NO_SEQUENCE if is_anonymous else batch.base_sequence,
+        count,
+    )
+    view = memoryview(raw)
+    write_crc(view)
+    return RecordBatch(view)

@@ -1,0 +1,112 @@
+"""Whether a log is worth compacting now, and which part of it.
+
+    |<------- clean ------->|<------ dirty ------>|<-- stays as it is -->|
+    first segment     first dirty offset      end offset          active segment
+
+Compacting goes through both parts, takes from the clean one what the dirty one replaces, and makes
+the dirty one clean. What stays is whole segments: the active one, what is not decided yet, what is
+younger than `min.compaction.lag.ms`, and whatever comes after a damaged one.
+"""
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Final
+
+from ottla.environment.disk import Disk
+from ottla.model.identifiers import TopicPartition
+from ottla.model.settings.topic_config import NO_LIMIT
+from ottla.storage.files.checkpoints import CorruptCheckpointError, read_offsets
+from ottla.storage.log.log import PartitionLog
+from ottla.storage.log.retention import greatest_time_ms
+from ottla.storage.segments.segment import Segment
+
+FIRST_DIRTY_OFFSET_FILE: Final = "cleaner-offset-checkpoint"
+"""Per log folder, in the format of `checkpoints.write_offsets`."""
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionPlan:
+    """What to compact, and how much there is to gain."""
+
+    first_dirty_offset: int
+    end_offset: int
+    clean_bytes: int
+    dirty_bytes: int
+    is_overdue: bool
+    """Whether something dirty is older than max.compaction.lag.ms."""
+
+    @property
+    def dirty_ratio(self) -> float:
+        """How much of it is dirty; who can compact only one log takes the one with the most."""
+        return self.dirty_bytes / max(self.clean_bytes + self.dirty_bytes, 1)
+
+
+def read_first_dirty_offsets(disk: Disk, path: str) -> dict[TopicPartition, int]:
+    """Read up to where the logs of a folder are clean; if that is lost, none is known to be."""
+    try:
+        return read_offsets(disk, path)
+    except CorruptCheckpointError:
+        return {}
+
+
+def first_dirty_offset(log: PartitionLog, noted_offset: int | None) -> int:
+    """Say where a log begins to be dirty, going by what was noted when it was compacted last.
+
+    What lies outside the log was noted of another one. Whoever cuts a log off lowers what was noted
+    to the cut: what is written there again has not been compacted, whatever had been there before.
+    """
+    if noted_offset is None or not log.log_start_offset <= noted_offset <= log.end_offset:
+        return log.log_start_offset
+    return noted_offset
+
+
+def plan(
+    log: PartitionLog, first_dirty_offset: int, last_stable_offset: int, now_ms: int
+) -> CompactionPlan | None:
+    """Say what to compact, if `min.cleanable.dirty.ratio` or `max.compaction.lag.ms` wants it.
+
+    Nothing at or after the last stable offset, which is never above the high watermark.
+    """
+    if not log.config.is_compacted:
+        return None
+    row = list(log.segments)
+    count = _cleanable_count(log, row, first_dirty_offset, last_stable_offset, now_ms)
+    if count == 0:
+        return None
+    end_offset = row[count].base_offset
+    clean = [
+        s for s, next_ in pairwise(row[: count + 1]) if next_.base_offset <= first_dirty_offset
+    ]
+    dirty = row[len(clean) : count]
+    found = CompactionPlan(
+        first_dirty_offset,
+        end_offset,
+        sum(segment.size_bytes for segment in clean),
+        sum(segment.size_bytes for segment in dirty),
+        _is_overdue(log, dirty, now_ms),
+    )
+    wanted = found.is_overdue or found.dirty_ratio > log.config.min_cleanable_dirty_ratio
+    return found if found.dirty_bytes and wanted else None
+
+
+def _cleanable_count(
+    log: PartitionLog, row: list[Segment], first_dirty: int, last_stable_offset: int, now_ms: int
+) -> int:
+    """Return how many segments from the first on may be compacted."""
+    youngest_ms = now_ms - log.config.min_compaction_lag_ms
+    for number, (segment, following) in enumerate(pairwise(row)):
+        is_young = (
+            log.config.min_compaction_lag_ms > 0
+            and following.base_offset > first_dirty
+            and greatest_time_ms(segment) > youngest_ms
+        )
+        if segment.damage or following.base_offset > last_stable_offset or is_young:
+            return number
+    return len(row) - 1
+
+
+def _is_overdue(log: PartitionLog, dirty: list[Segment], now_ms: int) -> bool:
+    if log.config.max_compaction_lag_ms == NO_LIMIT:
+        return False
+    oldest_ms = now_ms - log.config.max_compaction_lag_ms
+    return any(0 < segment.first_timestamp_ms < oldest_ms for segment in dirty)

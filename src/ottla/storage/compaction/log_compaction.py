@@ -1,0 +1,289 @@
+"""Keeps the last value of each key: compacts a part of a log beside everything else it does.
+
+    on the loop    plan(log, …), and a Compaction of what is planned
+    in a thread    clean_next(): read a group of segments, write what is left of them beside them
+    on the loop    prepare(log, group): look whether the log still is what it was
+    in a thread    decide(group): from here on a crash leaves the new segment
+    on the loop    replace(log, group, …): put the new segment in their place
+    in a thread    settle(): the new names are durable; then the next group
+    on the loop    when there is none, note end_offset as the first dirty one
+
+In the thread only closed segments are read, which nobody writes, by files of its own. Should the
+log lose one of them meanwhile, to retention or to a truncation, the compaction is given up. That
+does no harm at any moment: groups are taken over from the log's beginning on, and after each of
+them the log is right.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from itertools import chain, pairwise, zip_longest
+from typing import NamedTuple
+
+from ottla.environment.disk import Disk
+from ottla.storage.compaction import segment_swap
+from ottla.storage.compaction.batch_cleaner import BatchCleaner, CleaningCounts, placeholder
+from ottla.storage.compaction.cleaned_segment import CleanedSegment
+from ottla.storage.compaction.cleaned_transactions import TransactionTracker, read_aborted
+from ottla.storage.compaction.compaction_plan import CompactionPlan
+from ottla.storage.compaction.compaction_sources import Source, SourceReader
+from ottla.storage.compaction.offset_map import DEDUPE_BUFFER_BYTES, OffsetMap, offset_map
+from ottla.storage.indexes.aborted_index import AbortedTransaction
+from ottla.storage.indexes.sparse_index import POSITION_MAX
+from ottla.storage.log.log import PartitionLog
+from ottla.storage.segments.segment import Segment
+from ottla.wire.protocol_error import ProtocolError
+from ottla.wire.records.batch import RecordBatch
+from ottla.wire.records.record import uncompressed_records
+
+_ALL_PLACED = -1
+
+
+class AbandonedCompactionError(Exception):
+    """The log is not any more what it was when the compaction began: begin another one."""
+
+
+class CleanedGroup(NamedTuple):
+    """Neighbours in a log, for which there is a cleaned segment now."""
+
+    sources: tuple[Source, ...]
+    cut_count: int
+    """How often the log had been cut off when the compaction began."""
+
+    @property
+    def base_offset(self) -> int:
+        """Where the cleaned segment begins."""
+        return self.sources[0].base_offset
+
+
+class Compaction:
+    """One compaction of one log. Making it takes note of all that the thread has to know.
+
+    `pace` is called with a number of bytes for about every megabyte that was read or written, and
+    may wait there, or raise what ends the compaction.
+    """
+
+    def __init__(
+        self,
+        disk: Disk,
+        log: PartitionLog,
+        plan: CompactionPlan,
+        now_ms: int,
+        *,
+        pace: Callable[[int], None] = lambda _: None,
+        dedupe_buffer_bytes: int = DEDUPE_BUFFER_BYTES,
+    ) -> None:
+        row = list(log.segments)
+        self.counts = CleaningCounts()
+        self._disk = disk
+        self._directory = log.directory
+        self._config = log.config
+        self._plan = plan
+        self._now_ms = now_ms
+        self._pace = pace
+        self._reader = SourceReader(disk, log.directory, log.config, pace)
+        self._dedupe_buffer_bytes = dedupe_buffer_bytes
+        self._sources = [
+            Source(segment, segment.base_offset, following.base_offset, segment.size_bytes)
+            for segment, following in pairwise(row)
+        ]
+        self._aborted_paths = [segment.aborted_index.path for segment in row[:-1]]
+        self._aborted_in_active = list(row[-1].aborted_index.entries())
+        self._last_by_producer = {last.producer_id: last for last in log.producers.producers()}
+        self._end_offset = plan.first_dirty_offset
+        self._cut_count = log.cut_count
+        self._groups: Iterator[CleanedGroup] | None = None
+
+    @property
+    def end_offset(self) -> int:
+        """Up to where the log is clean once every group is taken over."""
+        return self._end_offset
+
+    def clean_next(self) -> CleanedGroup | None:
+        """Clean the next group of segments, which is to be taken over before the one after it.
+
+        None when all are clean. CorruptSegmentError and CorruptIndexError speak of what was there
+        before; they, OversizedSegmentError, AbandonedCompactionError, an `OSError` and whatever
+        `pace` raises end the compaction, and nothing is left of the group.
+        """
+        if self._groups is None:
+            self._groups = self._clean_groups()
+        try:
+            return next(self._groups, None)
+        except FileNotFoundError as error:
+            raise AbandonedCompactionError(str(error)) from error
+
+    def decide(self, group: CleanedGroup) -> None:
+        """Make up our mind, durably, about a group that is prepared.
+
+        Until it has been replaced the log must lose none of its segments. An `OSError` leaves open
+        what an opening of the log will find: it goes offline.
+        """
+        segment_swap.decide(self._disk, self._directory, group.base_offset)
+
+    def settle(self) -> None:
+        """Make it durable that a group has been replaced."""
+        self._disk.sync_directory(self._directory)
+
+    # -- which keys are dirty -------------------------------------------------------------------
+
+    def _map_keys(self) -> OffsetMap:
+        """Note the last offset of each dirty key; if there are too many, less is cleaned."""
+        first_dirty_offset = self._plan.first_dirty_offset
+        span = self._plan.end_offset - first_dirty_offset
+        keys = offset_map(self._dedupe_buffer_bytes, span)
+        dirty = [s for s in self._sources if first_dirty_offset < s.end_offset]
+        tracker = TransactionTracker(self._aborted_since(len(self._sources) - len(dirty)))
+        for source in dirty:
+            if source.base_offset >= self._plan.end_offset:
+                break
+            for batch in self._reader.batches(source):
+                unplaced_offset = _add_keys(keys, batch, first_dirty_offset, tracker)
+                if unplaced_offset != _ALL_PLACED:
+                    self._end_offset = unplaced_offset
+                    return keys
+        self._end_offset = self._plan.end_offset
+        return keys
+
+    def _aborted_since(self, number: int) -> list[AbortedTransaction]:
+        """Return the transactions whose abortion is noted in this segment or a later one."""
+        found = list(self._aborted_in_active)
+        for path in self._aborted_paths[number:]:
+            found += read_aborted(self._disk, path)
+        return found
+
+    # -- cleaning -------------------------------------------------------------------------------
+
+    def _clean_groups(self) -> Iterator[CleanedGroup]:
+        cleaner = BatchCleaner(
+            self._map_keys(),
+            self._end_offset,
+            self._last_by_producer,
+            self._now_ms,
+            self._config.delete_retention_ms,
+        )
+        self.counts = cleaner.counts
+        tracker = TransactionTracker(self._aborted_since(0))
+        sources = [source for source in self._sources if source.base_offset < self._end_offset]
+        for group in self._reader.grouped(sources):
+            base_offset = group[0].base_offset
+            try:
+                is_changed = self._clean_group(group, cleaner, tracker)
+            except BaseException:
+                with suppress(OSError):
+                    segment_swap.discard(self._disk, self._directory, base_offset)
+                raise
+            if is_changed:
+                yield CleanedGroup(tuple(group), self._cut_count)
+            else:
+                segment_swap.discard(self._disk, self._directory, base_offset)
+
+    def _clean_group(
+        self, group: list[Source], cleaner: BatchCleaner, tracker: TransactionTracker
+    ) -> bool:
+        """Write what is left of some segments; return whether that is not what was there."""
+        base_offset = group[0].base_offset
+        cleaned = CleanedSegment(self._disk, self._directory, base_offset, self._config, self._pace)
+        unread_bytes = sum(source.size_bytes for source in group)
+        is_changed = len(group) > 1
+        lost: RecordBatch | None = None
+        for batch in chain.from_iterable(map(self._reader.batches, group)):
+            is_changed |= lost is not None
+            lost = None
+            room_bytes = POSITION_MAX - cleaned.size_bytes - unread_bytes
+            left = _left_of(batch, cleaner, tracker, cleaned, room_bytes)
+            unread_bytes -= batch.size_bytes
+            if left is None:
+                lost = batch
+            else:
+                is_changed |= left is not batch
+                cleaned.append(left)
+        if lost is not None:
+            # By where it ends it will be known which segments this one replaces.
+            last = placeholder(lost)
+            is_changed |= last.raw != lost.raw
+            cleaned.append(last)
+        if is_changed:
+            cleaned.finish(self._reader.modified_ms(group[-1]))
+        return is_changed
+
+
+def _add_keys(
+    keys: OffsetMap, batch: RecordBatch, start_offset: int, tracker: TransactionTracker
+) -> int:
+    if batch.is_control:
+        tracker.see_marker(batch)
+        return _ALL_PLACED
+    if tracker.see_batch(batch) or batch.last_offset < start_offset:
+        return _ALL_PLACED
+    try:
+        return keys.add_keys(batch, uncompressed_records(batch), start_offset)
+    except ProtocolError:
+        return _ALL_PLACED  # nobody can read it, and it is kept as it is
+
+
+def _left_of(
+    batch: RecordBatch,
+    cleaner: BatchCleaner,
+    tracker: TransactionTracker,
+    cleaned: CleanedSegment,
+    room_bytes: int,
+) -> RecordBatch | None:
+    if not batch.is_control:
+        is_aborted = tracker.see_batch(batch)
+        return cleaner.cleaned_batch(batch, room_bytes, is_aborted=is_aborted)
+    seen = tracker.see_marker(batch)
+    if seen.aborted is not None:
+        cleaned.append_aborted(seen.aborted)
+    return cleaner.cleaned_marker(batch, seen, room_bytes)
+
+
+def prepare(log: PartitionLog, group: CleanedGroup) -> None:
+    """Let nothing stand in the way of a decision for this group.
+
+    AbandonedCompactionError if the log has changed there, or is offline. An `OSError` takes it
+    offline.
+    """
+    _check_unchanged(log, group)
+    try:
+        # A snapshot from here may know of an open transaction whose end is not in the log any more.
+        log.producers.snapshots.remove_before(group.sources[-1].base_offset + 1)
+    except OSError as error:
+        log.take_offline(error)
+        raise
+
+
+def replace(log: PartitionLog, group: CleanedGroup, now_ms: int) -> None:
+    """Let the log go on with the cleaned segment that was decided for.
+
+    AbandonedCompactionError if the log has changed there after all, or is offline. An `OSError`
+    takes it offline.
+    """
+    _check_unchanged(log, group)
+    old = [source.segment for source in group.sources]
+    try:
+        for segment in old:
+            log.retire(segment, now_ms)
+        segment_swap.finish(log.files.disk, log.directory, group.base_offset)
+        created_ms = old[-1].created_ms
+        new = Segment.open(log.files, log.directory, group.base_offset, log.config, created_ms)
+    except OSError as error:
+        log.take_offline(error)
+        raise
+    log.segments.replace(old, [new])
+
+
+def _check_unchanged(log: PartitionLog, group: CleanedGroup) -> None:
+    if log.is_offline:
+        raise AbandonedCompactionError(f"{log.directory} is offline")
+    if not _is_as_it_was(log, group):
+        segment_swap.discard(log.files.disk, log.directory, group.base_offset)
+        raise AbandonedCompactionError(f"{log.directory} has changed from {group.base_offset} on")
+
+
+def _is_as_it_was(log: PartitionLog, group: CleanedGroup) -> bool:
+    row = log.segments.since(group.base_offset)
+    is_uncut = group.cut_count == log.cut_count
+    return is_uncut and all(
+        segment is source.segment and not segment.damage
+        for segment, source in zip_longest(row[: len(group.sources)], group.sources)
+    )

@@ -1,0 +1,127 @@
+"""How a cleaned segment takes the place of those it was made from: old or new, never both.
+
+    written    0042.log.cleaned   synced, beside segments that are still read
+    decided    0042.log.swap      renamed: first the indexes, and last the batches
+    cleared    0042.log.deleted, 0077.log.deleted: what is replaced
+    finished   0042.log           renamed: first the batches, and last the indexes
+
+It is decided when no file of its base offset is called `.cleaned` any more. So whoever finds one
+after a crash drops all that is new there, and whoever finds only `.swap` goes on to the end. A
+cleaned segment reaches as far as what it replaces did; that tells which segments it replaces.
+"""
+
+import posixpath
+import re
+from contextlib import suppress
+from typing import Final
+
+from ottla.environment.disk import Disk
+from ottla.model.settings.topic_config import TopicConfig
+from ottla.storage.files.damage import damage_path
+from ottla.storage.files.open_files import OpenFiles
+from ottla.storage.indexes.sparse_index import CorruptIndexError
+from ottla.storage.segments.segment import LOG_SUFFIX, Segment, segment_name
+from ottla.storage.segments.segment_batches import CorruptSegmentError
+from ottla.storage.segments.segment_indexes import INDEX_SUFFIXES
+
+CLEANED_SUFFIX: Final = ".cleaned"
+SWAP_SUFFIX: Final = ".swap"
+
+_PARTS: Final = (LOG_SUFFIX, *INDEX_SUFFIXES)
+_FILE: Final = re.compile(r"([0-9]{20})(\.log|\.index|\.timeindex|\.txnindex)(\.cleaned|\.swap)?")
+
+
+def segment_called(
+    files: OpenFiles, directory: str, base_offset: int, config: TopicConfig, suffix: str
+) -> Segment:
+    """Return a segment whose files have this behind their names; reads and makes none of them."""
+    segment = Segment(files, directory, base_offset, config, now_ms=0)
+    segment.path += suffix
+    for index in segment.indexes:
+        index.path += suffix
+    return segment
+
+
+# -- the steps ------------------------------------------------------------------------------------
+
+
+def discard(disk: Disk, directory: str, base_offset: int) -> None:
+    """Remove what was written but not decided."""
+    # Unless the last .cleaned goes last, a crash leaves what looks like a decision.
+    for suffix in (SWAP_SUFFIX, CLEANED_SUFFIX):
+        for part in _PARTS:
+            with suppress(FileNotFoundError):
+                disk.remove(_path(directory, base_offset, part, suffix))
+
+
+def decide(disk: Disk, directory: str, base_offset: int) -> None:
+    """Make up our mind, durably: from here on only the new segment counts."""
+    for part in reversed(_PARTS):
+        _rename(disk, directory, base_offset, part, CLEANED_SUFFIX, SWAP_SUFFIX)
+    disk.sync_directory(directory)
+
+
+def finish(disk: Disk, directory: str, base_offset: int) -> None:
+    """Give the new files their names, once nothing else has them. Sync the directory then."""
+    for part in _PARTS:
+        _rename(disk, directory, base_offset, part, SWAP_SUFFIX, "")
+
+
+# -- after a crash --------------------------------------------------------------------------------
+
+
+def finish_swaps(disk: Disk, directory: str) -> list[str]:
+    """Bring what a crash has interrupted to its end, or back to its beginning; list what is there.
+
+    Comes before anything else is done with the files of a log. May itself be interrupted.
+    """
+    names = disk.list_directory(directory)
+    found = [match for name in names if (match := _FILE.fullmatch(name))]
+    undecided = {int(match[1]) for match in found if match[3] == CLEANED_SUFFIX}
+    decided = {int(match[1]) for match in found if match[3] == SWAP_SUFFIX} - undecided
+    for base_offset in sorted(undecided):
+        discard(disk, directory, base_offset)
+    for base_offset in sorted(decided):
+        if disk.exists(_path(directory, base_offset, LOG_SUFFIX, SWAP_SUFFIX)):
+            end_offset = _end_offset(disk, directory, base_offset)
+            # Its positions are those of the segment that was written anew because of them.
+            with suppress(FileNotFoundError):
+                disk.remove(damage_path(_path(directory, base_offset, LOG_SUFFIX, "")))
+            replaced = [m[0] for m in found if base_offset <= int(m[1]) < end_offset and not m[3]]
+            for name in replaced:
+                disk.remove(posixpath.join(directory, name))
+        finish(disk, directory, base_offset)
+        disk.sync_directory(directory)
+    return disk.list_directory(directory) if undecided or decided else names
+
+
+def _end_offset(disk: Disk, directory: str, base_offset: int) -> int:
+    """Return the offset up to which a decided segment replaces others: at least its namesake."""
+    files = OpenFiles(disk)
+    segment = segment_called(files, directory, base_offset, TopicConfig(), SWAP_SUFFIX)
+    segment.size_bytes = segment.file.size_bytes()
+    try:
+        end_offset = segment.end_offset()
+    except CorruptSegmentError:
+        # It has been synced, and still its end is lost: recovery will say so. What it had replaced
+        # is then known from its index, but for the last stretch.
+        end_offset = _indexed_end(segment)
+    return max(end_offset, base_offset + 1)
+
+
+def _indexed_end(segment: Segment) -> int:
+    with suppress(CorruptIndexError):
+        return segment.offset_index.last_offset + 1
+    return segment.base_offset
+
+
+def _path(directory: str, base_offset: int, part: str, suffix: str) -> str:
+    return posixpath.join(directory, segment_name(base_offset) + part + suffix)
+
+
+def _rename(
+    disk: Disk, directory: str, base_offset: int, part: str, old_suffix: str, new_suffix: str
+) -> None:
+    old_path = _path(directory, base_offset, part, old_suffix)
+    with suppress(FileNotFoundError):  # most segments have no .txnindex
+        disk.rename(old_path, _path(directory, base_offset, part, new_suffix))

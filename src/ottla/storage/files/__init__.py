@@ -1,0 +1,1 @@
+"""Files of a log dir: names, locks, checkpoints, damage marks, open files."""

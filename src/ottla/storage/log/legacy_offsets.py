@@ -1,0 +1,27 @@
+"""Offsets by time as the first clients of Kafka asked for them: only where segments begin."""
+
+from ottla.model.isolation_level import EARLIEST, LATEST
+from ottla.storage.log.log import PartitionLog
+from ottla.storage.log.retention import greatest_time_ms
+
+
+def offsets_before(log: PartitionLog, timestamp_ms: int, now_ms: int) -> list[int]:
+    """Return the beginnings of segments that are no younger than this, the last one first.
+
+    The end of the log counts as a segment of this moment, if the last one is not empty. LATEST
+    asks for all of them, EARLIEST for the first.
+    """
+    places = [
+        (max(segment.base_offset, log.log_start_offset), greatest_time_ms(segment))
+        for segment in log.segments
+    ]
+    if log.segments.active.size_bytes:
+        places.append((log.end_offset, now_ms))
+    if timestamp_ms == EARLIEST:
+        return [places[0][0]]
+    if timestamp_ms == LATEST:
+        return [offset for offset, _ in reversed(places)]
+    found = [number for number, (_, time_ms) in enumerate(places) if time_ms <= timestamp_ms]
+    if not found:
+        return []
+    return [offset for offset, _ in reversed(places[: found[-1] + 1])]

@@ -1,0 +1,73 @@
+"""Which segments may go: whole ones from the beginning, and never what is not replicated yet."""
+
+from collections.abc import Callable
+
+from ottla.model.settings.topic_config import CleanupPolicy
+from ottla.storage.log.log import PartitionLog
+from ottla.storage.segments.segment import Segment
+
+
+def apply_retention(log: PartitionLog, now_ms: int, high_watermark: int) -> int:
+    """Let go of the segments that `expired_segments` counts, and return how many that were.
+
+    If that is all of them the active one is closed first: a log never ends before its end.
+    """
+    count = expired_segments(log, now_ms, high_watermark)
+    if count == len(log.segments):
+        log.roll(now_ms)
+    if count:
+        log.delete_segments(count, now_ms)
+    return count
+
+
+def expired_segments(log: PartitionLog, now_ms: int, high_watermark: int) -> int:
+    """Say how many segments from the first on may go.
+
+    Those before the log's start always may. Where the cleanup policy has `delete`, so may those
+    that `retention.bytes` and then `retention.ms` do not cover; the rest is never smaller than
+    retention.bytes. Of all of them only what ends at or below the high watermark.
+    """
+    row = list(log.segments)
+    ends = [segment.base_offset for segment in row[1:]] + [log.end_offset]
+    final = sum(end_offset <= high_watermark for end_offset in ends)
+    if row[-1].size_bytes == 0:
+        final = min(final, len(row) - 1)
+    # That the active segment is before the start needs no answer: it may still be appended to.
+    before_start = sum(end_offset <= log.log_start_offset for end_offset in ends[:-1])
+    count = min(before_start, final)
+    if CleanupPolicy.DELETE not in log.config.cleanup_policy:
+        return count
+    for is_expired in (_by_size(log, row[count:]), _by_time(log, now_ms)):
+        while count < final and is_expired(row[count]):
+            count += 1
+    return count
+
+
+def _by_size(log: PartitionLog, row: list[Segment]) -> Callable[[Segment], bool]:
+    excess = sum(segment.size_bytes for segment in row) - log.config.retention_bytes
+
+    def is_expired(segment: Segment) -> bool:
+        nonlocal excess
+        excess -= segment.size_bytes
+        return excess >= 0
+
+    return is_expired if log.config.retention_bytes >= 0 else _never
+
+
+def _by_time(log: PartitionLog, now_ms: int) -> Callable[[Segment], bool]:
+    retention_ms = log.config.retention_ms
+
+    def is_expired(segment: Segment) -> bool:
+        return now_ms - greatest_time_ms(segment) > retention_ms
+
+    return is_expired if retention_ms >= 0 else _never
+
+
+def _never(_: Segment) -> bool:
+    return False
+
+
+def greatest_time_ms(segment: Segment) -> int:
+    """Return the greatest timestamp; if the records have none, when the file was modified."""
+    timestamp_ms = segment.greatest_timestamp.timestamp_ms
+    return timestamp_ms if timestamp_ms >= 0 else segment.file.modified_ms()

@@ -1,0 +1,106 @@
+"""Makes many logs at once, on a thread: each costs several waits for the disk."""
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from ottla.model.api_error import ApiError
+from ottla.model.error_code import ErrorCode
+from ottla.model.identifiers import TopicPartition
+from ottla.model.settings.topic_config import TopicConfig
+from ottla.storage.log.leader_epochs import NO_EPOCH
+from ottla.storage.log.log import PartitionLog
+from ottla.storage.log_dirs.log_dir import HostedLog, LogDir
+
+
+class NewLog(NamedTuple):
+    """A log that is wanted."""
+
+    partition: TopicPartition
+    topic_id: bytes
+    config: TopicConfig
+    leader_epoch: int
+    """Noted from the beginning; NO_EPOCH if none begins."""
+
+
+class PlacedLog(NamedTuple):
+    """A log that is wanted, and the folders to try, the best one first."""
+
+    wanted: NewLog
+    folders: tuple[LogDir, ...]
+
+
+class MadeLog(NamedTuple):
+    """What came of it, to be hosted by the thread that the folders belong to."""
+
+    wanted: NewLog
+    folder: LogDir | None
+    hosted: HostedLog | None
+    failures: tuple[tuple[LogDir, OSError], ...]
+
+    def host(self) -> PartitionLog:
+        """Let the folder know its log; ApiError KAFKA_STORAGE_ERROR if there is none."""
+        refusals = [folder.refuse(error) for folder, error in self.failures]
+        if self.folder is None or self.hosted is None:
+            offline = ApiError(ErrorCode.KAFKA_STORAGE_ERROR, "every log folder is offline")
+            raise refusals[0] if refusals else offline
+        self.folder.hosted[self.wanted.partition] = self.hosted
+        return self.hosted.log
+
+
+def place_logs(folders: Iterable[LogDir], wanted: Iterable[NewLog]) -> list[PlacedLog]:
+    """Give each log to the online folder that has the fewest, and after that to the others."""
+    counts = Counter({f: len(f.hosted) + len(f.futures) for f in folders if f.is_online})
+    placed: list[PlacedLog] = []
+    for log in wanted:
+        ranked = sorted(counts, key=counts.__getitem__)
+        placed.append(PlacedLog(log, tuple(ranked)))
+        for folder in ranked[:1]:
+            counts[folder] += 1
+    return placed
+
+
+def make_logs(placed: Iterable[PlacedLog], now_ms: int) -> list[MadeLog]:
+    """Make empty logs where they were placed, durably; any thread may. Raises nothing."""
+    every = [_make(log, folders, now_ms) for log, folders in placed]
+    failures = _sync(dict.fromkeys(made.folder for made in every if made.folder is not None))
+    return [_checked(made, failures) for made in every]
+
+
+def _sync(folders: Iterable[LogDir]) -> dict[LogDir, OSError]:
+    """Make the names of new logs durable, all of a folder at once; return which were not."""
+    failures: dict[LogDir, OSError] = {}
+    for folder in folders:
+        try:
+            folder.sync()
+        except OSError as error:
+            failures[folder] = error
+    return failures
+
+
+def _checked(made: MadeLog, failures: dict[LogDir, OSError]) -> MadeLog:
+    if made.folder is None or made.folder not in failures:
+        return made
+    failed = (made.folder, failures[made.folder])
+    return MadeLog(made.wanted, None, None, (*made.failures, failed))
+
+
+def _make(log: NewLog, folders: tuple[LogDir, ...], now_ms: int) -> MadeLog:
+    failures: list[tuple[LogDir, OSError]] = []
+    for folder in folders:
+        try:
+            hosted = folder.make(
+                str(log.partition),
+                log.partition,
+                log.topic_id,
+                log.config,
+                now_ms,
+                sync_name=False,
+            )
+        except OSError as error:
+            failures.append((folder, error))
+        else:
+            if log.leader_epoch != NO_EPOCH and hosted.log.epochs.latest_epoch is None:
+                hosted.log.epochs.note(log.leader_epoch, hosted.log.end_offset)
+            return MadeLog(log, folder, hosted, tuple(failures))
+    return MadeLog(log, None, None, tuple(failures))

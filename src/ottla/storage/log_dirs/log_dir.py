@@ -1,0 +1,408 @@
+"""One folder that a broker keeps logs in, on one disk.
+
+Once its disk has failed it is offline, and takes its own partitions along and no others. A full
+disk has not failed: it refuses what needs room.
+"""
+
+import errno
+import posixpath
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext, suppress
+from functools import partial
+from typing import NamedTuple
+
+from ottla.model.api_error import ApiError
+from ottla.model.error_code import ErrorCode
+from ottla.model.identifiers import ZERO_UUID, TopicPartition
+from ottla.model.settings.topic_config import TopicConfig
+from ottla.storage.compaction.compaction_plan import (
+    FIRST_DIRTY_OFFSET_FILE,
+    read_first_dirty_offsets,
+)
+from ottla.storage.files.checkpoints import (
+    CLEAN_SHUTDOWN_FILE,
+    HIGH_WATERMARK_FILE,
+    LOG_START_OFFSET_FILE,
+    PARTITION_METADATA_FILE,
+    RECOVERY_POINT_FILE,
+    CorruptCheckpointError,
+    read_offsets,
+    read_topic_id,
+    remove_tree,
+    write_clean_shutdown,
+)
+from ottla.storage.files.directory_names import (
+    deleted_name,
+    future_of,
+    is_deleted,
+    partition_of,
+    stray_names,
+)
+from ottla.storage.files.offset_checkpoint import OffsetTable, Write
+from ottla.storage.files.open_files import OpenFiles
+from ottla.storage.log.log import PartitionLog
+from ottla.storage.log.offline_on_error import is_refusal
+from ottla.storage.log_dirs.empty_log import begin_log
+from ottla.storage.log_dirs.rename import relocate
+from ottla.storage.recovery.clean_shutdown_marker import (
+    LastStop,
+    UnopenedMark,
+    begin_opening,
+    end_opening,
+)
+from ottla.storage.recovery.log_recovery import open_log
+
+ConfigOf = Callable[[str], TopicConfig]
+IsStray = Callable[[TopicPartition, bytes | None], bool]
+"""Tells whether a partition, with this topic id if one is known, belongs to no topic any more."""
+
+
+class HostedLog(NamedTuple):
+    """A partition's log, and the topic that it belongs to."""
+
+    log: PartitionLog
+    topic_id: bytes | None
+
+
+class _Noted(NamedTuple):
+    """What is said of a log: up to where it is durable, where it begins, how it was left."""
+
+    recovery_point: int
+    log_start_offset: int
+    last_stop: LastStop
+    topic_id: bytes | None
+
+
+class LogDir:
+    """One folder. Once its disk has failed it is offline, and is not asked again."""
+
+    def __init__(
+        self, files: OpenFiles, path: str, guard: AbstractContextManager[object] | None = None
+    ) -> None:
+        self.path = path
+        self.hosted: dict[TopicPartition, HostedLog] = {}
+        self.futures: dict[TopicPartition, HostedLog] = {}
+        """Copies on their way here from another folder."""
+        self.unopened: dict[TopicPartition, _Noted] = {}
+        """Logs that a full disk did not let us open; they are left as they are."""
+        self.notes: list[str] = []
+        self.failure: OSError | None = None
+        self.open_files = files
+        self._disk = files.disk
+        self.was_clean = False
+        """Whether every log was closed when the folder was used last, and none opened since."""
+        guard = nullcontext() if guard is None else guard
+        self._recovery_points = OffsetTable(self._disk, self._file(RECOVERY_POINT_FILE), guard)
+        self._start_offsets = OffsetTable(self._disk, self._file(LOG_START_OFFSET_FILE), guard)
+        self._first_dirty = OffsetTable(self._disk, self._file(FIRST_DIRTY_OFFSET_FILE), guard)
+        self._high_watermarks = OffsetTable(self._disk, self._file(HIGH_WATERMARK_FILE), guard)
+        self.high_watermarks: dict[TopicPartition, int] = {}
+        """Up to where logs were known to be committed, as the file says."""
+        self.first_dirty_offsets: dict[TopicPartition, int] = {}
+        """Up to where logs have been compacted; never beyond their recovery points."""
+
+    @property
+    def is_online(self) -> bool:
+        """Whether the folder can be used."""
+        return self.failure is None
+
+    def fail(self, failure: OSError) -> None:
+        """Take the folder, and every log in it, offline."""
+        self.failure = self.failure or failure
+        for hosted in [*self.hosted.values(), *self.futures.values()]:
+            hosted.log.take_offline(failure)
+
+    def refuse(self, error: OSError) -> ApiError:
+        """Return what to answer where the disk did not do its work; offline, if it has failed."""
+        if not is_refusal(error) and not isinstance(error, FileExistsError):
+            self.fail(error)
+        return ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.path}: {error}")
+
+    # -- opening and closing --------------------------------------------------------------------
+
+    def open(self, config_of: ConfigOf, now_ms: int, is_stray: IsStray = lambda *_: False) -> None:
+        """Open every log that is there. A failing disk takes the folder offline."""
+        try:
+            if not self._disk.exists(self.path):
+                self._disk.make_directory(self.path)
+                self._disk.sync_directory(posixpath.dirname(self.path) or ".")
+            last_stop = begin_opening(self._disk, self.path, self.notes)
+            self.was_clean = last_stop.is_clean
+            points = self._read_offsets(RECOVERY_POINT_FILE, "every log is gone through")
+            starts = self._read_offsets(LOG_START_OFFSET_FILE, "deleted records may be back")
+            for name, partition in self._swept():
+                point, start = points.get(partition, 0), starts.get(partition, 0)
+                noted = _Noted(point, start, last_stop, self._topic_id(self._file(name)))
+                if is_stray(partition, noted.topic_id):
+                    self._set_aside(name, partition, noted.topic_id)
+                else:
+                    self._open_found(name, partition, config_of(partition.topic), now_ms, noted)
+            self._read_first_dirty_offsets()
+            self.high_watermarks = self._read_offsets(HIGH_WATERMARK_FILE, "leaders are asked")
+            end_opening(self._disk, self.path)
+        except OSError as error:
+            self.fail(error)
+
+    def _swept(self) -> Iterator[tuple[str, TopicPartition]]:
+        """Remove what was deleted; return the folders of logs."""
+        for name in self._disk.list_directory(self.path):
+            partition = partition_of(name) or future_of(name)
+            is_ours = partition is not None or is_deleted(name)
+            if is_ours and not self._disk.is_directory(self._file(name)):
+                self.notes.append(f"{self._file(name)} is no folder, and left alone")
+            elif is_deleted(name):
+                remove_tree(self._disk, self._file(name))
+            elif partition is not None:
+                yield name, partition
+
+    def _set_aside(self, name: str, partition: TopicPartition, topic_id: bytes | None) -> None:
+        """Give a partition of no topic another name, and do nothing else to it."""
+        if partition_of(name) is None:  # a copy of what is gone
+            remove_tree(self._disk, self._file(name))
+            return
+        names = stray_names(partition, topic_id or ZERO_UUID)
+        stray = next(each for each in names if not self._disk.exists(self._file(each)))
+        self._disk.rename(self._file(name), self._file(stray))
+        self._disk.sync_directory(self.path)
+        self.notes.append(f"{self._file(name)} belongs to no topic, and is {stray} from now on")
+
+    def _open_found(
+        self, name: str, partition: TopicPartition, config: TopicConfig, now_ms: int, noted: _Noted
+    ) -> None:
+        is_future = partition_of(name) is None
+        try:
+            hosted = self._open_log(name, partition, config, now_ms, noted)
+        except OSError as error:
+            if not is_refusal(error):
+                raise
+            self.notes.append(f"{self._file(name)} is not open: {error}")
+            if noted.last_stop.keeps_gaps:
+                UnopenedMark(self._disk, self._file(name)).put()
+            if not is_future:
+                self.unopened[partition] = noted
+        else:
+            (self.futures if is_future else self.hosted)[partition] = hosted
+
+    def _read_first_dirty_offsets(self) -> None:
+        """Read up to where logs are clean, and note it again where a crash has cut them off."""
+        noted = read_first_dirty_offsets(self._disk, self._file(FIRST_DIRTY_OFFSET_FILE))
+        self.first_dirty_offsets = {
+            partition: min(offset, self.hosted[partition].log.end_offset)
+            for partition, offset in noted.items()
+            if partition in self.hosted
+        }
+        if self.first_dirty_offsets != noted:
+            try:
+                self._first_dirty.told(self.first_dirty_offsets)()
+            except OSError as error:
+                if not is_refusal(error):
+                    raise
+                self.notes.append(f"{self.path}: {error}")  # what it says is looked at again
+
+    def close(self, now_ms: int, broker_epoch: int) -> None:
+        """Close every log and leave the mark of a clean stop, which is the last thing written."""
+        if not self.is_online:
+            return
+        try:
+            for hosted in [*self.hosted.values(), *self.futures.values()]:
+                hosted.log.close(now_ms)
+            self.checkpoint()
+            if not self.unopened:  # of which nobody knows whether they are whole
+                write_clean_shutdown(self._disk, self._file(CLEAN_SHUTDOWN_FILE), broker_epoch)
+        except OSError as error:
+            self.fail(error)
+        except ApiError as error:  # a log went offline while it was being closed
+            self.notes.append(f"{self.path}: no clean stop, {error.detail}")
+
+    def _read_offsets(self, name: str, without_it: str) -> dict[TopicPartition, int]:
+        """Read a checkpoint; a damaged one is as good as none, and says nothing of the logs."""
+        try:
+            return read_offsets(self._disk, self._file(name))
+        except CorruptCheckpointError as error:
+            self.notes.append(f"{error}: {without_it}")
+            return {}
+
+    def reopen(self, partition: TopicPartition, config: TopicConfig, now_ms: int) -> PartitionLog:
+        """Open a log that a full disk did not let us open; `OSError` if it still does not."""
+        self.was_clean = False  # an opening was interrupted
+        noted = self.unopened[partition]
+        noted = noted._replace(last_stop=noted.last_stop._replace(is_clean=False))
+        hosted = self._open_log(str(partition), partition, config, now_ms, noted)
+        self.hosted[partition] = hosted
+        del self.unopened[partition]
+        return hosted.log
+
+    def _open_log(
+        self, name: str, partition: TopicPartition, config: TopicConfig, now_ms: int, noted: _Noted
+    ) -> HostedLog:
+        directory = self._file(name)
+        is_clean, keeps_gaps = noted.last_stop
+        mark = UnopenedMark(self._disk, directory)
+        is_marked = mark.is_there
+        log, findings = open_log(
+            self.open_files,
+            directory,
+            config,
+            now_ms,
+            is_clean=is_clean,
+            keeps_gaps=keeps_gaps or is_marked,
+            recovery_point=noted.recovery_point,
+            log_start_offset=noted.log_start_offset,
+            on_recovery_point_lowered=lambda offset: self._lower(partition, offset),
+        )
+        if is_marked:
+            mark.remove()
+        self.notes += [f"{partition}: {note}" for note in findings.notes]
+        return HostedLog(log, noted.topic_id)
+
+    def _topic_id(self, directory: str) -> bytes | None:
+        try:
+            return read_topic_id(self._disk, posixpath.join(directory, PARTITION_METADATA_FILE))
+        except CorruptCheckpointError as error:
+            self.notes.append(str(error))
+            return None
+
+    # -- partitions -----------------------------------------------------------------------------
+
+    def create(
+        self, partition: TopicPartition, topic_id: bytes, config: TopicConfig, now_ms: int
+    ) -> PartitionLog:
+        """Make an empty log."""
+        self.hosted[partition] = self.make(str(partition), partition, topic_id, config, now_ms)
+        return self.hosted[partition].log
+
+    def make(
+        self,
+        name: str,
+        partition: TopicPartition,
+        topic_id: bytes,
+        config: TopicConfig,
+        now_ms: int,
+        *,
+        sync_name: bool = True,
+    ) -> HostedLog:
+        """Make an empty log in a folder of this name; any thread may. Nobody hosts it.
+
+        It is durable then, or without `sync_name` after the next `sync`.
+        """
+        assert partition not in self.hosted, partition
+        directory = self._file(name)
+        on_lowered = partial(self._lower, partition)
+        is_there = self._disk.exists(directory)
+        if is_there and not self._disk.is_directory(directory):
+            raise FileExistsError(errno.EEXIST, "is no folder, and left alone", directory)
+        try:
+            if is_there:  # a full disk did not let us take it away
+                remove_tree(self._disk, directory)
+            log = begin_log(self.open_files, directory, topic_id, config, now_ms, on_lowered)
+            if sync_name:
+                self.sync()
+        except OSError:
+            with suppress(OSError):  # a full disk gets back what it gave
+                remove_tree(self._disk, directory)
+            raise
+        return HostedLog(log, topic_id)
+
+    def sync(self) -> None:
+        """Make the names in this folder durable; any thread may."""
+        self._disk.sync_directory(self.path)
+
+    def delete(self, partition: TopicPartition, mark: bytes) -> str:
+        """Take a log away: its folder gets another name at once, which is returned.
+
+        `remove_deleted` removes it when nobody can be reading from it any more.
+        """
+        deleted = self.begin_delete(partition, mark)
+        for write in self.settle_deletes():
+            write()
+        return deleted
+
+    def begin_delete(self, partition: TopicPartition, mark: bytes) -> str:
+        """Take a log away, and leave it to `settle_deletes` to make that durable."""
+        deleted = self._file(deleted_name(partition, mark))
+        if self.unopened.pop(partition, None) is None:
+            self._retire(self.hosted.pop(partition), deleted)
+        else:
+            self._disk.rename(self._file(str(partition)), deleted)
+        return deleted
+
+    def settle_deletes(self) -> list[Write]:
+        """Return what makes it durable that logs are gone."""
+        gone = self.first_dirty_offsets.keys() - self.hosted.keys()
+        for partition in gone:  # another topic may get the name
+            del self.first_dirty_offsets[partition]
+        told = [self._first_dirty.told(self.first_dirty_offsets)] if gone else []
+        return [*told, *self.begin_checkpoint(), self.sync]
+
+    def drop_future(self, partition: TopicPartition, mark: bytes) -> str:
+        """Give up a copy on its way here; return what `remove_deleted` has to remove."""
+        hosted = self.futures.pop(partition)
+        deleted = self._file(deleted_name(partition, mark))
+        self._retire(hosted, deleted)
+        return deleted
+
+    def adopt_future(self, partition: TopicPartition) -> None:
+        """Let the copy be the partition; that its folder has the name is not durable yet."""
+        hosted = self.futures[partition]
+        directory = self._file(str(partition))
+        self._disk.rename(hosted.log.directory, directory)
+        relocate(hosted.log, directory)
+        self.hosted[partition] = self.futures.pop(partition)
+
+    def _retire(self, hosted: HostedLog, deleted: str) -> None:
+        for segment in hosted.log.segments:
+            self.open_files.forget(segment.path)
+        hosted.log.take_offline(FileNotFoundError("the partition was deleted"))
+        self._disk.rename(hosted.log.directory, deleted)
+
+    def remove_deleted(self, directory: str) -> None:
+        """Remove the files of a log that was deleted."""
+        with suppress(FileNotFoundError):
+            remove_tree(self._disk, directory)
+
+    # -- checkpoints ----------------------------------------------------------------------------
+
+    def begin_checkpoint(self) -> list[Write]:
+        """Say up to where each log is durable, and where it begins; return what writes it down."""
+        logs = {partition: hosted.log for partition, hosted in self._known()}
+        points = {partition: log.recovery_point for partition, log in logs.items()}
+        # Where a log begins is told by its first segment, unless DeleteRecords said more.
+        starts = {
+            partition: log.log_start_offset
+            for partition, log in logs.items()
+            if log.log_start_offset > log.segments.base_offset
+        }
+        for partition, noted in self.unopened.items():
+            points[partition], starts[partition] = noted[:2]
+        return [self._recovery_points.told(points), self._start_offsets.told(starts)]
+
+    def checkpoint(self) -> None:
+        """Write down up to where each log is durable, and where it begins."""
+        for write in self.begin_checkpoint():
+            write()
+
+    def note_high_watermarks(self, offsets: dict[TopicPartition, int]) -> Write | None:
+        """Note up to where logs are committed; return what writes it down, if that is news."""
+        if offsets == self.high_watermarks:
+            return None
+        self.high_watermarks = offsets
+        return self._high_watermarks.told(offsets)
+
+    def note_clean(self, partition: TopicPartition, offset: int) -> Write:
+        """Note up to where a log has been compacted; return what writes it down."""
+        self.first_dirty_offsets[partition] = offset
+        return self._first_dirty.told(self.first_dirty_offsets)
+
+    def _lower(self, partition: TopicPartition, offset: int) -> None:
+        points = {known: noted.recovery_point for known, noted in self.unopened.items()}
+        points |= {known: hosted.log.recovery_point for known, hosted in self._known()}
+        points[partition] = offset
+        self._recovery_points.told(points)()
+        if self.first_dirty_offsets.get(partition, offset) > offset:
+            self.note_clean(partition, offset)()
+
+    def _known(self) -> list[tuple[TopicPartition, HostedLog]]:
+        return [*self.hosted.items(), *self.futures.items()]  # it never has both of one
+
+    def _file(self, name: str) -> str:
+        return posixpath.join(self.path, name)

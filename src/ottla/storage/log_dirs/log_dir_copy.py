@@ -1,0 +1,233 @@
+"""Moves a replica from one log folder to another while it is read and written.
+
+    on the loop    begin(…) what is to be copied next: a CopyStep, or None when there is nothing
+    in a thread    step.run(): read it from the one, append it to the other
+    on the loop    … until little is left. Then nobody may flush the replica until it is settled:
+    in a thread    catch up, and make the copy durable
+    on the loop    swap(): copy the last bit, let the copy be the replica and the old one be gone
+    in a thread    settle(…): make that durable; after it the replica may be flushed again
+
+The copy is a log of its own, in a folder whose name ends with "-future". Whatever happens before
+the swap, the replica is where it was. The swap is two renames in two folders, of which a power cut
+may keep either. So whoever opens the folders (`settle_moves`) may find one log, or two of which
+the longer is right, or none but a copy, which then is complete. None of them has lost what was
+durable: at the swap the copy is durable as far as the old log was.
+"""
+
+from collections.abc import Iterable
+from contextlib import suppress
+from itertools import zip_longest
+from typing import Final
+
+from ottla.model.api_error import ApiError
+from ottla.model.error_code import ErrorCode
+from ottla.model.identifiers import TopicPartition
+from ottla.storage.files.log_slice import LogSlice
+from ottla.storage.files.offset_checkpoint import Write
+from ottla.storage.log.log import PartitionLog
+from ottla.storage.log_dirs.log_dir import LogDir
+from ottla.wire.records.batch import batch_at
+
+COPY_BYTES: Final = 1 << 20
+"""What one step copies at most, unless a single batch is larger."""
+LAST_BYTES_MAX: Final = 256 << 10
+"""What the swap copies at most: it must not keep the loop."""
+
+
+class CopyStep:
+    """Some batches to be copied, by one thread."""
+
+    __slots__ = ("_copy", "_end_offset", "_offset", "_records", "_restarts")
+
+    def __init__(
+        self, copy: PartitionLog, records: LogSlice, offset: int, end_offset: int, *, restarts: bool
+    ) -> None:
+        self._copy = copy
+        self._records = records
+        self._offset = offset
+        self._end_offset = end_offset
+        self._restarts = restarts
+
+    @property
+    def size_bytes(self) -> int:
+        """How much there is to copy."""
+        return len(self._records)
+
+    def run(self, now_ms: int) -> None:
+        """Copy them; ApiError or OSError if either disk does not let us."""
+        data = memoryview(self._records.read())
+        if self._restarts:
+            base_offset = batch_at(data).base_offset if data else self._end_offset
+            self._copy.restart_at(base_offset, now_ms)
+        if not data:  # compaction, or DeleteRecords, has left nothing up to the end
+            self._copy.end_offset = self._end_offset
+            self._copy.roll(now_ms)
+        elif self._copy.append_as_follower(data, now_ms) is None:
+            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"no batch at offset {self._offset}")
+
+
+class ReplicaMove:
+    """One replica on its way; its copy is among the target's futures."""
+
+    def __init__(self, partition: TopicPartition, source: LogDir, target: LogDir) -> None:
+        self.partition = partition
+        self.source = source
+        self.target = target
+        self.log = source.hosted[partition].log
+        """The log that is used."""
+        self.copy = target.futures[partition].log
+        """The log that is being filled."""
+        self._cut_count = self.log.cut_count
+        # What is compacted while it is copied may be copied as it was before.
+        is_new = self.copy.end_offset == self.copy.segments.base_offset
+        self._clean_to = source.first_dirty_offsets.get(partition) if is_new else None
+
+    @property
+    def is_under_way(self) -> bool:
+        """Whether nobody has deleted the replica, given up the copy, or swapped them."""
+        hosted = self.source.hosted.get(self.partition)
+        future = self.target.futures.get(self.partition)
+        return (
+            hosted is not None
+            and hosted.log is self.log
+            and future is not None
+            and future.log is self.copy
+            and not self.log.is_offline
+            and not self.copy.is_offline
+        )
+
+    @property
+    def left_bytes(self) -> int:
+        """About how much has still to be copied."""
+        log, offset = self.log, max(self.copy.end_offset, self.log.log_start_offset)
+        if offset >= log.end_offset:
+            return 0
+        return sum(segment.size_bytes for segment in log.segments.since(offset)[1:]) + len(
+            log.read(offset, log.end_offset, log.segments.size_bytes)
+        )
+
+    def begin(self, bytes_max: int = COPY_BYTES) -> CopyStep | None:
+        """Look what is to be copied next; None if the copy has everything."""
+        log, copy = self.log, self.copy
+        is_cut = log.cut_count != self._cut_count
+        if copy.end_offset == log.end_offset and not is_cut:
+            return None
+        self._cut_count = log.cut_count
+        # What retention takes from the log while it is copied, the copy does without.
+        is_behind = copy.end_offset < log.log_start_offset
+        restarts = is_cut or is_behind or copy.end_offset == copy.segments.base_offset
+        offset = log.log_start_offset if restarts else copy.end_offset
+        # No more than one segment at once, which would become too large by it.
+        size_bytes = min(bytes_max, log.config.segment_bytes)
+        records = log.read(offset, log.end_offset, size_bytes)
+        return CopyStep(copy, records, offset, log.end_offset, restarts=restarts)
+
+    def checkpoint(self) -> list[Write]:
+        """Tell the target where the copy begins; return what writes it down."""
+        if self.copy.log_start_offset < self.log.log_start_offset <= self.copy.end_offset:
+            self.copy.advance_log_start(self.log.log_start_offset)
+        return self.target.begin_checkpoint()
+
+    def can_swap(self) -> bool:
+        """Tell whether what is left is little, and the copy as durable as the log."""
+        return (
+            self.left_bytes <= LAST_BYTES_MAX
+            and self.copy.recovery_point >= self.log.recovery_point
+        )
+
+    def swap(self, now_ms: int, mark: bytes) -> str:
+        """Let the copy be the replica; return the folder that `remove_deleted` has to remove.
+
+        Nothing is durable before `settle`. An `OSError` of the target leaves all as it was, and
+        takes the target offline; one of the source takes that offline, which is done without.
+        """
+        while (step := self.begin(LAST_BYTES_MAX)) is not None:
+            step.run(now_ms)
+        log, copy = self.log, self.copy
+        if log.log_start_offset > copy.log_start_offset:
+            copy.advance_log_start(log.log_start_offset)
+        copy.config = log.config
+        try:
+            self.target.adopt_future(self.partition)
+        except OSError as error:
+            self.target.fail(error)
+            raise
+        # They know more than the batches tell: of producers whose batches retention has taken.
+        snapshots, copy.producers = copy.producers.snapshots, log.producers
+        copy.producers.snapshots = snapshots
+        try:
+            return self.source.begin_delete(self.partition, mark)
+        except OSError as error:
+            self.source.fail(error)
+            return ""
+
+    def settle(self) -> list[Write]:
+        """Return what makes the swap durable, after the swap: the target first."""
+        writes = [*self.target.settle_deletes(), *self.target.begin_checkpoint()]
+        if self._clean_to is not None:
+            writes.append(self.target.note_clean(self.partition, self._clean_to))
+        return [*writes, *self.source.settle_deletes()]
+
+
+def settle_moves(folders: Iterable[LogDir], mark: bytes) -> None:
+    """Bring to an end what a crash has interrupted, where all folders have been opened.
+
+    Of two logs of one partition the shorter is dropped. A copy without a log is the partition,
+    unless the log may be in a folder that is offline. Other copies are cut to where their log
+    ends: it may have lost what they had got from it.
+    """
+    known = list(folders)
+    online = [folder for folder in known if folder.is_online]
+    for partition in sorted({partition for folder in online for partition in folder.hosted}):
+        _keep_longest(partition, [folder for folder in online if partition in folder.hosted], mark)
+    for folder, partition in [(f, partition) for f in online for partition in f.futures]:
+        try:
+            _settle_copy(partition, folder, known, mark)
+        except OSError as error:
+            folder.fail(error)
+
+
+def _keep_longest(partition: TopicPartition, folders: list[LogDir], mark: bytes) -> None:
+    kept = max(folders, key=lambda folder: folder.hosted[partition].log.end_offset)
+    for folder in folders:
+        if folder is kept:
+            continue
+        folder.notes.append(f"{partition} is in {kept.path} as well, and dropped here")
+        try:
+            folder.remove_deleted(folder.delete(partition, mark))
+        except OSError as error:
+            folder.fail(error)
+
+
+def _settle_copy(
+    partition: TopicPartition, folder: LogDir, folders: list[LogDir], mark: bytes
+) -> None:
+    log = next((f.hosted[partition].log for f in folders if partition in f.hosted), None)
+    others = [f for f in folders if f is not folder and partition in f.futures]
+    if others:  # its destination was changed, and the crash has brought both copies back
+        folder.remove_deleted(folder.drop_future(partition, mark))
+    elif log is not None:
+        copy = folder.futures[partition].log
+        with suppress(ApiError):  # it is offline then
+            copy.truncate_to(_agreed_end(copy, log))
+    elif all(f.is_online and partition not in f.unopened for f in folders):
+        folder.adopt_future(partition)
+        folder.notes.append(f"{partition} has been moved here")
+        for write in folder.settle_deletes():
+            write()
+
+
+def _agreed_end(copy: PartitionLog, log: PartitionLog) -> int:
+    """Return up to where a copy has what its log has: the log may have been cut, and have grown.
+
+    Two records at one offset are the same if they are of the same leader epoch.
+    """
+    start = max(copy.log_start_offset, log.log_start_offset)
+    if copy.epochs.epoch_for(start) != log.epochs.epoch_for(start):
+        return start
+    later = [
+        [entry for entry in one.epochs.entries if entry.start_offset > start] for one in (copy, log)
+    ]
+    differing = next((pair for pair in zip_longest(*later) if pair[0] != pair[1]), ())
+    ends = [entry.start_offset for entry in differing if entry is not None]
+    return min(copy.end_offset, log.end_offset, *ends)

@@ -1,0 +1,125 @@
+"""The folders that a broker keeps its logs in, one per disk.
+
+    data-1/  meta.properties  .kafka_cleanshutdown  recovery-point-offset-checkpoint  …
+             orders-0/  orders-3/  payments-1/
+    data-2/  meta.properties  …
+             orders-1/  orders-2/
+
+A new partition goes where the fewest are. A folder whose disk fails takes its own partitions
+offline, and no others. A full disk has not failed: it refuses what needs room.
+"""
+
+from collections.abc import Iterable
+from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
+
+from ottla.environment.disk import Disk
+from ottla.model.identifiers import TopicPartition
+from ottla.model.settings.topic_config import TopicConfig
+from ottla.storage.files.directory_lock import FolderInUseError, lock_folder
+from ottla.storage.files.open_files import OPEN_FILES_MAX, OpenFiles
+from ottla.storage.log.leader_epochs import NO_EPOCH
+from ottla.storage.log.log import PartitionLog
+from ottla.storage.log.offline_on_error import is_refusal
+from ottla.storage.log_dirs.bulk_creation import NewLog, make_logs, place_logs
+from ottla.storage.log_dirs.log_dir import ConfigOf, IsStray, LogDir
+
+
+class UnusableFolderError(OSError):
+    """A broker cannot start without a log folder; the only argument is a sentence that says why."""
+
+
+class LogDirs:
+    """All folders of a broker, and the logs in them."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        paths: Iterable[str],
+        *,
+        open_files_max: int = OPEN_FILES_MAX,
+        guard: AbstractContextManager[object] | None = None,
+    ) -> None:
+        files = OpenFiles(disk, open_files_max)
+        self.dirs = [LogDir(files, path, guard) for path in paths]
+        assert self.dirs, "a broker needs a folder for its logs"
+
+    def lock(self) -> ExitStack:
+        """Take the folders until the stack is closed or the process ends; before all else.
+
+        One whose disk fails is offline, if there are others. Raises FolderInUseError, and has
+        taken none, if somebody has one of them, OSError if a disk is full, and UnusableFolderError
+        if all have failed.
+        """
+        with ExitStack() as locks:
+            for folder in self.dirs:
+                locks.enter_context(_locked(folder))
+            self._check_any_is_online()
+            return locks.pop_all()
+
+    def fail(self, path: str, failure: OSError) -> None:
+        """Take the folder with this path offline; UnusableFolderError if it was the last."""
+        for folder in self.dirs:
+            if folder.path == path:
+                folder.fail(failure)
+        self._check_any_is_online()
+
+    def _check_any_is_online(self) -> None:
+        if not self.online:
+            told = "; ".join(f"{folder.path}: {folder.failure}" for folder in self.dirs)
+            raise UnusableFolderError(f"no log folder can be used: {told}")
+
+    @property
+    def online(self) -> list[LogDir]:
+        """The folders whose disks have not failed."""
+        return [folder for folder in self.dirs if folder.is_online]
+
+    @property
+    def online_paths(self) -> tuple[str, ...]:
+        """Where they are."""
+        return tuple(folder.path for folder in self.online)
+
+    def open(self, config_of: ConfigOf, now_ms: int, is_stray: IsStray = lambda *_: False) -> None:
+        """Open every log in every folder that is online; strays are set aside."""
+        for folder in self.online:
+            folder.open(config_of, now_ms, is_stray)
+
+    def close(self, now_ms: int, broker_epoch: int) -> None:
+        """Close every log in every folder that is online."""
+        for folder in self.dirs:
+            folder.close(now_ms, broker_epoch)
+
+    def dir_of(self, partition: TopicPartition) -> LogDir | None:
+        """Return the folder that has this partition, online or not."""
+        return next((folder for folder in self.dirs if partition in folder.hosted), None)
+
+    def log_of(self, partition: TopicPartition) -> PartitionLog | None:
+        """Return the log of a partition that is kept here."""
+        folder = self.dir_of(partition)
+        return None if folder is None else folder.hosted[partition].log
+
+    def create(
+        self, partition: TopicPartition, topic_id: bytes, config: TopicConfig, now_ms: int
+    ) -> PartitionLog:
+        """Make one empty log, where and as `new_logs` makes many. ApiError KAFKA_STORAGE_ERROR."""
+        wanted = NewLog(partition, topic_id, config, NO_EPOCH)
+        (made,) = make_logs(place_logs(self.dirs, [wanted]), now_ms)
+        return made.host()
+
+    def checkpoint(self) -> None:
+        """Write the checkpoints of every folder that is online."""
+        for folder in self.online:
+            try:
+                folder.checkpoint()
+            except OSError as error:
+                folder.refuse(error)
+
+
+def _locked(folder: LogDir) -> AbstractContextManager[object]:
+    """Take one folder; a disk that fails takes it offline."""
+    try:
+        return closing(lock_folder(folder.open_files.disk, folder.path))
+    except OSError as error:
+        if isinstance(error, FolderInUseError) or is_refusal(error):
+            raise
+        folder.fail(error)
+        return nullcontext()

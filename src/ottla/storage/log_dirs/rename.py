@@ -1,0 +1,22 @@
+"""A log whose folder has got another name goes on under that name."""
+
+import posixpath
+
+from ottla.storage.log.log import PartitionLog
+
+
+def relocate(log: PartitionLog, directory: str) -> None:
+    """Tell a log, and everything in it that knows a path, where its files are now."""
+    for segment in log.segments:
+        old = segment.path
+        segment.path = _below(directory, old)
+        log.files.rename(old, segment.path)
+        for index in segment.indexes:
+            index.path = _below(directory, index.path)
+    log.epochs.path = _below(directory, log.epochs.path)
+    log.producers.snapshots.directory = directory
+    log.directory = directory
+
+
+def _below(directory: str, path: str) -> str:
+    return posixpath.join(directory, posixpath.basename(path))

@@ -1,0 +1,383 @@
+"""Opens a log: reads next to nothing after a clean stop, and mends what a crash left.
+
+What lies below the recovery point was durable, so nothing there may be missing. What lies above it
+may be torn anywhere, and is cut at the first byte that is no sound batch. Damage *below* the point
+is something else: the disk has lost what it had promised to keep. It is reported and fenced off,
+never served and never cut away with all the good data behind it.
+"""
+
+import posixpath
+import re
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from ottla.model.settings.topic_config import TopicConfig
+from ottla.storage.compaction.segment_swap import finish_swaps
+from ottla.storage.files.checkpoints import INT64_MAX, CorruptCheckpointError
+from ottla.storage.files.damage import DAMAGE_SUFFIX, Damage, damage_path, read_damage, write_damage
+from ottla.storage.files.open_files import OpenFiles
+from ottla.storage.indexes.sparse_index import RELATIVE_OFFSET_MAX, CorruptIndexError
+from ottla.storage.log.leader_epochs import LEADER_EPOCH_FILE, LeaderEpochs
+from ottla.storage.log.log import LogState, PartitionLog
+from ottla.storage.log.retention import greatest_time_ms
+from ottla.storage.producers.producer_state import ProducerStates
+from ottla.storage.recovery.offset_gaps import close_gap, is_kafkas
+from ottla.storage.recovery.segment_scan import (
+    damage_at,
+    is_longer,
+    old_messages_at,
+    read_epochs,
+    read_through,
+)
+from ottla.storage.segments.segment import (
+    DELETED_SUFFIX,
+    LOG_SUFFIX,
+    Segment,
+    segment_name,
+)
+from ottla.storage.segments.segment_batches import CorruptSegmentError
+from ottla.storage.segments.segment_checks import (
+    check_active,
+    check_indexes,
+    check_nothing,
+    check_present,
+)
+from ottla.storage.segments.segment_indexes import OFFSET_INDEX_SUFFIX, TEMPORARY_SUFFIX
+
+_SEGMENT: Final = re.compile(r"([0-9]{20})(\.log|\.index|\.timeindex|\.txnindex|\.damage)")
+
+
+@dataclass(slots=True)
+class Findings:
+    """What opening a log found out of order, in sentences for the one who runs it."""
+
+    notes: list[str] = field(default_factory=list)
+    cut_bytes: int = 0
+    damage: list[Damage] = field(default_factory=list)
+
+
+class OpenedLog(NamedTuple):
+    """A log, and what was found when it was opened."""
+
+    log: PartitionLog
+    findings: Findings
+
+
+def open_log(  # noqa: PLR0913 - where it is, and all that is noted of it elsewhere
+    files: OpenFiles,
+    directory: str,
+    config: TopicConfig,
+    now_ms: int,
+    *,
+    is_clean: bool,
+    keeps_gaps: bool = False,
+    recovery_point: int = 0,
+    log_start_offset: int = 0,
+    on_recovery_point_lowered: Callable[[int], None] = lambda _: None,
+) -> OpenedLog:
+    """Open the log in a directory, made if it is missing.
+
+    `is_clean` says that the broker closed every log before it stopped, and `keeps_gaps` that it
+    did so before an opening that was interrupted. So may this one be, by another crash at any
+    moment, and begun again.
+    """
+    opening = _Opening(files, directory, config, now_ms)
+    state = opening.run(recovery_point, log_start_offset, is_clean=is_clean, keeps_gaps=keeps_gaps)
+    log = PartitionLog(files, directory, config, state, on_recovery_point_lowered)
+    opening.reload_producers(log)
+    opening.keep_rebuilt(log)
+    log.producers.snapshots.remove_strays([segment.base_offset for segment in log.segments])
+    return OpenedLog(log, opening.findings)
+
+
+class _Opening:
+    """One run of open_log."""
+
+    def __init__(self, files: OpenFiles, directory: str, config: TopicConfig, now_ms: int) -> None:
+        self.findings = Findings()
+        self._files = files
+        self._disk = files.disk
+        self._directory = directory
+        self._config = config
+        self._now_ms = now_ms
+        self._keeps_gaps = False
+        self._bases: list[int] = []
+        self._closing_gaps: list[Segment] = []
+        self._is_durable_by_rebuilt: dict[Segment, bool] = {}
+        self._with_unread_damage: list[Segment] = []
+
+    @property
+    def rebuilt_from(self) -> int | None:
+        """Where the first segment begins that has lost its index of aborted transactions."""
+        return min((s.base_offset for s in self._is_durable_by_rebuilt), default=None)
+
+    def run(
+        self, recovery_point: int, log_start_offset: int, *, is_clean: bool, keeps_gaps: bool
+    ) -> LogState:
+        self._keeps_gaps = keeps_gaps
+        self._disk.make_directory(self._directory)
+        suffixes_by_base = self._sweep(finish_swaps(self._disk, self._directory))
+        if not suffixes_by_base:  # nothing in the directory is durable before its own name is
+            self._disk.sync_directory(posixpath.dirname(self._directory))
+        self._bases = sorted(suffixes_by_base)
+        segments = [self._open_segment(base) for base in self._bases]
+        for segment in segments:
+            segment.indexes.note_files(suffixes_by_base[segment.base_offset])
+            self._read_damage(segment, suffixes_by_base[segment.base_offset])
+        epochs = self._open_epochs(segments)
+        if is_clean and segments and is_longer(segments[-1], recovery_point):
+            self._note(f"{segments[-1].path} goes on behind {recovery_point}, its recovery point")
+            is_clean, self._keeps_gaps = False, True
+        for segment, end_offset in _with_ends(segments, recovery_point):
+            suffixes = suffixes_by_base[segment.base_offset]
+            if is_clean:
+                check = check_active if segment is segments[-1] else check_nothing
+                self._mend(segment, end_offset, suffixes, check)
+            elif end_offset < recovery_point:
+                self._mend(segment, end_offset, suffixes, check_indexes)
+        if not is_clean:
+            segments = self._recover_above(segments, epochs, recovery_point)
+            # What closes a gap takes the place of an empty segment that begins there.
+            by_base = {one.base_offset: one for one in [*segments, *self._closing_gaps]}
+            segments = [by_base[base] for base in sorted(by_base)]
+        if not segments or segments[-1].end_offset() < log_start_offset:
+            segments = [self._restart(segments, epochs, log_start_offset)]
+        end_offset = segments[-1].end_offset()
+        log_start_offset = max(log_start_offset, segments[0].base_offset)
+        # At once after a clean stop: the next opening may not look at the batches.
+        (epochs.truncate_from_end if is_clean else epochs.forget_from)(end_offset)
+        epochs.truncate_from_start(segments[0].base_offset)
+        return LogState(
+            segments=segments,
+            epochs=epochs,
+            producers=ProducerStates(self._disk, self._directory),
+            log_start_offset=log_start_offset,
+            end_offset=end_offset,
+            recovery_point=min(recovery_point, end_offset),
+            is_durable=is_clean and not self.findings.notes,
+        )
+
+    def reload_producers(self, log: PartitionLog) -> None:
+        """Let producers be known, and fence off damage that nobody has met before."""
+        ends = dict(_with_ends(list(log.segments), log.end_offset))
+        while True:
+            try:
+                log.reload_producers(rebuilt_from=self.rebuilt_from)
+            except CorruptSegmentError as error:
+                (segment,) = [one for one in log.segments if one.path == error.path]
+                if segment in self._is_durable_by_rebuilt:  # it was sound a moment ago
+                    raise
+                end_offset = ends[segment]
+                self._note(f"{error}: made anew")
+                self._recover(segment, None, end_offset, end_offset, reach_max=end_offset)
+                self._is_durable_by_rebuilt[segment] = True
+            else:
+                return
+
+    def keep_rebuilt(self, log: PartitionLog) -> None:
+        """Give the indexes that were made anew their names, now that all of them are complete."""
+        for segment, is_durable in self._is_durable_by_rebuilt.items():
+            segment.keep_rebuilt(sync=is_durable, is_active=segment is log.segments.active)
+
+    # -- what is there --------------------------------------------------------------------------
+
+    def _sweep(self, names: Iterable[str]) -> dict[int, set[str]]:
+        """Remove what an interrupted deletion left; return the files of each segment."""
+        suffixes_by_base: dict[int, set[str]] = {}
+        for name in names:
+            if name.endswith((DELETED_SUFFIX, TEMPORARY_SUFFIX)):
+                self._disk.remove(self._path(name))
+            elif match := _SEGMENT.fullmatch(name):
+                suffixes_by_base.setdefault(int(match[1]), set()).add(match[2])
+        for base_offset in [b for b, found in suffixes_by_base.items() if LOG_SUFFIX not in found]:
+            for suffix in suffixes_by_base.pop(base_offset):
+                self._disk.remove(self._path(segment_name(base_offset) + suffix))
+        return suffixes_by_base
+
+    def _open_segment(self, base_offset: int) -> Segment:
+        return Segment.open(self._files, self._directory, base_offset, self._config, self._now_ms)
+
+    def _read_damage(self, segment: Segment, suffixes: set[str]) -> None:
+        """Remember what an earlier opening fenced off; if that cannot be read, find it again."""
+        if DAMAGE_SUFFIX not in suffixes:
+            return
+        try:
+            noted = read_damage(self._disk, damage_path(segment.path))
+        except CorruptCheckpointError as error:
+            self._note(f"{error}: the segment is gone through again")
+            self._with_unread_damage.append(segment)
+            suffixes.discard(OFFSET_INDEX_SUFFIX)
+        else:
+            # The file may have been cut since, by one who died before noting it here.
+            segment.damage = tuple(d for d in noted if d.position < segment.size_bytes)
+            self.findings.damage += segment.damage
+
+    def _open_epochs(self, segments: list[Segment]) -> LeaderEpochs:
+        path = self._path(LEADER_EPOCH_FILE)
+        try:
+            return LeaderEpochs.load(self._disk, path)
+        except CorruptCheckpointError as error:
+            self._note(f"{error}: made anew")
+        return read_epochs(self._disk, path, segments)
+
+    def _mend(
+        self,
+        segment: Segment,
+        end_offset: int,
+        suffixes: set[str],
+        check: Callable[[Segment, int], object],
+    ) -> None:
+        """Make indexes anew that are missing, or that the check finds useless."""
+        try:
+            check_present(segment, suffixes)
+            check(segment, end_offset)
+        except (CorruptIndexError, CorruptSegmentError) as error:
+            self._note(f"{error}: made anew")
+            self._recover(segment, None, end_offset, end_offset, reach_max=end_offset)
+            self._is_durable_by_rebuilt[segment] = True
+
+    def _restart(self, segments: list[Segment], epochs: LeaderEpochs, base_offset: int) -> Segment:
+        """Begin an empty log, in place of one that ends before its start."""
+        for segment in reversed(segments):
+            self._note(f"{segment.path} ends before the log's start, {base_offset}")
+            segment.remove()
+        self._is_durable_by_rebuilt.clear()
+        epochs.truncate_from_end(0)
+        segment = Segment.create(
+            self._files, self._directory, base_offset, self._config, self._now_ms
+        )
+        self._disk.sync_directory(self._directory)
+        return segment
+
+    # -- after a crash --------------------------------------------------------------------------
+
+    def _recover_above(
+        self, segments: list[Segment], epochs: LeaderEpochs, recovery_point: int
+    ) -> list[Segment]:
+        """Go through every batch from the segment of the recovery point on; cut the torn tail.
+
+        One that ends just there is gone through, too: its indexes may have been written later.
+        """
+        first = max(bisect_left(self._bases, recovery_point) - 1, 0)
+        if segments:
+            epochs.forget_from(self._bases[first])
+            self._keeps_gaps |= is_kafkas(segments[-1])
+        end_offset = 0
+        for number, (segment, limit) in enumerate(_with_ends(segments, recovery_point)):
+            if number < first:
+                continue
+            if number > first and segment.base_offset != end_offset:
+                if not self._goes_on(segment, end_offset, recovery_point):
+                    return self._drop(segments, number, f"does not begin at offset {end_offset}")
+                if self._keeps_gaps and segment.base_offset - end_offset <= RELATIVE_OFFSET_MAX:
+                    self._close_gap(segments[number - 1], end_offset, segment.base_offset, epochs)
+            is_whole, end_offset = self._recover(segment, epochs, recovery_point, limit)
+            self._is_durable_by_rebuilt[segment] = False
+            if not is_whole:
+                return self._drop(segments, number + 1, "lies behind a torn tail")
+        if end_offset < recovery_point:
+            self._note(f"the log ends at {end_offset}, and had been durable to {recovery_point}")
+        return segments
+
+    def _goes_on(self, segment: Segment, end_offset: int, recovery_point: int) -> bool:
+        """Tell whether a segment may come behind one that ends at another offset.
+
+        A gap below the recovery point may be a loss, but none of a power cut: what is behind stays.
+        """
+        distance = segment.base_offset - end_offset
+        if distance < 0:
+            return False
+        if distance > RELATIVE_OFFSET_MAX:  # more than a segment can have lost
+            return True
+        if segment.base_offset > recovery_point:
+            return self._keeps_gaps
+        if not self._config.is_compacted:
+            self._note(f"nothing is left of offsets {end_offset} to {segment.base_offset}")
+        return True
+
+    def _close_gap(
+        self, before: Segment, offset: int, end_offset: int, epochs: LeaderEpochs
+    ) -> None:
+        """Put a segment into the gap behind another, as old as that one to retention."""
+        time_ms = greatest_time_ms(before)
+        close_gap(self._disk, self._directory, offset, end_offset, epochs.latest_epoch)
+        if before.base_offset == offset:  # it was empty, and is replaced
+            self._files.forget(before.path)
+            del self._is_durable_by_rebuilt[before]
+        segment = self._open_segment(offset)
+        segment.file.set_modified_ms(time_ms)
+        self._recover(segment, epochs, offset, end_offset)
+        self._is_durable_by_rebuilt[segment] = False
+        self._closing_gaps.append(segment)
+
+    def _recover(
+        self,
+        segment: Segment,
+        epochs: LeaderEpochs | None,
+        recovery_point: int,
+        limit: int,
+        reach_max: int = INT64_MAX,
+    ) -> tuple[bool, int]:
+        """Go through a segment, and make its indexes anew.
+
+        What is lost of its end is lost up to the limit. No batch is believed that reaches beyond
+        reach_max. Return whether the segment is whole, and where it ends now.
+        """
+        segment.indexes.unname()
+        scan, is_exact = segment.scan(reach_max), True
+        while True:
+            position, end_offset, complaint = read_through(segment, epochs, scan)
+            is_exact &= scan.position == position  # else it has gone over a batch that is wrong
+            if complaint is None:
+                break
+            damage = old_messages_at(segment, position, end_offset, self._next_base(segment))
+            if damage is not None:
+                self._note(f"not served, because it is of before Kafka 0.11: {complaint}")
+            elif end_offset >= recovery_point:
+                break
+            else:
+                self._note(f"damaged below its recovery point {recovery_point}: {complaint}")
+                damage = damage_at(segment, position, end_offset, recovery_point, limit)
+            segment.fence_off(damage)
+            self.findings.damage.append(damage)
+            scan.position, scan.end_offset = damage.end_position, damage.end_offset
+        segment.indexes.drop()
+        if complaint is not None:
+            self._note(f"cut at offset {end_offset}: {complaint}")
+            self.findings.cut_bytes += segment.size_bytes - position
+            segment.cut(position)
+        if is_exact:
+            segment.take_indexes(scan)
+        else:
+            segment.rebuild_indexes()
+        if segment in self._with_unread_damage:
+            write_damage(self._disk, damage_path(segment.path), segment.damage)
+        return complaint is None, segment.end_offset()
+
+    def _next_base(self, segment: Segment) -> int:
+        """Return where the next segment begins, which no offset in this one can reach."""
+        after = bisect_right(self._bases, segment.base_offset)
+        return self._bases[after] if after < len(self._bases) else INT64_MAX
+
+    def _drop(self, segments: list[Segment], count: int, reason: str) -> list[Segment]:
+        """Keep the first segments; the others hold nothing that can be trusted."""
+        for segment in reversed(segments[count:]):
+            self.findings.cut_bytes += segment.size_bytes
+            self._note(f"{segment.path} {reason}")
+            segment.remove()
+        self._disk.sync_directory(self._directory)
+        return segments[:count]
+
+    def _note(self, sentence: str) -> None:
+        self.findings.notes.append(sentence)
+
+    def _path(self, name: str) -> str:
+        return posixpath.join(self._directory, name)
+
+
+def _with_ends(segments: list[Segment], end_offset: int) -> Iterator[tuple[Segment, int]]:
+    """Pair each segment with the offset that the next one begins at, and the last with the end."""
+    ends = [segment.base_offset for segment in segments[1:]]
+    yield from zip(segments, [*ends, end_offset], strict=False)

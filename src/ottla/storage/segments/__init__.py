@@ -1,0 +1,1 @@
+"""Segments: files, lists of them, searches and checks."""
