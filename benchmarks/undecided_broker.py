@@ -13,7 +13,7 @@ from ottla.broker.handlers.end_txn import EndTxnHandler
 from ottla.broker.request_context import RequestContext
 from ottla.broker.transaction_coordinator import TransactionCoordinator
 from ottla.cli.main import main
-from ottla.machines.transactions.enlisting import Enlistment
+from ottla.machines.transactions.add_partitions import Enlistment
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
 from ottla.wire.messages.end_txn import EndTxnRequest, EndTxnResponse

@@ -20,12 +20,12 @@ from hypothesis.stateful import (
     rule,
 )
 
-from ottla.machines.transactions import ending
-from ottla.machines.transactions.initiating import Initiating
+from ottla.machines.transactions import end_txn
+from ottla.machines.transactions.init_producer_id import Initiating
 from ottla.machines.transactions.markers import OwedMarkers
 from ottla.machines.transactions.producer_ids import Producer
-from ottla.machines.transactions.roster import Roster
 from ottla.machines.transactions.transaction import COMPLETED, State, Transaction
+from ottla.machines.transactions.transaction_store import Roster
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
 from tests.properties.transaction_world import PARTITIONS, Client, World
@@ -243,30 +243,30 @@ def life_and_check(life: Life, world: World) -> None:
 def test_a_late_end_that_joins_the_next_transaction_is_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    right = ending._is_answered
+    right = end_txn._is_answered
 
     def wrong(found: Transaction, asker: Producer, *, is_commit: bool) -> bool:
         if found.state is State.ONGOING and found.is_ended_by(asker):
             asker = found.holder
         return right(found, asker, is_commit=is_commit)
 
-    monkeypatch.setattr(ending, "_is_answered", wrong)
+    monkeypatch.setattr(end_txn, "_is_answered", wrong)
     is_found_out(a_late_end, World(), "T6")
 
 
 def test_a_commit_that_is_told_of_an_abort_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    right = ending._is_answered
+    right = end_txn._is_answered
 
     def wrong(found: Transaction, asker: Producer, *, is_commit: bool) -> bool:
         is_end = found.state in COMPLETED and found.is_ended_by(asker)
         return is_end or right(found, asker, is_commit=is_commit)
 
-    monkeypatch.setattr(ending, "_is_answered", wrong)
+    monkeypatch.setattr(end_txn, "_is_answered", wrong)
     is_found_out(a_commit_that_comes_too_late, World(), "T4")
 
 
 def test_an_end_without_a_new_epoch_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ending, "successor", lambda producer, fresh_id: producer)
+    monkeypatch.setattr(end_txn, "successor", lambda producer, fresh_id: producer)
     is_found_out(a_commit, World(), "T7")
 
 

@@ -10,9 +10,9 @@ from typing import Any
 
 from ottla.broker.transaction_coordinator import TransactionCoordinator
 from ottla.broker.transaction_verification import TransactionVerification
-from ottla.machines.transactions.enlisting import Enlisting
-from ottla.machines.transactions.roster import Roster
+from ottla.machines.transactions.add_partitions import Enlisting
 from ottla.machines.transactions.transaction import Transaction
+from ottla.machines.transactions.transaction_store import Roster
 from ottla.replication.partition import Partition
 from ottla.storage.indexes.aborted_index import AbortedTransaction
 from ottla.storage.indexes.time_index import NO_TIMESTAMP_MS

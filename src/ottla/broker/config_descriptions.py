@@ -11,7 +11,7 @@ from typing import Final
 
 from ottla.broker.live_config import LiveConfig, topic_config
 from ottla.broker.log_levels import log_levels
-from ottla.machines.controller.effective import ConfigSource
+from ottla.machines.controller.effective_configs import ConfigSource
 from ottla.metadata.image import EVERY_BROKER, ClusterImage, ConfigResource, ResourceType
 from ottla.model.settings.broker_config import BrokerConfig
 from ottla.model.settings.broker_settings import (

@@ -15,10 +15,10 @@ from ottla.broker.group_notices import tell_rebalances
 from ottla.broker.offsets_topic import OffsetsTopic
 from ottla.broker.turns import Turns
 from ottla.machines.decision import Decision
-from ottla.machines.groups.calls import NotYet
 from ottla.machines.groups.group_memory import GroupMemory
 from ottla.machines.groups.group_records import GroupRecord
 from ottla.machines.groups.machine import GroupMachine
+from ottla.machines.groups.request_types import NotYet
 from ottla.machines.groups.settings import GroupSettings
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode

@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 
-from ottla.machines.controller.effective import usable_settings
+from ottla.machines.controller.effective_configs import usable_settings
 from ottla.metadata.image import ClusterImage, ResourceType
 from ottla.metadata.records import ConfigRecord, MetadataRecord
 from ottla.model.settings.broker_config import BrokerConfig

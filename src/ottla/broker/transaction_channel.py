@@ -12,7 +12,7 @@ from itertools import groupby
 from typing import Final, NamedTuple, TypeAlias
 
 from ottla.broker.peers import Peers
-from ottla.machines.transactions.enlisting import Enlistment
+from ottla.machines.transactions.add_partitions import Enlistment
 from ottla.metadata.image import ClusterImage
 from ottla.metadata.records import NO_LEADER
 from ottla.model.api_error import ApiError

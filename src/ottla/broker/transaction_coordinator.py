@@ -21,7 +21,7 @@ from ottla.broker.transactions_topic import TransactionsTopic
 from ottla.broker.turns import Turns
 from ottla.machines.controller.machine import TRANSACTION_VERSION_FEATURE
 from ottla.machines.decision import Decision
-from ottla.machines.transactions.enlisting import Enlistment
+from ottla.machines.transactions.add_partitions import Enlistment
 from ottla.machines.transactions.machine import TransactionMachine
 from ottla.machines.transactions.markers import OwedMarkers
 from ottla.machines.transactions.producer_ids import NeedsProducerId

@@ -14,7 +14,7 @@ from ottla.broker.bells import Bells
 from ottla.broker.lines import Lines
 from ottla.broker.transaction_channel import Enlist
 from ottla.environment.clock import Clock
-from ottla.machines.transactions.enlisting import Enlistment
+from ottla.machines.transactions.add_partitions import Enlistment
 from ottla.machines.transactions.producer_ids import Producer
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode

@@ -5,7 +5,7 @@ import pytest
 from ottla.broker import config_descriptions
 from ottla.broker.config_descriptions import ConfigDescriptions, Described
 from ottla.broker.live_config import LiveConfig
-from ottla.machines.controller.effective import ConfigSource
+from ottla.machines.controller.effective_configs import ConfigSource
 from ottla.metadata.records import ConfigRecord
 from ottla.model.settings.broker_config import BrokerConfig
 from ottla.model.settings.broker_settings import BROKER_SETTINGS

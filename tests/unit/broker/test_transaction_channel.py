@@ -8,7 +8,7 @@ import pytest
 
 from ottla.broker.peers import Peers, PeersWorld
 from ottla.broker.transaction_channel import TransactionChannel
-from ottla.machines.transactions.enlisting import Enlistment
+from ottla.machines.transactions.add_partitions import Enlistment
 from ottla.machines.transactions.producer_ids import Producer
 from ottla.metadata.image import ClusterImage
 from ottla.metadata.records import BrokerEndpoint, PartitionRecord, TopicRecord

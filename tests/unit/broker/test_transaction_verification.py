@@ -12,7 +12,7 @@ from ottla.broker.transaction_verification import (
     VerdictByPartition,
     Write,
 )
-from ottla.machines.transactions.enlisting import Enlistment
+from ottla.machines.transactions.add_partitions import Enlistment
 from ottla.machines.transactions.producer_ids import Producer
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode

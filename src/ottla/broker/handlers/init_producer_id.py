@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from ottla.broker.producer_ids import ProducerIds
 from ottla.broker.request_context import RequestContext
 from ottla.broker.transaction_coordinator import TransactionCoordinator
-from ottla.machines.transactions.initiating import check_whole
+from ottla.machines.transactions.init_producer_id import check_whole
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse

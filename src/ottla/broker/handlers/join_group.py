@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from ottla.broker.group_coordinator import GroupCoordinator
 from ottla.broker.request_context import RequestContext
 from ottla.environment.randomness import Randomness
-from ottla.machines.groups.calls import Caller
+from ottla.machines.groups.request_types import Caller
 from ottla.model.api_error import ApiError
 from ottla.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from ottla.broker.group_coordinator import GroupCoordinator
 from ottla.broker.request_context import RequestContext
 from ottla.machines.groups.machine import GroupMachine
-from ottla.machines.groups.membership import SyncDecision
+from ottla.machines.groups.member_requests import SyncDecision
 from ottla.machines.moment import Moment
 from ottla.model.api_error import ApiError
 from ottla.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from ottla.machines.controller.effective import (
+from ottla.machines.controller.effective_configs import (
     parsed_broker_settings,
     topic_defaults,
 )

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from ottla.machines.controller.effective import topic_config, topic_defaults
+from ottla.machines.controller.effective_configs import topic_config, topic_defaults
 from ottla.machines.controller.partition_change import Election, PartitionChange
 from ottla.machines.controller.settings import ControllerSettings
 from ottla.metadata.image import ClusterImage, PartitionImage, TopicImage

@@ -9,7 +9,7 @@ from ottla.machines.controller.assignment import (
     invalid_assignment,
     partition_records,
 )
-from ottla.machines.controller.effective import (
+from ottla.machines.controller.effective_configs import (
     ConfigSource,
     SourcedValue,
     sourced_defaults,

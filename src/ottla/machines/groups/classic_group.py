@@ -19,8 +19,8 @@ from typing import Final
 
 from ottla.machines.groups.group_memory import MEMBER_ID_BYTES, Usage, text_bytes
 from ottla.machines.groups.group_records import GroupRecord, group_record
-from ottla.machines.groups.liveness import Attendance
 from ottla.machines.groups.member import Member
+from ottla.machines.groups.soft_state import Attendance
 from ottla.machines.groups.subscriptions import CONSUMER_PROTOCOL_TYPE, subscribed_topics
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode

@@ -3,8 +3,8 @@
 from typing import Final
 
 from ottla.machines.groups.classic_group import ClassicGroup, GroupState
+from ottla.machines.groups.group_store import Roster
 from ottla.machines.groups.member import Member
-from ottla.machines.groups.roster import Roster
 from ottla.model.error_code import ErrorCode
 from ottla.wire.messages.describe_groups import DescribedGroup, DescribedGroupMember
 from ottla.wire.messages.list_groups import ListedGroup, ListGroupsRequest

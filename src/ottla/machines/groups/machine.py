@@ -17,18 +17,18 @@ from collections.abc import Iterator
 
 from ottla.machines.decision import Decision
 from ottla.machines.groups import describing
-from ottla.machines.groups.calls import Caller, NotYet, answer_only
 from ottla.machines.groups.classic_group import ClassicGroup
-from ottla.machines.groups.committing import Committing
 from ottla.machines.groups.group_memory import GroupMemory
 from ottla.machines.groups.group_records import CommittedOffset, GroupRecord
-from ottla.machines.groups.joining import JoinDecision, Joining
-from ottla.machines.groups.liveness import Liveness, Phase
-from ottla.machines.groups.membership import Membership, SyncDecision
+from ottla.machines.groups.group_store import Roster
+from ottla.machines.groups.join_group import JoinDecision, Joining
+from ottla.machines.groups.member_requests import Membership, SyncDecision
+from ottla.machines.groups.offset_requests import Committing
 from ottla.machines.groups.rebalance import Rebalancing
+from ottla.machines.groups.request_types import Caller, NotYet, answer_only
 from ottla.machines.groups.retention import Retention
-from ottla.machines.groups.roster import Roster
 from ottla.machines.groups.settings import GroupSettings
+from ottla.machines.groups.soft_state import Liveness, Phase
 from ottla.machines.groups.transactional_offsets import TransactionalOffsets
 from ottla.machines.moment import Moment
 from ottla.model.api_error import ApiError

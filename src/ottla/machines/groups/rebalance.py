@@ -10,8 +10,8 @@ from typing import Final
 
 from ottla.machines.groups.classic_group import ClassicGroup, GroupState
 from ottla.machines.groups.group_records import GroupRecord
-from ottla.machines.groups.liveness import Due, JoinAnswer, Liveness, Phase
 from ottla.machines.groups.settings import GroupSettings
+from ottla.machines.groups.soft_state import Due, JoinAnswer, Liveness, Phase
 from ottla.machines.moment import Moment
 
 Records = tuple[GroupRecord, ...]

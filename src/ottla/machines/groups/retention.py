@@ -17,10 +17,10 @@ from ottla.machines.groups.group_records import (
     group_tombstone,
     offset_tombstone,
 )
-from ottla.machines.groups.liveness import Due, Liveness, Phase
+from ottla.machines.groups.group_store import Roster
 from ottla.machines.groups.pending_offsets import Place
-from ottla.machines.groups.roster import Roster
 from ottla.machines.groups.settings import GroupSettings
+from ottla.machines.groups.soft_state import Due, Liveness, Phase
 from ottla.machines.groups.subscriptions import CONSUMER_PROTOCOL_TYPE
 from ottla.machines.moment import Moment
 from ottla.model.api_error import ApiError

@@ -8,7 +8,7 @@ from ottla.machines.decision import Decision
 from ottla.machines.groups.classic_group import GroupState
 from ottla.machines.groups.group_memory import PENDING_OFFSET_BYTES, text_bytes
 from ottla.machines.groups.group_records import CommittedOffset, GroupRecord, offset_record
-from ottla.machines.groups.roster import Roster
+from ottla.machines.groups.group_store import Roster
 from ottla.machines.groups.settings import GroupSettings
 from ottla.machines.moment import Moment
 from ottla.model.api_error import ApiError

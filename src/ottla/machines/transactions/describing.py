@@ -2,8 +2,8 @@
 
 from typing import Final
 
-from ottla.machines.transactions.roster import Roster
 from ottla.machines.transactions.transaction import State, Transaction
+from ottla.machines.transactions.transaction_store import Roster
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import numbers_by_topic

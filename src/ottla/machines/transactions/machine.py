@@ -31,17 +31,17 @@ from collections.abc import Iterable
 from ottla.machines.decision import Decision
 from ottla.machines.moment import Moment
 from ottla.machines.transactions import describing
-from ottla.machines.transactions.ageing import Ageing
+from ottla.machines.transactions.add_partitions import Enlisting, Enlistment
 from ottla.machines.transactions.calls import answer_only
-from ottla.machines.transactions.ending import Ending
-from ottla.machines.transactions.enlisting import Enlisting, Enlistment
-from ottla.machines.transactions.initiating import InitDecision, Initiating
+from ottla.machines.transactions.end_txn import Ending
+from ottla.machines.transactions.expiration import Ageing
+from ottla.machines.transactions.init_producer_id import InitDecision, Initiating
 from ottla.machines.transactions.markers import OwedMarkers
 from ottla.machines.transactions.producer_ids import NeedsProducerId
 from ottla.machines.transactions.records import TransactionRecord
-from ottla.machines.transactions.roster import Roster
 from ottla.machines.transactions.settings import TransactionSettings
 from ottla.machines.transactions.transaction import Transaction
+from ottla.machines.transactions.transaction_store import Roster
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
 from ottla.wire.messages import describe_transactions

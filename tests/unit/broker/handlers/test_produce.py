@@ -12,7 +12,7 @@ from ottla.broker.handlers.produce import ProduceHandler
 from ottla.broker.partitions import Partitions
 from ottla.broker.transaction_channel import Enlist
 from ottla.broker.transaction_verification import TransactionVerification
-from ottla.machines.transactions.enlisting import Enlistment
+from ottla.machines.transactions.add_partitions import Enlistment
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
 from ottla.replication.partition import Partition

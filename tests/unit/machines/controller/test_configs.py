@@ -7,7 +7,7 @@ import pytest
 from ottla.machines.controller import config_checks
 from ottla.machines.controller.config_checks import UNKNOWN_SETTINGS_MAX
 from ottla.machines.controller.configs import ConfigOutcome
-from ottla.machines.controller.effective import topic_config, topic_defaults
+from ottla.machines.controller.effective_configs import topic_config, topic_defaults
 from ottla.machines.controller.machine import Controller
 from ottla.metadata.image import EVERY_BROKER, ResourceType
 from ottla.metadata.records import NO_LEADER, ConfigRecord

@@ -3,7 +3,7 @@
 import pytest
 
 from ottla.machines.controller import limits
-from ottla.machines.controller.effective import ConfigSource
+from ottla.machines.controller.effective_configs import ConfigSource
 from ottla.machines.controller.machine import Controller
 from ottla.metadata.image import PartitionImage
 from ottla.metadata.records import (

@@ -4,11 +4,11 @@ from collections.abc import Iterable
 from typing import Any, TypeVar
 
 from ottla.machines.decision import Decision
-from ottla.machines.groups.calls import Caller, NotYet
 from ottla.machines.groups.classic_group import ClassicGroup
 from ottla.machines.groups.group_memory import GroupMemory
 from ottla.machines.groups.group_records import GroupRecord
 from ottla.machines.groups.machine import GroupMachine
+from ottla.machines.groups.request_types import Caller, NotYet
 from ottla.machines.groups.settings import GroupSettings
 from ottla.machines.moment import Moment
 from ottla.model.identifiers import ZERO_UUID

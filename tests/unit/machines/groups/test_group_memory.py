@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.machines.groups.calls import NotYet
 from ottla.machines.groups.group_memory import MEMBER_BYTES, MEMBER_ID_BYTES, SMALL_BYTES
+from ottla.machines.groups.request_types import NotYet
 from ottla.model.error_code import ErrorCode
 from ottla.wire.messages.join_group import JoinGroupResponse
 from ottla.wire.messages.sync_group import SyncGroupResponse

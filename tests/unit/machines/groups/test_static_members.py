@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from ottla.machines.groups.calls import NotYet
 from ottla.machines.groups.classic_group import GroupState
+from ottla.machines.groups.request_types import NotYet
 from ottla.model.error_code import ErrorCode
 from ottla.wire.messages.join_group import JoinGroupResponse
 from tests.unit.machines.groups.host import REBALANCE_MS, SESSION_MS, Host

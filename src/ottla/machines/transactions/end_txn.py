@@ -31,7 +31,6 @@ from ottla.machines.transactions.producer_ids import (
     successor,
 )
 from ottla.machines.transactions.records import TransactionRecord, record_of
-from ottla.machines.transactions.roster import Roster
 from ottla.machines.transactions.transaction import (
     ENDED,
     EPOCH_BUMP_VERSION,
@@ -39,6 +38,7 @@ from ottla.machines.transactions.transaction import (
     State,
     Transaction,
 )
+from ottla.machines.transactions.transaction_store import Roster
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition

@@ -7,7 +7,6 @@ looked the names up, and has answered for those that do not exist or may not be 
 from typing import Final
 
 from ottla.machines.decision import Decision
-from ottla.machines.groups.calls import answer_only
 from ottla.machines.groups.classic_group import ClassicGroup, GroupState
 from ottla.machines.groups.group_memory import text_bytes
 from ottla.machines.groups.group_records import (
@@ -17,9 +16,10 @@ from ottla.machines.groups.group_records import (
     offset_record,
     offset_tombstone,
 )
+from ottla.machines.groups.group_store import Roster
 from ottla.machines.groups.pending_offsets import Place
 from ottla.machines.groups.rebalance import Rebalancing
-from ottla.machines.groups.roster import Roster
+from ottla.machines.groups.request_types import answer_only
 from ottla.machines.groups.settings import GroupSettings
 from ottla.machines.groups.subscriptions import CONSUMER_PROTOCOL_TYPE
 from ottla.machines.moment import Moment

@@ -9,9 +9,9 @@ from collections.abc import Iterable
 from ottla.machines.groups.classic_group import ClassicGroup, GroupState
 from ottla.machines.groups.group_memory import GroupMemory
 from ottla.machines.groups.group_records import CommittedOffset, committed_offset
-from ottla.machines.groups.liveness import Due, Liveness, Phase
 from ottla.machines.groups.offsets import Offsets
 from ottla.machines.groups.pending_offsets import PendingOffsets, Place
+from ottla.machines.groups.soft_state import Due, Liveness, Phase
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.wire.coordinator_records.classic_group import (

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from ottla.machines.groups.calls import NotYet
 from ottla.machines.groups.classic_group import GroupState
+from ottla.machines.groups.request_types import NotYet
 from ottla.model.error_code import ErrorCode
 from ottla.wire.messages.join_group import JoinGroupResponse
 from tests.unit.machines.groups.host import GROUP, REBALANCE_MS, SESSION_MS, Host, subscription

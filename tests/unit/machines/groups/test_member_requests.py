@@ -2,9 +2,9 @@
 
 import pytest
 
-from ottla.machines.groups.calls import NotYet
 from ottla.machines.groups.classic_group import GroupState
 from ottla.machines.groups.rebalance import RETRY_MS_MIN
+from ottla.machines.groups.request_types import NotYet
 from ottla.model.error_code import ErrorCode
 from ottla.wire.messages.heartbeat import HeartbeatRequest
 from ottla.wire.messages.join_group import JoinGroupResponse

@@ -9,14 +9,14 @@ from typing import Final
 from uuid import UUID
 
 from ottla.machines.decision import Decision
-from ottla.machines.groups.calls import Caller, NotYet, answer_only
 from ottla.machines.groups.classic_group import ClassicGroup, GroupState
 from ottla.machines.groups.group_records import GroupRecord
-from ottla.machines.groups.liveness import Liveness
+from ottla.machines.groups.group_store import Roster
 from ottla.machines.groups.member import Member
 from ottla.machines.groups.rebalance import Rebalancing
-from ottla.machines.groups.roster import Roster
+from ottla.machines.groups.request_types import Caller, NotYet, answer_only
 from ottla.machines.groups.settings import GroupSettings
+from ottla.machines.groups.soft_state import Liveness
 from ottla.machines.moment import Moment
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode

@@ -4,13 +4,13 @@ from collections.abc import Mapping
 from typing import Final
 
 from ottla.machines.decision import Decision
-from ottla.machines.groups.calls import NotYet, answer_only
 from ottla.machines.groups.classic_group import ClassicGroup, GroupState
 from ottla.machines.groups.group_records import GroupRecord
-from ottla.machines.groups.liveness import Liveness
+from ottla.machines.groups.group_store import Roster
 from ottla.machines.groups.rebalance import Rebalancing
-from ottla.machines.groups.roster import Roster
+from ottla.machines.groups.request_types import NotYet, answer_only
 from ottla.machines.groups.settings import GroupSettings
+from ottla.machines.groups.soft_state import Liveness
 from ottla.machines.moment import Moment
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode

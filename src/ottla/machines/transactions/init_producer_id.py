@@ -14,7 +14,7 @@ from typing import TypeAlias
 from ottla.machines.decision import Decision
 from ottla.machines.moment import Moment
 from ottla.machines.transactions.calls import FENCED_SINCE_OF_INIT, Records, answer_only, known
-from ottla.machines.transactions.ending import Ending
+from ottla.machines.transactions.end_txn import Ending
 from ottla.machines.transactions.producer_ids import (
     EPOCH_MAX,
     NO_EPOCH,
@@ -27,7 +27,6 @@ from ottla.machines.transactions.producer_ids import (
     successor,
 )
 from ottla.machines.transactions.records import TransactionRecord, record_of
-from ottla.machines.transactions.roster import Roster
 from ottla.machines.transactions.settings import TransactionSettings
 from ottla.machines.transactions.transaction import (
     EPOCH_BUMP_VERSION,
@@ -36,6 +35,7 @@ from ottla.machines.transactions.transaction import (
     State,
     Transaction,
 )
+from ottla.machines.transactions.transaction_store import Roster
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse

@@ -13,8 +13,8 @@ from ottla.machines.moment import Moment
 from ottla.machines.transactions.calls import ABORTABLE_SINCE, Records, answer_only, known
 from ottla.machines.transactions.producer_ids import EPOCH_MAX, Producer
 from ottla.machines.transactions.records import TransactionRecord, record_of
-from ottla.machines.transactions.roster import Roster
 from ottla.machines.transactions.transaction import PREPARED, State, Transaction
+from ottla.machines.transactions.transaction_store import Roster
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition

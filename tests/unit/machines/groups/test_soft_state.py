@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.machines.groups.liveness import Attendance, Deadlines, Due, Liveness, Phase
+from ottla.machines.groups.soft_state import Attendance, Deadlines, Due, Liveness, Phase
 from ottla.machines.moment import Moment
 
 

@@ -1,6 +1,6 @@
 """What settings come to."""
 
-from ottla.machines.controller.effective import (
+from ottla.machines.controller.effective_configs import (
     TOPIC_SETTING_BY_BROKER_SETTING,
     ConfigSource,
     SourcedValue,

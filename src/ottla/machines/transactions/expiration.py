@@ -13,11 +13,11 @@ from typing import Final
 
 from ottla.machines.moment import Moment
 from ottla.machines.transactions.calls import Records
-from ottla.machines.transactions.ending import Ending
+from ottla.machines.transactions.end_txn import Ending
 from ottla.machines.transactions.records import TransactionRecord, tombstone
-from ottla.machines.transactions.roster import Roster
 from ottla.machines.transactions.settings import TransactionSettings
 from ottla.machines.transactions.transaction import IDLE, NO_TIMEOUT_MS, Transaction
+from ottla.machines.transactions.transaction_store import Roster
 
 ABORTS_MAX: Final = 200
 """How many transactions are aborted in one go."""
