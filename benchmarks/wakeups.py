@@ -13,7 +13,7 @@ from benchmarks.storage import NOW_MS, batch_of, new_log
 from ottla.broker.bells import Bells
 from ottla.model.identifiers import TopicPartition
 from ottla.model.settings.topic_config import TopicConfig
-from ottla.replication.follower_bells import end_bell
+from ottla.replication.follower_keys import end_bell
 from ottla.replication.partition import Partition
 from ottla.replication.roles import Assignment
 from ottla.runtime.clock import SystemClock

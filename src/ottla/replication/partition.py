@@ -19,7 +19,7 @@ from ottla.replication.deletion import deletion_offset
 from ottla.replication.epochs import divergence, end_of_epoch
 from ottla.replication.fetched import Fetched
 from ottla.replication.follower import truncation_offset
-from ottla.replication.follower_bells import FollowerBells
+from ottla.replication.follower_keys import FollowerBells
 from ottla.replication.in_sync import InSync, ReplicaProgress
 from ottla.replication.roles import NO_LEADER, Assignment, Follower
 from ottla.replication.traffic import Traffic

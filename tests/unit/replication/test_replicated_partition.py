@@ -7,7 +7,7 @@ import pytest
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.replication.follower import next_fetch
-from ottla.replication.follower_bells import committed_bell, end_bell
+from ottla.replication.follower_keys import committed_bell, end_bell
 from ottla.replication.partition import Partition
 from ottla.replication.roles import NO_LEADER, Assignment, Follower
 from ottla.storage.log.leader_epochs import EpochEnd

@@ -41,7 +41,7 @@ from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
 from ottla.replication.fetched import NO_REPLICA, Fetched
-from ottla.replication.follower_bells import FollowerBell, committed_bell, end_bell
+from ottla.replication.follower_keys import FollowerBell, committed_bell, end_bell
 from ottla.replication.roles import Follower
 from ottla.wire.api_key import ApiKey
 from ottla.wire.messages.fetch import (
