@@ -17,9 +17,9 @@ from importlib import import_module
 from os import sysconf
 from pathlib import Path
 
-from ottla.broker.assembly import Broker
-from ottla.broker.garbage import keep_young
-from ottla.broker.this_machine import this_machine
+from ottla.broker.startup.assembly import Broker
+from ottla.broker.startup.garbage_collection import keep_young
+from ottla.broker.startup.system_environment import this_machine
 from ottla.model.settings.broker_config import BrokerConfig
 from ottla.runtime import event_loop
 from tests.blocking import LoopLag

@@ -9,9 +9,9 @@ import sys
 from collections.abc import Mapping
 from unittest.mock import patch
 
+from ottla.broker.coordinators.transaction_coordinator import TransactionCoordinator
 from ottla.broker.handlers.end_txn import EndTxnHandler
-from ottla.broker.request_context import RequestContext
-from ottla.broker.transaction_coordinator import TransactionCoordinator
+from ottla.broker.requests.request_context import RequestContext
 from ottla.cli.main import main
 from ottla.machines.transactions.add_partitions import Enlistment
 from ottla.model.error_code import ErrorCode

@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 
 from benchmarks.comparison import Case, Unit
 from benchmarks.storage import NOW_MS, batch_of, new_log
-from ottla.broker.bells import Bells
+from ottla.concurrency.notifier import Bells
 from ottla.model.identifiers import TopicPartition
 from ottla.model.settings.topic_config import TopicConfig
 from ottla.replication.follower_keys import end_bell

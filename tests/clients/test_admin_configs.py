@@ -8,7 +8,7 @@ from ottla import Admin, Append, ConfigResource, ErrorCode, ItemsFailedError, Su
 from ottla.clients.admin_configs import ConfigSource, ResourceType
 from tests.clients.admin_stories import refused
 
-LOGGER = "ottla.broker.client_telemetry"
+LOGGER = "ottla.broker.describing.client_telemetry"
 
 
 @pytest.fixture

@@ -6,8 +6,8 @@ from pathlib import Path
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from ottla.broker.assembly import Broker
-from ottla.broker.this_machine import this_machine
+from ottla.broker.startup.assembly import Broker
+from ottla.broker.startup.system_environment import this_machine
 from ottla.model.settings.broker_config import BrokerConfig
 from ottla.wire.api_key import ApiKey
 from ottla.wire.messages.alter_replica_log_dirs import (

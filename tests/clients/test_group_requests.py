@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from ottla.broker import coordinator_log
+from ottla.broker.coordinators import coordinator_log
 from ottla.model.error_code import ErrorCode
 from ottla.testing import Broker
 from ottla.wire.api_key import ApiKey

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from ottla.broker.request_limits import limits_of
+from ottla.broker.requests.request_limits import limits_of
 from ottla.model.topic_names import CONSUMER_OFFSETS_TOPIC
 from ottla.wire.api_key import ApiKey
 from ottla.wire.apis import API_BY_KEY

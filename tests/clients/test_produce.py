@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from ottla import Admin, ConfigResource
-from ottla.broker import batch_validation
+from ottla.broker.data import batch_validation
 from ottla.model.error_code import ErrorCode
 from ottla.storage.log import admission
 from ottla.storage.log.admission import Validated

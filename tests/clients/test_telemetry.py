@@ -31,7 +31,7 @@ from tests.clients.raw_requests import RawConnection, alter, ask
 BROKER, LOGGER, CLIENT_METRICS, GROUP = 4, 8, 16, 32
 SET, DELETE, APPEND = 0, 1, 2
 TELEMETRY = {ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, ApiKey.PUSH_TELEMETRY}
-LOGGER_NAME = "ottla.broker.client_telemetry"
+LOGGER_NAME = "ottla.broker.describing.client_telemetry"
 
 
 @pytest.fixture
@@ -155,7 +155,7 @@ def levels(servers: str) -> dict[str, str]:
 
 
 def test_log_levels_change_while_the_broker_runs(servers: str) -> None:
-    name = "ottla.broker.server"
+    name = "ottla.broker.transport.server"
     before = levels(servers)
     assert alter(servers, LOGGER, "1", (SET, name, "TRACE"), validate_only=True).error_code == 0
     assert levels(servers) == before
@@ -169,9 +169,9 @@ def test_log_levels_change_while_the_broker_runs(servers: str) -> None:
 @pytest.mark.parametrize(
     ("broker", "change", "code"),
     [
-        ("1", (SET, "ottla.broker.server", "LOUD"), 40),
+        ("1", (SET, "ottla.broker.transport.server", "LOUD"), 40),
         ("1", (SET, "ottla.nothing", "INFO"), 40),
-        ("1", (APPEND, "ottla.broker.server", "INFO"), 42),
+        ("1", (APPEND, "ottla.broker.transport.server", "INFO"), 42),
         ("1", (DELETE, "root", None), 42),
         ("2", (SET, "root", "INFO"), 42),
     ],

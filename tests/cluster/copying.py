@@ -20,7 +20,7 @@ from typing import Final
 
 from confluent_kafka import Producer
 
-from ottla.broker.offsets_topic import partition_of_group
+from ottla.broker.coordinators.consumer_offsets_topic import partition_of_group
 from ottla.model.topic_names import TRANSACTION_STATE_TOPIC
 from ottla.testing.child_process import ChildProcess, ProcessGroup
 from ottla.testing.cluster import Cluster

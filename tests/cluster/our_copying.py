@@ -19,7 +19,7 @@ from pathlib import Path
 from random import Random
 from tempfile import mkdtemp
 
-from ottla.broker.offsets_topic import partition_of_group
+from ottla.broker.coordinators.consumer_offsets_topic import partition_of_group
 from ottla.model.topic_names import TRANSACTION_STATE_TOPIC
 from ottla.testing.child_process import ChildProcess, ClusterError, ProcessGroup
 from ottla.testing.cluster import Cluster

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from ottla.broker.assembly import Broker
-from ottla.broker.this_machine import this_machine
+from ottla.broker.startup.assembly import Broker
+from ottla.broker.startup.system_environment import this_machine
 from ottla.model.error_code import ErrorCode
 from ottla.model.settings.broker_config import BrokerConfig
 from ottla.testing.cluster import Cluster

@@ -11,8 +11,8 @@ from threading import Event
 
 import pytest
 
-from ottla.broker.assembly import Broker
-from ottla.broker.this_machine import this_machine
+from ottla.broker.startup.assembly import Broker
+from ottla.broker.startup.system_environment import this_machine
 from ottla.environment.disk import File
 from ottla.metadata.image import PartitionImage
 from ottla.model.settings.broker_config import BrokerConfig

@@ -10,7 +10,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
 
-from ottla.broker.offsets_topic import partition_of_group
+from ottla.broker.coordinators.consumer_offsets_topic import partition_of_group
 from ottla.model.topic_names import CONSUMER_OFFSETS_TOPIC
 from ottla.testing.cluster import Cluster
 from tests.cluster.load import WAIT_SECONDS_MAX

@@ -8,8 +8,8 @@ from itertools import count
 import pytest
 from kazoo.client import KazooClient
 
-from ottla.broker.metadata_store.metadata_feed import Batches, Snapshot
-from ottla.broker.metadata_store.zookeeper_store import ZooKeeperMetadataStore
+from ottla.broker.metadata_store.metadata_history import Batches, Snapshot
+from ottla.broker.metadata_store.zookeeper.store import ZooKeeperMetadataStore
 from ottla.machines.controller.settings import ControllerSettings
 from ottla.metadata.image import BrokerImage
 from ottla.model.api_error import ApiError

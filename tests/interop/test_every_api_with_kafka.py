@@ -6,7 +6,7 @@ from typing import Final
 import pytest
 
 from ottla.broker.handlers.unsupported import VERSIONS_AND_REFUSALS
-from ottla.broker.metrics.error_codes import error_finder
+from ottla.broker.requests.response_error_codes import error_finder
 from ottla.testing import Broker
 from ottla.wire.api_key import ApiKey
 from ottla.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest

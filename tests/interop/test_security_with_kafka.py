@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from ottla.broker.metrics.error_codes import error_finder
+from ottla.broker.requests.response_error_codes import error_finder
 from ottla.testing import Broker
 from ottla.wire.api_key import ApiKey
 from ottla.wire.schema import Message

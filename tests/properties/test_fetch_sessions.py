@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.broker.fetch_sessions import NO_SESSION, FetchedPartition, FetchSessions
+from ottla.broker.data.fetch_sessions import NO_SESSION, FetchedPartition, FetchSessions
 from ottla.replication.fetched import Fetched
 from ottla.replication.traffic import Traffic
 from ottla.simulation.disk import SimulatedDisk

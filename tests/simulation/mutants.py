@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from ottla.broker.image_follower import ImageFollower
-from ottla.broker.lost_tail import LostTail
-from ottla.broker.metadata_store import zookeeper_term
-from ottla.broker.metadata_store.zookeeper_store import ZooKeeperMetadataStore
+from ottla.broker.hosting.metadata_applier import ImageFollower
+from ottla.broker.hosting.unclean_shutdown import LostTail
+from ottla.broker.metadata_store.zookeeper import controller_term
+from ottla.broker.metadata_store.zookeeper.store import ZooKeeperMetadataStore
 from ottla.environment.disk import Disk
 from ottla.machines.controller import in_sync
 from ottla.machines.controller.leadership import Leadership
@@ -200,27 +200,27 @@ def not_telling_who_waits() -> AbstractContextManager[None]:
 def deciding_on_whatever_zookeeper_says() -> AbstractContextManager[None]:
     """A term does not end when ZooKeeper refuses what it writes."""
 
-    async def commit(self: zookeeper_term.ControllerTerm, commits: Any) -> None:
+    async def commit(self: controller_term.ControllerTerm, commits: Any) -> None:
         for one in commits:
-            with suppress(zookeeper_term.ZooKeeperError):
+            with suppress(controller_term.ZooKeeperError):
                 await self._session.commit([self._fence, *one])
             self._check_office()
 
-    return patched(zookeeper_term.ControllerTerm, "_commit", commit)
+    return patched(controller_term.ControllerTerm, "_commit", commit)
 
 
 def writing_without_the_epoch() -> AbstractContextManager[None]:
     """A controller's commits do not check that it still has the office."""
 
-    async def commit(self: zookeeper_term.ControllerTerm, commits: Any) -> None:
+    async def commit(self: controller_term.ControllerTerm, commits: Any) -> None:
         for one in commits:
             try:
                 await self._session.commit(list(one))
-            except zookeeper_term.ZooKeeperError as error:
+            except controller_term.ZooKeeperError as error:
                 self.end(repr(error))
             self._check_office()
 
-    return patched(zookeeper_term.ControllerTerm, "_commit", commit)
+    return patched(controller_term.ControllerTerm, "_commit", commit)
 
 
 # -- disks -----------------------------------------------------------------------------------------

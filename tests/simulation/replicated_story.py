@@ -6,11 +6,11 @@ from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from ottla.broker.assembly import THREADS, Broker
-from ottla.broker.bells import Bells
-from ottla.broker.metadata_mode import Embedded
-from ottla.broker.operations import Operations
+from ottla.broker.startup.assembly import THREADS, Broker
+from ottla.broker.startup.metadata_backend import Embedded
+from ottla.broker.startup.observability import Operations
 from ottla.clients.connection import Address
+from ottla.concurrency.notifier import Bells
 from ottla.model.settings.broker_config import BrokerConfig
 from ottla.simulation.broker_program import DEFAULTS, PORT, environment_of
 from ottla.simulation.checkers import Violation, check_history, lost_commits

@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple, TypeVar
 
-from ottla.broker.metadata_store.identity import claim_folders
 from ottla.broker.metadata_store.image_publisher import ImagePublisher
+from ottla.broker.metadata_store.meta_properties import claim_folders
 from ottla.machines.controller.machine import Controller
 from ottla.machines.controller.settings import ControllerSettings
 from ottla.machines.decision import Decision

@@ -7,12 +7,16 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any, TypeVar
 
-from ottla.broker.bells import Bells
-from ottla.broker.cluster import Cluster
-from ottla.broker.current_leaders import CurrentLeaders
+from ottla.broker.controller.cluster_membership import Cluster
+from ottla.broker.controller.metadata_log_client import ControllerMetadata
+from ottla.broker.controller.request_forwarding import Forwarding
+from ottla.broker.controller.topic_creation import TopicCreation
+from ottla.broker.coordinators.producer_id_allocator import ProducerIds
+from ottla.broker.data.fetch_sessions import FetchSessions
+from ottla.broker.data.message_format_conversion import OldFormats
+from ottla.broker.data.preferred_replicas import PreferredReplicas
+from ottla.broker.describing.leader_hints import CurrentLeaders
 from ottla.broker.dispatch import Dispatch
-from ottla.broker.fetch_sessions import FetchSessions
-from ottla.broker.forwarding import Forwarding
 from ottla.broker.handlers import (
     alter_configs,
     create_partitions,
@@ -23,22 +27,18 @@ from ottla.broker.handlers import (
     init_producer_id,
     update_features,
 )
-from ottla.broker.limits import ConnectionLimits
-from ottla.broker.metadata_source import ControllerMetadata
-from ottla.broker.metadata_store.zookeeper_store import ZooKeeperMetadataStore
-from ottla.broker.metrics.meters import Meters
-from ottla.broker.old_formats import OldFormats
-from ottla.broker.partitions import Partitions
-from ottla.broker.peer_connection import PeerConnection
-from ottla.broker.preferred_replicas import PreferredReplicas
-from ottla.broker.producer_ids import ProducerIds
-from ottla.broker.replication_throttle import Throttles
-from ottla.broker.routes import Route
-from ottla.broker.server import Server
-from ottla.broker.time_slices import TimeSlices
-from ottla.broker.topic_creation import TopicCreation
+from ottla.broker.hosting.hosted_partitions import Partitions
+from ottla.broker.metadata_store.zookeeper.store import ZooKeeperMetadataStore
+from ottla.broker.metrics.request_metrics import Meters
+from ottla.broker.peers.peer_connection import PeerConnection
+from ottla.broker.replication.replication_quotas import Throttles
+from ottla.broker.requests.routes import Route
+from ottla.broker.requests.time_slices import TimeSlices
+from ottla.broker.transport.connection_limits import ConnectionLimits
+from ottla.broker.transport.server import Server
 from ottla.broker.wiring.controller import controller_routes
 from ottla.broker.wiring.replicas import replica_routes
+from ottla.concurrency.notifier import Bells
 from ottla.machines.controller.settings import ControllerSettings
 from ottla.metadata.image import ClusterImage
 from ottla.model.settings.broker_config import BrokerConfig

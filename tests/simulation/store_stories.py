@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from ottla.broker.metadata_store.znodes import BROKER_IDS
+from ottla.broker.metadata_store.zookeeper.znodes import BROKER_IDS
 from ottla.environment.zookeeper import Stat
 from ottla.machines.controller.machine import Controller
 from ottla.machines.decision import Decision

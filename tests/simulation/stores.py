@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
-from ottla.broker.metadata_store.metadata_feed import Batches, MetadataFeed, Snapshot
-from ottla.broker.metadata_store.zookeeper_store import ZooKeeperMetadataStore
+from ottla.broker.metadata_store.metadata_history import Batches, MetadataFeed, Snapshot
+from ottla.broker.metadata_store.zookeeper.store import ZooKeeperMetadataStore
 from ottla.machines.controller.machine import Controller
 from ottla.machines.controller.settings import ControllerSettings
 from ottla.machines.decision import Decision

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from ottla.broker.active_controller import ATTEMPT_MS
+from ottla.broker.controller.controller_client import ATTEMPT_MS
 from ottla.machines.controller.producer_ids import PRODUCER_IDS_PER_BLOCK
 from ottla.metadata.records import NO_LEADER
 from ottla.model.api_error import ApiError
@@ -192,7 +192,7 @@ def test_an_earlier_life_of_a_broker_cannot_stop_the_present_one() -> None:
 def test_no_more_requests_wait_for_the_controller_than_the_limit(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("ottla.broker.controller_channel.WAITING_MAX", 10)
+    monkeypatch.setattr("ottla.broker.controller.controller_connection.WAITING_MAX", 10)
 
     async def story(speakers: Speakers) -> None:
         asked, controller = speakers.others[0], speakers.controller

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from ottla.broker.offsets_topic import partition_of_group
-from ottla.broker.peer_connection import PeerConnection
+from ottla.broker.coordinators.consumer_offsets_topic import partition_of_group
+from ottla.broker.peers.peer_connection import PeerConnection
 from ottla.model.error_code import ErrorCode
 from ottla.model.topic_names import CONSUMER_OFFSETS_TOPIC
 from ottla.simulation.broker_program import PORT

@@ -2,7 +2,7 @@
 
 import logging
 
-from ottla.broker.active_controller import PATIENCE_MS
+from ottla.broker.controller.controller_client import PATIENCE_MS
 from ottla.model.error_code import ErrorCode
 from ottla.wire.api_key import ApiKey
 from ottla.wire.apis import API_BY_KEY
@@ -110,7 +110,7 @@ def test_without_a_controller_clients_are_told_so_before_they_lose_patience() ->
 
 
 def test_the_levels_of_loggers_change_where_it_is_asked_and_all_else_at_the_controller() -> None:
-    name = "ottla.broker.forwarding"
+    name = "ottla.broker.controller.request_forwarding"
     before = logging.getLogger(name).level
 
     async def story(speakers: Speakers) -> None:

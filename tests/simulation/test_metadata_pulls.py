@@ -4,11 +4,11 @@ import asyncio
 
 import pytest
 
-from ottla.broker import metadata_source
+from ottla.broker.controller import metadata_log_client
+from ottla.broker.controller.metadata_log_server import METADATA_TOPIC_ID
 from ottla.broker.handlers import fetch_snapshot as snapshot_handler
-from ottla.broker.metadata_fetch import METADATA_TOPIC_ID
-from ottla.broker.metadata_store import metadata_feed
-from ottla.broker.metadata_store.metadata_feed import Batches, Snapshot, image_of
+from ottla.broker.metadata_store import metadata_history
+from ottla.broker.metadata_store.metadata_history import Batches, Snapshot, image_of
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ReplicaState
@@ -72,7 +72,7 @@ def test_idle_brokers_leave_nothing_behind_at_the_controller() -> None:
 
 def test_a_newcomer_takes_a_snapshot_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(snapshot_handler, "PIECE_BYTES_MAX", 100)
-    monkeypatch.setattr(metadata_feed, "RECORDS_PER_BATCH_MAX", 7)
+    monkeypatch.setattr(metadata_history, "RECORDS_PER_BATCH_MAX", 7)
 
     async def story(speakers: Speakers) -> None:
         away = speakers.others[0]
@@ -181,7 +181,7 @@ def test_a_pull_returns_what_comes_next_or_everything() -> None:
     async def story(speakers: Speakers) -> None:
         controller, broker_id = speakers.controller, speakers.others[0]
         image = speakers.image(controller)
-        source = metadata_source.ControllerMetadata(
+        source = metadata_log_client.ControllerMetadata(
             broker_id, lambda: 1, "PLAINTEXT", speakers.machine(broker_id).network
         )
         epoch = speakers.by_id[controller].store.controller_epoch
@@ -204,15 +204,15 @@ def test_a_pull_returns_what_comes_next_or_everything() -> None:
 def test_what_is_no_snapshot_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     async def story(speakers: Speakers) -> None:
         controller, broker_id = speakers.controller, speakers.others[0]
-        source = metadata_source.ControllerMetadata(
+        source = metadata_log_client.ControllerMetadata(
             broker_id, lambda: 1, "PLAINTEXT", speakers.machine(broker_id).network
         )
         other = speakers.image(controller).brokers[controller]
-        monkeypatch.setattr(metadata_source, "SNAPSHOT_BYTES_MAX", 10)
+        monkeypatch.setattr(metadata_log_client, "SNAPSHOT_BYTES_MAX", 10)
         with pytest.raises(ProtocolError, match="a snapshot of"):
             await speakers.within(broker_id, source.pull(other, -1, 0))
         monkeypatch.setattr(snapshot_handler, "PIECE_BYTES_MAX", 0)
-        monkeypatch.setattr(metadata_source, "SNAPSHOT_BYTES_MAX", 1 << 20)
+        monkeypatch.setattr(metadata_log_client, "SNAPSHOT_BYTES_MAX", 1 << 20)
         with pytest.raises(ProtocolError, match="0 of them at 0, 0 are here"):
             await speakers.within(broker_id, source.pull(other, -1, 0))
 
@@ -241,7 +241,7 @@ def test_a_pull_that_is_given_up_says_that_nobody_is_followed() -> None:
         controller, broker_id = speakers.controller, speakers.others[0]
         image = speakers.image(controller)
         epoch = speakers.by_id[controller].store.controller_epoch
-        source = metadata_source.ControllerMetadata(
+        source = metadata_log_client.ControllerMetadata(
             broker_id, lambda: 1, "PLAINTEXT", speakers.machine(broker_id).network
         )
         told = []

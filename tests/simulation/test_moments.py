@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from ottla.broker.assembly import Broker
+from ottla.broker.startup.assembly import Broker
 from ottla.replication.partition import Partition
 from ottla.simulation.cluster import ClusterStory, Setting
 from ottla.simulation.moments import Moment

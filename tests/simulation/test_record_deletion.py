@@ -1,6 +1,6 @@
 """DeleteRecords in a cluster: records are gone on every replica that is there."""
 
-from ottla.broker.peer_connection import PeerConnection
+from ottla.broker.peers.peer_connection import PeerConnection
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
 from ottla.simulation.broker_program import PORT

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from ottla.broker.peer_connection import PeerConnection
-from ottla.broker.preferred_replicas import RACK_AWARE
+from ottla.broker.data.preferred_replicas import RACK_AWARE
+from ottla.broker.peers.peer_connection import PeerConnection
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
 from ottla.replication.partition import Partition

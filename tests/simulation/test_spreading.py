@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from ottla.broker.spreading import SILENT_MS, SPREAD_MS_MAX
+from ottla.broker.controller.metadata_propagation import SILENT_MS, SPREAD_MS_MAX
 from ottla.model.error_code import ErrorCode
 from ottla.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from ottla.wire.messages.create_topics import CreateTopicsRequest

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from ottla.broker.peer_connection import PeerConnection
-from ottla.broker.transaction_coordinator import ENDING_MS_MAX
+from ottla.broker.coordinators.transaction_coordinator import ENDING_MS_MAX
+from ottla.broker.peers.peer_connection import PeerConnection
 from ottla.machines.transactions.producer_ids import Producer
 from ottla.model.error_code import ErrorCode
 from ottla.simulation.broker_program import PORT

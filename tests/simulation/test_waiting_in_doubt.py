@@ -1,6 +1,6 @@
 """Who waits at a leader that may have been replaced is told so, and does not wait to the end."""
 
-from ottla.broker.peer_connection import PeerConnection
+from ottla.broker.peers.peer_connection import PeerConnection
 from ottla.model.error_code import ErrorCode
 from ottla.simulation.broker_program import PORT
 from ottla.simulation.cluster import SETTINGS, ClusterStory, Setting

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ottla.broker.metadata_store.znodes import BROKER_IDS
+from ottla.broker.metadata_store.zookeeper.znodes import BROKER_IDS
 from ottla.environment.zookeeper import Delete
 from ottla.metadata.records import NO_LEADER
 from ottla.simulation.zookeeper import MACHINE

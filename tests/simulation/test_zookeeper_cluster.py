@@ -5,12 +5,12 @@ from collections.abc import Sequence
 
 import pytest
 
-from ottla.broker.metadata_store import zookeeper_store
-from ottla.broker.metadata_store.identity import ForeignFolderError
-from ottla.broker.metadata_store.znode_reads import load_topics
-from ottla.broker.metadata_store.znodes import BROKER_IDS, read_broker
-from ottla.broker.offsets_topic import partition_of_group
-from ottla.broker.peer_connection import PeerConnection
+from ottla.broker.coordinators.consumer_offsets_topic import partition_of_group
+from ottla.broker.metadata_store.meta_properties import ForeignFolderError
+from ottla.broker.metadata_store.zookeeper import store
+from ottla.broker.metadata_store.zookeeper.znode_reads import load_topics
+from ottla.broker.metadata_store.zookeeper.znodes import BROKER_IDS, read_broker
+from ottla.broker.peers.peer_connection import PeerConnection
 from ottla.environment.disk import File
 from ottla.environment.zookeeper import Create, ZooKeeperSession
 from ottla.metadata.image import ClusterImage
@@ -273,7 +273,7 @@ def test_a_session_that_ends_before_a_broker_is_registered_is_replaced(
 
         await cluster.create_topic()
         await cluster.stop(name)
-        monkeypatch.setattr(zookeeper_store, "load_topics", load)
+        monkeypatch.setattr(store, "load_topics", load)
         cluster.start(name)
         await cluster.until(cluster.is_whole)
 

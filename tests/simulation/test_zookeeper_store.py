@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from ottla.broker.metadata_store.znodes import CONTROLLER, topic_path
+from ottla.broker.metadata_store.zookeeper.znodes import CONTROLLER, topic_path
 from ottla.environment.zookeeper import Delete
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode

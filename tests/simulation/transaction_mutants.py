@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
-from ottla.broker.transaction_coordinator import TransactionCoordinator
-from ottla.broker.transaction_verification import TransactionVerification
+from ottla.broker.coordinators.transaction_coordinator import TransactionCoordinator
+from ottla.broker.coordinators.transaction_verification import TransactionVerification
 from ottla.machines.transactions.add_partitions import Enlisting
 from ottla.machines.transactions.transaction import Transaction
 from ottla.machines.transactions.transaction_store import Roster

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
-from ottla.broker.assembly import Broker
+from ottla.broker.startup.assembly import Broker
 from ottla.clients.cluster_view import ClusterView
 from ottla.clients.connection import Address
 from ottla.clients.settings import ClientSettings

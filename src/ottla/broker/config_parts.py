@@ -2,10 +2,10 @@
 
 import sys
 
-from ottla.broker.descriptors import share_descriptors
-from ottla.broker.limits import IN_FLIGHT_MAX, ConnectionLimits
-from ottla.broker.log_cleaner import CleanerSettings
-from ottla.broker.log_scrubber import ScrubSettings
+from ottla.broker.maintenance.log_cleaner import CleanerSettings
+from ottla.broker.maintenance.log_scrubber import ScrubSettings
+from ottla.broker.startup.descriptors import share_descriptors
+from ottla.broker.transport.connection_limits import IN_FLIGHT_MAX, ConnectionLimits
 from ottla.machines.controller.settings import ControllerSettings
 from ottla.machines.groups.settings import GroupSettings
 from ottla.machines.transactions.settings import TransactionSettings

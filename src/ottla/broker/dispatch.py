@@ -5,17 +5,17 @@ from dataclasses import dataclass
 from typing import Any, Final, Self
 
 from ottla.broker.handlers.api_versions import api_versions
-from ottla.broker.large_requests import LargeRequests
-from ottla.broker.metrics.meters import VERSION_BITS, Meters
-from ottla.broker.request_context import (
+from ottla.broker.metrics.request_metrics import VERSION_BITS, Meters
+from ottla.broker.requests.large_requests import LargeRequests
+from ottla.broker.requests.request_context import (
     ANONYMOUS,
     NOT_INTRODUCED,
     Introduction,
     RequestContext,
 )
-from ottla.broker.request_limits import SHORT_BYTES, SHORT_ITEMS, limits_of
-from ottla.broker.routes import Route, Routes
-from ottla.broker.time_slices import TimeSlices
+from ottla.broker.requests.request_limits import SHORT_BYTES, SHORT_ITEMS, limits_of
+from ottla.broker.requests.routes import Route, Routes
+from ottla.broker.requests.time_slices import TimeSlices
 from ottla.environment.clock import Clock
 from ottla.model.error_code import ErrorCode
 from ottla.wire.api_key import ApiKey

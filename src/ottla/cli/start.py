@@ -12,11 +12,11 @@ from typing import Annotated, Final
 
 import typer
 
-from ottla.broker.assembly import Broker
-from ottla.broker.garbage import keep_young
-from ottla.broker.metadata_store.identity import ForeignFolderError
-from ottla.broker.metadata_store.zookeeper_store import ForeignClusterError
-from ottla.broker.this_machine import this_machine
+from ottla.broker.metadata_store.meta_properties import ForeignFolderError
+from ottla.broker.metadata_store.zookeeper.store import ForeignClusterError
+from ottla.broker.startup.assembly import Broker
+from ottla.broker.startup.garbage_collection import keep_young
+from ottla.broker.startup.system_environment import this_machine
 from ottla.cli.compiled_loops import BROKER_LOOPS, missing_loops, slower_sentence
 from ottla.cli.exits import WrongCallError, one_sentence
 from ottla.cli.ready_file import remove, write_atomically

@@ -1,6 +1,6 @@
 """Log lines, as Kafka writes them or as JSON: written by a thread, for a pipe may be full.
 
-    [2026-11-15 07:00:00,123] INFO topic orders is deleted (ottla.broker.topic_notices)
+    [2026-11-15 07:00:00,123] INFO topic orders is deleted (ottla.broker.hosting.topic_log_messages)
     {"ts":"2026-11-15T07:00:00.123Z","level":"INFO","logger":…,"msg":…,"broker_id":1,"topic":…}
 
 Where standard error is not read, lines are held back up to a limit and then lost; how many were

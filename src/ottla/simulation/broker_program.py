@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from ottla.broker.assembly import Broker
-from ottla.broker.environment import Environment
+from ottla.broker.startup.assembly import Broker
+from ottla.broker.startup.environment import Environment
 from ottla.environment.zookeeper import ZooKeeperSession
 from ottla.model.settings.broker_config import BrokerConfig
 from ottla.simulation import cold_reads

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from random import Random  # noqa: TID251 - only the type: the stream is given
 from typing import Final
 
-from ottla.broker.assembly import Broker
-from ottla.broker.metadata_store.zookeeper_store import ZooKeeperMetadataStore
+from ottla.broker.metadata_store.zookeeper.store import ZooKeeperMetadataStore
+from ottla.broker.startup.assembly import Broker
 from ottla.clients.connection import Address
 from ottla.model.api_error import ApiError
 from ottla.model.identifiers import TopicPartition

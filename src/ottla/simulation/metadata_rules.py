@@ -10,8 +10,12 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from ottla.broker.metadata_store.znodes import BROKER_IDS, CONTROLLER_EPOCH, PERSISTENT_PATHS
-from ottla.broker.metadata_store.zookeeper_store import NO_EPOCH, ZooKeeperMetadataStore
+from ottla.broker.metadata_store.zookeeper.store import NO_EPOCH, ZooKeeperMetadataStore
+from ottla.broker.metadata_store.zookeeper.znodes import (
+    BROKER_IDS,
+    CONTROLLER_EPOCH,
+    PERSISTENT_PATHS,
+)
 from ottla.environment.zookeeper import Check, Create, Operation, Write
 from ottla.metadata.image import ClusterImage
 from ottla.metadata.records import NO_LEADER, MetadataRecord

@@ -23,7 +23,7 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from typing import Final, NamedTuple, NoReturn
 
-from ottla.broker.assembly import Broker
+from ottla.broker.startup.assembly import Broker
 from ottla.metadata.image import PartitionImage, TopicImage
 from ottla.metadata.records import NO_LEADER
 from ottla.model.api_error import ApiError

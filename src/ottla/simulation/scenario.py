@@ -22,7 +22,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from ottla.broker.transactions_topic import partition_of_transaction
+from ottla.broker.coordinators.transaction_state_topic import partition_of_transaction
 from ottla.machines.transactions.transaction import PREPARED, State
 from ottla.metadata.image import PartitionImage
 from ottla.model.topic_names import TRANSACTION_STATE_TOPIC

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
 
-from ottla.broker.assembly import Broker
+from ottla.broker.startup.assembly import Broker
 from ottla.machines.transactions.transaction import (
     IDLE,
     MOVES,

@@ -6,7 +6,7 @@ Brokers hear of it later, the controller included. Who checks what brokers do co
 from collections.abc import Mapping, Sequence
 from typing import Final, Protocol
 
-from ottla.broker.metadata_store.znodes import (
+from ottla.broker.metadata_store.zookeeper.znodes import (
     SEEN_EPOCHS,
     TOPICS,
     read_topic,

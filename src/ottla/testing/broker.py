@@ -10,8 +10,8 @@ from tempfile import mkdtemp
 from types import TracebackType
 from typing import Final, Self
 
-from ottla.broker.assembly import Broker as RunningBroker
-from ottla.broker.this_machine import this_machine
+from ottla.broker.startup.assembly import Broker as RunningBroker
+from ottla.broker.startup.system_environment import this_machine
 from ottla.model.settings.broker_config import BrokerConfig
 from ottla.runtime import event_loop
 

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from ottla.broker.limits import ConnectionLimits
+from ottla.broker.transport.connection_limits import ConnectionLimits
 from ottla.wire.frames import frame_prefix
 from tests.unit.broker.serving import (
     Answer,

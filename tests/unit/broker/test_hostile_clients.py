@@ -6,7 +6,7 @@ from contextlib import suppress
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ottla.broker.limits import ConnectionLimits
+from ottla.broker.transport.connection_limits import ConnectionLimits
 from ottla.wire.protocol_error import ProtocolError
 from tests.unit.broker.serving import Answer, Client, Serving, answering, echo, frame, serving
 

@@ -12,8 +12,8 @@ import threading
 from typing import Final, Self
 
 from ottla.broker.admin.health import Health
-from ottla.broker.listening import cannot_listen, port_of
 from ottla.broker.metrics.snapshot import Sources
+from ottla.broker.transport.listeners import cannot_listen, port_of
 from ottla.environment.clock import Clock
 from ottla.model.settings.admin_listener import AdminListener
 from ottla.model.settings.listeners import Listener

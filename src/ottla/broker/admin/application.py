@@ -20,7 +20,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from ottla.broker.admin.health import Health
-from ottla.broker.log_levels import (
+from ottla.broker.describing.log_levels import (
     LEVEL_BY_NAME,
     ROOT,
     log_level,

@@ -7,9 +7,9 @@ does it for them.
 
 from dataclasses import dataclass
 
-from ottla.broker.group_coordinator import GroupCoordinator
-from ottla.broker.request_context import RequestContext
-from ottla.broker.transaction_coordinator import TransactionCoordinator
+from ottla.broker.coordinators.group_coordinator import GroupCoordinator
+from ottla.broker.coordinators.transaction_coordinator import TransactionCoordinator
+from ottla.broker.requests.request_context import RequestContext
 from ottla.model.api_error import ApiError
 from ottla.model.identifiers import TopicPartition
 from ottla.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse

@@ -9,9 +9,9 @@ no coordinator can forget it.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ottla.broker.coordinators.transaction_coordinator import TransactionCoordinator
 from ottla.broker.metadata_store.store import MetadataStore
-from ottla.broker.request_context import RequestContext
-from ottla.broker.transaction_coordinator import TransactionCoordinator
+from ottla.broker.requests.request_context import RequestContext
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition

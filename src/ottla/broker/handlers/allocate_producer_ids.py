@@ -6,7 +6,7 @@ For brokers only, and not told to clients.
 from dataclasses import dataclass
 
 from ottla.broker.metadata_store.store import MetadataStore
-from ottla.broker.request_context import RequestContext
+from ottla.broker.requests.request_context import RequestContext
 from ottla.model.api_error import ApiError
 from ottla.wire.messages.allocate_producer_ids import (
     AllocateProducerIdsRequest,

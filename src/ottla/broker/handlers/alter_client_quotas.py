@@ -5,8 +5,8 @@ Kafka sets quotas here. A quota that is accepted but not enforced would be worse
 
 from dataclasses import dataclass
 
-from ottla.broker.no_security import NO_QUOTAS
-from ottla.broker.request_context import RequestContext
+from ottla.broker.requests.no_security import NO_QUOTAS
+from ottla.broker.requests.request_context import RequestContext
 from ottla.model.error_code import ErrorCode
 from ottla.wire.messages.alter_client_quotas import (
     AlterClientQuotasRequest,

@@ -7,7 +7,7 @@ request does not name falls back to its default; IncrementalAlterConfigs changes
 from dataclasses import dataclass
 
 from ottla.broker.metadata_store.store import MetadataStore
-from ottla.broker.request_context import RequestContext
+from ottla.broker.requests.request_context import RequestContext
 from ottla.machines.controller.configs import ConfigOutcome
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode

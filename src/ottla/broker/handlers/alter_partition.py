@@ -7,7 +7,7 @@ STALE_BROKER_EPOCH concern them all.
 from dataclasses import dataclass
 
 from ottla.broker.metadata_store.store import MetadataStore
-from ottla.broker.request_context import RequestContext
+from ottla.broker.requests.request_context import RequestContext
 from ottla.model.api_error import ApiError
 from ottla.wire.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
 

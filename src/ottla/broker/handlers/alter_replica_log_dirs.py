@@ -7,8 +7,8 @@ not here is REPLICA_NOT_AVAILABLE; where it shall be made later is not remembere
 import logging
 from dataclasses import dataclass
 
-from ottla.broker.replica_moves import ReplicaMoves
-from ottla.broker.request_context import RequestContext
+from ottla.broker.replication.log_dir_moves import ReplicaMoves
+from ottla.broker.requests.request_context import RequestContext
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition

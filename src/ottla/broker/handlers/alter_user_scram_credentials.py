@@ -5,8 +5,8 @@ Kafka stores credentials here. This broker has no SASL listeners that could chec
 
 from dataclasses import dataclass
 
-from ottla.broker.no_security import NO_SCRAM
-from ottla.broker.request_context import RequestContext
+from ottla.broker.requests.no_security import NO_SCRAM
+from ottla.broker.requests.request_context import RequestContext
 from ottla.model.error_code import ErrorCode
 from ottla.wire.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,

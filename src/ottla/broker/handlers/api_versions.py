@@ -14,8 +14,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from ottla.broker.request_context import RequestContext
-from ottla.broker.routes import Routes
+from ottla.broker.requests.request_context import RequestContext
+from ottla.broker.requests.routes import Routes
 from ottla.machines.controller.features import SUPPORTED_LEVELS
 from ottla.metadata.image import ClusterImage
 from ottla.model.error_code import ErrorCode

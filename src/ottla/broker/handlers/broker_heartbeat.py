@@ -7,9 +7,9 @@ other heartbeats: one that does not want to shut down is told how it is known he
 
 from dataclasses import dataclass
 
-from ottla.broker.departures import Departures
+from ottla.broker.controller.controlled_shutdown import Departures
 from ottla.broker.metadata_store.store import MetadataStore
-from ottla.broker.request_context import RequestContext
+from ottla.broker.requests.request_context import RequestContext
 from ottla.machines.controller.brokers import check_broker_epoch
 from ottla.machines.controller.machine import Controller
 from ottla.machines.decision import Decision

@@ -5,8 +5,8 @@ A Kafka broker without an authorizer answers the same.
 
 from dataclasses import dataclass
 
-from ottla.broker.no_security import NO_AUTHORIZER
-from ottla.broker.request_context import RequestContext
+from ottla.broker.requests.no_security import NO_AUTHORIZER
+from ottla.broker.requests.request_context import RequestContext
 from ottla.model.error_code import ErrorCode
 from ottla.wire.messages.create_acls import (
     AclCreationResult,

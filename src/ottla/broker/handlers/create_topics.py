@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
-from ottla.broker.request_context import RequestContext
-from ottla.broker.spreading import Spread, nobody
-from ottla.broker.topic_creation import TopicCreation
+from ottla.broker.controller.metadata_propagation import Spread, nobody
+from ottla.broker.controller.topic_creation import TopicCreation
+from ottla.broker.requests.request_context import RequestContext
 from ottla.model.api_error import ApiError
 from ottla.wire.messages.create_topics import (
     CreatableTopicResult,

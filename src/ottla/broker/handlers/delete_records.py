@@ -12,10 +12,10 @@ is where all of them begin.
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ottla.broker.bells import Bells
-from ottla.broker.partitions import Partitions
-from ottla.broker.request_context import RequestContext
-from ottla.broker.time_slices import TimeSlices
+from ottla.broker.hosting.hosted_partitions import Partitions
+from ottla.broker.requests.request_context import RequestContext
+from ottla.broker.requests.time_slices import TimeSlices
+from ottla.concurrency.notifier import Bells
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition

@@ -6,9 +6,9 @@ version 3.
 
 from dataclasses import dataclass
 
+from ottla.broker.controller.metadata_propagation import Spread, nobody
 from ottla.broker.metadata_store.store import MetadataStore
-from ottla.broker.request_context import RequestContext
-from ottla.broker.spreading import Spread, nobody
+from ottla.broker.requests.request_context import RequestContext
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.wire.messages.delete_topics import (

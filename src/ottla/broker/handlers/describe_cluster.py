@@ -8,10 +8,10 @@ decides now, for people to see; Metadata names the broker that is asked, which p
 from dataclasses import dataclass
 from typing import Final
 
-from ottla.broker.active_controller import ActiveController
-from ottla.broker.authorized_operations import NOT_ASKED, ON_CLUSTER
-from ottla.broker.cluster_view import ClusterView
-from ottla.broker.request_context import RequestContext
+from ottla.broker.controller.controller_client import ActiveController
+from ottla.broker.describing.authorized_operations import NOT_ASKED, ON_CLUSTER
+from ottla.broker.describing.metadata_view import ClusterView
+from ottla.broker.requests.request_context import RequestContext
 from ottla.model.error_code import ErrorCode
 from ottla.wire.messages.describe_cluster import (
     DescribeClusterBroker,

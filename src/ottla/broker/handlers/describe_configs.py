@@ -7,11 +7,11 @@ the broker without a name stands for what was set for all of them.
 from dataclasses import dataclass
 from typing import Final
 
-from ottla.broker.config_descriptions import ConfigDescriptions, Described
-from ottla.broker.live_config import LiveConfig
+from ottla.broker.describing.config_descriptions import ConfigDescriptions, Described
+from ottla.broker.hosting.live_config import LiveConfig
 from ottla.broker.metadata_store.store import MetadataStore
-from ottla.broker.request_context import RequestContext
-from ottla.broker.time_slices import TimeSlices
+from ottla.broker.requests.request_context import RequestContext
+from ottla.broker.requests.time_slices import TimeSlices
 from ottla.metadata.image import ClusterImage, ResourceType
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode

@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
-from ottla.broker.authorized_operations import ON_GROUP
-from ottla.broker.group_coordinator import GroupCoordinator
-from ottla.broker.request_context import RequestContext
+from ottla.broker.coordinators.group_coordinator import GroupCoordinator
+from ottla.broker.describing.authorized_operations import ON_GROUP
+from ottla.broker.requests.request_context import RequestContext
 from ottla.model.api_error import ApiError
 from ottla.wire.messages.describe_groups import (
     DescribedGroup,

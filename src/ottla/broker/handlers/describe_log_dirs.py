@@ -10,9 +10,9 @@ from collections.abc import Iterable
 from concurrent.futures import Executor
 from dataclasses import dataclass
 
-from ottla.broker.partition_folders import PartitionFolders
-from ottla.broker.request_context import RequestContext
-from ottla.broker.time_slices import TimeSlices
+from ottla.broker.hosting.partition_log_dirs import PartitionFolders
+from ottla.broker.requests.request_context import RequestContext
+from ottla.broker.requests.time_slices import TimeSlices
 from ottla.environment.disk import Disk
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition

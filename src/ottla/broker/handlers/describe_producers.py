@@ -7,9 +7,9 @@ it knows itself: Kafka's tool asks a broker of one's choice for all that it keep
 
 from dataclasses import dataclass
 
-from ottla.broker.partitions import Partitions
-from ottla.broker.request_context import RequestContext
-from ottla.broker.time_slices import TimeSlices
+from ottla.broker.hosting.hosted_partitions import Partitions
+from ottla.broker.requests.request_context import RequestContext
+from ottla.broker.requests.time_slices import TimeSlices
 from ottla.model.api_error import ApiError
 from ottla.model.identifiers import TopicPartition
 from ottla.wire.messages.describe_producers import (

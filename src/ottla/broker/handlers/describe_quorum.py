@@ -6,9 +6,9 @@ A broker that keeps the metadata itself is a quorum of one. Only the metadata pa
 from dataclasses import dataclass
 from typing import Final
 
-from ottla.broker.metadata_store.embedded import EmbeddedMetadataStore
-from ottla.broker.metadata_store.metadata_log import LEADER_EPOCH, METADATA_PARTITION
-from ottla.broker.request_context import RequestContext
+from ottla.broker.metadata_store.embedded.metadata_log import LEADER_EPOCH, METADATA_PARTITION
+from ottla.broker.metadata_store.embedded.store import EmbeddedMetadataStore
+from ottla.broker.requests.request_context import RequestContext
 from ottla.environment.clock import Clock
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition

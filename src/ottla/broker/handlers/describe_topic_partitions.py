@@ -9,10 +9,10 @@ from bisect import bisect_left
 from dataclasses import dataclass
 from typing import Final
 
-from ottla.broker.authorized_operations import ON_TOPIC
-from ottla.broker.cluster_view import ClusterView
-from ottla.broker.request_context import RequestContext
-from ottla.broker.time_slices import TimeSlices
+from ottla.broker.describing.authorized_operations import ON_TOPIC
+from ottla.broker.describing.metadata_view import ClusterView
+from ottla.broker.requests.request_context import RequestContext
+from ottla.broker.requests.time_slices import TimeSlices
 from ottla.metadata.image import ClusterImage, TopicImage
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode

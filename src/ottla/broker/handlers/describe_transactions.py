@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from ottla.broker.request_context import RequestContext
-from ottla.broker.transaction_coordinator import TransactionCoordinator
+from ottla.broker.coordinators.transaction_coordinator import TransactionCoordinator
+from ottla.broker.requests.request_context import RequestContext
 from ottla.model.api_error import ApiError
 from ottla.wire.messages.describe_transactions import (
     DescribeTransactionsRequest,

@@ -7,7 +7,7 @@ the user twice. Kafka answers the same when it has no credentials.
 from collections import Counter
 from dataclasses import dataclass
 
-from ottla.broker.request_context import RequestContext
+from ottla.broker.requests.request_context import RequestContext
 from ottla.model.error_code import ErrorCode
 from ottla.wire.messages.describe_user_scram_credentials import (
     DescribeUserScramCredentialsRequest,

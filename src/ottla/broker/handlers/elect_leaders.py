@@ -6,7 +6,7 @@ A partition whose first replica leads already is told ELECTION_NOT_NEEDED.
 from dataclasses import dataclass
 
 from ottla.broker.metadata_store.store import MetadataStore
-from ottla.broker.request_context import RequestContext
+from ottla.broker.requests.request_context import RequestContext
 from ottla.model.api_error import ApiError
 from ottla.wire.messages.elect_leaders import (
     ElectLeadersRequest,

@@ -8,9 +8,9 @@ address are text, as they are in a request's context.
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ottla.broker.metrics.error_codes import error_finder
-from ottla.broker.request_context import RequestContext
-from ottla.broker.routes import Routes
+from ottla.broker.requests.request_context import RequestContext
+from ottla.broker.requests.response_error_codes import error_finder
+from ottla.broker.requests.routes import Routes
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.wire.codec import decode_request, encode_response

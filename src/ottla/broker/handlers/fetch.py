@@ -10,7 +10,7 @@ A broker that fetches as a replica reads to the end, and by what it asks for tel
 it waits for more to be appended, consumers for more to be committed. Since version 11 consumers
 may read from followers, and are sent to the one of their rack (`preferred_replicas.py`). Versions 0
 to 3 are answered in message sets, which are converted on a thread. Where consumers name very many
-partitions, others have their turn in between (`fetch_turns.py`).
+partitions, others have their turn in between (`large_fetches.py`).
 """
 
 from collections.abc import Collection, Hashable
@@ -18,25 +18,31 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Final
 
-from ottla.broker.bells import BellListener, Bells
-from ottla.broker.current_leaders import CurrentLeaders
-from ottla.broker.fetch_answers import fail
-from ottla.broker.fetch_reader import BATCHES_SINCE, WHOLE_SINCE, FetchReader
-from ottla.broker.fetch_sessions import FetchedPartition, Fetching, FetchSessions, QuietMark, Read
-from ottla.broker.fetch_turns import (
+from ottla.broker.controller.metadata_log_server import MetadataFetch
+from ottla.broker.data.fetch_reader import BATCHES_SINCE, WHOLE_SINCE, FetchReader
+from ottla.broker.data.fetch_response import fail
+from ottla.broker.data.fetch_sessions import (
+    FetchedPartition,
+    Fetching,
+    FetchSessions,
+    QuietMark,
+    Read,
+)
+from ottla.broker.data.large_fetches import (
     PARTITIONS_AT_ONCE,
     counted_bytes,
     grouped_in_turns,
     read_in_turns,
 )
-from ottla.broker.metadata_fetch import MetadataFetch
-from ottla.broker.metrics.meters import Meters
-from ottla.broker.old_formats import CONVERTED_BYTES_MAX, OldFormats
-from ottla.broker.partitions import Partitions
-from ottla.broker.preferred_replicas import PreferredReplicas
-from ottla.broker.replication_throttle import LeaderThrottle
-from ottla.broker.request_context import RequestContext
-from ottla.broker.time_slices import TimeSlices
+from ottla.broker.data.message_format_conversion import CONVERTED_BYTES_MAX, OldFormats
+from ottla.broker.data.preferred_replicas import PreferredReplicas
+from ottla.broker.describing.leader_hints import CurrentLeaders
+from ottla.broker.hosting.hosted_partitions import Partitions
+from ottla.broker.metrics.request_metrics import Meters
+from ottla.broker.replication.replication_quotas import LeaderThrottle
+from ottla.broker.requests.request_context import RequestContext
+from ottla.broker.requests.time_slices import TimeSlices
+from ottla.concurrency.notifier import BellListener, Bells
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition

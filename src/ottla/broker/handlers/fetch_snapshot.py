@@ -8,10 +8,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from ottla.broker.metadata_snapshots import MetadataSnapshots
-from ottla.broker.metadata_store.metadata_feed import MetadataFeed
-from ottla.broker.metadata_store.metadata_log import METADATA_PARTITION
-from ottla.broker.request_context import RequestContext
+from ottla.broker.controller.metadata_snapshot_cache import MetadataSnapshots
+from ottla.broker.metadata_store.embedded.metadata_log import METADATA_PARTITION
+from ottla.broker.metadata_store.metadata_history import MetadataFeed
+from ottla.broker.requests.request_context import RequestContext
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition

@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ottla.broker.coordinated_topic import CoordinatedTopic
-from ottla.broker.current_leaders import CurrentLeaders
-from ottla.broker.request_context import RequestContext
+from ottla.broker.coordinators.coordinator_runtime import CoordinatedTopic
+from ottla.broker.describing.leader_hints import CurrentLeaders
+from ottla.broker.requests.request_context import RequestContext
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition

@@ -6,8 +6,8 @@ yet, and their sessions begin when it is done.
 
 from dataclasses import dataclass
 
-from ottla.broker.group_coordinator import GroupCoordinator
-from ottla.broker.request_context import RequestContext
+from ottla.broker.coordinators.group_coordinator import GroupCoordinator
+from ottla.broker.requests.request_context import RequestContext
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse

@@ -9,9 +9,9 @@ from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from typing import Final
 
-from ottla.broker.log_levels import LEVEL_BY_NAME, ROOT, logger_names, set_log_level
+from ottla.broker.describing.log_levels import LEVEL_BY_NAME, ROOT, logger_names, set_log_level
 from ottla.broker.metadata_store.store import MetadataStore
-from ottla.broker.request_context import RequestContext
+from ottla.broker.requests.request_context import RequestContext
 from ottla.machines.controller.configs import ConfigOutcome
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode

@@ -8,9 +8,9 @@ commit (KIP-939), which has to be switched on.
 
 from dataclasses import dataclass
 
-from ottla.broker.producer_ids import ProducerIds
-from ottla.broker.request_context import RequestContext
-from ottla.broker.transaction_coordinator import TransactionCoordinator
+from ottla.broker.coordinators.producer_id_allocator import ProducerIds
+from ottla.broker.coordinators.transaction_coordinator import TransactionCoordinator
+from ottla.broker.requests.request_context import RequestContext
 from ottla.machines.transactions.init_producer_id import check_whole
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode

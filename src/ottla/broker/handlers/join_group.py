@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from ottla.broker.group_coordinator import GroupCoordinator
-from ottla.broker.request_context import RequestContext
+from ottla.broker.coordinators.group_coordinator import GroupCoordinator
+from ottla.broker.requests.request_context import RequestContext
 from ottla.environment.randomness import Randomness
 from ottla.machines.groups.request_types import Caller
 from ottla.model.api_error import ApiError

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from ottla.broker.metadata_store.store import MetadataStore
-from ottla.broker.request_context import RequestContext
+from ottla.broker.requests.request_context import RequestContext
 from ottla.metadata.image import ClusterImage, ResourceType
 from ottla.model.error_code import ErrorCode
 from ottla.wire.messages.list_config_resources import (

@@ -17,9 +17,9 @@ no younger, and if there are any records, the end; the last one first.
 
 from dataclasses import dataclass
 
-from ottla.broker.partitions import Partitions
-from ottla.broker.request_context import RequestContext
-from ottla.broker.time_slices import SlicedRequest, TimeSlices
+from ottla.broker.hosting.hosted_partitions import Partitions
+from ottla.broker.requests.request_context import RequestContext
+from ottla.broker.requests.time_slices import SlicedRequest, TimeSlices
 from ottla.environment.clock import Clock
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode

@@ -6,7 +6,7 @@ Without topics it is asked for all. A partition that does not move, or is not th
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ottla.broker.request_context import RequestContext
+from ottla.broker.requests.request_context import RequestContext
 from ottla.machines.controller.reassignment import ongoing_reassignments
 from ottla.metadata.image import ClusterImage
 from ottla.wire.messages.list_partition_reassignments import (

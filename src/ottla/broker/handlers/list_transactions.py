@@ -5,8 +5,8 @@ States that do not exist are told, and match nothing. What is listed may not be 
 
 from dataclasses import dataclass
 
-from ottla.broker.request_context import RequestContext
-from ottla.broker.transaction_coordinator import TransactionCoordinator
+from ottla.broker.coordinators.transaction_coordinator import TransactionCoordinator
+from ottla.broker.requests.request_context import RequestContext
 from ottla.machines.transactions.transaction import State
 from ottla.model.api_error import ApiError
 from ottla.wire.messages.list_transactions import (

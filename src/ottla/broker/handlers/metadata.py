@@ -11,12 +11,12 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from ottla.broker.authorized_operations import NOT_ASKED, ON_CLUSTER, ON_TOPIC
-from ottla.broker.cluster_view import ClusterView
-from ottla.broker.described_topics import DescribedTopics
-from ottla.broker.request_context import RequestContext
-from ottla.broker.time_slices import TimeSlices
-from ottla.broker.topic_creation import TopicCreation
+from ottla.broker.controller.topic_creation import TopicCreation
+from ottla.broker.describing.authorized_operations import NOT_ASKED, ON_CLUSTER, ON_TOPIC
+from ottla.broker.describing.metadata_response_cache import DescribedTopics
+from ottla.broker.describing.metadata_view import ClusterView
+from ottla.broker.requests.request_context import RequestContext
+from ottla.broker.requests.time_slices import TimeSlices
 from ottla.metadata.image import ClusterImage, TopicImage
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode

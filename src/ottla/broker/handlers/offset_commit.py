@@ -7,9 +7,9 @@ not inherit it.
 
 from dataclasses import dataclass
 
-from ottla.broker.group_coordinator import GroupCoordinator
+from ottla.broker.coordinators.group_coordinator import GroupCoordinator
 from ottla.broker.metadata_store.store import MetadataStore
-from ottla.broker.request_context import RequestContext
+from ottla.broker.requests.request_context import RequestContext
 from ottla.metadata.image import TopicImage
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode

@@ -6,9 +6,9 @@ whole.
 
 from dataclasses import dataclass
 
-from ottla.broker.group_coordinator import GroupCoordinator
+from ottla.broker.coordinators.group_coordinator import GroupCoordinator
 from ottla.broker.metadata_store.store import MetadataStore
-from ottla.broker.request_context import RequestContext
+from ottla.broker.requests.request_context import RequestContext
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.wire.messages.offset_delete import (

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from ottla.broker.group_coordinator import GroupCoordinator
+from ottla.broker.coordinators.group_coordinator import GroupCoordinator
 from ottla.broker.metadata_store.store import MetadataStore
-from ottla.broker.request_context import RequestContext
-from ottla.broker.time_slices import TimeSlices
+from ottla.broker.requests.request_context import RequestContext
+from ottla.broker.requests.time_slices import TimeSlices
 from ottla.machines.decision import Decision
 from ottla.machines.groups.group_records import GroupRecord
 from ottla.machines.groups.machine import GroupMachine

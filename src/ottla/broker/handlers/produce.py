@@ -15,7 +15,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from ottla.broker.batch_validation import (
+from ottla.broker.coordinators.transaction_verification import (
+    Support,
+    TransactionVerification,
+    VerdictByPartition,
+    Write,
+)
+from ottla.broker.data.batch_validation import (
     BatchValidation,
     Prepared,
     check_format,
@@ -24,20 +30,14 @@ from ottla.broker.batch_validation import (
     is_left_to_append,
     names_codec,
 )
-from ottla.broker.bells import Bells
-from ottla.broker.current_leaders import CurrentLeaders
-from ottla.broker.flushing import Flushing
-from ottla.broker.metrics.meters import Meters
-from ottla.broker.old_formats import OldFormats
-from ottla.broker.partitions import Partitions
-from ottla.broker.request_context import RequestContext
-from ottla.broker.transaction_verification import (
-    Support,
-    TransactionVerification,
-    VerdictByPartition,
-    Write,
-)
-from ottla.broker.waiting import Awaited, committed, in_doubt
+from ottla.broker.data.message_format_conversion import OldFormats
+from ottla.broker.describing.leader_hints import CurrentLeaders
+from ottla.broker.hosting.hosted_partitions import Partitions
+from ottla.broker.hosting.log_flusher import Flushing
+from ottla.broker.hosting.replication_wait import Awaited, committed, in_doubt
+from ottla.broker.metrics.request_metrics import Meters
+from ottla.broker.requests.request_context import RequestContext
+from ottla.concurrency.notifier import Bells
 from ottla.environment.clock import Clock
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from ottla.broker.client_telemetry import ClientTelemetry
-from ottla.broker.request_context import RequestContext
+from ottla.broker.describing.client_telemetry import ClientTelemetry
+from ottla.broker.requests.request_context import RequestContext
 from ottla.model.api_error import ApiError
 from ottla.wire.messages.push_telemetry import PushTelemetryRequest, PushTelemetryResponse
 

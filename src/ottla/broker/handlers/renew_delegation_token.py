@@ -6,7 +6,7 @@ whether it has a secret key for tokens. This broker has no other listeners yet.
 
 from dataclasses import dataclass
 
-from ottla.broker.request_context import RequestContext
+from ottla.broker.requests.request_context import RequestContext
 from ottla.model.error_code import ErrorCode
 from ottla.wire.messages.renew_delegation_token import (
     RenewDelegationTokenRequest,

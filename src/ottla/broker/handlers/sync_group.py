@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from ottla.broker.group_coordinator import GroupCoordinator
-from ottla.broker.request_context import RequestContext
+from ottla.broker.coordinators.group_coordinator import GroupCoordinator
+from ottla.broker.requests.request_context import RequestContext
 from ottla.machines.groups.machine import GroupMachine
 from ottla.machines.groups.member_requests import SyncDecision
 from ottla.machines.moment import Moment

@@ -8,11 +8,15 @@ was before, or that there is something pending. Partitions that do not exist are
 
 from dataclasses import dataclass
 
-from ottla.broker.coordinator_log import OffsetsTransaction
-from ottla.broker.group_coordinator import GroupCoordinator
+from ottla.broker.coordinators.coordinator_log import OffsetsTransaction
+from ottla.broker.coordinators.group_coordinator import GroupCoordinator
+from ottla.broker.coordinators.transaction_verification import (
+    Support,
+    TransactionVerification,
+    Write,
+)
 from ottla.broker.metadata_store.store import MetadataStore
-from ottla.broker.request_context import RequestContext
-from ottla.broker.transaction_verification import Support, TransactionVerification, Write
+from ottla.broker.requests.request_context import RequestContext
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.wire.messages.txn_offset_commit import (

@@ -6,7 +6,7 @@ One that is in service is refused with INVALID_REQUEST: it has to be stopped bef
 from dataclasses import dataclass
 
 from ottla.broker.metadata_store.store import MetadataStore
-from ottla.broker.request_context import RequestContext
+from ottla.broker.requests.request_context import RequestContext
 from ottla.machines.controller.machine import Controller
 from ottla.machines.decision import Decision
 from ottla.metadata.records import MetadataRecord

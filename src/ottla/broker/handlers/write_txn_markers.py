@@ -1,7 +1,7 @@
 """WriteTxnMarkers v1-v2: write into partitions how transactions ended.
 
 A coordinator asks the leaders of all partitions that took part, until each of them has said that
-every replica in sync has the marker. What becomes of a marker is told in `marker_writing.py`; since
+every replica in sync has the marker. What becomes of a marker is told in `marker_writer.py`; since
 version 2 it comes with the version of its transaction. What is asked here is not for clients.
 """
 
@@ -9,12 +9,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from ottla.broker.bells import Bells
-from ottla.broker.flushing import Flushing
-from ottla.broker.marker_writing import MarkerWriting
-from ottla.broker.request_context import RequestContext
-from ottla.broker.time_slices import SlicedRequest, TimeSlices
-from ottla.broker.waiting import Awaited, committed
+from ottla.broker.coordinators.marker_writer import MarkerWriting
+from ottla.broker.hosting.log_flusher import Flushing
+from ottla.broker.hosting.replication_wait import Awaited, committed
+from ottla.broker.requests.request_context import RequestContext
+from ottla.broker.requests.time_slices import SlicedRequest, TimeSlices
+from ottla.concurrency.notifier import Bells
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition

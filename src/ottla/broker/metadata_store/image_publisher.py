@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from ottla.broker.metadata_store.embedded import OnChange, Prepare
+from ottla.broker.metadata_store.embedded.store import OnChange, Prepare
 from ottla.metadata.image import ClusterImage
 from ottla.metadata.records import MetadataRecord
 from ottla.model.api_error import ApiError

@@ -2,7 +2,7 @@
 
 from threading import Lock
 
-from ottla.broker.outgoing import ColdReads
+from ottla.broker.transport.response_writer import ColdReads
 from ottla.environment.disk import File
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from ottla.broker.metrics.exposition import Family, Sample, counter, labels
-from ottla.broker.metrics.meters import BUCKETS, api_and_version, quantile_ns
+from ottla.broker.metrics.request_metrics import BUCKETS, api_and_version, quantile_ns
 from ottla.broker.metrics.snapshot import Snapshot
 from ottla.model.error_code import ErrorCode
 from ottla.wire.api_key import ApiKey

@@ -15,7 +15,7 @@ from ottla.broker.metrics.exposition import Family, text_parts
 from ottla.broker.metrics.jmx import jmx_families
 from ottla.broker.metrics.jmx_requests import jmx_request_families
 from ottla.broker.metrics.kafka_exporter import kafka_exporter_families
-from ottla.broker.metrics.own import ottla_families, process_families
+from ottla.broker.metrics.ottla_metrics import ottla_families, process_families
 from ottla.broker.metrics.snapshot import Snapshot, Sources
 
 REST_SECONDS: Final = 0.0005

@@ -5,20 +5,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from ottla.broker.close_reason import CloseReason
-from ottla.broker.group_coordinator import GroupCoordinator
-from ottla.broker.isr_changes import IsrChanges
-from ottla.broker.log_scrubber import DamageCounts
+from ottla.broker.coordinators.group_coordinator import GroupCoordinator
+from ottla.broker.coordinators.transaction_services import Transactions
+from ottla.broker.hosting.hosted_partitions import Partitions
+from ottla.broker.maintenance.log_scrubber import DamageCounts
 from ottla.broker.metadata_store.store import MetadataStore
 from ottla.broker.metrics.cold_reads import CountedColdReads
 from ottla.broker.metrics.elections import Elections
 from ottla.broker.metrics.exposition import labels
 from ottla.broker.metrics.loop_watch import LoopWatch
-from ottla.broker.metrics.meters import Meters
-from ottla.broker.partitions import Partitions
-from ottla.broker.server import Server
-from ottla.broker.transactions import Transactions
-from ottla.broker.turns import Turns
+from ottla.broker.metrics.request_metrics import Meters
+from ottla.broker.replication.isr_changes import IsrChanges
+from ottla.broker.transport.close_reason import CloseReason
+from ottla.broker.transport.server import Server
+from ottla.concurrency.yield_budget import Turns
 from ottla.environment.clock import Clock
 from ottla.machines.groups.machine import GroupMachine
 from ottla.metadata.image import ClusterImage

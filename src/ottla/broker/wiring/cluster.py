@@ -6,9 +6,9 @@ from ottla.broker.handlers import (
     describe_log_dirs,
     update_features,
 )
-from ottla.broker.routes import Route
-from ottla.broker.services import Services
+from ottla.broker.requests.routes import Route
 from ottla.broker.wiring.security import security_routes
+from ottla.broker.wiring.services import Services
 from ottla.broker.wiring.unsupported import unsupported_routes
 from ottla.wire.api_key import ApiKey
 

@@ -1,6 +1,6 @@
 """The APIs of settings, and of the metrics that clients push because of some."""
 
-from ottla.broker.client_telemetry import ClientTelemetry, LoggingSink
+from ottla.broker.describing.client_telemetry import ClientTelemetry, LoggingSink
 from ottla.broker.handlers import (
     alter_configs,
     describe_configs,
@@ -9,8 +9,8 @@ from ottla.broker.handlers import (
     list_config_resources,
     push_telemetry,
 )
-from ottla.broker.routes import Route
-from ottla.broker.services import Services
+from ottla.broker.requests.routes import Route
+from ottla.broker.wiring.services import Services
 from ottla.wire.api_key import ApiKey
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from ottla.broker.cluster import Cluster
+from ottla.broker.controller.cluster_membership import Cluster
 from ottla.broker.handlers import (
     allocate_producer_ids,
     alter_partition,
@@ -12,8 +12,8 @@ from ottla.broker.handlers import (
     fetch_snapshot,
     unregister_broker,
 )
-from ottla.broker.routes import Route, Routes
-from ottla.broker.services import Services
+from ottla.broker.requests.routes import Route, Routes
+from ottla.broker.wiring.services import Services
 from ottla.wire.api_key import ApiKey
 
 

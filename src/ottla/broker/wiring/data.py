@@ -1,8 +1,10 @@
 """The APIs that move records."""
 
-from ottla.broker.batch_validation import BatchValidation
-from ottla.broker.current_leaders import CurrentLeaders
-from ottla.broker.fetch_sessions import FetchSessions
+from ottla.broker.data.batch_validation import BatchValidation
+from ottla.broker.data.fetch_sessions import FetchSessions
+from ottla.broker.data.message_format_conversion import OldFormats
+from ottla.broker.data.preferred_replicas import RACK_AWARE, PreferredReplicas
+from ottla.broker.describing.leader_hints import CurrentLeaders
 from ottla.broker.handlers import (
     delete_records,
     describe_producers,
@@ -12,10 +14,8 @@ from ottla.broker.handlers import (
     produce,
     write_txn_markers,
 )
-from ottla.broker.old_formats import OldFormats
-from ottla.broker.preferred_replicas import RACK_AWARE, PreferredReplicas
-from ottla.broker.routes import Route
-from ottla.broker.services import Services
+from ottla.broker.requests.routes import Route
+from ottla.broker.wiring.services import Services
 from ottla.wire.api_key import ApiKey
 
 

@@ -1,6 +1,6 @@
 """The APIs of groups."""
 
-from ottla.broker.current_leaders import CurrentLeaders
+from ottla.broker.describing.leader_hints import CurrentLeaders
 from ottla.broker.handlers import (
     delete_groups,
     describe_groups,
@@ -15,8 +15,8 @@ from ottla.broker.handlers import (
     sync_group,
     txn_offset_commit,
 )
-from ottla.broker.routes import Route
-from ottla.broker.services import Services
+from ottla.broker.requests.routes import Route
+from ottla.broker.wiring.services import Services
 from ottla.wire.api_key import ApiKey
 
 

@@ -6,9 +6,9 @@ from ottla.broker.handlers import (
     elect_leaders,
     list_partition_reassignments,
 )
-from ottla.broker.metadata_store.embedded import EmbeddedMetadataStore
-from ottla.broker.routes import Route
-from ottla.broker.services import Services
+from ottla.broker.metadata_store.embedded.store import EmbeddedMetadataStore
+from ottla.broker.requests.routes import Route
+from ottla.broker.wiring.services import Services
 from ottla.wire.api_key import ApiKey
 
 

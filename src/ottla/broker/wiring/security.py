@@ -13,7 +13,7 @@ from ottla.broker.handlers import (
     expire_delegation_token,
     renew_delegation_token,
 )
-from ottla.broker.routes import Route
+from ottla.broker.requests.routes import Route
 from ottla.wire.api_key import ApiKey
 
 

@@ -1,6 +1,7 @@
 """The APIs of topics and their partitions."""
 
-from ottla.broker.described_topics import DescribedTopics
+from ottla.broker.controller.metadata_propagation import nobody
+from ottla.broker.describing.metadata_response_cache import DescribedTopics
 from ottla.broker.handlers import (
     create_partitions,
     create_topics,
@@ -8,9 +9,8 @@ from ottla.broker.handlers import (
     describe_topic_partitions,
     metadata,
 )
-from ottla.broker.routes import Route
-from ottla.broker.services import Services
-from ottla.broker.spreading import nobody
+from ottla.broker.requests.routes import Route
+from ottla.broker.wiring.services import Services
 from ottla.wire.api_key import ApiKey
 
 

@@ -8,8 +8,8 @@ from ottla.broker.handlers import (
     init_producer_id,
     list_transactions,
 )
-from ottla.broker.routes import Route
-from ottla.broker.services import Services
+from ottla.broker.requests.routes import Route
+from ottla.broker.wiring.services import Services
 from ottla.wire.api_key import ApiKey
 
 

@@ -4,7 +4,7 @@ from functools import partial
 from typing import Final
 
 from ottla.broker.handlers.unsupported import VERSIONS_AND_REFUSALS, UnsupportedHandler
-from ottla.broker.routes import Route
+from ottla.broker.requests.routes import Route
 from ottla.wire.api_key import ApiKey
 
 _OFFERED: Final = frozenset({ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE})

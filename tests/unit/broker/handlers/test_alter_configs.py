@@ -2,8 +2,8 @@
 
 from ottla.broker.handlers.alter_configs import AlterConfigsHandler
 from ottla.broker.handlers.incremental_alter_configs import IncrementalAlterConfigsHandler
-from ottla.broker.metadata_store.embedded import EmbeddedMetadataStore
-from ottla.broker.request_context import RequestContext
+from ottla.broker.metadata_store.embedded.store import EmbeddedMetadataStore
+from ottla.broker.requests.request_context import RequestContext
 from ottla.model.error_code import ErrorCode
 from ottla.simulation.disk import SimulatedDisk
 from ottla.wire.messages import alter_configs, incremental_alter_configs

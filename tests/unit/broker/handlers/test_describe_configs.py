@@ -4,10 +4,10 @@ import pytest
 
 from ottla.broker.handlers import describe_configs
 from ottla.broker.handlers.describe_configs import DescribeConfigsHandler
-from ottla.broker.live_config import LiveConfig
-from ottla.broker.metadata_store.embedded import EmbeddedMetadataStore
-from ottla.broker.request_context import RequestContext
-from ottla.broker.time_slices import TimeSlices
+from ottla.broker.hosting.live_config import LiveConfig
+from ottla.broker.metadata_store.embedded.store import EmbeddedMetadataStore
+from ottla.broker.requests.request_context import RequestContext
+from ottla.broker.requests.time_slices import TimeSlices
 from ottla.model.settings.broker_config import BrokerConfig
 from ottla.simulation.disk import SimulatedDisk
 from ottla.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from ottla.broker.handlers.delete_topics import VERSIONS, DeleteTopicsHandler
 from ottla.broker.handlers.envelope import EnvelopeHandler
-from ottla.broker.request_context import RequestContext
-from ottla.broker.routes import Route
+from ottla.broker.requests.request_context import RequestContext
+from ottla.broker.requests.routes import Route
 from ottla.model.error_code import ErrorCode
 from ottla.simulation.disk import SimulatedDisk
 from ottla.wire.api_key import ApiKey

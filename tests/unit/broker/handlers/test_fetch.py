@@ -5,13 +5,13 @@ from collections import Counter
 from types import SimpleNamespace
 from typing import Any
 
-from ottla.broker.bells import Bells
-from ottla.broker.fetch_sessions import Answer, FetchedPartition, Read
-from ottla.broker.fetch_turns import PARTITIONS_AT_ONCE
+from ottla.broker.data.fetch_sessions import Answer, FetchedPartition, Read
+from ottla.broker.data.large_fetches import PARTITIONS_AT_ONCE
 from ottla.broker.handlers.fetch import FetchHandler
-from ottla.broker.partitions import Partitions
-from ottla.broker.request_context import RequestContext
-from ottla.broker.time_slices import TimeSlices
+from ottla.broker.hosting.hosted_partitions import Partitions
+from ottla.broker.requests.request_context import RequestContext
+from ottla.broker.requests.time_slices import TimeSlices
+from ottla.concurrency.notifier import Bells
 from ottla.environment.clock import Clock
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode

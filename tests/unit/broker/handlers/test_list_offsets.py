@@ -5,9 +5,9 @@ import asyncio
 import pytest
 
 from ottla.broker.handlers.list_offsets import ListOffsetsHandler
-from ottla.broker.partitions import Partitions
-from ottla.broker.request_context import RequestContext
-from ottla.broker.time_slices import TimeSlices
+from ottla.broker.hosting.hosted_partitions import Partitions
+from ottla.broker.requests.request_context import RequestContext
+from ottla.broker.requests.time_slices import TimeSlices
 from ottla.wire.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,

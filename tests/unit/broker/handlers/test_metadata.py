@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from ottla.broker.cluster_view import ClusterView
-from ottla.broker.described_topics import DescribedTopics
+from ottla.broker.describing.metadata_response_cache import DescribedTopics
+from ottla.broker.describing.metadata_view import ClusterView
 from ottla.broker.handlers.metadata import MetadataHandler
-from ottla.broker.partitions import Partitions
-from ottla.broker.request_context import RequestContext
-from ottla.broker.time_slices import TimeSlices
+from ottla.broker.hosting.hosted_partitions import Partitions
+from ottla.broker.requests.request_context import RequestContext
+from ottla.broker.requests.time_slices import TimeSlices
 from ottla.metadata.image import ClusterImage, PartitionImage, TopicImage
 from ottla.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from tests.metadata_building import CLUSTER_ID, uuid_of

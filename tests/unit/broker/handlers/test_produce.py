@@ -7,11 +7,11 @@ from types import SimpleNamespace
 from typing import Any
 from unittest.mock import AsyncMock
 
-from ottla.broker.bells import Bells
+from ottla.broker.coordinators.partition_enlistment import Enlist
+from ottla.broker.coordinators.transaction_verification import TransactionVerification
 from ottla.broker.handlers.produce import ProduceHandler
-from ottla.broker.partitions import Partitions
-from ottla.broker.transaction_channel import Enlist
-from ottla.broker.transaction_verification import TransactionVerification
+from ottla.broker.hosting.hosted_partitions import Partitions
+from ottla.concurrency.notifier import Bells
 from ottla.machines.transactions.add_partitions import Enlistment
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition

@@ -2,13 +2,13 @@
 
 import pytest
 
-from ottla.broker.active_controller import ActiveController
+from ottla.broker.controller.controller_client import ActiveController
+from ottla.broker.controller.topic_creation import TopicCreation
 from ottla.broker.handlers.create_partitions import CreatePartitionsHandler
 from ottla.broker.handlers.create_topics import CreateTopicsHandler
 from ottla.broker.handlers.delete_topics import DeleteTopicsHandler
-from ottla.broker.metadata_store.embedded import EmbeddedMetadataStore
-from ottla.broker.request_context import RequestContext
-from ottla.broker.topic_creation import TopicCreation
+from ottla.broker.metadata_store.embedded.store import EmbeddedMetadataStore
+from ottla.broker.requests.request_context import RequestContext
 from ottla.model.error_code import ErrorCode
 from ottla.simulation.disk import SimulatedDisk
 from ottla.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic

@@ -11,7 +11,7 @@ from typing import Final
 
 import pytest
 
-from ottla.broker.metadata_store.embedded import EmbeddedMetadataStore
+from ottla.broker.metadata_store.embedded.store import EmbeddedMetadataStore
 from ottla.metadata.image import ClusterImage
 from ottla.model.api_error import ApiError
 from ottla.runtime.disk import KernelDisk

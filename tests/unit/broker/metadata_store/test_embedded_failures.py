@@ -5,10 +5,10 @@ import errno
 
 import pytest
 
-from ottla.broker.metadata_store import metadata_log
-from ottla.broker.metadata_store.embedded import EmbeddedMetadataStore
-from ottla.broker.metadata_store.identity import ForeignFolderError
-from ottla.broker.metadata_store.metadata_log import DamagedMetadataError, MetadataLog
+from ottla.broker.metadata_store.embedded import metadata_log
+from ottla.broker.metadata_store.embedded.metadata_log import DamagedMetadataError, MetadataLog
+from ottla.broker.metadata_store.embedded.store import EmbeddedMetadataStore
+from ottla.broker.metadata_store.meta_properties import ForeignFolderError
 from ottla.metadata.image import ClusterImage
 from ottla.metadata.records import RemoveTopicRecord
 from ottla.model.api_error import ApiError

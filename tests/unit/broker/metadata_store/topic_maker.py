@@ -4,7 +4,7 @@ import asyncio
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
-from ottla.broker.metadata_store.embedded import EmbeddedMetadataStore
+from ottla.broker.metadata_store.embedded.store import EmbeddedMetadataStore
 from ottla.machines.controller.settings import ControllerSettings
 from ottla.runtime.clock import SystemClock
 from ottla.runtime.disk import KernelDisk

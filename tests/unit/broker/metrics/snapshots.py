@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 
-from ottla.broker.log_scrubber import DamageCounts
+from ottla.broker.maintenance.log_scrubber import DamageCounts
 from ottla.broker.metrics.snapshot import (
     GroupFacts,
     LoopFacts,

@@ -4,7 +4,7 @@ from random import Random
 
 import pytest
 
-from ottla.broker.last_values import LastValues
+from ottla.broker.coordinators.compacted_view import LastValues
 from ottla.machines.groups.group_memory import GroupMemory
 from ottla.machines.groups.group_records import (
     CommittedOffset,

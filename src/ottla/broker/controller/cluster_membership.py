@@ -1,0 +1,102 @@
+"""A broker's part in a cluster of several: how it asks the controller, and how it is one."""
+
+from collections.abc import Callable
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from typing import Protocol
+
+from ottla.broker.controller.controlled_shutdown import Departures
+from ottla.broker.controller.controller_client import NO_CONTROLLER, ActiveController
+from ottla.broker.controller.controller_connection import ChannelToController
+from ottla.broker.controller.metadata_log_client import ControllerMetadata
+from ottla.broker.controller.metadata_log_server import MetadataFetch
+from ottla.broker.controller.metadata_propagation import Spread, Spreading
+from ottla.broker.controller.metadata_snapshot_cache import MetadataSnapshots
+from ottla.broker.metadata_store.metadata_history import MetadataFeed
+from ottla.broker.metadata_store.store import MetadataStore
+from ottla.concurrency.notifier import Bells
+from ottla.environment.clock import Clock
+from ottla.environment.network import Network
+
+
+class Term(Protocol):
+    """The time in which a broker is the controller."""
+
+    @property
+    def feed(self) -> MetadataFeed:
+        """What was decided in it."""
+        ...
+
+
+class ClusterStore(MetadataStore, Protocol):
+    """A metadata store of which every broker has one, and one of them decides."""
+
+    broker_epoch: int
+
+    @property
+    def term(self) -> Term | None:
+        """The term of this broker, while it is the controller."""
+        ...
+
+    @property
+    def is_sure_of_session(self) -> bool:
+        """Whether nobody can have taken this broker for dead yet."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """One of each, made for a broker that is not alone."""
+
+    controller: ActiveController
+    channel: ChannelToController
+    feed: Callable[[], MetadataFeed | None]
+    """What this broker has decided, while it is the controller."""
+    snapshots: MetadataSnapshots
+    metadata_fetch: MetadataFetch
+    departures: Departures
+    spread: Spread
+    may_promise: Callable[[], bool]
+    """Whether this broker still leads what it led, for sure."""
+
+    @classmethod
+    def of(
+        cls,
+        broker_id: int,
+        store: ClusterStore,
+        source: ControllerMetadata,
+        network: Network,
+        clock: Clock,
+        bells: Bells,
+        threads: Executor | None,
+    ) -> "Cluster":
+        """Make it all; requests for the controller go to whom the source pulls from."""
+
+        def feed() -> MetadataFeed | None:
+            return None if store.term is None else store.term.feed
+
+        def followed() -> int:
+            return NO_CONTROLLER if source.controller is None else source.controller.broker_id
+
+        channel = ChannelToController(broker_id, network, lambda: source.endpoint)
+        source.on_controller(channel.look_again)
+        snapshots = MetadataSnapshots(threads)
+        fetch = MetadataFetch(broker_id, feed, snapshots, bells)
+        return cls(
+            controller=ActiveController(
+                broker_id,
+                lambda: store.broker_epoch,
+                store,
+                clock,
+                channel,
+                lambda: store.term is not None,
+                followed,
+            ),
+            channel=channel,
+            feed=feed,
+            snapshots=snapshots,
+            metadata_fetch=fetch,
+            departures=Departures(broker_id, store, lambda: fetch.fetched),
+            spread=Spreading(broker_id, feed, fetch, clock, bells).spread,
+            may_promise=lambda: store.is_sure_of_session,
+        )

@@ -1,0 +1,195 @@
+"""Pulls what the controller has decided from the controller's broker: Fetch and FetchSnapshot.
+
+It has a connection of its own, on which nothing else has to wait for the controller's next
+decision. Whom it pulls from is the controller, as far as this broker knows: the other requests for
+the controller go there, too.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+from ottla.broker.controller.metadata_log_server import METADATA_TOPIC_ID
+from ottla.broker.metadata_store.metadata_history import Batches, Snapshot
+from ottla.broker.peers.peer_connection import PeerConnection
+from ottla.broker.peers.response_errors import check_answer
+from ottla.environment.network import Network
+from ottla.metadata.image import BrokerImage, Endpoint
+from ottla.model.topic_names import CLUSTER_METADATA_TOPIC
+from ottla.wire.messages import fetch_snapshot
+from ottla.wire.messages.fetch import (
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    PartitionData,
+    ReplicaState,
+    SnapshotId,
+)
+from ottla.wire.protocol_error import ProtocolError
+
+FETCH_VERSION: Final = 17
+FETCH_SNAPSHOT_VERSION: Final = 1
+WAIT_MS: Final = 2000
+"""How long the controller may keep a broker waiting for something new."""
+TIMEOUT_MS: Final = 10_000
+"""How much longer than that an answer may take."""
+CONNECT_MS_MAX: Final = 5000
+PIECE_BYTES_MAX: Final = 8 << 20
+SNAPSHOT_BYTES_MAX: Final = 1 << 30
+
+
+class ControllerMetadata:
+    """Follows the metadata of whoever is the controller. Belongs to one event loop."""
+
+    def __init__(
+        self,
+        broker_id: int,
+        broker_epoch: Callable[[], int],
+        listener: str,
+        network: Network,
+    ) -> None:
+        self._broker_id = broker_id
+        self._broker_epoch = broker_epoch
+        self._listener = listener
+        self._network = network
+        self._controller: BrokerImage | None = None
+        self._connection: PeerConnection | None = None
+        self._on_controller: list[Callable[[], None]] = []
+
+    @property
+    def controller(self) -> BrokerImage | None:
+        """The controller, while this broker follows one."""
+        return self._controller
+
+    @property
+    def endpoint(self) -> Endpoint | None:
+        """Where the controller listens for brokers, while this broker follows one."""
+        return None if self._controller is None else self._controller.endpoint(self._listener)
+
+    def on_controller(self, listener: Callable[[], None]) -> None:
+        """Tell someone when another broker is followed, or nobody any more."""
+        self._on_controller.append(listener)
+
+    async def pull(self, controller: BrokerImage, epoch: int, offset: int) -> Batches | Snapshot:
+        """Return what a controller has decided after an offset of a term, or all of it.
+
+        It waits up to WAIT_MS for something to be decided; there may still be nothing then.
+        ApiError, OSError, or ProtocolError if what comes back is no answer to this. Cancelling it
+        says that this broker is not the one to follow any more.
+        """
+        self._follow(controller)
+        try:
+            return await self._fetch(await self._connect(), epoch, offset)
+        except asyncio.CancelledError:
+            self._follow(None)
+            raise
+        except BaseException:
+            self._disconnect()
+            raise
+
+    def close(self) -> None:
+        """Follow nobody any more."""
+        self._follow(None)
+
+    def _follow(self, controller: BrokerImage | None) -> None:
+        if controller == self._controller:
+            return
+        self._controller = controller
+        self._disconnect()
+        for listener in self._on_controller:
+            listener()
+
+    def _disconnect(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    async def _connect(self) -> PeerConnection:
+        if self._connection is None or not self._connection.is_open:
+            endpoint = self.endpoint
+            if endpoint is None:
+                raise ConnectionError(f"the controller does not listen at {self._listener}")
+            self._connection = await PeerConnection.open(
+                self._network,
+                endpoint.host,
+                endpoint.port,
+                client_id=f"broker-{self._broker_id}-metadata",
+                timeout_ms=CONNECT_MS_MAX,
+            )
+        return self._connection
+
+    async def _fetch(
+        self, connection: PeerConnection, epoch: int, offset: int
+    ) -> Batches | Snapshot:
+        partition = FetchPartition(
+            fetch_offset=offset, last_fetched_epoch=epoch, partition_max_bytes=PIECE_BYTES_MAX
+        )
+        request = FetchRequest(
+            replica_state=ReplicaState(
+                replica_id=self._broker_id, replica_epoch=self._broker_epoch()
+            ),
+            max_wait_ms=WAIT_MS,
+            min_bytes=1,
+            topics=[FetchTopic(topic_id=METADATA_TOPIC_ID, partitions=[partition])],
+        )
+        response = await connection.ask(
+            request, FETCH_VERSION, FetchResponse, timeout_ms=WAIT_MS + TIMEOUT_MS
+        )
+        answer = _partition_in(response)
+        if answer.snapshot_id is not None:
+            return await self._take_snapshot(connection, answer.snapshot_id)
+        if answer.current_leader is None:
+            raise ProtocolError("metadata of no term")
+        return Batches(answer.current_leader.leader_epoch, bytes(answer.records or b""))
+
+    async def _take_snapshot(self, connection: PeerConnection, wanted: SnapshotId) -> Snapshot:
+        data = bytearray()
+        size = 1
+        while len(data) < size:
+            piece = await self._take_piece(connection, wanted, len(data))
+            size = piece.size
+            records = piece.unaligned_records or b""
+            is_next = piece.position == len(data) and 0 < len(records) <= size - len(data)
+            if size > SNAPSHOT_BYTES_MAX or not (is_next or size == 0):
+                raise ProtocolError(
+                    f"a snapshot of {size} bytes: {len(records)} of them at {piece.position},"
+                    f" {len(data)} are here"
+                )
+            data += records
+        return Snapshot(wanted.epoch, wanted.end_offset, bytes(data))
+
+    async def _take_piece(
+        self, connection: PeerConnection, wanted: SnapshotId, position: int
+    ) -> fetch_snapshot.FetchSnapshotResponsePartitionSnapshot:
+        snapshot_id = fetch_snapshot.SnapshotId(end_offset=wanted.end_offset, epoch=wanted.epoch)
+        partition = fetch_snapshot.FetchSnapshotRequestPartitionSnapshot(
+            current_leader_epoch=wanted.epoch, snapshot_id=snapshot_id, position=position
+        )
+        topic = fetch_snapshot.FetchSnapshotRequestTopicSnapshot(
+            name=CLUSTER_METADATA_TOPIC, partitions=[partition]
+        )
+        request = fetch_snapshot.FetchSnapshotRequest(
+            replica_id=self._broker_id, max_bytes=PIECE_BYTES_MAX, topics=[topic]
+        )
+        response = await connection.ask(
+            request,
+            FETCH_SNAPSHOT_VERSION,
+            fetch_snapshot.FetchSnapshotResponse,
+            timeout_ms=TIMEOUT_MS,
+        )
+        check_answer(response.error_code)
+        pieces = [piece for topic in response.topics for piece in topic.partitions]
+        if len(pieces) != 1:
+            raise ProtocolError(f"{len(pieces)} snapshots in place of one")
+        check_answer(pieces[0].error_code)
+        return pieces[0]
+
+
+def _partition_in(response: FetchResponse) -> PartitionData:
+    check_answer(response.error_code)
+    partitions = [one for topic in response.responses for one in topic.partitions]
+    if len(partitions) != 1:
+        raise ProtocolError(f"{len(partitions)} partitions of metadata in place of one")
+    check_answer(partitions[0].error_code)
+    return partitions[0]

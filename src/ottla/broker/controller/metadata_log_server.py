@@ -1,0 +1,145 @@
+"""Fetch of `__cluster_metadata`: how other brokers hear what the controller has decided.
+
+A broker names the term and the offset that it has come to, and gets what follows, waiting a while
+if there is nothing. One that comes from another term, or from too far behind, is told which
+snapshot to take (FetchSnapshot). There are no sessions; brokers name topic ids, as they do since
+version 13. Every failure concerns the whole request:
+
+    NOT_CONTROLLER              this broker is not the controller, or is it no longer
+    BROKER_ID_NOT_REGISTERED    whoever asks is not a broker of this cluster
+    FENCED_LEADER_EPOCH         the broker means an earlier controller
+    UNKNOWN_LEADER_EPOCH        the broker has heard of a later controller than this one
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+from ottla.broker.controller.metadata_snapshot_cache import MetadataSnapshots
+from ottla.broker.metadata_store.metadata_history import Batches, MetadataFeed, Snapshot
+from ottla.concurrency.notifier import Bells
+from ottla.model.api_error import ApiError
+from ottla.model.error_code import ErrorCode
+from ottla.wire.messages.fetch import (
+    FetchableTopicResponse,
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    LeaderIdAndEpoch,
+    PartitionData,
+    SnapshotId,
+)
+
+METADATA_TOPIC_ID: Final = bytes(15) + b"\x01"
+NO_EPOCH: Final = -1
+FETCHED_BELL: Final = "metadata fetched"
+"""Rung when a broker has come to another offset."""
+_BELL: Final = "metadata feed"
+
+
+class MetadataFetch:
+    """Answers fetches of the metadata. Belongs to one event loop."""
+
+    def __init__(
+        self,
+        broker_id: int,
+        feed: Callable[[], MetadataFeed | None],
+        snapshots: MetadataSnapshots,
+        bells: Bells,
+    ) -> None:
+        self._broker_id = broker_id
+        self._feed = feed
+        self._snapshots = snapshots
+        self._bells = bells
+        self.fetched: dict[int, int] = {}
+        """The offset that each broker has come to, as far as it has come in this term."""
+        self.heard_ms: dict[int, int] = {}
+        """When each broker has come to fetch the last time, on the monotonic clock."""
+        self._listening_to: MetadataFeed | None = None
+
+    def is_meant(self, request: FetchRequest) -> bool:
+        """Tell whether a fetch is one of the metadata."""
+        topics = request.topics
+        return bool(topics) and topics[0].topic_id == METADATA_TOPIC_ID
+
+    async def handle(self, request: FetchRequest, received_ms: int) -> FetchResponse:
+        """Answer a fetch that was received at this time of the monotonic clock."""
+        try:
+            wanted = _wanted(request)
+            feed = self._checked_feed(request, wanted)
+            pulled = feed.read(wanted.last_fetched_epoch, wanted.fetch_offset)
+            if pulled is not None:
+                self._note(request, wanted.fetch_offset, received_ms)
+            if pulled is not None and not pulled.data:
+                deadline_ms = received_ms + request.max_wait_ms
+                pulled = await self._wait(feed, wanted, deadline_ms)
+            found = pulled if pulled is not None else await self._snapshots.of(feed)
+        except ApiError as error:
+            return FetchResponse(error_code=error.code)
+        return self._response(feed, found)
+
+    def _note(self, request: FetchRequest, offset: int, received_ms: int) -> None:
+        assert request.replica_state is not None, "it has been checked"
+        broker_id = request.replica_state.replica_id
+        self.heard_ms[broker_id] = received_ms
+        if self.fetched.get(broker_id) != offset:
+            self.fetched[broker_id] = offset
+            self._bells.ring(FETCHED_BELL)
+
+    def _checked_feed(self, request: FetchRequest, wanted: FetchPartition) -> MetadataFeed:
+        feed = self._feed()
+        if feed is None or feed.is_closed:
+            raise ApiError(ErrorCode.NOT_CONTROLLER, "this broker is not the controller")
+        state = request.replica_state
+        if state is None or state.replica_id not in feed.image.brokers:
+            raise ApiError(ErrorCode.BROKER_ID_NOT_REGISTERED, "only brokers fetch the metadata")
+        if max(wanted.last_fetched_epoch, wanted.current_leader_epoch) > feed.epoch:
+            raise ApiError(ErrorCode.UNKNOWN_LEADER_EPOCH, f"this is term {feed.epoch}")
+        if wanted.current_leader_epoch not in {NO_EPOCH, feed.epoch}:
+            raise ApiError(ErrorCode.FENCED_LEADER_EPOCH, f"this is term {feed.epoch}")
+        return feed
+
+    async def _wait(
+        self, feed: MetadataFeed, wanted: FetchPartition, deadline_ms: int
+    ) -> Batches | None:
+        """Wait until there is something after the offset; NOT_CONTROLLER if the term ends."""
+        while True:
+            self._listen_to(feed)
+            is_rung = await self._bells.wait_any([_BELL], deadline_ms)
+            if feed.is_closed:
+                raise ApiError(ErrorCode.NOT_CONTROLLER, f"term {feed.epoch} is over")
+            pulled = feed.read(wanted.last_fetched_epoch, wanted.fetch_offset)
+            if not is_rung or pulled is None or pulled.data:
+                return pulled
+
+    def _listen_to(self, feed: MetadataFeed) -> None:
+        """Have the bell rung by a feed, which forgets who listens as soon as it has news."""
+        if self._listening_to is not feed:
+            self._listening_to = feed
+            feed.on_news(lambda: self._on_news(feed))
+
+    def _on_news(self, feed: MetadataFeed) -> None:
+        if self._listening_to is feed:
+            self._listening_to = None
+        self._bells.ring(_BELL)
+
+    def _response(self, feed: MetadataFeed, found: Batches | Snapshot) -> FetchResponse:
+        answer = PartitionData(
+            partition_index=0,
+            high_watermark=feed.end_offset,
+            aborted_transactions=None,
+            current_leader=LeaderIdAndEpoch(leader_id=self._broker_id, leader_epoch=feed.epoch),
+            records=b"",
+        )
+        if isinstance(found, Snapshot):
+            answer.snapshot_id = SnapshotId(end_offset=found.end_offset, epoch=found.epoch)
+        else:
+            answer.records = found.data
+        topic = FetchableTopicResponse(topic_id=METADATA_TOPIC_ID, partitions=[answer])
+        return FetchResponse(responses=[topic])
+
+
+def _wanted(request: FetchRequest) -> FetchPartition:
+    topics = request.topics
+    if len(topics) != 1 or len(topics[0].partitions) != 1 or topics[0].partitions[0].partition:
+        raise ApiError(ErrorCode.INVALID_REQUEST, "the metadata has one partition, and is alone")
+    return topics[0].partitions[0]

@@ -1,0 +1,66 @@
+"""Lets the controller answer when the other brokers have heard what it decided.
+
+Who is told that a topic is there may ask any broker for it next. So the answer waits for them, but
+not for long, and not for those that are fenced, about to stop, or silent: they may be dead.
+"""
+
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Final, TypeAlias
+
+from ottla.broker.controller.metadata_log_client import WAIT_MS
+from ottla.broker.controller.metadata_log_server import FETCHED_BELL, MetadataFetch
+from ottla.broker.metadata_store.metadata_history import MetadataFeed
+from ottla.concurrency.notifier import Bells
+from ottla.environment.clock import Clock
+from ottla.model.error_code import ErrorCode
+
+SPREAD_MS_MAX: Final = 1_000
+SILENT_MS: Final = WAIT_MS + 500
+"""A broker that fetches the metadata is heard of more often."""
+Spread: TypeAlias = Callable[[Iterable[int], int], Awaitable[None]]
+"""Waits until others know what was decided, if one of these error codes says that it was; not
+longer than so many milliseconds."""
+
+
+async def nobody(_codes: Iterable[int], _timeout_ms: int) -> None:
+    """Wait for nobody: there are no others."""
+
+
+class Spreading:
+    """Knows which brokers have heard of a decision. Belongs to one event loop."""
+
+    def __init__(
+        self,
+        broker_id: int,
+        feed: Callable[[], MetadataFeed | None],
+        fetch: MetadataFetch,
+        clock: Clock,
+        bells: Bells,
+    ) -> None:
+        self._broker_id = broker_id
+        self._feed = feed
+        self._fetch = fetch
+        self._clock = clock
+        self._bells = bells
+
+    async def spread(self, codes: Iterable[int], timeout_ms: int) -> None:
+        """Return when all who listen have come to what is decided by now, or time is over."""
+        feed = self._feed()
+        if feed is None or ErrorCode.NONE not in codes:
+            return
+        deadline_ms = self._clock.monotonic_ms() + min(timeout_ms, SPREAD_MS_MAX)
+        end_offset = feed.end_offset
+        while self._is_awaited(feed, end_offset) and await self._bells.wait_any(
+            [FETCHED_BELL], deadline_ms
+        ):
+            pass
+
+    def _is_awaited(self, feed: MetadataFeed, end_offset: int) -> bool:
+        since_ms = self._clock.monotonic_ms() - SILENT_MS
+        return not feed.is_closed and any(
+            one.is_active
+            and one.broker_id != self._broker_id
+            and self._fetch.fetched.get(one.broker_id, 0) < end_offset
+            and self._fetch.heard_ms.get(one.broker_id, 0) >= since_ms
+            for one in feed.image.brokers.values()
+        )

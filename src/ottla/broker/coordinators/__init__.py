@@ -1,0 +1,1 @@
+"""Group and transaction coordinators: one state machine per partition of their internal topics."""

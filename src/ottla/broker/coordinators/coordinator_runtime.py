@@ -1,0 +1,383 @@
+"""Runs one machine for each partition of an internal topic: what all coordinators have in common.
+
+A decision is appended and replayed at once, so that the next one sees it; nothing suspends in
+between. Deadlines are the machines'; here they become timers.
+
+This broker runs the machines of the partitions that it leads. When it begins to lead one, the log
+is loaded, one partition after the other and turn by turn; who asks too early is told
+COORDINATOR_LOAD_IN_PROGRESS, and comes again. When it leads no more, the machine is dropped, and
+who asks is told NOT_COORDINATOR: what it had decided and others do not have never was.
+"""
+
+import asyncio
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
+
+from ottla.broker.controller.topic_creation import TopicCreation
+from ottla.broker.hosting.hosted_partitions import Partitions
+from ottla.broker.hosting.log_flusher import Flushing
+from ottla.broker.hosting.replication_wait import Awaited, committed
+from ottla.concurrency.notifier import Bells
+from ottla.environment.clock import Clock
+from ottla.machines.decision import Decision
+from ottla.machines.moment import Moment
+from ottla.metadata.image import ClusterImage
+from ottla.metadata.records import MetadataRecord, RemoveTopicRecord
+from ottla.model.api_error import ApiError
+from ottla.model.error_code import ErrorCode
+from ottla.model.identifiers import TopicPartition
+from ottla.model.internal_topic_partition import partition_of_name
+from ottla.replication.partition import Partition
+from ottla.wire.messages.create_topics import CreatableTopic
+
+_EXPIRE_AGAIN_MS: Final = 1_000
+_THERE: Final = frozenset({ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS})
+_TOLD_BY_CODE: Final = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.INVALID_REPLICATION_FACTOR: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.REQUEST_TIMED_OUT: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
+    ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
+}
+"""What a client is told when its coordinator's own partition says this."""
+_log = logging.getLogger(__name__)
+
+
+R = TypeVar("R")
+T = TypeVar("T")
+
+
+class Machine(Protocol[R]):
+    """What runs here: it decides, and replays what it has decided."""
+
+    def start(self, now: Moment) -> None:
+        """Begin to watch time, after all records were replayed."""
+        ...
+
+    def next_deadline_ms(self) -> int | None:
+        """Return when `expire` has something to do, on the monotonic clock."""
+        ...
+
+    def expire(self, now: Moment) -> Decision[R, None]:
+        """Decide what time alone brings."""
+        ...
+
+
+M = TypeVar("M", bound=Machine[Any])
+
+
+@dataclass(frozen=True, slots=True)
+class CoordinatorWorld:
+    """What coordinators are made from."""
+
+    partitions: Partitions
+    creation: TopicCreation
+    bells: Bells
+    clock: Clock
+    flushing: Flushing
+    may_promise: Callable[[], bool]
+    """Tells whether this broker still leads what it led, for sure."""
+
+
+class _Timer(NamedTuple):
+    deadline_ms: int
+    """On the monotonic clock."""
+    handle: asyncio.TimerHandle
+
+
+class CoordinatedTopic(ABC, Generic[M, R]):
+    """Finds the machine of a name, lets it decide, and writes down what it decided."""
+
+    def __init__(self, world: CoordinatorWorld, topic: CreatableTopic, commit_ms_max: int) -> None:
+        self._world = world
+        self._partitions = world.partitions
+        self._bells = world.bells
+        self._clock = world.clock
+        self._wanted = topic
+        self.topic = topic.name
+        self._commit_ms_max = commit_ms_max
+        self._image = world.creation.store.image
+        self._partition_count = 0
+        self._machines: dict[int, M] = {}
+        self._epochs: dict[int, int] = {}
+        """The leader epoch in which each partition is led here, loaded or about to be."""
+        self._loading: dict[int, None] = {}
+        self._timers: dict[int, _Timer] = {}
+        self._load_task: asyncio.Task[None] | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    # -- what makes one coordinator differ from another -----------------------------------------
+
+    @abstractmethod
+    def _new_machine(self, epoch: int) -> M:
+        """Make the machine of a partition that is led in this epoch."""
+
+    @abstractmethod
+    async def _load_machine(self, partition: Partition, machine: M) -> None:
+        """Replay a partition's log into its machine, turn by turn."""
+
+    @abstractmethod
+    def _write(self, partition: Partition, machine: M, records: tuple[R, ...]) -> None:
+        """Append what was decided, then replay it. ApiError, and nothing is replayed."""
+
+    @abstractmethod
+    def _on_decided(self, index: int, machine: M, records: tuple[R, ...]) -> None:
+        """Do what follows from a decision, of time or of requests, that was just replayed."""
+
+    @abstractmethod
+    async def _on_loaded(self, index: int, machine: M) -> None:
+        """Do what is left to be done when a machine has begun."""
+
+    @abstractmethod
+    def _on_dropped(self, index: int, machine: M) -> None:
+        """Hear that a machine is not to be asked any more."""
+
+    @abstractmethod
+    def _on_topic_removed(self, topic: str) -> None:
+        """Hear that a topic was deleted, which is not our own."""
+
+    # -- for everyone ---------------------------------------------------------------------------
+
+    @property
+    def machines(self) -> list[M]:
+        """The machines of all partitions that are loaded, to be looked at only."""
+        return list(self._machines.values())
+
+    def moment(self) -> Moment:
+        """Return now, on both clocks."""
+        return Moment(self._clock.now_ms(), self._clock.monotonic_ms())
+
+    def open_if_there(self) -> None:
+        """Begin to load the machines of what is led here, and drop those of what is not."""
+        topic = self._image.topics.get(self.topic)
+        self._partition_count = 0 if topic is None else len(topic.partitions)
+        for index in range(self._partition_count):
+            partition = self._partitions.find(TopicPartition(self.topic, index))
+            is_led = partition is not None and partition.in_sync is not None
+            epoch = partition.leader_epoch if partition is not None and is_led else None
+            if self._epochs.get(index) != epoch:
+                self._drop(index)
+                if epoch is not None:
+                    self._epochs[index] = epoch
+                    self._loading[index] = None
+        if self._loading and (self._load_task is None or self._load_task.done()):
+            self._load_task = self._begin(self._load_all())
+
+    async def open(self) -> None:
+        """Be ready: the first who looks for a coordinator has the topic made."""
+        if self._partition_count:
+            return
+        (result,) = await self._world.creation.create([self._wanted])
+        if result.error_code not in _THERE:
+            raise _told(ApiError(ErrorCode(result.error_code), result.error_message or ""))
+        self.open_if_there()
+        if self._load_task is not None:
+            await asyncio.wait([self._load_task])
+
+    def on_change(self, image: ClusterImage, records: Sequence[MetadataRecord]) -> None:
+        """Follow who leads what, and hear of topics that are deleted."""
+        before, self._image = self._image, image
+        own = image.topics.get(self.topic)
+        if own is not None and any(
+            getattr(record, "topic_id", None) == own.topic_id for record in records
+        ):
+            self.open_if_there()
+        for record in records:
+            if not isinstance(record, RemoveTopicRecord):
+                continue
+            topic = before.topics_by_id.get(record.topic_id)
+            if topic is not None and topic.name == self.topic:
+                self._close()
+            elif topic is not None:
+                self._on_topic_removed(topic.name)
+
+    def execute(self, name: str, decide: Callable[[M], Decision[R, T]]) -> T:
+        """Let the machine of a name decide, and make it so. ApiError if that is not possible."""
+        return self._execute(self.index_of(name), decide)
+
+    async def settle(self, name: str) -> None:
+        """Return when what a machine has decided is on all replicas in sync, and flushed if due."""
+        await self._settle(self.index_of(name))
+
+    async def settle_for_reader(self, name: str) -> None:
+        """Return when what a machine knows cannot be lost: another coordinator has it, too."""
+        partition = self._partition(self.index_of(name))
+        if partition.high_watermark < partition.log.end_offset:
+            await self.settle(name)
+
+    def execute_on_all(self, decide: Callable[[M], Decision[R, T]]) -> list[T]:
+        """Let the machine of every partition decide that is led here."""
+        return [self._execute(index, decide) for index in sorted(self._epochs)]
+
+    def index_of(self, name: str) -> int:
+        """Return which partition keeps a name; ApiError if there is none yet."""
+        if self._partition_count == 0:
+            raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "nobody has looked for it yet")
+        return partition_of_name(name, self._partition_count)
+
+    def stop(self) -> None:
+        """Let no deadline come any more, and leave off what takes several turns."""
+        self._close()
+        for task in self._tasks:
+            task.cancel()
+
+    # -- one decision ---------------------------------------------------------------------------
+
+    def _execute(
+        self,
+        index: int,
+        decide: Callable[[M], Decision[R, T]],
+        write: Callable[[Partition, M, tuple[R, ...]], None] | None = None,
+    ) -> T:
+        partition = self._led(index)
+        machine = self._machine(index)
+        decision = decide(machine)
+        if decision.records:
+            try:
+                partition.check_enough_in_sync()
+                (write or self._write)(partition, machine, decision.records)
+            except ApiError as error:
+                self._arm(index, machine, _EXPIRE_AGAIN_MS)
+                raise _told(error) from error
+        self._on_decided(index, machine, decision.records)
+        self._arm(index, machine)
+        return decision.response
+
+    def _is_settled(self, index: int) -> bool:
+        """Tell whether nothing that was decided has to be waited for."""
+        partition = self._partition(index)
+        return partition.is_alone and not partition.log.needs_flush(self._clock.now_ms())
+
+    async def _settle(self, index: int) -> None:
+        if self._is_settled(index):
+            return
+        partition = self._partition(index)
+        decided = Awaited(partition, partition.log.end_offset, partition.leader_epoch)
+        if await self._world.flushing.flush_where_due([partition]):
+            raise ApiError(ErrorCode.NOT_COORDINATOR, f"{partition.name} could not be flushed")
+        if not partition.is_alone:
+            deadline_ms = self._clock.monotonic_ms() + self._commit_ms_max
+            may_promise = self._world.may_promise
+            (error,) = await committed(self._bells, [decided], deadline_ms, may_promise)
+            if error is not None:
+                raise _told(error)
+
+    def _machine(self, index: int) -> M:
+        """Return the machine of a partition that is led here."""
+        machine = self._machines.get(index)
+        if machine is not None:
+            return machine
+        if index in self._loading:
+            raise ApiError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "its log is being loaded")
+        raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "its log could not be loaded")
+
+    def _led(self, index: int) -> Partition:
+        """Return a partition that is led here, in the epoch in which it was loaded."""
+        partition = self._partitions.find(TopicPartition(self.topic, index))
+        if (
+            partition is None
+            or partition.in_sync is None
+            or partition.leader_epoch != self._epochs.get(index)
+        ):
+            raise ApiError(ErrorCode.NOT_COORDINATOR, "another broker is its coordinator")
+        return partition
+
+    def _partition(self, index: int) -> Partition:
+        return self._partitions.get(TopicPartition(self.topic, index))
+
+    # -- loading and dropping -------------------------------------------------------------------
+
+    async def _load_all(self) -> None:
+        while self._loading:
+            index = next(iter(self._loading))
+            epoch = self._epochs[index]
+            try:
+                await self._load(index, epoch)
+            except Exception:  # noqa: BLE001 - those of the other partitions shall be there
+                if self._epochs.get(index) == epoch:  # else it has been taken from us meanwhile
+                    _log.exception("%s-%d could not be loaded", self.topic, index)
+            if self._epochs.get(index) == epoch:
+                self._loading.pop(index, None)
+
+    async def _load(self, index: int, epoch: int) -> None:
+        machine = self._new_machine(epoch)
+        await self._load_machine(self._partition(index), machine)
+        if self._epochs.get(index) != epoch:
+            return
+        machine.start(self.moment())
+        self._machines[index] = machine
+        self._arm(index, machine)
+        await self._on_loaded(index, machine)
+
+    def _begin(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    def _close(self) -> None:
+        """Keep no machine any more; requests that wait are told when they ask again."""
+        if self._load_task is not None:
+            self._load_task.cancel()
+            self._load_task = None
+        for index in list(self._epochs):
+            self._drop(index)
+        self._partition_count = 0
+
+    def _drop(self, index: int) -> None:
+        self._epochs.pop(index, None)
+        self._loading.pop(index, None)
+        timer = self._timers.pop(index, None)
+        if timer is not None:
+            timer.handle.cancel()
+        machine = self._machines.pop(index, None)
+        if machine is not None:
+            self._on_dropped(index, machine)
+
+    # -- deadlines ------------------------------------------------------------------------------
+
+    def _arm(self, index: int, machine: M, delay_ms_min: int = 0) -> None:
+        """Have the next deadline of a machine come true; a timer may be early, but never late.
+
+        Late it is only where a delay is asked for, since what was decided last could not be.
+        """
+        deadline_ms = machine.next_deadline_ms()
+        armed = self._timers.get(index)
+        if deadline_ms is None or (armed is not None and armed.deadline_ms <= deadline_ms):
+            return
+        now_ms = self._clock.monotonic_ms()
+        delay_ms = max(deadline_ms - now_ms, delay_ms_min)
+        if armed is not None and armed.deadline_ms <= now_ms + delay_ms:
+            return
+        if armed is not None:
+            armed.handle.cancel()
+        self._arm_in(index, delay_ms)
+
+    def _arm_in(self, index: int, delay_ms: int) -> None:
+        handle = asyncio.get_running_loop().call_later(delay_ms / 1000, self._expire, index)
+        self._timers[index] = _Timer(self._clock.monotonic_ms() + delay_ms, handle)
+
+    def _expire(self, index: int) -> None:
+        del self._timers[index]
+        now = self.moment()
+        try:
+            self._execute(index, lambda machine: machine.expire(now))
+        except ApiError as error:
+            partition = self._partitions.find(TopicPartition(self.topic, index))
+            is_full = partition is not None and not partition.log.has_room
+            # A full disk is logged once for its folder, not at each try.
+            level = logging.DEBUG if is_full else logging.WARNING
+            _log.log(level, "%s-%d: %s", self.topic, index, error)
+            if index not in self._timers:
+                self._arm_in(index, _EXPIRE_AGAIN_MS)
+
+
+def _told(error: ApiError) -> ApiError:
+    return ApiError(_TOLD_BY_CODE.get(error.code, error.code), error.detail)

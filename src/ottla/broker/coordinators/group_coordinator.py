@@ -1,0 +1,185 @@
+"""Runs the groups: each is kept by one partition of `__consumer_offsets`, and by its machine.
+
+How machines are run is in `coordinator_runtime.py`. Who has to wait for others (JoinGroup, SyncGroup)
+waits for the bell of the group and asks again.
+"""
+
+import logging
+from collections.abc import Callable, Sequence
+from itertools import product
+from typing import Final, TypeVar
+
+from ottla.broker.coordinators.consumer_offsets_topic import OffsetsTopic
+from ottla.broker.coordinators.coordinator_log import (
+    NO_TRANSACTION,
+    CoordinatorLog,
+    OffsetsTransaction,
+)
+from ottla.broker.coordinators.coordinator_runtime import CoordinatedTopic, CoordinatorWorld
+from ottla.broker.coordinators.group_log_messages import tell_rebalances
+from ottla.concurrency.yield_budget import Turns
+from ottla.machines.decision import Decision
+from ottla.machines.groups.group_memory import GroupMemory
+from ottla.machines.groups.group_records import GroupRecord
+from ottla.machines.groups.machine import GroupMachine
+from ottla.machines.groups.request_types import NotYet
+from ottla.machines.groups.settings import GroupSettings
+from ottla.model.api_error import ApiError
+from ottla.model.error_code import ErrorCode
+from ottla.model.identifiers import TopicPartition
+from ottla.replication.partition import Partition
+
+T = TypeVar("T")
+_WAIT_MS: Final = 600_000
+_log = logging.getLogger(__name__)
+
+
+class GroupCoordinator(CoordinatedTopic[GroupMachine, GroupRecord]):
+    """The coordinator of groups. Belongs to one event loop."""
+
+    def __init__(
+        self,
+        world: CoordinatorWorld,
+        settings: GroupSettings,
+        topic: OffsetsTopic,
+        log: CoordinatorLog,
+        memory: GroupMemory,
+    ) -> None:
+        super().__init__(world, topic.wanted(), settings.offsets_commit_timeout_ms)
+        self._settings = settings
+        self._memory = memory
+        self._log = log
+
+    def execute_in_transaction(
+        self,
+        group_id: str,
+        transaction: OffsetsTransaction,
+        decide: Callable[[GroupMachine], Decision[GroupRecord, T]],
+    ) -> T:
+        """Execute what counts once a transaction has committed."""
+
+        def write(
+            partition: Partition, machine: GroupMachine, records: tuple[GroupRecord, ...]
+        ) -> None:
+            self._write_in(transaction, partition, machine, records)
+
+        return self._execute(self.index_of(group_id), decide, write)
+
+    def partition_of(self, group_id: str) -> Partition:
+        """Return the partition that keeps a group; ApiError unless it can be written to now."""
+        index = self.index_of(group_id)
+        partition = self._led(index)
+        self._machine(index)
+        return partition
+
+    def check_ready(self, name: TopicPartition) -> None:
+        """Raise ApiError NOT_LEADER_OR_FOLLOWER unless the groups of a partition are loaded."""
+        try:
+            self._led(name.partition)
+            self._machine(name.partition)
+        except ApiError as error:
+            # Coordinators of transactions know no other word for: come again.
+            raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, error.detail) from error
+
+    def on_marker(
+        self,
+        name: TopicPartition,
+        producer_id: int,
+        _producer_epoch: int,
+        *,
+        is_commit: bool,
+        offset: int,  # noqa: ARG002 - others may want to know
+    ) -> None:
+        """Let the offsets of a transaction count, or forget them."""
+        self._machines[name.partition].end_transaction(producer_id, is_commit=is_commit)
+
+    async def execute_waiting(
+        self,
+        group_id: str,
+        decide: Callable[[GroupMachine], Decision[GroupRecord, "T | NotYet"]],
+        ask_again: Callable[[GroupMachine, NotYet], Decision[GroupRecord, "T | NotYet"]],
+    ) -> T:
+        """Execute a request that may have to wait for other members. Nothing is settled."""
+        answer = self.execute(group_id, decide)
+        while isinstance(answer, NotYet):
+            deadline_ms = self._clock.monotonic_ms() + _WAIT_MS
+            await self._bells.wait_any([_bell(group_id)], deadline_ms)
+            if self._bells.is_closed:
+                raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "the broker stops")
+            answer = self.execute(group_id, _asking_again(ask_again, answer))
+        return answer
+
+    # -- what machines of groups need -----------------------------------------------------------
+
+    def _new_machine(self, epoch: int) -> GroupMachine:  # noqa: ARG002 - others want to know
+        return GroupMachine(self._settings, self._memory)
+
+    async def _load_machine(self, partition: Partition, machine: GroupMachine) -> None:
+        await self._log.load(partition, machine.replay)
+
+    def _write(
+        self, partition: Partition, machine: GroupMachine, records: tuple[GroupRecord, ...]
+    ) -> None:
+        self._write_in(NO_TRANSACTION, partition, machine, records)
+
+    def _write_in(
+        self,
+        transaction: OffsetsTransaction,
+        partition: Partition,
+        machine: GroupMachine,
+        records: tuple[GroupRecord, ...],
+    ) -> None:
+        self._log.append(partition, records, transaction)
+        for record in records:
+            machine.replay(record.key, record.value, transaction.producer_id)
+
+    def _on_decided(
+        self, _index: int, machine: GroupMachine, records: tuple[GroupRecord, ...]
+    ) -> None:
+        if records:
+            tell_rebalances(records)
+        self._ring(machine.take_rung())
+
+    async def _on_loaded(self, index: int, machine: GroupMachine) -> None:
+        # Topics that were deleted while nobody could forget them, as the broker died.
+        gone = [topic for topic in machine.topics() if topic not in self._image.topics]
+        await self._forget(gone, [index])
+
+    def _on_dropped(self, _index: int, machine: GroupMachine) -> None:
+        machine.stop()
+        self._ring(machine.group_ids())
+
+    def _ring(self, group_ids: Sequence[str]) -> None:
+        for group_id in group_ids:
+            self._bells.ring(_bell(group_id))
+
+    # -- offsets in topics that are gone --------------------------------------------------------
+
+    def _on_topic_removed(self, topic: str) -> None:
+        self._begin(self._forget([topic], list(self._machines)))
+
+    async def _forget(self, topics: Sequence[str], indexes: Sequence[int]) -> None:
+        turns = Turns(self._clock)
+        for index, topic in product(indexes, topics):
+            while index in self._machines and self._forget_some(index, topic):
+                if turns.is_over:
+                    await turns.next()
+
+    def _forget_some(self, index: int, topic: str) -> bool:
+        alive = self._image.topics.get(topic)
+        alive_id = None if alive is None else alive.topic_id
+        try:
+            return self._execute(index, lambda machine: machine.decide_forget(topic, alive_id))
+        except ApiError as error:
+            _log.warning("offsets in %s, which was deleted, are kept: %s", topic, error)
+            return False
+
+
+def _asking_again(
+    ask_again: Callable[[GroupMachine, NotYet], Decision[GroupRecord, T]], waiting: NotYet
+) -> Callable[[GroupMachine], Decision[GroupRecord, T]]:
+    return lambda machine: ask_again(machine, waiting)
+
+
+def _bell(group_id: str) -> tuple[str, str]:
+    return ("group", group_id)

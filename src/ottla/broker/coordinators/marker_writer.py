@@ -1,0 +1,112 @@
+"""Writes the ends of transactions into the partitions that this broker leads.
+
+A marker is refused if a later coordinator has written one before (TRANSACTION_COORDINATOR_FENCED),
+or if the producer is in a later epoch by now (INVALID_PRODUCER_EPOCH). Since version 2 of
+transactions its own epoch is late, too (KIP-1228). To write a marker twice does no harm: it ends
+nothing the second time.
+
+Who keeps state of what is in a partition, as the groups do of `__consumer_offsets`, is told of the
+marker as soon as it is appended (`MarkerReader`).
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from ottla.broker.hosting.hosted_partitions import Partitions
+from ottla.broker.hosting.replication_wait import Awaited, in_doubt
+from ottla.environment.clock import Clock
+from ottla.model.api_error import ApiError
+from ottla.model.identifiers import TopicPartition
+from ottla.replication.partition import Partition
+from ottla.storage.log.admission import Origin
+from ottla.storage.producers.transaction_terms import TransactionTerms
+from ottla.wire.messages.write_txn_markers import WritableTxnMarker
+from ottla.wire.records.control import ControlType, end_txn_marker
+
+
+class MarkerReader(Protocol):
+    """Whoever keeps state of the transactions in the partitions of a topic."""
+
+    def check_ready(self, name: TopicPartition) -> None:
+        """Raise ApiError unless a marker can be taken over; nothing is appended then."""
+        ...
+
+    def on_marker(
+        self,
+        name: TopicPartition,
+        producer_id: int,
+        producer_epoch: int,
+        *,
+        is_commit: bool,
+        offset: int,
+    ) -> None:
+        """Take over a marker that has just been appended at this offset."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class MarkerWriting:
+    """Appends markers, which are those of the message whatever topics that names."""
+
+    partitions: Partitions
+    clock: Clock
+    may_promise: Callable[[], bool]
+    """Tells whether this broker still leads what it led, for sure."""
+    readers: Mapping[str, MarkerReader]
+    """By topic."""
+
+    def append_if_safe_at_once(self, name: TopicPartition, marker: WritableTxnMarker) -> bool:
+        """Append a marker if it is safe as soon as it is there; tell whether it is.
+
+        Not where other replicas or the disk have to be waited for, nor where it is refused:
+        nothing is appended then.
+        """
+        partition = self.partitions.find(name)
+        if partition is None or not partition.is_alone:
+            return False
+        if partition.log.needs_flush(self.clock.now_ms(), more=1):
+            return False
+        try:
+            self.append(name, marker)
+        except ApiError:
+            return False
+        return True
+
+    def append(self, name: TopicPartition, marker: WritableTxnMarker) -> Awaited:
+        """Append a marker; return what to wait for. ApiError if it is refused."""
+        partition = self.partitions.get(name)
+        if not self.may_promise():
+            raise in_doubt(name)
+        partition.check_leader()
+        partition.check_enough_in_sync()
+        reader = self.readers.get(name.topic)
+        if reader is not None:
+            reader.check_ready(name)
+        offset = self._append_to(partition, marker)
+        if reader is not None:
+            reader.on_marker(
+                name,
+                marker.producer_id,
+                marker.producer_epoch,
+                is_commit=marker.transaction_result,
+                offset=offset,
+            )
+        return Awaited(partition, offset + 1, partition.leader_epoch)
+
+    def _append_to(self, partition: Partition, marker: WritableTxnMarker) -> int:
+        now_ms = self.clock.now_ms()
+        batch = end_txn_marker(
+            ControlType.COMMIT if marker.transaction_result else ControlType.ABORT,
+            marker.coordinator_epoch,
+            marker.producer_id,
+            marker.producer_epoch,
+            now_ms,
+        )
+        appended = partition.append_as_leader(
+            memoryview(batch),
+            now_ms,
+            origin=Origin.COORDINATOR,
+            terms=TransactionTerms(marker.transaction_version),
+        )
+        return appended.base_offset

@@ -1,0 +1,269 @@
+"""Runs the transactions: each id is kept by one partition of `__transaction_state` and its machine.
+
+How machines are run is in `coordinator_runtime.py`. Whatever ends a transaction, a request or its
+age, owes markers. They are sent once the end is committed (`marker_sender.py`), and what is
+written of them is reported to the machine.
+
+A broker that is not sure to be one of the cluster any more answers nothing: its successor may have
+ended what it believes to be open.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, NamedTuple, TypeVar
+
+from ottla.broker.coordinators.coordinator_log import CoordinatorLog
+from ottla.broker.coordinators.coordinator_runtime import CoordinatedTopic, CoordinatorWorld
+from ottla.broker.coordinators.marker_sender import TransactionMarkers
+from ottla.broker.coordinators.producer_id_allocator import ProducerIds
+from ottla.broker.coordinators.transaction_state_topic import TransactionsTopic
+from ottla.concurrency.yield_budget import Turns
+from ottla.machines.controller.machine import TRANSACTION_VERSION_FEATURE
+from ottla.machines.decision import Decision
+from ottla.machines.transactions.add_partitions import Enlistment
+from ottla.machines.transactions.machine import TransactionMachine
+from ottla.machines.transactions.markers import OwedMarkers
+from ottla.machines.transactions.producer_ids import NeedsProducerId
+from ottla.machines.transactions.records import TransactionRecord
+from ottla.machines.transactions.settings import TransactionSettings
+from ottla.machines.transactions.transaction import PREPARED
+from ottla.metadata.image import ClusterImage
+from ottla.metadata.records import MetadataRecord
+from ottla.model.api_error import ApiError
+from ottla.model.error_code import ErrorCode
+from ottla.model.identifiers import TopicPartition
+from ottla.replication.partition import Partition
+from ottla.wire.schema import Message
+
+COMMIT_MS_MAX: Final = 10_000
+"""How long a client waits for the replicas before it is told to ask again."""
+AGAIN_MS: Final = 200
+"""When something is tried again that the replicas did not allow."""
+ENDING_MS_MAX: Final = 500
+"""How long a producer waits for the markers of its last transaction before it is told to."""
+T = TypeVar("T")
+DecideWithId = Callable[
+    [TransactionMachine, int | None], Decision[TransactionRecord, T | NeedsProducerId]
+]
+_log = logging.getLogger(__name__)
+
+
+class _EndBell(NamedTuple):
+    """What is rung when the markers of an id are written."""
+
+    transactional_id: str
+
+
+class TransactionCoordinator(CoordinatedTopic[TransactionMachine, TransactionRecord]):
+    """The coordinator of transactions. Belongs to one event loop."""
+
+    def __init__(
+        self,
+        world: CoordinatorWorld,
+        settings: TransactionSettings,
+        topic: TransactionsTopic,
+        log: CoordinatorLog,
+        markers: TransactionMarkers,
+        producer_ids: ProducerIds,
+    ) -> None:
+        super().__init__(world, topic.wanted(), COMMIT_MS_MAX)
+        self._settings = settings
+        self._log = log
+        self._markers = markers
+        self._producer_ids = producer_ids
+
+    async def answer(
+        self,
+        transactional_id: str,
+        decide: Callable[[TransactionMachine], Decision[TransactionRecord, T]],
+    ) -> T:
+        """Decide, and return the answer when nothing that it says can be lost.
+
+        Raises ApiError if the id is not coordinated here, or too few replicas keep the decision.
+        """
+        index = self.index_of(transactional_id)
+        response = self._execute(index, decide)
+        if not self._is_settled(index):
+            await self._settle(index)
+        return response
+
+    async def answer_with_id(self, transactional_id: str, decide: DecideWithId[T]) -> T:
+        """Do the same for what may need a producer id that nobody has had."""
+        fresh_id = None
+        while True:
+            response = await self.answer(transactional_id, _with(decide, fresh_id))
+            if not isinstance(response, NeedsProducerId):
+                return response
+            fresh_id = await self._producer_ids.next()
+
+    async def enlist(self, wanted: Enlistment) -> Mapping[TopicPartition, ErrorCode]:
+        """Let a leader on this broker add partitions to a transaction, or ask whether it has them.
+
+        Return a code for each; raises ApiError as `answer` does. The first ones wait for the
+        transaction before.
+        """
+        if wanted.is_adding and self._is_ending(wanted.transactional_id):
+            await self.ended(wanted.transactional_id)
+        now = self.moment()
+        return await self.answer(
+            wanted.transactional_id, lambda machine: machine.decide_enlist(wanted, now)
+        )
+
+    async def ended(self, transactional_id: str) -> None:
+        """Return when no markers of an id are owed any more; if that takes long, before that.
+
+        They are written in a moment, and whoever is told CONCURRENT_TRANSACTIONS instead comes
+        again after 20 or 100 ms.
+        """
+        deadline_ms = self._clock.monotonic_ms() + ENDING_MS_MAX
+        while self._is_ending(transactional_id) and await self._bells.wait_any(
+            [_EndBell(transactional_id)], deadline_ms
+        ):
+            pass
+
+    def on_change(self, image: ClusterImage, records: Sequence[MetadataRecord]) -> None:
+        """Follow the cluster, which may also have another version of transactions."""
+        super().on_change(image, records)
+        for machine in self._machines.values():
+            machine.use_level(_level(image))
+
+    # -- what machines of transactions need -----------------------------------------------------
+
+    def _led(self, index: int) -> Partition:
+        if not self._world.may_promise():
+            raise ApiError(ErrorCode.NOT_COORDINATOR, "another broker may be its coordinator")
+        return super()._led(index)
+
+    def _new_machine(self, epoch: int) -> TransactionMachine:
+        return TransactionMachine(
+            self._settings, coordinator_epoch=epoch, level=_level(self._image)
+        )
+
+    async def _load_machine(self, partition: Partition, machine: TransactionMachine) -> None:
+        def replay(key: Message, value: Message | None, _producer_id: int) -> None:
+            machine.replay(key, value)
+
+        await self._log.load(partition, replay)
+
+    def _write(
+        self,
+        partition: Partition,
+        machine: TransactionMachine,
+        records: tuple[TransactionRecord, ...],
+    ) -> None:
+        self._log.append(partition, records)
+        for record in records:
+            machine.take(record)
+
+    def _on_decided(
+        self, index: int, machine: TransactionMachine, records: tuple[TransactionRecord, ...]
+    ) -> None:
+        if records:
+            self._owe(index, machine)
+
+    async def _on_loaded(self, index: int, machine: TransactionMachine) -> None:
+        machine.use_level(_level(self._image))
+        self._owe(index, machine)
+
+    def _on_dropped(self, index: int, _machine: TransactionMachine) -> None:
+        self._markers.forget(index)
+
+    def _on_topic_removed(self, topic: str) -> None:
+        """Leave it to the markers, which find nobody to be sent to."""
+
+    # -- markers --------------------------------------------------------------------------------
+
+    def _owe(self, index: int, machine: TransactionMachine) -> None:
+        """Have markers sent when the ends that they tell of are committed."""
+        owed = machine.take_markers()
+        if len(owed) == 1 and self._is_settled(index):
+            # Not before the answer: whoever gets that has something to do meanwhile.
+            asyncio.get_running_loop().call_soon(self._send, index, machine, *owed)
+        elif owed:
+            self._begin(self._send_when_settled(index, machine, owed))
+
+    async def _send_when_settled(
+        self, index: int, machine: TransactionMachine, owed: Sequence[OwedMarkers]
+    ) -> None:
+        while self._runs(index, machine):
+            try:
+                await self._settle(index)
+            except ApiError as error:
+                _log.info("%s-%d: markers have to wait: %s", self.topic, index, error)
+                await self._pause()
+                continue
+            turns = Turns(self._clock)
+            for each in owed:
+                self._send(index, machine, each)
+                await turns.pause()
+            return
+
+    def _send(self, index: int, machine: TransactionMachine, owed: OwedMarkers) -> None:
+        if self._runs(index, machine):
+            self._markers.owe(index, owed, self._reporting(index, machine))
+
+    def _reporting(
+        self, index: int, machine: TransactionMachine
+    ) -> Callable[[OwedMarkers, Sequence[TopicPartition]], None]:
+        def report(owed: OwedMarkers, written: Sequence[TopicPartition]) -> None:
+            if not self._try_to_report(index, machine, owed, written):
+                self._begin(self._report_again(index, machine, owed, written))
+
+        return report
+
+    async def _report_again(
+        self,
+        index: int,
+        machine: TransactionMachine,
+        owed: OwedMarkers,
+        written: Sequence[TopicPartition],
+    ) -> None:
+        while not self._try_to_report(index, machine, owed, written):
+            await self._pause()
+
+    def _try_to_report(
+        self,
+        index: int,
+        machine: TransactionMachine,
+        owed: OwedMarkers,
+        written: Sequence[TopicPartition],
+    ) -> bool:
+        """Report what is written; False if that has to be done again."""
+        if not self._runs(index, machine):
+            return True  # its successor sends them again, and hears of it
+        now = self.moment()
+        try:
+            is_last = self._execute(index, lambda found: found.decide_marked(owed, written, now))
+        except ApiError as error:
+            _log.info("%s-%d: an end has to wait: %s", self.topic, index, error)
+            return False
+        if is_last:
+            self._bells.ring(_EndBell(owed.transactional_id))
+        return True
+
+    def _is_ending(self, transactional_id: str) -> bool:
+        if not self._partition_count:
+            return False
+        machine = self._machines.get(self.index_of(transactional_id))
+        transaction = None if machine is None else machine.transaction(transactional_id)
+        return transaction is not None and transaction.state in PREPARED
+
+    def _runs(self, index: int, machine: TransactionMachine) -> bool:
+        """Tell whether a machine is still that of its partition; none is when the broker stops."""
+        return self._machines.get(index) is machine and not self._bells.is_closed
+
+    async def _pause(self) -> None:
+        # A bell that nobody rings: only the end of the broker comes earlier than the deadline.
+        deadline_ms = self._clock.monotonic_ms() + AGAIN_MS
+        await self._bells.wait_any((), deadline_ms)
+
+
+def _with(
+    decide: DecideWithId[T], fresh_id: int | None
+) -> Callable[[TransactionMachine], Decision[TransactionRecord, T | NeedsProducerId]]:
+    return lambda machine: decide(machine, fresh_id)
+
+
+def _level(image: ClusterImage) -> int:
+    return image.level_by_feature.get(TRANSACTION_VERSION_FEATURE, 0)

@@ -1,0 +1,131 @@
+"""Asks, before a transaction's first batch in a partition, whether it has that partition (KIP-890).
+
+A transaction that its coordinator does not know of would never end, and keep everything behind it
+from those who read committed data. So a partition takes the first batch only after its coordinator
+has been asked; `storage/producers/transaction_terms.py` says how an answer that comes too late is found out. Who
+sends the newest versions has the partition added in the same breath.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from ottla.broker.coordinators.partition_enlistment import Enlist
+from ottla.concurrency.keyed_lock import Lines
+from ottla.concurrency.notifier import Bells
+from ottla.environment.clock import Clock
+from ottla.machines.transactions.add_partitions import Enlistment
+from ottla.machines.transactions.producer_ids import Producer
+from ottla.model.api_error import ApiError
+from ottla.model.error_code import ErrorCode
+from ottla.model.identifiers import TopicPartition
+from ottla.replication.partition import Partition
+from ottla.storage.producers.transaction_terms import ANY_TRANSACTION, TransactionTerms
+
+ASK_AGAIN_MS: Final = 5
+"""Markers take about so long; Kafka asks again after 20."""
+ASK_AGAIN_MAX_MS: Final = 100
+"""How long is waited for the end of the transaction before, whose markers are under way."""
+
+VerdictByPartition = Mapping[TopicPartition, TransactionTerms | ApiError]
+"""On which terms a batch may be appended to each partition, or why it may not."""
+
+
+class Support(NamedTuple):
+    """What a client of some version of a request understands."""
+
+    is_adding: bool
+    """Whether its transactions have epochs of their own, and get partitions by being written to."""
+    knows_abortable: bool
+    """Whether it can be told that its transaction is to be aborted."""
+
+
+class Write(NamedTuple):
+    """A batch of a transaction that is to be appended."""
+
+    partition: Partition
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionVerification:
+    """Says on which terms batches of transactions may be appended."""
+
+    clock: Clock
+    bells: Bells
+    is_enabled: Callable[[], bool]
+    """Whether `transaction.partition.verification.enable` is set."""
+    enlist: Enlist | None = None
+    """None if there is no coordinator to be asked."""
+    lines: Lines = field(default_factory=Lines)
+    """Batches of one transaction are verified and appended in the order in which they came."""
+
+    async def verdicts(
+        self, transactional_id: str, writes: Sequence[Write], support: Support
+    ) -> VerdictByPartition:
+        """Say of each partition on which terms it takes its batch, if at all.
+
+        Whose partitions are added by being written to has them added, switched off or not.
+        """
+        if not self.is_enabled() and not support.is_adding:
+            return {write.partition.name: ANY_TRANSACTION for write in writes}
+        if len({(write.producer_id, write.producer_epoch) for write in writes}) > 1:
+            error = ApiError(
+                ErrorCode.INVALID_PRODUCER_ID_MAPPING, "batches of more than one producer"
+            )
+            return {write.partition.name: error for write in writes}
+        found = {write.partition.name: _begun(write, support) for write in writes}
+        asked = [name for name, terms in found.items() if terms.verification is not None]
+        if not asked:
+            return dict(found)
+        errors = await self._ask(transactional_id, writes[0], asked, support)
+        told = {name: _told(errors[name], support) for name in asked if errors.get(name)}
+        return {**found, **told}
+
+    async def _ask(
+        self,
+        transactional_id: str,
+        write: Write,
+        names: Sequence[TopicPartition],
+        support: Support,
+    ) -> Mapping[TopicPartition, ErrorCode]:
+        producer = Producer(write.producer_id, write.producer_epoch)
+        wanted = Enlistment(transactional_id, producer, names, support.is_adding)
+        deadline_ms = self.clock.monotonic_ms() + ASK_AGAIN_MAX_MS
+        while True:
+            errors = await self._ask_once(wanted)
+            is_busy = ErrorCode.CONCURRENT_TRANSACTIONS in errors.values()
+            if not is_busy or not support.is_adding or self.bells.is_closed:
+                return errors
+            if self.clock.monotonic_ms() + ASK_AGAIN_MS > deadline_ms:
+                return errors
+            await self.bells.wait_any((), self.clock.monotonic_ms() + ASK_AGAIN_MS)
+
+    async def _ask_once(self, wanted: Enlistment) -> Mapping[TopicPartition, ErrorCode]:
+        if self.enlist is None:  # so that no transaction can have begun
+            return dict.fromkeys(wanted.partitions, ErrorCode.INVALID_TXN_STATE)
+        try:
+            return await self.enlist(wanted)
+        except ApiError as error:
+            return dict.fromkeys(wanted.partitions, error.code)
+
+
+def _begun(write: Write, support: Support) -> TransactionTerms:
+    verification = write.partition.log.producers.verification(
+        write.producer_id,
+        write.producer_epoch,
+        write.base_sequence,
+        is_epoch_bumped=support.is_adding,
+    )
+    return TransactionTerms(is_verified_only=True, verification=verification)
+
+
+def _told(code: ErrorCode, support: Support) -> ApiError:
+    """Say it in words that a producer knows."""
+    if code == ErrorCode.PRODUCER_FENCED:
+        code = ErrorCode.INVALID_PRODUCER_EPOCH
+    elif code == ErrorCode.TRANSACTION_ABORTABLE and not support.knows_abortable:
+        code = ErrorCode.INVALID_TXN_STATE
+    return ApiError(code, "it is not known to be in the producer's transaction")

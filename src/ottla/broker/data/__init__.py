@@ -1,0 +1,1 @@
+"""Parts of Produce and Fetch: sessions, responses, conversion of old formats, recompression."""

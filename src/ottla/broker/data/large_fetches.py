@@ -1,0 +1,72 @@
+"""Fetches of very many partitions, between which everybody else has a turn."""
+
+from collections.abc import Callable, Collection
+from itertools import islice
+from typing import Final
+
+from ottla.broker.data.fetch_response import grouped
+from ottla.broker.data.fetch_sessions import FetchedPartition, Read
+from ottla.broker.requests.time_slices import TimeSlices
+from ottla.concurrency.notifier import Bells
+from ottla.model.api_error import ApiError
+from ottla.replication.fetched import Fetched
+from ottla.wire.messages.fetch import FetchableTopicResponse
+
+PARTITIONS_AT_ONCE: Final = 250
+"""So many take about two milliseconds: others can wait for that."""
+
+
+async def read_in_turns(
+    wanted: Collection[FetchedPartition],
+    read: Callable[[FetchedPartition, int], Read],
+    bytes_min: int,
+    bells: Bells,
+    slices: TimeSlices,
+) -> tuple[list[Read], int]:
+    """Read each with a function that is told how many bytes the others have; and how many in all.
+
+    What is written meanwhile is found in the end, unless there is enough without it: who then
+    waits for the bells has missed none.
+    """
+    sliced = slices.begin(steps_per_look=1)
+    remaining = iter(tuple(wanted))  # those of a session may change meanwhile
+    reads: list[Read] = []
+    size_bytes = heard = 0
+    with bells.listening(()) as listener:
+        while some := tuple(islice(remaining, PARTITIONS_AT_ONCE)):
+            if sliced.is_over:
+                listener.add([one.name for one, _ in reads[heard:] if one.name is not None])
+                heard = len(reads)
+                await sliced.next()
+            for partition in some:
+                reads.append(read(partition, size_bytes))
+                size_bytes += counted_bytes(reads[-1][1])
+        rung = set(listener.take())
+    if rung:
+        for place, (partition, found) in enumerate(reads):
+            if size_bytes >= bytes_min:
+                break
+            if partition.name in rung:
+                size_bytes -= counted_bytes(found)
+                reads[place] = read(partition, size_bytes)
+                size_bytes += counted_bytes(reads[place][1])
+    return reads, size_bytes
+
+
+async def grouped_in_turns(reads: list[Read], slices: TimeSlices) -> list[FetchableTopicResponse]:
+    """Put neighbours of the same topic together; few of them at once."""
+    if len(reads) <= PARTITIONS_AT_ONCE:
+        return grouped(reads)
+    sliced = slices.begin(steps_per_look=1)
+    topics: list[FetchableTopicResponse] = []
+    for start in range(0, len(reads), PARTITIONS_AT_ONCE):
+        await sliced.pause()
+        grouped(reads[start : start + PARTITIONS_AT_ONCE], topics)
+    return topics
+
+
+def counted_bytes(found: Fetched | ApiError) -> int:
+    """Return what counts as read. What is left out is not awaited either."""
+    if isinstance(found, ApiError):
+        return 0
+    return found.records.size_bytes + found.records.left_out_bytes

@@ -1,0 +1,1 @@
+"""Responses that describe the cluster, its topics, its settings and its clients."""

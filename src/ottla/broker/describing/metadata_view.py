@@ -1,0 +1,88 @@
+"""The cluster as clients are told of it: who can be reached, who leads, what is offline."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from ottla.broker.hosting.hosted_partitions import Partitions
+from ottla.metadata.image import BrokerImage, ClusterImage, Endpoint, PartitionImage
+from ottla.metadata.records import NO_LEADER
+from ottla.model.error_code import ErrorCode
+from ottla.model.identifiers import TopicPartition
+
+
+class KnownBroker(NamedTuple):
+    """A broker, and where clients of one listener reach it."""
+
+    broker: BrokerImage
+    endpoint: Endpoint
+
+
+class PartitionState(NamedTuple):
+    """How one partition is right now."""
+
+    error_code: ErrorCode
+    leader: int
+    offline_replicas: list[int]
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterView:
+    """Looks at the published image, and at this broker's own disks."""
+
+    node_id: int
+    published: Callable[[], ClusterImage]
+    partitions: Partitions
+
+    is_sure: Callable[[], bool] = lambda: True
+    """Whether this broker knows that it belongs to the cluster, and leads what it led."""
+
+    @property
+    def image(self) -> ClusterImage:
+        """What is committed, as far as this broker knows.
+
+        While it is not sure it takes itself for fenced, as the others may do by now: clients are
+        sent to those who know more, and do not come back to one who can promise nothing.
+        """
+        image = self.published()
+        return image if self.is_sure() else _fenced(image, self.node_id)
+
+    def brokers(self, listener: str) -> list[KnownBroker]:
+        """Return the brokers that have this listener, fenced ones too, in their order."""
+        found = [(broker, broker.endpoint(listener)) for broker in self._sorted_brokers()]
+        return [KnownBroker(broker, end) for broker, end in found if end is not None]
+
+    def _sorted_brokers(self) -> list[BrokerImage]:
+        return [broker for _, broker in sorted(self.image.brokers.items())]
+
+    def state_of(
+        self, image: ClusterImage, name: TopicPartition, partition: PartitionImage
+    ) -> PartitionState:
+        """Tell who leads a partition of `image`, and which of its replicas cannot be reached."""
+        brokers = image.brokers
+        offline = [
+            replica
+            for replica in partition.replicas
+            if (broker := brokers.get(replica)) is None
+            or broker.is_fenced
+            or (replica == self.node_id and self._is_lost_here(name))
+        ]
+        if partition.leader == NO_LEADER or partition.leader in offline:
+            return PartitionState(ErrorCode.LEADER_NOT_AVAILABLE, NO_LEADER, offline)
+        return PartitionState(ErrorCode.NONE, partition.leader, offline)
+
+    def lost_of(self, names: Iterable[TopicPartition]) -> list[TopicPartition]:
+        """Return those whose logs cannot be used, of partitions that should be here."""
+        return [name for name in names if self._is_lost_here(name)]
+
+    def _is_lost_here(self, name: TopicPartition) -> bool:
+        here = self.partitions.find(name)
+        return name in self.partitions.offline if here is None else here.log.is_offline
+
+
+def _fenced(image: ClusterImage, broker_id: int) -> ClusterImage:
+    broker = image.brokers.get(broker_id)
+    others = [other for other in image.brokers.values() if other is not broker]
+    if broker is None or all(other.is_fenced for other in others):
+        return image  # there is nobody else to go to
+    return replace(image, brokers={**image.brokers, broker_id: replace(broker, is_fenced=True)})

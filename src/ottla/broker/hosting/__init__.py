@@ -1,0 +1,1 @@
+"""The partitions that this broker hosts: logs, roles, flushes and high watermarks."""

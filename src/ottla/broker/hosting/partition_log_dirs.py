@@ -1,0 +1,237 @@
+"""Makes and deletes the folders of partitions; what waits for the disk waits on threads.
+
+Hundreds at once keep nobody waiting: a thread makes a few, the loop takes them over, and so on.
+"""
+
+import asyncio
+import logging
+import posixpath
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
+from threading import Event
+from typing import Final
+
+from ottla.concurrency.yield_budget import Turns
+from ottla.environment.clock import Clock
+from ottla.environment.randomness import Randomness
+from ottla.model.api_error import ApiError
+from ottla.model.error_code import ErrorCode
+from ottla.model.identifiers import TopicPartition
+from ottla.storage.log.log import PartitionLog
+from ottla.storage.log_dirs.bulk_creation import MadeLog, NewLog, PlacedLog, make_logs, place_logs
+from ottla.storage.log_dirs.log_dir import ConfigOf, IsStray, LogDir
+from ottla.storage.log_dirs.log_dir_copy import settle_moves
+from ottla.storage.log_dirs.log_dirs import LogDirs
+
+THREADS_MAX: Final = 16
+"""Threads that make logs at the same time: the filesystem lets them wait together."""
+MADE_AT_ONCE: Final = 16
+"""Logs made by one job of a thread: their names become durable together."""
+_log = logging.getLogger(__name__)
+
+OnMade = Callable[[NewLog, PartitionLog | ApiError], None]
+"""Told of each log that was wanted, on the loop: here it is, or why it is not."""
+
+
+class _OpeningCancelledError(Exception):
+    """The broker is not to start any more."""
+
+
+class PartitionFolders:
+    """The log folders, for who lets partitions come and go. Belongs to the loop."""
+
+    def __init__(
+        self, log_dirs: LogDirs, threads: Executor, clock: Clock, randomness: Randomness
+    ) -> None:
+        self.log_dirs = log_dirs
+        self._threads = threads
+        self._clock = clock
+        self._randomness = randomness
+        self._removing: set[asyncio.Task[None]] = set()
+        self.by_path = {posixpath.abspath(folder.path): folder for folder in log_dirs.dirs}
+        """The folders by the paths that clients know them by."""
+
+    @property
+    def are_all_online(self) -> bool:
+        """Whether everything that is in the folders can be seen."""
+        return all(folder.is_online for folder in self.log_dirs.dirs)
+
+    async def open(self, config_of: ConfigOf, is_stray: IsStray) -> None:
+        """Open every log, and bring to an end what a crash has interrupted.
+
+        There may be much to recover, so a thread does it, and calls both functions. If this is
+        cancelled, it ends when the thread has come to the end of a log and leaves the folders.
+        """
+        is_cancelled = Event()
+
+        def is_stray_here(partition: TopicPartition, topic_id: bytes | None) -> bool:
+            if is_cancelled.is_set():
+                raise _OpeningCancelledError
+            return is_stray(partition, topic_id)
+
+        loop = asyncio.get_running_loop()
+        opening = loop.run_in_executor(self._threads, self._open, config_of, is_stray_here)
+        try:
+            await asyncio.shield(opening)
+        except asyncio.CancelledError:
+            is_cancelled.set()
+            await asyncio.wait([opening])
+            opening.exception()
+            raise
+
+    def _open(self, config_of: ConfigOf, is_stray: IsStray) -> None:
+        self.log_dirs.open(config_of, self._clock.now_ms(), is_stray)
+        settle_moves(self.log_dirs.dirs, self._randomness.uuid())
+        for folder in self.log_dirs.dirs:
+            for note in folder.notes:
+                _log.warning("%s", note)
+            if folder.failure is not None:
+                _log.error("%s is offline: %s", folder.path, folder.failure)
+
+    def hosted(self) -> list[tuple[TopicPartition, bytes | None]]:
+        """Return the partitions that have a log or a copy in the folders, and their topics' ids."""
+        opened = [
+            (partition, one.topic_id)
+            for folder in self.log_dirs.dirs
+            for partition, one in [*folder.hosted.items(), *folder.futures.items()]
+        ]
+        return [*opened, *self.unopened().items()]
+
+    def unopened(self) -> dict[TopicPartition, bytes | None]:
+        """Return the ids of the topics whose logs a full disk did not let us open."""
+        return {
+            partition: noted.topic_id
+            for folder in self.log_dirs.dirs
+            for partition, noted in folder.unopened.items()
+        }
+
+    def opened(self, partition: TopicPartition) -> PartitionLog | None:
+        """Return a log that was opened, if there is one.
+
+        ApiError KAFKA_STORAGE_ERROR if there may be one that cannot be seen right now.
+        """
+        log = self.log_dirs.log_of(partition)
+        if log is not None:
+            return log
+        if not self.are_all_online:
+            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, "a log folder is offline")
+        if self._unopened_in(partition) is not None:
+            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, "its log could not be opened")
+        return None
+
+    async def make(self, wanted: Sequence[NewLog], on_made: OnMade) -> None:
+        """Make logs that are wanted, or open those that could not be opened before."""
+        missing: list[NewLog] = []
+        for log in wanted:
+            folder = await self._unopened_for(log)
+            if folder is None:
+                missing.append(log)
+            else:
+                on_made(log, await self._reopen(log, folder))
+        placed = place_logs(self.log_dirs.dirs, missing)
+        parts = [
+            placed[start : start + MADE_AT_ONCE] for start in range(0, len(placed), MADE_AT_ONCE)
+        ]
+        if len(parts) < 2:
+            await self._make_parts(self._threads, parts, on_made)
+            return
+        left = iter(parts)
+        count = min(len(parts), THREADS_MAX)
+        # Not the threads that those wait for who produce.
+        threads = ThreadPoolExecutor(count, thread_name_prefix="ottla-new-logs")
+        try:
+            await asyncio.gather(*[self._make_parts(threads, left, on_made) for _ in range(count)])
+        finally:
+            threads.shutdown(wait=False)
+
+    async def _make_parts(
+        self, threads: Executor, parts: Iterable[Sequence[PlacedLog]], on_made: OnMade
+    ) -> None:
+        loop = asyncio.get_running_loop()
+        for part in parts:
+            now_ms = self._clock.now_ms()
+            for made in await loop.run_in_executor(threads, make_logs, part, now_ms):
+                _tell(made, on_made)
+
+    async def _unopened_for(self, log: NewLog) -> LogDir | None:
+        """Return the folder where it could not be opened; what is another topic's is taken away."""
+        folder = self._unopened_in(log.partition)
+        topic_id = None if folder is None else folder.unopened[log.partition].topic_id
+        if topic_id is None or topic_id == log.topic_id:
+            return folder
+        await self.delete([(log.partition, topic_id)])
+        return None
+
+    async def _reopen(self, log: NewLog, folder: LogDir) -> PartitionLog | ApiError:
+        loop = asyncio.get_running_loop()
+        now_ms = self._clock.now_ms()
+        try:
+            return await loop.run_in_executor(
+                self._threads, folder.reopen, log.partition, log.config, now_ms
+            )
+        except OSError as error:
+            return folder.refuse(error)
+
+    async def delete(self, partitions: Iterable[tuple[TopicPartition, bytes]]) -> None:
+        """Take logs away, each with a mark of its own; files go when this has returned."""
+        deleted: dict[LogDir, list[str]] = {folder: [] for folder in self.log_dirs.dirs}
+        turns = Turns(self._clock)
+        for partition, mark in partitions:
+            for folder in deleted:
+                deleted[folder] += self._begin_delete(folder, partition, mark)
+            await turns.pause()
+        for folder, directories in deleted.items():
+            if directories:
+                await self.settle(folder, directories)
+
+    def _begin_delete(self, folder: LogDir, partition: TopicPartition, mark: bytes) -> list[str]:
+        if not folder.is_online:  # what comes back with the disk belongs to no topic
+            folder.hosted.pop(partition, None)
+            folder.futures.pop(partition, None)
+            folder.unopened.pop(partition, None)
+            return []
+        try:
+            if partition in folder.hosted or partition in folder.unopened:
+                return [folder.begin_delete(partition, mark)]
+            if partition in folder.futures:
+                return [folder.drop_future(partition, mark)]
+        except OSError as error:
+            folder.refuse(error)
+        return []
+
+    async def settle(self, folder: LogDir, directories: Sequence[str]) -> None:
+        """Make it durable that logs are gone, and begin to remove what is left of them."""
+        loop = asyncio.get_running_loop()
+        try:
+            for write in folder.settle_deletes():
+                await loop.run_in_executor(self._threads, write)
+        except OSError as error:
+            folder.refuse(error)
+        task = loop.create_task(self._remove(folder, directories))
+        self._removing.add(task)
+        task.add_done_callback(self._removing.discard)
+
+    async def _remove(self, folder: LogDir, directories: Sequence[str]) -> None:
+        loop = asyncio.get_running_loop()
+        for directory in directories:
+            try:
+                await loop.run_in_executor(self._threads, folder.remove_deleted, directory)
+            except OSError as error:
+                folder.refuse(error)
+
+    async def stop(self) -> None:
+        """Return when nothing is being removed any more."""
+        if self._removing:
+            await asyncio.wait(self._removing)
+
+    def _unopened_in(self, partition: TopicPartition) -> LogDir | None:
+        return next((f for f in self.log_dirs.online if partition in f.unopened), None)
+
+
+def _tell(made: MadeLog, on_made: OnMade) -> None:
+    try:
+        log = made.host()
+    except ApiError as error:
+        on_made(made.wanted, error)
+    else:
+        on_made(made.wanted, log)

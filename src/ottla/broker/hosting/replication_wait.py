@@ -1,0 +1,63 @@
+"""Waits until what was appended is on every replica that is in sync: acks=all."""
+
+from collections.abc import Callable, Iterable
+from typing import Final, NamedTuple
+
+from ottla.concurrency.notifier import Bells
+from ottla.model.api_error import ApiError
+from ottla.model.error_code import ErrorCode
+from ottla.model.identifiers import TopicPartition
+from ottla.replication.partition import Partition
+
+DOUBT_BELL: Final = "doubt"
+"""What is rung while this broker does not know for sure that it leads what it led."""
+
+
+class Awaited(NamedTuple):
+    """What was appended to a partition, before this offset and in this leader epoch."""
+
+    partition: Partition
+    end_offset: int
+    leader_epoch: int
+
+
+async def committed(
+    bells: Bells, awaited: Iterable[Awaited], deadline_ms: int, may_promise: Callable[[], bool]
+) -> list[ApiError | None]:
+    """Return, in the same order, None for what is committed, or why that is not known.
+
+    REQUEST_TIMED_OUT where the deadline came first, NOT_LEADER_OR_FOLLOWER where another leads by
+    now, or may do so, NOT_ENOUGH_REPLICAS_AFTER_APPEND where too few are in sync to keep the
+    promise.
+    """
+    every = list(awaited)
+    outcome: list[ApiError | None] = [
+        ApiError(ErrorCode.REQUEST_TIMED_OUT, f"{one.partition.name}: replicas are late")
+        for one in every
+    ]
+    left = list(range(len(every)))
+    while True:
+        left = [number for number in left if not _try_to_settle(every[number], outcome, number)]
+        if left and not may_promise():
+            for number in left:
+                outcome[number] = in_doubt(every[number].partition.name)
+            return outcome
+        names = [DOUBT_BELL, *(every[number].partition.name for number in left)]
+        if not left or not await bells.wait_any(names, deadline_ms):
+            return outcome
+
+
+def in_doubt(name: TopicPartition) -> ApiError:
+    """Return what a broker says that may have been replaced without having heard of it."""
+    return ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{name}: others may lead it by now")
+
+
+def _try_to_settle(one: Awaited, outcome: list[ApiError | None], number: int) -> bool:
+    """Fill in the outcome if it is known; False if that has to be done again."""
+    try:
+        if not one.partition.is_committed(one.end_offset, one.leader_epoch):
+            return False
+        outcome[number] = None
+    except ApiError as error:
+        outcome[number] = error
+    return True

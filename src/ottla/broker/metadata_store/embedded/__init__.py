@@ -1,0 +1,1 @@
+"""The metadata store of a single broker: the metadata log on its own disk."""

@@ -1,0 +1,377 @@
+"""A controller's term: from winning `/controller` to the first doubt about it.
+
+    win --> load --> look at the brokers --> decide, commit, publish ... --> over
+     |                                            |
+     the epoch is one higher,                every commit begins with a check of
+     and with it the version                 that version: whoever has lost the
+     of `/controller_epoch`                  office commits nothing any more
+
+A term has no way back. Whatever ZooKeeper does not say yes to ends it, and the next one, of this
+broker or another, begins by reading what is there.
+"""
+
+import asyncio
+import logging
+import math
+import posixpath
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from typing import NamedTuple, TypeVar
+
+from ottla.broker.metadata_store.metadata_history import MetadataFeed, first_offset
+from ottla.broker.metadata_store.zookeeper.znode_reads import (
+    Loaded,
+    get_or_none,
+    live_brokers,
+    load,
+)
+from ottla.broker.metadata_store.zookeeper.znode_writes import (
+    NEVER_HANDLED,
+    Unit,
+    commits_for,
+    first_state,
+    in_commits,
+)
+from ottla.broker.metadata_store.zookeeper.znodes import (
+    CONTROLLER,
+    CONTROLLER_EPOCH,
+    LiveBroker,
+    UnreadableZnodeError,
+    controller_data,
+    partition_path,
+    read_number,
+    seen_epoch_path,
+)
+from ottla.environment.clock import Clock
+from ottla.environment.zookeeper import (
+    BadVersionError,
+    Check,
+    Create,
+    Delete,
+    NodeExistsError,
+    NoNodeError,
+    Operation,
+    Write,
+    ZooKeeperError,
+    ZooKeeperSession,
+)
+from ottla.machines.controller.config_checks import MIN_ISR
+from ottla.machines.controller.leadership import Leadership
+from ottla.machines.controller.machine import Controller
+from ottla.machines.controller.settings import ControllerSettings
+from ottla.machines.decision import Decision
+from ottla.metadata.difference import registration_record
+from ottla.metadata.image import EVERY_BROKER, BrokerImage, ClusterImage
+from ottla.metadata.records import (
+    NO_LEADER,
+    MetadataRecord,
+)
+from ottla.metadata.replay import UnreplayableRecordError, replay
+from ottla.model.api_error import ApiError
+from ottla.model.error_code import ErrorCode
+from ottla.model.identifiers import ZERO_UUID
+
+Publish = Callable[[ClusterImage, tuple[MetadataRecord, ...]], "asyncio.Future[ApiError | None]"]
+"""Takes what was decided, in order, and tells when the broker goes by it."""
+Decide = Callable[[Controller], Decision[MetadataRecord, "T"]]
+T = TypeVar("T")
+
+_log = logging.getLogger(__name__)
+
+
+class Office(NamedTuple):
+    """What the winner of an election has."""
+
+    epoch: int
+    version: int
+    """Of `/controller_epoch`, as long as nobody else has won."""
+
+
+async def win(session: ZooKeeperSession, broker_id: int, now_ms: int) -> Office | None:
+    """Become the controller, unless another one is. ZooKeeperError if nobody knows.
+
+    A session that has the office already, from a term that ended in doubt, begins a new term.
+    """
+    epoch_node = await get_or_none(session, CONTROLLER_EPOCH)
+    if epoch_node is None:
+        with suppress(NodeExistsError):
+            await session.commit([Create(CONTROLLER_EPOCH, b"0")])
+        epoch_node = await session.get(CONTROLLER_EPOCH)
+    holder = await get_or_none(session, CONTROLLER)
+    if holder is not None and holder.stat.owner_session != session.session_id:
+        return None
+    epoch = read_number(CONTROLLER_EPOCH, epoch_node.data) + 1
+    version = epoch_node.stat.version
+    data = controller_data(broker_id, now_ms)
+    claim: Operation = Create(CONTROLLER, data, is_ephemeral=True)
+    if holder is not None:
+        claim = Write(CONTROLLER, data, holder.stat.version)
+    try:
+        await session.commit([Write(CONTROLLER_EPOCH, b"%d" % epoch, version), claim])
+    except (BadVersionError, NodeExistsError, NoNodeError):
+        return None
+    return Office(epoch, version + 1)
+
+
+class ControllerTerm:
+    """Decides, one decision at a time, until it is over."""
+
+    def __init__(
+        self,
+        session: ZooKeeperSession,
+        office: Office,
+        settings: ControllerSettings,
+        clock: Clock,
+        cluster_id: str,
+    ) -> None:
+        self.epoch = office.epoch
+        self.is_over = False
+        self._session = session
+        self._fence = Check(CONTROLLER_EPOCH, office.version)
+        self._clock = clock
+        self._controller = Controller(ClusterImage(cluster_id), settings)
+        self._feed = MetadataFeed(self.epoch, self._controller.image, clock.now_ms())
+        self._publish: Publish | None = None
+        self._turn = asyncio.Lock()
+        self._look_again = asyncio.Event()
+        self._office_is_watched = False
+        self._executing: dict[asyncio.Task[object], None] = {}
+
+    @property
+    def feed(self) -> MetadataFeed:
+        """What was decided, for other brokers to pull; from `begin` on."""
+        return self._feed
+
+    @property
+    def image(self) -> ClusterImage:
+        """What is committed."""
+        return self._controller.image
+
+    # -- the beginning and the end --------------------------------------------------------------
+
+    async def begin(self) -> None:
+        """Read what is there, put in order what an earlier term left half done, see who is there.
+
+        Raises ZooKeeperError or ApiError NOT_CONTROLLER if the term is over before it has begun,
+        UnreadableZnodeError if a node makes no sense.
+        """
+        loaded = await load(self._session)
+        await self._commit(self._repairs(loaded))
+        await self._commit(await self._missing_states(loaded))
+        live = await live_brokers(self._session, self._look_again.set)
+        brokers = _known_brokers(loaded, live)
+        records = [*map(registration_record, brokers), *loaded.records]
+        end_offset = first_offset(self.epoch) + len(records)
+        try:
+            self._controller.image = replay(self.image, records, end_offset)
+        except UnreplayableRecordError as error:
+            raise UnreadableZnodeError(f"the nodes of topics: {error}") from error
+        self._feed = MetadataFeed(self.epoch, self.image, self._clock.now_ms())
+        await self.execute(lambda controller: controller.bootstrap())
+        await self._look_at_office()
+        # At the very brokers by which the image was made: it trusts those that are the same.
+        await self._look_at(live)
+        await self.execute(_elect_where_nobody_leads)
+
+    def activate(self, publish: Publish) -> None:
+        """Publish what is decided from now on."""
+        self._publish = publish
+
+    def end(self, reason: object) -> None:
+        """Decide nothing any more."""
+        if not self.is_over:
+            self.is_over = True
+            _log.info("term %d as the controller is over: %s", self.epoch, reason)
+            self._feed.close()
+            self._look_again.set()
+
+    async def reign(self, rebalance_seconds: float = math.inf) -> None:
+        """Follow the coming and going of brokers until the term is over.
+
+        Every now and then the first replicas lead again, wherever they are in sync, if enough of
+        them do not.
+        """
+        loop = asyncio.get_running_loop()
+        rebalance_at = loop.time() + rebalance_seconds
+        try:
+            while not self.is_over:
+                if await self._wait_for_news(rebalance_at - loop.time()):
+                    await self.look_around()
+                else:
+                    rebalance_at = loop.time() + rebalance_seconds
+                    percentage = self._controller.settings.leader_imbalance_per_broker_percentage
+                    await self.execute(partial(Controller.prefer_leaders, percentage=percentage))
+        except (ApiError, ZooKeeperError) as error:
+            self.end(repr(error))
+
+    async def _wait_for_news(self, seconds: float) -> bool:
+        """Wait until there is something to look at; False if the time is up first."""
+        try:
+            patience = None if seconds == math.inf else max(0.0, seconds)
+            await asyncio.wait_for(self._look_again.wait(), patience)
+        except TimeoutError:
+            return False
+        self._look_again.clear()
+        return True
+
+    # -- brokers --------------------------------------------------------------------------------
+
+    async def look_around(self) -> None:
+        """See whether this is still the controller, and which brokers have come or gone."""
+        await self._look_at_office()
+        await self._look_at(await live_brokers(self._session, self._look_again.set))
+
+    async def _look_at_office(self) -> None:
+        if not self._office_is_watched:
+            self._office_is_watched = True
+            stat = await self._session.exists(CONTROLLER, self._on_office_changed)
+            if stat is None or stat.owner_session != self._session.session_id:
+                self.end("another one has the office")
+        self._check_office()
+
+    async def _look_at(self, live: dict[int, LiveBroker]) -> None:
+        gone = frozenset(
+            broker_id
+            for broker_id, broker in self.image.brokers.items()
+            if not broker.is_fenced and not _is_same_life(broker, live.get(broker_id))
+        )
+        for broker_id in sorted(gone):
+            await self.execute(partial(Controller.fence_broker, broker_id=broker_id, gone=gone))
+        for one in live.values():
+            await self._see(one)
+
+    def _on_office_changed(self) -> None:
+        self._office_is_watched = False
+        self._look_again.set()
+
+    async def _see(self, live: LiveBroker) -> None:
+        """Take note of a registration; an earlier one of the same broker is fenced by now."""
+        broker_id = live.broker.broker_id
+        known = self.image.brokers.get(broker_id)
+        if known is None or not _is_same_life(known, live):
+            self._compare_min_isr(live)
+            if live.has_lost_tail:
+                await self.execute(lambda controller: controller.forget_tail(broker_id))
+            fenced = replace(live.broker, is_fenced=True)
+            await self.execute(lambda controller: controller.register_broker(fenced))
+            await self.execute(lambda controller: controller.unfence_broker(broker_id))
+
+    def _compare_min_isr(self, live: LiveBroker) -> None:
+        """Warn if leaders there count on another number in sync than this controller does."""
+        own = self._controller.settings.topic_defaults.min_insync_replicas
+        theirs = live.min_insync_replicas
+        is_set_for_all = MIN_ISR in self.image.configs.get(EVERY_BROKER, {})
+        if theirs not in {None, own} and not is_set_for_all:
+            _log.warning(
+                "broker %d has %s=%s in its settings, and the controller %d: "
+                "let them agree, or set it for all brokers at once",
+                live.broker.broker_id,
+                MIN_ISR,
+                theirs,
+                own,
+            )
+
+    # -- decisions ------------------------------------------------------------------------------
+
+    async def execute(self, decide: "Decide[T]") -> T:
+        """Decide, commit, publish, and return the decision's response.
+
+        ApiErrors of `decide` come through; NOT_CONTROLLER says that the term is over, and that
+        nobody knows whether the decision stands. Also a decision that changes nothing is answered
+        only by who has the office. Cancelling the wait does not take the decision back.
+        """
+        task = asyncio.ensure_future(self._execute(decide))
+        self._executing[task] = None
+        task.add_done_callback(self._forget)
+        return await asyncio.shield(task)
+
+    async def _execute(self, decide: "Decide[T]") -> T:
+        async with self._turn:
+            self._check_office()
+            decision = decide(self._controller)
+            published = await self._decided(decision.records)
+        error = None if published is None else await published
+        if error is not None:
+            self.end(error)
+            raise ApiError(error.code, error.detail)
+        return decision.response
+
+    async def _decided(
+        self, records: tuple[MetadataRecord, ...]
+    ) -> "asyncio.Future[ApiError | None] | None":
+        before = self._controller.image
+        after = replay(before, records, before.end_offset + len(records))
+        await self._commit(commits_for(before, after, records, self.epoch) or [[]])
+        if not records:
+            return None
+        self._controller.image = after
+        self._feed.add(records, after, self._clock.now_ms())
+        return None if self._publish is None else self._publish(after, records)
+
+    async def _commit(self, commits: Iterable[Unit]) -> None:
+        """Write something down as the controller, or be it no longer."""
+        for commit in commits:
+            try:
+                await self._session.commit([self._fence, *commit])
+            except ZooKeeperError as error:
+                self.end(repr(error))
+            self._check_office()
+
+    def _check_office(self) -> None:
+        if self.is_over:
+            raise ApiError(ErrorCode.NOT_CONTROLLER, f"term {self.epoch} is over")
+
+    def _forget(self, task: "asyncio.Task[object]") -> None:
+        del self._executing[task]
+        if not task.cancelled():
+            task.exception()  # whoever waited for it may be gone
+
+    # -- what an earlier term left --------------------------------------------------------------
+
+    def _repairs(self, loaded: Loaded) -> Iterable[Unit]:
+        units: list[Unit] = [[Delete(path)] for path in loaded.rubbish]
+        units += [
+            [Create(seen_epoch_path(broker_id), b"%d" % NEVER_HANDLED)]
+            for broker_id in loaded.unseen
+        ]
+        return in_commits(units)
+
+    async def _missing_states(self, loaded: Loaded) -> Iterable[Unit]:
+        """Return what completes topics whose creator did not come to its end."""
+        made: dict[str, None] = {}
+        units: list[Unit] = []
+        for topic, number in loaded.stateless:
+            unit: Unit = []
+            above = partition_path(topic.name, number)
+            for path in (posixpath.dirname(above), above):
+                if path not in made and await self._session.exists(path) is None:
+                    unit.append(Create(path))
+                made[path] = None
+            units.append([*unit, first_state(topic, number, self.epoch)])
+        return in_commits(units)
+
+
+def _known_brokers(loaded: Loaded, live: dict[int, LiveBroker]) -> Iterable[BrokerImage]:
+    """Yield the brokers as the terms before left them.
+
+    One that is there in the life that was handled is in service. Of another one nothing is known
+    but that its earlier life was; it is still to be fenced.
+    """
+    unseen = dict.fromkeys(loaded.unseen, NEVER_HANDLED)
+    for broker_id, epoch in {**loaded.seen_epochs, **unseen}.items():
+        earlier = BrokerImage(broker_id, epoch, ZERO_UUID, ())
+        yield live[broker_id].broker if _is_same_life(earlier, live.get(broker_id)) else earlier
+
+
+def _elect_where_nobody_leads(controller: Controller) -> Decision[MetadataRecord, None]:
+    """Let somebody lead what was created by a term that did not come to its end."""
+    leadership = Leadership(controller.image, controller.settings)
+    places = leadership.places(lambda partition: partition.leader == NO_LEADER)
+    records = [leadership.change(place).record() for place in places]
+    return Decision(tuple(record for record in records if record is not None), None)
+
+
+def _is_same_life(broker: BrokerImage, live: LiveBroker | None) -> bool:
+    return live is not None and live.broker.broker_epoch == broker.broker_epoch

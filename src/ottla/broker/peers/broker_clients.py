@@ -1,0 +1,125 @@
+"""Asks any broker of the cluster by its id: another one over a connection, this one directly.
+
+What this broker asks of itself goes to the same handler, so that both are answered alike.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple, TypeVar
+
+from ottla.broker.peers.peer_connection import PeerConnection
+from ottla.broker.requests.request_context import ANONYMOUS, RequestContext
+from ottla.broker.requests.routes import Routes
+from ottla.environment.clock import Clock
+from ottla.environment.network import Network
+from ottla.metadata.image import ClusterImage, Endpoint
+from ottla.metadata.records import MetadataRecord
+from ottla.wire.apis import key_of
+from ottla.wire.schema import Message
+
+CONNECT_MS_MAX: Final = 5000
+R = TypeVar("R", bound=Message)
+
+
+@dataclass(frozen=True, slots=True)
+class PeersWorld:
+    """What is needed to reach brokers."""
+
+    broker_id: int
+    listener: str
+    """Where brokers come in."""
+    network: Network
+    clock: Clock
+    image: Callable[[], ClusterImage]
+    routes: Callable[[], Routes]
+    """Who answers here."""
+
+
+class _Connected(NamedTuple):
+    endpoint: Endpoint
+    broker_epoch: int
+    connection: PeerConnection
+
+
+class Peers:
+    """One connection per broker. Belongs to one event loop.
+
+    Another broker is to be asked one request at a time, and by a task.
+    """
+
+    def __init__(self, world: PeersWorld, purpose: str) -> None:
+        self._world = world
+        self._client_id = f"broker-{world.broker_id}-{purpose}"
+        self._connected: dict[int, _Connected] = {}
+
+    @property
+    def broker_id(self) -> int:
+        """The id of this broker."""
+        return self._world.broker_id
+
+    async def ask(
+        self, broker_id: int, request: Message, version: int, answer: type[R], *, timeout_ms: int
+    ) -> R:
+        """Return what a broker answers; OSError if it does not, and then nobody knows."""
+        if broker_id == self.broker_id:
+            return await self._ask_here(request, version, answer)
+        connection = await self._connect(broker_id)
+        try:
+            return await connection.ask(request, version, answer, timeout_ms=timeout_ms)
+        except TimeoutError:
+            connection.close("an answer did not come in time")
+            raise
+
+    def on_change(self, image: ClusterImage, _records: Sequence[MetadataRecord]) -> None:
+        """Leave who has begun another life: what it was asked before it does not answer.
+
+        Of a machine that has lost power nobody would hear that, until the answer is late.
+        """
+        for broker_id, (_, broker_epoch, connection) in list(self._connected.items()):
+            broker = image.brokers.get(broker_id)
+            if broker is None or broker.broker_epoch != broker_epoch:
+                connection.close("the broker has begun another life")
+                del self._connected[broker_id]
+
+    def close(self) -> None:
+        """Ask nobody any more; whoever waits for an answer fails."""
+        for connected in self._connected.values():
+            connected.connection.close()
+        self._connected.clear()
+
+    async def _ask_here(self, request: Message, version: int, answer: type[R]) -> R:
+        route = self._world.routes().get(key_of(type(request)))
+        if route is None:
+            raise ConnectionError("this broker is not ready")
+        context = RequestContext(
+            principal=ANONYMOUS,
+            client_id=self._client_id,
+            client_address="",
+            listener=self._world.listener,
+            api_version=version,
+            received_ms=self._world.clock.monotonic_ms(),
+        )
+        response = await route.handle(context, request)
+        assert isinstance(response, answer)
+        return response
+
+    async def _connect(self, broker_id: int) -> PeerConnection:
+        broker = self._world.image().brokers.get(broker_id)
+        endpoint = None if broker is None else broker.endpoint(self._world.listener)
+        known = self._connected.get(broker_id)
+        if known is not None:
+            if known.endpoint == endpoint and known.connection.is_open:
+                return known.connection
+            known.connection.close("the broker is somewhere else")
+            del self._connected[broker_id]
+        if broker is None or endpoint is None:
+            raise ConnectionError(f"nobody knows where broker {broker_id} is")
+        connection = await PeerConnection.open(
+            self._world.network,
+            endpoint.host,
+            endpoint.port,
+            client_id=self._client_id,
+            timeout_ms=CONNECT_MS_MAX,
+        )
+        self._connected[broker_id] = _Connected(endpoint, broker.broker_epoch, connection)
+        return connection

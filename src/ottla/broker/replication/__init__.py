@@ -1,0 +1,1 @@
+"""Replica fetchers, ISR changes, moves between log dirs and replication quotas."""

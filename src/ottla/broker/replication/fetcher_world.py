@@ -1,0 +1,39 @@
+"""What the fetchers of a broker share."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ottla.broker.hosting.log_flusher import Flushing
+from ottla.broker.replication.replication_quotas import FollowerThrottle
+from ottla.concurrency.notifier import Bells
+from ottla.environment.clock import Clock
+from ottla.environment.network import Network
+from ottla.metadata.image import Endpoint
+
+
+@dataclass(frozen=True, slots=True)
+class FetcherSettings:
+    """How followers fetch."""
+
+    wait_ms: int
+    bytes_min: int
+    partition_bytes_max: int
+    bytes_max: int
+    backoff_ms: int
+    timeout_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class FetcherWorld:
+    """What fetchers are made from."""
+
+    broker_id: int
+    broker_epoch: Callable[[], int]
+    endpoint_of: Callable[[int], Endpoint | None]
+    """Where another broker listens for brokers, if that is known."""
+    network: Network
+    clock: Clock
+    bells: Bells
+    flushing: Flushing
+    throttle: FollowerThrottle
+    settings: FetcherSettings

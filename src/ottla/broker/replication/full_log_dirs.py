@@ -1,0 +1,192 @@
+"""Hands over what is in a log folder whose disk is full, and takes part again when it has room.
+
+    has room  --a write of a log is refused-->  full
+    full      --`has_room`, after the wait-->   has room
+
+A replica in a full folder leaves the ISR if that stays large enough, and follows nobody until there
+is room: a follower that fetches would be proposed for the ISR again as soon as nothing is written.
+Preferred leader election elects from the ISR, so it does not move leadership back. A replica that
+cannot leave goes on. A follower still fetches, so that its leader knows what is committed. A leader
+answers fetches, refuses what does not fit with KAFKA_STORAGE_ERROR, and appends again as soon as
+there is room, because every append is tried.
+
+The wait doubles each time that a folder is full again soon after it had room. So two brokers with
+full disks, on which retention makes a little room now and then, do not pass leadership to and fro.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterator
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from ottla.broker.hosting.hosted_partitions import Partitions
+from ottla.concurrency.yield_budget import Turns
+from ottla.environment.clock import Clock
+from ottla.machines.controller.lost_replicas import can_leave
+from ottla.metadata.image import ClusterImage
+from ottla.metadata.records import FULL_DIRECTORY
+from ottla.model.api_error import ApiError
+from ottla.replication.partition import Partition
+from ottla.storage.log_dirs.log_dir import LogDir
+from ottla.storage.log_dirs.log_dirs import LogDirs
+from ottla.storage.log_dirs.room import has_room
+from ottla.wire.messages.assign_replicas_to_dirs import (
+    AssignReplicasToDirsRequestPartition,
+    AssignReplicasToDirsRequestTopic,
+)
+
+LOOK_MS: Final = 500
+"""How often full folders are looked for, and looked at."""
+WAIT_MS_MIN: Final = 1_000
+"""How long a folder counts as full at least."""
+WAIT_MS_MAX: Final = 60_000
+RELAPSE_MS: Final = 300_000
+"""A folder that is full again within this time after it had room waits twice as long."""
+_FULL: Final = (
+    "%s is full: until it has room, other in-sync replicas lead its partitions; where there are"
+    " none, writes are refused"
+)
+_log = logging.getLogger(__name__)
+
+
+class LeaveIsr(Protocol):
+    """Asks the controller to take replicas out of the ISR; raises ApiError if that fails."""
+
+    def __call__(  # noqa: D102
+        self, lost: list[AssignReplicasToDirsRequestTopic], directory_id: bytes
+    ) -> Awaitable[None]: ...
+
+
+class Pausing(Protocol):
+    """What follows the leaders of partitions, and can leave some out for a while."""
+
+    def pause(self, partition: Partition) -> None: ...  # noqa: D102
+    def resume(self, partition: Partition) -> None: ...  # noqa: D102
+
+
+@dataclass(slots=True)
+class _Fill:
+    """What is known of one folder that is, or was, full."""
+
+    is_full: bool
+    changed_ms: int
+    wait_ms: int
+
+
+class FullFolders:
+    """Finds full folders, and reports them. Belongs to one event loop."""
+
+    def __init__(
+        self,
+        broker_id: int,
+        image: Callable[[], ClusterImage],
+        partitions: Partitions,
+        log_dirs: LogDirs,
+        clock: Clock,
+        threads: Executor,
+        leave_isr: LeaveIsr,
+        following: Pausing,
+    ) -> None:
+        self._broker_id = broker_id
+        self._image = image
+        self._partitions = partitions
+        self._log_dirs = log_dirs
+        self._clock = clock
+        self._threads = threads
+        self._leave_isr = leave_isr
+        self._following = following
+        self._fill_by_folder: dict[LogDir, _Fill] = {}
+
+    async def look(self) -> None:
+        """Take note of folders that are full or have room again, and hand over what is in them."""
+        for folder in self._refusing():
+            self._note_full(folder)
+        for folder, fill in list(self._fill_by_folder.items()):
+            if not fill.is_full:
+                continue
+            if not folder.is_online:
+                del self._fill_by_folder[folder]
+            elif await self._has_room(folder, fill):
+                self._note_room(folder, fill)
+        await self._hand_over()
+
+    def _refusing(self) -> list[LogDir]:
+        """Return the folders of the logs that have found their disk full."""
+        return [
+            folder
+            for folder in self._log_dirs.online
+            if not all(hosted.log.has_room for hosted in folder.hosted.values())
+        ]
+
+    def _note_full(self, folder: LogDir) -> None:
+        fill = self._fill_by_folder.get(folder)
+        if fill is not None and fill.is_full:
+            return
+        now_ms = self._clock.monotonic_ms()
+        is_relapse = fill is not None and now_ms - fill.changed_ms <= RELAPSE_MS
+        wait_ms = min(2 * fill.wait_ms, WAIT_MS_MAX) if fill and is_relapse else WAIT_MS_MIN
+        self._fill_by_folder[folder] = _Fill(is_full=True, changed_ms=now_ms, wait_ms=wait_ms)
+        _log.error(_FULL, folder.path)
+
+    async def _has_room(self, folder: LogDir, fill: _Fill) -> bool:
+        if self._clock.monotonic_ms() - fill.changed_ms < fill.wait_ms:
+            return False
+        loop = asyncio.get_running_loop()
+        try:
+            disk = folder.open_files.disk
+            return await loop.run_in_executor(self._threads, has_room, disk, folder.path)
+        except OSError as error:
+            folder.refuse(error)
+            return False
+
+    def _note_room(self, folder: LogDir, fill: _Fill) -> None:
+        fill.is_full, fill.changed_ms = False, self._clock.monotonic_ms()
+        _log.warning("%s has room again: its partitions are in use again", folder.path)
+        for partition in self._in(folder):
+            partition.log.has_room = True
+            self._following.resume(partition)
+
+    def _in(self, folder: LogDir) -> Iterator[Partition]:
+        found = map(self._partitions.find, folder.hosted)
+        return (partition for partition in found if partition is not None)
+
+    def _leaves(self, partition: Partition, image: ClusterImage) -> bool:
+        """Tell whether a partition has to be reported; follow its leader only while in the ISR."""
+        topic = image.topics.get(partition.name.topic)
+        state = None if topic is None else topic.partition(partition.name.partition)
+        if state is None:
+            return False
+        is_in_sync = self._broker_id in state.isr
+        leaves = can_leave(state, self._broker_id, partition.log.config.min_insync_replicas)
+        if leaves or not is_in_sync:
+            # Before the controller knows: a fetch on its way would bring it back into the ISR.
+            self._following.pause(partition)
+        else:
+            self._following.resume(partition)
+        return leaves
+
+    async def _hand_over(self) -> None:
+        """Leave every ISR that stays large enough; again until the metadata shows it."""
+        image = self._image()
+        full = [folder for folder, fill in self._fill_by_folder.items() if fill.is_full]
+        topics: dict[bytes, AssignReplicasToDirsRequestTopic] = {}
+        turns = Turns(self._clock)
+        for partition in [one for folder in full for one in self._in(folder)]:
+            partition.log.has_room = False
+            if self._leaves(partition, image):
+                topic_id, number = partition.topic_id, partition.name.partition
+                wanted = topics.setdefault(
+                    topic_id, AssignReplicasToDirsRequestTopic(topic_id=topic_id)
+                )
+                wanted.partitions.append(
+                    AssignReplicasToDirsRequestPartition(partition_index=number)
+                )
+            await turns.pause()
+        if not topics:
+            return
+        try:
+            await self._leave_isr(list(topics.values()), FULL_DIRECTORY)
+        except ApiError as error:
+            _log.debug("partitions on full disks are not handed over yet: %s", error)

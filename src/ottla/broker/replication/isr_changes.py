@@ -1,0 +1,258 @@
+"""Tells the controller who is in sync: AlterPartition, for all partitions that this broker leads.
+
+A follower that has caught up is proposed as it fetches; one that has not been with its leader for
+`replica.lag.time.max.ms` is found by a look at half that interval. Until the controller's answer is
+there both the old ISR and the proposed one count (`InSync.maximal`), for nobody can know which
+holds. So a question that got no answer is asked again, and one that was refused is taken back only
+where no earlier try of it can still be on its way.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Final, NamedTuple, TypeAlias
+
+from ottla.concurrency.notifier import Bells
+from ottla.environment.clock import Clock
+from ottla.metadata.image import ClusterImage
+from ottla.model.api_error import ApiError
+from ottla.model.error_code import ErrorCode
+from ottla.model.identifiers import TopicPartition
+from ottla.replication.in_sync import InSync
+from ottla.replication.partition import Partition
+from ottla.wire.messages.alter_partition import (
+    AlterPartitionRequest,
+    AlterPartitionRequestPartition,
+    AlterPartitionRequestTopic,
+    AlterPartitionResponse,
+    AlterPartitionResponsePartition,
+    BrokerState,
+)
+
+RETRY_MS: Final = 100
+"""How long to leave a controller alone that did not answer."""
+_RETRY: Final = "isr changes"
+_RECOVERED: Final = 0
+_MOVED_ON: Final = frozenset(
+    {
+        ErrorCode.INVALID_UPDATE_VERSION,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.NEW_LEADER_ELECTED,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    }
+)
+"""The controller knows more than we do: the next image says what holds. Until then both do."""
+_ASK_AGAIN: Final = frozenset({ErrorCode.NOT_CONTROLLER, ErrorCode.UNKNOWN_SERVER_ERROR})
+_log = logging.getLogger(__name__)
+
+AlterPartition: TypeAlias = Callable[[AlterPartitionRequest], Awaitable[AlterPartitionResponse]]
+"""Asks the controller; raises ApiError or OSError where no answer is to be had."""
+
+
+class _Question(NamedTuple):
+    """What is asked for a partition, in one leader epoch."""
+
+    partition: Partition
+    in_sync: InSync
+    asked_ms: int
+    is_growing: bool
+    """Whether somebody comes in, and nobody leaves."""
+    is_certain: bool = True
+    """Whether every try so far was answered."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether an answer is still wanted."""
+        return self.partition.in_sync is self.in_sync and self.in_sync.proposed is not None
+
+
+class IsrChanges:
+    """Proposes, asks, and takes the answers. Belongs to one event loop."""
+
+    def __init__(
+        self,
+        broker_id: int,
+        broker_epoch: Callable[[], int],
+        image: Callable[[], ClusterImage],
+        alter_partition: AlterPartition,
+        bells: Bells,
+        clock: Clock,
+        lag_ms_max: int,
+    ) -> None:
+        self._broker_id = broker_id
+        self._broker_epoch = broker_epoch
+        self._image = image
+        self._alter_partition = alter_partition
+        self._bells = bells
+        self._clock = clock
+        self._lag_ms_max = lag_ms_max
+        self._questions: dict[TopicPartition, _Question] = {}
+        self._asking: asyncio.Task[None] | None = None
+        self._is_stopped = False
+        self.expand_count = 0
+        self.shrink_count = 0
+        self.failure_count = 0
+        """How often the controller let somebody in, took somebody out, and would do neither."""
+
+    # -- who comes, who goes --------------------------------------------------------------------
+
+    def on_candidate(self, partition: Partition, broker_id: int, now_ms: int) -> None:
+        """Look at a follower that is not in sync and has just fetched."""
+        in_sync = partition.in_sync
+        assert in_sync is not None
+        if not self._is_eligible(broker_id, in_sync):
+            in_sync.awaited.discard(broker_id)
+            return
+        in_sync.await_if_near(broker_id, partition.log.end_offset, now_ms, self._lag_ms_max)
+        if in_sync.may_join(broker_id, partition.high_watermark):
+            self._propose(partition, in_sync, (*in_sync.isr, broker_id))
+
+    def _is_eligible(self, broker_id: int, in_sync: InSync) -> bool:
+        """Tell whether the controller would let a follower be in sync, in this life of it."""
+        broker = self._image().brokers.get(broker_id)
+        broker_epoch = in_sync.followers[broker_id].broker_epoch
+        return broker is not None and broker.is_active and broker.broker_epoch == broker_epoch
+
+    def check(self, partition: Partition) -> None:
+        """Look whether a member of the ISR has fallen behind; to be done at half the lag.
+
+        Nobody waits any longer for one on its way into it that is late, too, or gone. Of a leader
+        whose disk has failed nobody can fetch: that says nothing about the others.
+        """
+        in_sync = partition.in_sync
+        if in_sync is None or partition.is_alone or partition.log.is_offline:
+            return
+        now_ms = self._clock.monotonic_ms()
+        end_offset = partition.log.end_offset
+        in_sync.awaited = {one for one in in_sync.awaited if self._is_eligible(one, in_sync)}
+        for broker_id in list(in_sync.awaited):
+            in_sync.await_if_near(broker_id, end_offset, now_ms, self._lag_ms_max)
+        late = in_sync.fell_behind(end_offset, now_ms, self._lag_ms_max)
+        if late:
+            _log.warning("%s: %s fell behind", partition.name, late)
+            isr = tuple(one for one in in_sync.isr if one not in late)
+            self._propose(partition, in_sync, isr)
+        partition.raise_high_watermark()
+
+    def _propose(self, partition: Partition, in_sync: InSync, isr: tuple[int, ...]) -> None:
+        in_sync.propose(isr)
+        asked_ms = self._clock.monotonic_ms()
+        is_growing = len(isr) > len(in_sync.isr)
+        self._questions[partition.name] = _Question(partition, in_sync, asked_ms, is_growing)
+        if self._asking is None and not self._is_stopped:
+            self._asking = asyncio.get_running_loop().create_task(self._ask_all())
+
+    async def stop(self) -> None:
+        """Ask nothing any more."""
+        self._is_stopped = True
+        if self._asking is not None:
+            self._asking.cancel()
+            await asyncio.wait([self._asking])
+
+    # -- asking ---------------------------------------------------------------------------------
+
+    async def _ask_all(self) -> None:
+        """Ask, all that there is at a time, until there is nothing left to ask."""
+        try:
+            while self._questions and not self._bells.is_closed:
+                asked, self._questions = self._questions, {}
+                asked = {name: one for name, one in asked.items() if one.is_open}
+                if asked and not await self._ask(asked):
+                    await self._bells.wait_any([_RETRY], self._clock.monotonic_ms() + RETRY_MS)
+        finally:
+            self._asking = None
+
+    async def _ask(self, asked: dict[TopicPartition, _Question]) -> bool:
+        """Ask for some partitions; tell whether there was an answer."""
+        try:
+            response = await self._alter_partition(self._request(asked))
+        except (ApiError, OSError) as error:
+            _log.info("the controller does not say who is in sync: %s", error)
+            self._ask_again(asked)
+            return False
+        if response.error_code:
+            _log.warning("the controller refuses: %s", ErrorCode(response.error_code).name)
+            self._ask_again(asked)
+            return False
+        by_key = {
+            (one.partition.topic_id, one.partition.name.partition): one for one in asked.values()
+        }
+        is_settled = True
+        for topic in response.topics:
+            for answer in topic.partitions:
+                question = by_key.pop((topic.topic_id, answer.partition_index), None)
+                if question is not None and not self._take(question, answer):
+                    is_settled = False
+        self._ask_again({one.partition.name: one for one in by_key.values()})
+        return is_settled and not by_key
+
+    def _ask_again(self, asked: dict[TopicPartition, _Question]) -> None:
+        for name, question in asked.items():
+            if question.is_open:
+                self._questions.setdefault(name, question._replace(is_certain=False))
+
+    def _request(self, asked: dict[TopicPartition, _Question]) -> AlterPartitionRequest:
+        topics: dict[bytes, AlterPartitionRequestTopic] = {}
+        for partition, in_sync, *_ in asked.values():
+            topic_id = partition.topic_id
+            topic = topics.setdefault(topic_id, AlterPartitionRequestTopic(topic_id=topic_id))
+            topic.partitions.append(
+                AlterPartitionRequestPartition(
+                    partition_index=partition.name.partition,
+                    leader_epoch=partition.leader_epoch,
+                    new_isr_with_epochs=[
+                        BrokerState(broker_id=one, broker_epoch=self._epoch_of(one, in_sync))
+                        for one in in_sync.proposed or ()
+                    ],
+                    leader_recovery_state=_RECOVERED,
+                    partition_epoch=in_sync.partition_epoch,
+                )
+            )
+        return AlterPartitionRequest(
+            broker_id=self._broker_id,
+            broker_epoch=self._broker_epoch(),
+            topics=list(topics.values()),
+        )
+
+    def _epoch_of(self, broker_id: int, in_sync: InSync) -> int:
+        if broker_id == self._broker_id:
+            return self._broker_epoch()
+        follower = in_sync.followers.get(broker_id)
+        return -1 if follower is None else follower.broker_epoch
+
+    # -- answers --------------------------------------------------------------------------------
+
+    def _take(self, question: _Question, answer: AlterPartitionResponsePartition) -> bool:
+        """Take the answer for one partition; False if it has to be asked again, later."""
+        partition, in_sync, asked_ms, _, is_certain = question
+        code = ErrorCode(answer.error_code)
+        self._count(code, is_growing=question.is_growing)
+        if not question.is_open:
+            return True
+        if code is ErrorCode.NONE:
+            if not in_sync.decided(tuple(answer.isr), answer.partition_epoch):
+                in_sync.refused()  # nothing was to be changed
+            partition.raise_high_watermark()
+            return True
+        _log.info(
+            "%s: the controller does not want %s: %s", partition.name, in_sync.proposed, code.name
+        )
+        if code in _MOVED_ON:
+            return True
+        # An earlier try that nobody has answered may still be on its way, and be granted.
+        is_old = self._clock.monotonic_ms() - asked_ms > self._lag_ms_max
+        if code not in _ASK_AGAIN and (is_certain or is_old):
+            in_sync.refused()
+            partition.raise_high_watermark()
+            return True
+        self._questions.setdefault(partition.name, question)
+        return False
+
+    def _count(self, code: ErrorCode, *, is_growing: bool) -> None:
+        if code is not ErrorCode.NONE:
+            self.failure_count += code not in _ASK_AGAIN
+        elif is_growing:
+            self.expand_count += 1
+        else:
+            self.shrink_count += 1

@@ -1,0 +1,41 @@
+"""Asks a partition's leader where its log begins."""
+
+from typing import Final
+
+from ottla.broker.peers.peer_connection import PeerConnection
+from ottla.model.api_error import ApiError
+from ottla.model.error_code import ErrorCode
+from ottla.model.identifiers import TopicPartition
+from ottla.model.isolation_level import EARLIEST
+from ottla.wire.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
+
+LIST_OFFSETS_VERSION: Final = 9
+
+
+async def leader_start_offset(
+    connection: PeerConnection,
+    broker_id: int,
+    name: TopicPartition,
+    leader_epoch: int,
+    timeout_ms: int,
+) -> int:
+    """Return the first offset of the leader's log; ApiError if the leader does not say."""
+    wanted = ListOffsetsPartition(
+        partition_index=name.partition, current_leader_epoch=leader_epoch, timestamp=EARLIEST
+    )
+    request = ListOffsetsRequest(
+        replica_id=broker_id, topics=[ListOffsetsTopic(name=name.topic, partitions=[wanted])]
+    )
+    response = await connection.ask(
+        request, LIST_OFFSETS_VERSION, ListOffsetsResponse, timeout_ms=timeout_ms
+    )
+    found = [one for topic in response.topics for one in topic.partitions]
+    if len(found) != 1 or found[0].error_code:
+        code = found[0].error_code if found else ErrorCode.UNKNOWN_SERVER_ERROR
+        raise ApiError(ErrorCode(code), f"{name}: where does its leader begin?")
+    return found[0].offset

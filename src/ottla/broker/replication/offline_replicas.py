@@ -1,0 +1,73 @@
+"""Tells the controller which replicas here cannot be used, so that others lead and none waits.
+
+A disk has failed under them, or at the last start; or it is so full that they could not be made.
+They are told again and again, until the metadata says that nobody counts on them. Before that they
+follow no more: a leader that is still asked for more would take them for in sync again.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Final, TypeAlias
+
+from ottla.broker.hosting.hosted_partitions import Partitions
+from ottla.machines.controller.lost_replicas import is_counted_on
+from ottla.metadata.image import ClusterImage
+from ottla.model.api_error import ApiError
+from ottla.model.identifiers import TopicPartition
+from ottla.replication.partition import Partition
+from ottla.wire.messages.assign_replicas_to_dirs import (
+    AssignReplicasToDirsRequestPartition,
+    AssignReplicasToDirsRequestTopic,
+)
+
+LOOK_MS: Final = 500
+"""How often replicas are looked for that are lost."""
+_log = logging.getLogger(__name__)
+
+LoseReplicas: TypeAlias = Callable[[list[AssignReplicasToDirsRequestTopic]], Awaitable[None]]
+"""Has the controller let others lead; raises ApiError where that cannot be had."""
+
+
+class LostReplicas:
+    """Looks for them, and tells. Belongs to one event loop."""
+
+    def __init__(
+        self,
+        broker_id: int,
+        image: Callable[[], ClusterImage],
+        partitions: Partitions,
+        lose_replicas: LoseReplicas,
+        unfollow: Callable[[Partition], None],
+    ) -> None:
+        self._broker_id = broker_id
+        self._image = image
+        self._partitions = partitions
+        self._lose_replicas = lose_replicas
+        self._unfollow = unfollow
+
+    async def tell(self) -> None:
+        """Let those follow nobody whose disk has failed, and tell of those others count on."""
+        failed = [one for one in self._partitions if one.log.is_offline]
+        for partition in failed:
+            self._unfollow(partition)
+        unusable = [*self._partitions.offline, *(one.name for one in failed)]
+        lost: dict[bytes, AssignReplicasToDirsRequestTopic] = {}
+        for topic_id, number in self._counted_on(unusable):
+            topic = lost.setdefault(topic_id, AssignReplicasToDirsRequestTopic(topic_id=topic_id))
+            topic.partitions.append(AssignReplicasToDirsRequestPartition(partition_index=number))
+        if not lost:
+            return
+        try:
+            await self._lose_replicas(list(lost.values()))
+        except ApiError as error:
+            _log.warning("others do not lead yet what is lost here: %s", error)
+
+    def _counted_on(self, unusable: list[TopicPartition]) -> Iterator[tuple[bytes, int]]:
+        image = self._image()
+        for name in unusable:
+            topic = image.topics.get(name.topic)
+            state = None if topic is None else topic.partition(name.partition)
+            if topic is None or state is None:
+                continue
+            if is_counted_on(state, self._broker_id):
+                yield topic.topic_id, name.partition

@@ -1,0 +1,398 @@
+"""Follows the leaders on one other broker: all their partitions in one fetch, again and again.
+
+The fetches are of one incremental session (KIP-227), so that a request names only what has moved,
+and an idle partition costs nothing here. What the leader sends is appended as it is. Where it says
+that the logs differ, the log is cut back and it is asked again (KIP-279); where what comes next
+is not there any more, the log begins anew where the leader's does. A partition that is refused
+leaves the session, and comes back after `replica.fetch.backoff.ms`.
+
+An answer counts only if leader epoch and end of the log are those that it was asked for.
+
+A partition that is added while the leader keeps a fetch waiting need not wait for its answer: the
+next fetch of the session is sent ahead. The leader then ends the earlier one with
+INVALID_FETCH_SESSION_EPOCH. So the first record of a new topic, and the first after an election,
+is not delayed by up to `replica.fetch.wait.max.ms`.
+"""
+
+import asyncio
+import logging
+from collections.abc import Iterable
+from typing import Final
+
+from ottla.broker.controller.problem_log import ProblemLog
+from ottla.broker.peers.peer_connection import PeerConnection
+from ottla.broker.replication.fetcher_world import FetcherWorld
+from ottla.broker.replication.leader_start import leader_start_offset
+from ottla.broker.replication.replica_fetch_state import (
+    FetchPosition,
+    PartitionKey,
+    by_topic,
+    forgotten,
+)
+from ottla.concurrency.yield_budget import Turns
+from ottla.model.api_error import ApiError
+from ottla.model.error_code import ErrorCode
+from ottla.replication.follower import beginning_before
+from ottla.replication.partition import Partition
+from ottla.storage.log.leader_epochs import EpochEnd
+from ottla.wire.messages.fetch import FetchRequest, FetchResponse, PartitionData, ReplicaState
+
+FETCH_VERSION: Final = 17
+_SESSION_LOST: Final = frozenset(
+    {
+        ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
+        ErrorCode.INVALID_FETCH_SESSION_EPOCH,
+        ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
+    }
+)
+_INT32_MAX: Final = 2**31 - 1
+_LOST: Final = "%s: what was committed is lost, by an unclean election"
+_log = logging.getLogger(__name__)
+
+
+class ReplicaFetcher:
+    """The loop that follows one broker, for as long as it has partitions to follow there."""
+
+    def __init__(self, leader_id: int, world: FetcherWorld) -> None:
+        self.leader_id = leader_id
+        self._world = world
+        self._positions: dict[PartitionKey, FetchPosition] = {}
+        self._moved: dict[PartitionKey, None] = {}
+        """Those of which the leader does not know yet where they are."""
+        self._refused: dict[PartitionKey, None] = {}
+        self._gone: dict[PartitionKey, None] = {}
+        """Those that are in the session, and should not be."""
+        self._connection: PeerConnection | None = None
+        self._session_id = 0
+        self._session_epoch = 0
+        self._bell = ("fetcher", leader_id)
+        self._problem = ProblemLog(_log)
+        self._is_waiting = False
+        """Whether a fetch is on its way."""
+        self._new: dict[PartitionKey, None] = {}
+        """Those that were added since, and that the session has never had."""
+        self._ahead: asyncio.Task[FetchResponse] | None = None
+        """The fetch after the one that is on its way."""
+
+    def __len__(self) -> int:
+        return len(self._positions)
+
+    def add(self, partition: Partition) -> None:
+        """Follow a partition from now on, or go on in another leader epoch."""
+        key = partition.topic_id, partition.name.partition
+        position = self._positions.get(key)
+        if position is None and key not in self._gone and self._is_waiting:
+            if not self._new:  # one request for all that are added in this round of the loop
+                asyncio.get_running_loop().call_soon(self._fetch_ahead)
+            self._new[key] = None
+        if position is None or position.partition is not partition:
+            position = self._positions[key] = FetchPosition(partition)
+        position.retry_ms = None
+        self._refused.pop(key, None)
+        self._gone.pop(key, None)
+        self._moved[key] = None
+        self._world.bells.ring(self._bell)
+
+    def remove(self, partition: Partition) -> None:
+        """Follow a partition no more; an answer that is on its way is not looked at."""
+        key = partition.topic_id, partition.name.partition
+        position = self._positions.pop(key, None)
+        if position is not None and position.asked is not None:
+            self._gone[key] = None
+        self._moved.pop(key, None)
+        self._refused.pop(key, None)
+        self._world.bells.ring(self._bell)
+
+    async def run(self) -> None:
+        """Fetch until cancelled, or until the broker stops."""
+        try:
+            while not self._world.bells.is_closed:
+                self._readmit()
+                self._hold_back()
+                if len(self._refused) == len(self._positions):
+                    await self._rest(self._ms_to_retry(self._world.settings.backoff_ms))
+                else:
+                    await self._fetch_or_rest()
+        finally:
+            self._disconnect()
+
+    async def _fetch_or_rest(self) -> None:
+        try:
+            await self._fetch()
+        except (OSError, ApiError) as error:
+            self._problem.report(f"broker {self.leader_id} cannot be followed: {error}")
+            self._disconnect()
+            await self._rest(self._world.settings.backoff_ms)
+        except Exception:  # noqa: BLE001 - nobody else would follow these partitions
+            _log.exception("following broker %d failed", self.leader_id)
+            self._disconnect()
+            await self._rest(self._world.settings.backoff_ms)
+
+    async def _rest(self, wait_ms: int) -> None:
+        """Wait as long, or until there is something new to follow."""
+        world = self._world
+        await world.bells.wait_any([self._bell], world.clock.monotonic_ms() + wait_ms)
+
+    def _ms_to_retry(self, wait_ms: int) -> int:
+        """Return how long to wait: not past the next try of a partition that was refused."""
+        retries_ms = [self._positions[key].retry_ms for key in self._refused]
+        next_ms = min((one for one in retries_ms if one), default=None)  # 0: it is throttled
+        if next_ms is None:
+            return wait_ms
+        return min(max(next_ms - self._world.clock.monotonic_ms(), 1), wait_ms)
+
+    def _readmit(self) -> None:
+        """Try those again whose time has come."""
+        now_ms = self._world.clock.monotonic_ms()
+        for key in list(self._refused):
+            position = self._positions[key]
+            if position.retry_ms is None or position.retry_ms <= now_ms:
+                del self._refused[key]
+                # Who asks for it and forgets it at once is not answered about it any more.
+                self._gone.pop(key, None)
+                position.retry_ms = None
+                self._moved[key] = None
+
+    def _hold_back(self) -> None:
+        """Leave those out of this round that have to wait, as enough was copied for now."""
+        throttle = self._world.throttle
+        if not throttle.is_on or not throttle.is_exceeded:
+            return
+        for key in list(self._moved):
+            position = self._positions[key]
+            if throttle.is_held_back(position.partition, is_caught_up=position.is_caught_up):
+                position.retry_ms = 0
+                self._leave_out(key, position)
+
+    # -- one fetch ------------------------------------------------------------------------------
+
+    async def _fetch(self) -> None:
+        connection = await self._connect()
+        response = await self._answer(connection)
+        code = ErrorCode(response.error_code)
+        if code is ErrorCode.INVALID_FETCH_SESSION_EPOCH and self._ahead is not None:
+            self._go_on_with(self._session_id)  # the leader has seen the fetch that was sent ahead
+            return
+        if code in _SESSION_LOST:
+            self._restart_session()
+            return
+        if code is not ErrorCode.NONE:
+            raise ApiError(code, f"broker {self.leader_id}")
+        self._problem.is_over(f"broker {self.leader_id} is followed again")
+        await self._take_all(response)
+        self._go_on_with(response.session_id)
+
+    async def _answer(self, connection: PeerConnection) -> FetchResponse:
+        """Return the answer to the fetch that was sent ahead, or else to a new one."""
+        ahead, self._ahead = self._ahead, None
+        self._is_waiting = True
+        try:
+            if ahead is not None:
+                return await ahead
+            return await self._ask(connection, self._request([*self._moved], self._session_epoch))
+        finally:
+            self._is_waiting = False
+
+    async def _ask(self, connection: PeerConnection, request: FetchRequest) -> FetchResponse:
+        settings = self._world.settings
+        timeout_ms = settings.wait_ms + settings.timeout_ms
+        return await connection.ask(request, FETCH_VERSION, FetchResponse, timeout_ms=timeout_ms)
+
+    def _fetch_ahead(self) -> None:
+        """Ask for new partitions while an answer is waited for, if there is a session.
+
+        Only for these: an answer must be held against the request that it belongs to.
+        """
+        new = [key for key in self._new if key in self._moved]
+        self._new.clear()
+        connection = self._connection
+        is_possible = self._is_waiting and self._ahead is None and self._session_id
+        if new and is_possible and connection is not None and connection.is_open:
+            request = self._request(new, _after(self._session_epoch))
+            self._ahead = asyncio.get_running_loop().create_task(self._ask(connection, request))
+            self._ahead.add_done_callback(_seen)
+
+    async def _connect(self) -> PeerConnection:
+        if self._connection is not None and self._connection.is_open:
+            return self._connection
+        world = self._world
+        endpoint = world.endpoint_of(self.leader_id)
+        if endpoint is None:
+            raise ConnectionError(f"nobody knows where broker {self.leader_id} is")
+        self._restart_session()
+        self._connection = await PeerConnection.open(
+            world.network,
+            endpoint.host,
+            endpoint.port,
+            client_id=f"broker-{world.broker_id}-fetcher",
+            timeout_ms=world.settings.timeout_ms,
+        )
+        return self._connection
+
+    def _disconnect(self) -> None:
+        if self._ahead is not None:
+            self._ahead.cancel()
+            self._ahead = None
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _restart_session(self) -> None:
+        """Forget the session: the next fetch names everything."""
+        self._session_id = self._session_epoch = 0
+        self._gone.clear()
+        for key, position in self._positions.items():
+            position.asked = None
+            if key not in self._refused:
+                self._moved[key] = None
+
+    def _go_on_with(self, session_id: int) -> None:
+        if session_id == 0:  # no room: every fetch names everything
+            self._restart_session()
+        else:
+            self._session_id = session_id
+            self._session_epoch = _after(self._session_epoch)
+
+    def _request(self, keys: Iterable[PartitionKey], session_epoch: int) -> FetchRequest:
+        world, settings = self._world, self._world.settings
+        positions = [self._positions[key] for key in keys]
+        wanted = [
+            (position.partition.topic_id, position.ask(settings.partition_bytes_max))
+            for position in positions
+        ]
+        gone = list(self._gone)
+        for position in positions:
+            del self._moved[position.key]
+        self._gone.clear()
+        return FetchRequest(
+            replica_state=ReplicaState(
+                replica_id=world.broker_id, replica_epoch=world.broker_epoch()
+            ),
+            max_wait_ms=self._ms_to_retry(settings.wait_ms) if self._refused else settings.wait_ms,
+            min_bytes=settings.bytes_min,
+            max_bytes=settings.bytes_max,
+            session_id=self._session_id,
+            session_epoch=session_epoch,
+            topics=by_topic(wanted),
+            forgotten_topics_data=forgotten(gone),
+        )
+
+    # -- its answer -----------------------------------------------------------------------------
+
+    async def _take_all(self, response: FetchResponse) -> None:
+        appended: list[Partition] = []
+        turns = Turns(self._world.clock)
+        for topic in response.responses:
+            for answer in topic.partitions:
+                # Looked up anew each time: who leads may have changed in the meantime.
+                position = self._positions.get((topic.topic_id, answer.partition_index))
+                if position is None:
+                    continue
+                if not position.is_answered():
+                    self._moved[position.key] = None
+                elif await self._take(position, answer):
+                    appended.append(position.partition)
+                await turns.pause()
+        if appended:
+            for partition in await self._world.flushing.flush_where_due(appended):
+                self._refuse(partition, "its disk does not keep it")
+
+    async def _take(self, position: FetchPosition, answer: PartitionData) -> bool:
+        """Do what the leader says of one partition; tell whether something was appended."""
+        partition = position.partition
+        code = ErrorCode(answer.error_code)
+        try:
+            if code is ErrorCode.OFFSET_OUT_OF_RANGE:
+                await self._begin_anew(position)
+            elif code is not ErrorCode.NONE:
+                self._refuse(partition, code.name)
+            elif answer.diverging_epoch is not None:
+                self._truncate(position, answer)
+            else:
+                return self._append(position, answer)
+        except ApiError as error:
+            # A full disk is logged once for its folder, not for each partition and retry.
+            level = logging.WARNING if partition.log.has_room else logging.DEBUG
+            _log.log(
+                level, "%s: cannot follow broker %d: %s", partition.name, self.leader_id, error
+            )
+            self._refuse(partition, error.code.name)
+        return False
+
+    def _append(self, position: FetchPosition, answer: PartitionData) -> bool:
+        partition, throttle = position.partition, self._world.throttle
+        position.refusals = 0
+        start_offset = partition.log.log_start_offset
+        appended = None
+        if answer.records:
+            data = memoryview(answer.records)
+            if throttle.is_throttled(partition):
+                throttle.count(len(data))
+            if (beginning := beginning_before(partition.log, data)) is not None:
+                partition.restart_at(beginning, self._world.clock.now_ms())
+            appended = partition.append_as_follower(data, self._world.clock.now_ms())
+        partition.follow_offsets(answer.high_watermark, answer.log_start_offset)
+        position.is_caught_up = answer.high_watermark <= partition.log.end_offset
+        if appended is not None or partition.log.log_start_offset != start_offset:
+            self._moved[position.key] = None
+        return appended is not None
+
+    def _truncate(self, position: FetchPosition, answer: PartitionData) -> None:
+        partition, found = position.partition, answer.diverging_epoch
+        assert found is not None
+        end_offset = partition.log.end_offset
+        if partition.truncate(EpochEnd(found.epoch, found.end_offset)):
+            _log.error(_LOST, partition.name)
+        _log.info("%s: cut from %d to %d", partition.name, end_offset, partition.log.end_offset)
+        self._moved[position.key] = None
+
+    async def _begin_anew(self, position: FetchPosition) -> None:
+        """Go on where the leader's log begins, if what comes next here is gone there.
+
+        So it does where the leader's log ends before ours begins, in which there is nothing.
+        """
+        partition = position.partition
+        assert self._connection is not None
+        world = self._world
+        timeout_ms = world.settings.timeout_ms
+        start_offset = await leader_start_offset(
+            self._connection, world.broker_id, partition.name, partition.leader_epoch, timeout_ms
+        )
+        if self._positions.get(position.key) is not position:
+            return  # it is not followed here any more
+        if not position.is_answered():
+            self._moved[position.key] = None
+        elif start_offset > partition.log.end_offset or position.has_nothing:
+            _log.warning("%s: begins anew at %d, as its leader does", partition.name, start_offset)
+            if partition.restart_at(start_offset, self._world.clock.now_ms()):
+                _log.error(_LOST, partition.name)
+            self._moved[position.key] = None
+        else:
+            self._refuse(partition, ErrorCode.OFFSET_OUT_OF_RANGE.name)
+
+    def _refuse(self, partition: Partition, why: str) -> None:
+        """Leave a partition alone for a while, and have the leader leave it alone, too."""
+        key = partition.topic_id, partition.name.partition
+        position = self._positions.get(key)
+        if position is None:
+            return
+        _log.debug("%s: broker %d refuses: %s", partition.name, self.leader_id, why)
+        world = self._world
+        position.refuse(world.clock.monotonic_ms(), world.settings.backoff_ms)
+        self._leave_out(key, position)
+
+    def _leave_out(self, key: PartitionKey, position: FetchPosition) -> None:
+        position.asked = None
+        self._moved.pop(key, None)
+        self._refused[key] = None
+        self._gone[key] = None
+
+
+def _seen(done: "asyncio.Task[FetchResponse]") -> None:
+    """Take note of a failure that the fetch before it has had as well."""
+    if not done.cancelled():
+        done.exception()
+
+
+def _after(session_epoch: int) -> int:
+    return 1 if session_epoch == _INT32_MAX else session_epoch + 1

@@ -1,0 +1,120 @@
+"""One fetcher for each broker that leads something that is followed here."""
+
+import asyncio
+from typing import NamedTuple
+from weakref import WeakSet
+
+from ottla.broker.replication.fetcher_world import FetcherWorld
+from ottla.broker.replication.replica_fetcher import ReplicaFetcher
+from ottla.replication.partition import Partition
+from ottla.replication.roles import NO_LEADER
+
+
+class _Running(NamedTuple):
+    fetcher: ReplicaFetcher
+    task: "asyncio.Task[None] | None"
+
+
+class ReplicaFetchers:
+    """Gives partitions to fetchers, and takes them away again. Belongs to one event loop.
+
+    Nobody is asked for anything before `start`. A fetcher without partitions ends at once, whatever
+    it waits for: the next one of that broker begins with a connection of its own.
+    """
+
+    def __init__(self, world: FetcherWorld) -> None:
+        self._world = world
+        self._running: dict[int, _Running] = {}
+        self._ending: set[asyncio.Task[None]] = set()
+        self._leader_by_partition: dict[Partition, int] = {}
+        self._paused: WeakSet[Partition] = WeakSet()
+        self._held: WeakSet[Partition] = WeakSet()
+        self._is_started = False
+
+    def start(self) -> None:
+        """Begin to fetch."""
+        self._is_started = True
+        for leader_id, (fetcher, _) in self._running.items():
+            self._running[leader_id] = self._run(fetcher)
+
+    def follow(self, partition: Partition) -> None:
+        """Follow a partition's leader, which is not this broker, as it is known to it now.
+
+        Not where the disk has failed: who fetches is believed to keep what it gets. Nor while the
+        partition is held back.
+        """
+        if self._leader_by_partition.get(partition, NO_LEADER) != partition.leader_id:
+            self.forget(partition)
+        is_stopped = partition in self._paused or partition in self._held
+        if partition.leader_id == NO_LEADER or partition.log.is_offline or is_stopped:
+            return
+        leader_id = self._leader_by_partition[partition] = partition.leader_id
+        running = self._running.get(leader_id)
+        if running is None:
+            running = self._run(ReplicaFetcher(leader_id, self._world))
+            self._running[leader_id] = running
+        running.fetcher.add(partition)
+
+    def pause(self, partition: Partition) -> None:
+        """Follow it no more, whoever leads it, until `resume`."""
+        self._paused.add(partition)
+        self.forget(partition)
+
+    def resume(self, partition: Partition) -> None:
+        """Follow its leader again, if it was paused and has one elsewhere."""
+        if partition in self._paused:
+            self._paused.discard(partition)
+            if partition.in_sync is None:
+                self.follow(partition)
+
+    def leader_of(self, partition: Partition) -> int | None:
+        """Return the broker that a partition is fetched from, NO_LEADER if there is none.
+
+        None before the start, and while the partition is held back.
+        """
+        is_fetched = self._is_started and partition not in self._held
+        return self._leader_by_partition.get(partition, NO_LEADER) if is_fetched else None
+
+    def hold(self, partition: Partition) -> None:
+        """Fetch nothing for a partition until it is released, whoever leads it."""
+        self._held.add(partition)
+        self.forget(partition)
+
+    def release(self, partition: Partition) -> None:
+        """Follow the leader again, unless it is this broker."""
+        self._held.discard(partition)
+        if partition.in_sync is None:
+            self.follow(partition)
+
+    def _run(self, fetcher: ReplicaFetcher) -> _Running:
+        if not self._is_started:
+            return _Running(fetcher, None)
+        return _Running(fetcher, asyncio.get_running_loop().create_task(fetcher.run()))
+
+    def forget(self, partition: Partition) -> None:
+        """Follow it no more: it is led here, or nowhere, or not kept here any more."""
+        leader_id = self._leader_by_partition.pop(partition, NO_LEADER)
+        if leader_id == NO_LEADER:
+            return
+        fetcher, task = self._running[leader_id]
+        fetcher.remove(partition)
+        if not len(fetcher):
+            del self._running[leader_id]
+            self._end(task)
+
+    def _end(self, task: "asyncio.Task[None] | None") -> None:
+        if task is None:
+            return
+        task.cancel()
+        self._ending.add(task)
+        task.add_done_callback(self._ending.discard)
+
+    async def stop(self) -> None:
+        """Follow nobody any more."""
+        self._is_started = False
+        for running in self._running.values():
+            self._end(running.task)
+        self._running.clear()
+        self._leader_by_partition.clear()
+        if self._ending:
+            await asyncio.wait(list(self._ending))

@@ -1,0 +1,211 @@
+"""What a broker does with the replicas of others: follows them, and tells who is in sync."""
+
+from collections.abc import Callable
+from concurrent.futures import Executor
+from dataclasses import dataclass
+
+from ottla.broker.config_parts import scrub_settings
+from ottla.broker.controller.controller_client import ActiveController
+from ottla.broker.hosting.high_watermark_checkpoint import HighWatermarks
+from ottla.broker.hosting.hosted_partitions import Partitions
+from ottla.broker.hosting.log_flusher import Flushing
+from ottla.broker.hosting.partition_roles import PartitionRoles
+from ottla.broker.maintenance.log_scrubber import SUSPECTS_MS, LogScrubber, ScrubThreads
+from ottla.broker.maintenance.periodic_tasks import Background
+from ottla.broker.replication.damaged_replicas import LOOK_MS as DAMAGED_LOOK_MS
+from ottla.broker.replication.damaged_replicas import DamagedReplicas
+from ottla.broker.replication.fetcher_world import FetcherSettings, FetcherWorld
+from ottla.broker.replication.full_log_dirs import LOOK_MS as FULL_LOOK_MS
+from ottla.broker.replication.full_log_dirs import FullFolders
+from ottla.broker.replication.isr_changes import IsrChanges
+from ottla.broker.replication.offline_replicas import LOOK_MS, LostReplicas
+from ottla.broker.replication.replica_fetchers import ReplicaFetchers
+from ottla.broker.replication.replica_repair import ReplicaRepair
+from ottla.broker.replication.replication_quotas import Throttles
+from ottla.concurrency.notifier import Bells
+from ottla.concurrency.yield_budget import Turns
+from ottla.environment.clock import Clock
+from ottla.environment.network import Network
+from ottla.metadata.image import ClusterImage, Endpoint
+from ottla.model.settings.broker_config import BrokerConfig
+from ottla.replication.partition import Partition
+from ottla.storage.log_dirs.log_dirs import LogDirs
+from ottla.storage.recovery.scrubbing import PageCache, suspect
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicationSources:
+    """What it is made from."""
+
+    config: BrokerConfig
+    clock: Clock
+    network: Network
+    threads: Executor
+    bells: Bells
+    flushing: Flushing
+    throttles: Throttles
+    partitions: Partitions
+    log_dirs: LogDirs
+    image: Callable[[], ClusterImage]
+    broker_epoch: Callable[[], int]
+    """Which life of the broker this is; negative until it has registered."""
+    controller: ActiveController
+    page_cache: PageCache
+
+
+class Replication:
+    """The fetchers, the ISRs and the high watermarks of one broker."""
+
+    def __init__(self, sources: ReplicationSources) -> None:
+        config = sources.config
+        self._config = config
+        self._clock = sources.clock
+        self._partitions = sources.partitions
+        self._image = sources.image
+        self._high_watermarks = HighWatermarks(
+            sources.partitions, sources.log_dirs, sources.threads
+        )
+        world = self._fetcher_world(sources)
+        self._fetchers = ReplicaFetchers(world)
+        self.isr_changes = IsrChanges(
+            config.node_id,
+            sources.broker_epoch,
+            sources.image,
+            sources.controller.alter_partition,
+            sources.bells,
+            sources.clock,
+            config.replica_lag_time_max_ms,
+        )
+        self._lost_replicas = LostReplicas(
+            config.node_id,
+            sources.image,
+            sources.partitions,
+            sources.controller.lose_replicas,
+            self._fetchers.forget,
+        )
+        self._full_folders = _full_folders(sources, self._fetchers)
+        self._scrub_threads = ScrubThreads(sources.clock)
+        self.scrubber = LogScrubber(
+            sources.partitions,
+            sources.page_cache,
+            sources.clock,
+            self._scrub_threads,
+            scrub_settings(config),
+        )
+        self._damaged_replicas = self._watch_damaged(sources, world)
+        self.roles = PartitionRoles(
+            config.node_id,
+            sources.clock,
+            sources.bells.ring,
+            broker_epoch=sources.broker_epoch,
+            following=self._fetchers,
+            on_candidate=self.isr_changes.on_candidate,
+            high_watermark_of=self._high_watermarks.noted,
+        )
+
+    def _fetcher_world(self, sources: ReplicationSources) -> FetcherWorld:
+        return FetcherWorld(
+            self._config.node_id,
+            sources.broker_epoch,
+            self._endpoint_of,
+            sources.network,
+            sources.clock,
+            sources.bells,
+            sources.flushing,
+            sources.throttles.follower,
+            _fetcher_settings(self._config),
+        )
+
+    def _watch_damaged(self, sources: ReplicationSources, world: FetcherWorld) -> DamagedReplicas:
+        return DamagedReplicas(
+            self._config.node_id,
+            sources.image,
+            sources.partitions,
+            sources.controller.leave_sync,
+            self._fetchers,
+            ReplicaRepair(world, self._scrub_threads).repair,
+            sources.clock,
+            self.scrubber.counts,
+        )
+
+    def start(self, background: Background) -> None:
+        """Begin to follow, now that this broker has registered, and to look after the rest."""
+        self._fetchers.start()
+        lag_ms = self._config.replica_lag_time_max_ms
+        background.every("in-sync replicas", max(lag_ms // 2, 1), self._check_in_sync)
+        background.every("lost replicas", LOOK_MS, self._lost_replicas.tell)
+        background.every("full folders", FULL_LOOK_MS, self._full_folders.look)
+        background.every("damaged replicas", DAMAGED_LOOK_MS, self._damaged_replicas.look)
+        background.every("suspect segments", SUSPECTS_MS, self.scrubber.check_suspects)
+        self.scrubber.start()
+        background.every(
+            "high watermarks",
+            self._config.replica_high_watermark_checkpoint_interval_ms,
+            self._high_watermarks.checkpoint,
+        )
+
+    def apply(self, config: BrokerConfig) -> None:
+        """Go by these settings from now on."""
+        self.scrubber.apply(scrub_settings(config))
+
+    async def _check_in_sync(self) -> None:
+        turns = Turns(self._clock)
+        for partition in list(self._partitions):
+            self.isr_changes.check(partition)
+            _suspect_where_stuck(partition)
+            await turns.pause()
+
+    async def stop(self) -> None:
+        """Follow nobody any more, and tell the controller nothing."""
+        self._damaged_replicas.stop()
+        await self.scrubber.stop()
+        await self._fetchers.stop()
+        await self.isr_changes.stop()
+
+    def source_of(self, partition: Partition) -> int | None:
+        """Return the broker that a partition is fetched from, NO_LEADER if there is none.
+
+        None before the start, and while a damaged replica fetches nothing.
+        """
+        return self._fetchers.leader_of(partition)
+
+    def close(self) -> None:
+        """Note what is committed, for the next start; before the logs are closed. Blocks."""
+        self._scrub_threads.join()
+        self._high_watermarks.close()
+
+    def _endpoint_of(self, broker_id: int) -> Endpoint | None:
+        broker = self._image().brokers.get(broker_id)
+        return None if broker is None else broker.endpoint(self._config.inter_broker_listener)
+
+
+def _full_folders(sources: ReplicationSources, fetchers: ReplicaFetchers) -> FullFolders:
+    return FullFolders(
+        sources.config.node_id,
+        sources.image,
+        sources.partitions,
+        sources.log_dirs,
+        sources.clock,
+        sources.threads,
+        sources.controller.lose_replicas,
+        fetchers,
+    )
+
+
+def _suspect_where_stuck(partition: Partition) -> None:
+    """Have the segment checked of which a follower does not take what it is sent."""
+    if partition.in_sync is None or partition.log.is_offline:
+        return
+    for offset in partition.in_sync.stuck_offsets():
+        suspect(partition.log, offset)
+
+
+def _fetcher_settings(config: BrokerConfig) -> FetcherSettings:
+    return FetcherSettings(
+        wait_ms=config.replica_fetch_wait_max_ms,
+        bytes_min=config.replica_fetch_min_bytes,
+        partition_bytes_max=config.replica_fetch_max_bytes,
+        bytes_max=config.replica_fetch_response_max_bytes,
+        backoff_ms=config.replica_fetch_backoff_ms,
+        timeout_ms=config.replica_socket_timeout_ms,
+    )

@@ -1,0 +1,1 @@
+"""What a handler is given, and the table that finds it."""

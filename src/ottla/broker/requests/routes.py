@@ -1,0 +1,27 @@
+"""A row of the table of APIs, which ApiVersions reports and dispatch follows.
+
+The rows are in `wiring/`, and `assembly.py` puts them together.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ottla.broker.requests.request_context import RequestContext
+
+Handle = Callable[[RequestContext, Any], Awaitable[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """Which versions of an API are offered, and who answers them."""
+
+    versions: range
+    handle: Handle
+    is_offered: Callable[[], bool] = lambda: True
+    """Whether clients are told of it; one that asks all the same is answered."""
+    is_for_controller: bool = False
+    """Whether only the controller can answer: other brokers pass it on (`request_forwarding.py`)."""
+
+
+Routes = Mapping[int, Route]

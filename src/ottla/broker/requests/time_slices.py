@@ -1,0 +1,112 @@
+"""Time slices for requests: one loop iteration spends at most one slice on long requests.
+
+    iteration:  | sockets | short requests | slice of the first long request | sockets | ...
+
+`yield_budget.py` does the same for one piece of background work by itself. Requests come in any number, so
+they share: all that run in one iteration of the loop have one slice together, and those that need
+more wait for the next iteration, in which one of them goes on. It is always the request that has
+waited first, to its end: of all others only the request itself, and not half a response, takes
+memory.
+"""
+
+import asyncio
+from heapq import heappop, heappush
+from itertools import count
+from typing import Final
+
+from ottla.environment.clock import Clock
+
+SLICE_MS: Final = 5
+STEPS_PER_LOOK: Final = 8
+"""How many steps of a request are made between two looks at the clock."""
+
+
+class TimeSlices:
+    """The time that the requests of one event loop share."""
+
+    __slots__ = ("_clock", "_end_ms", "_numbers", "_waiting", "slice_count")
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._end_ms: int | None = None  # of the slice of this iteration, once it has begun
+        self._numbers = count()
+        self._waiting: list[tuple[int, int, asyncio.Future[None]]] = []
+        self.slice_count = 0
+        """How many iterations of the loop had a slice for requests; for tests."""
+
+    def begin(self, steps_per_look: int = STEPS_PER_LOOK) -> "SlicedRequest":
+        """Begin to count the steps of one request."""
+        return SlicedRequest(self, steps_per_look)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the requests of this iteration have had their time; the first call begins it."""
+        now_ms = self._clock.monotonic_ms()
+        if self._end_ms is None:
+            self._end_ms = now_ms + SLICE_MS
+            self.slice_count += 1
+            asyncio.get_running_loop().call_soon(self._next_iteration)
+            return False
+        return now_ms >= self._end_ms
+
+    def renew(self) -> None:
+        """Begin the slice of this iteration again, for a request that has waited for it."""
+        if self._end_ms is not None:
+            self._end_ms = self._clock.monotonic_ms() + SLICE_MS
+
+    def new_number(self) -> int:
+        """Return a number by which a request is ahead of all that come later."""
+        return next(self._numbers)
+
+    def wait(self, number: int) -> "asyncio.Future[None]":
+        """Return a future for a slice of a later iteration; lower numbers go first."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[None] = loop.create_future()
+        heappush(self._waiting, (number, next(self._numbers), future))
+        if self._end_ms is None:
+            self._end_ms = self._clock.monotonic_ms()
+            loop.call_soon(self._next_iteration)
+        return future
+
+    def _next_iteration(self) -> None:
+        """Let one request go on in the next iteration, and look again after its slice."""
+        self._end_ms = None
+        while self._waiting:
+            _, _, future = heappop(self._waiting)
+            if not future.done():  # else the request was cancelled
+                future.set_result(None)
+                self._end_ms = self._clock.monotonic_ms() + SLICE_MS
+                self.slice_count += 1
+                asyncio.get_running_loop().call_soon(self._next_iteration)
+                return
+
+
+class SlicedRequest:
+    """One request that may be long. It says after each step that it could be suspended there."""
+
+    __slots__ = ("_left", "_number", "_slices", "_steps_per_look")
+
+    def __init__(self, slices: TimeSlices, steps_per_look: int) -> None:
+        self._slices = slices
+        self._steps_per_look = self._left = steps_per_look
+        self._number: int | None = None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the slice of this iteration is over."""
+        return self._slices.is_over
+
+    async def next(self) -> None:
+        """Suspend the request until it has a slice again."""
+        if self._number is None:
+            self._number = self._slices.new_number()
+        await self._slices.wait(self._number)
+        self._slices.renew()
+
+    async def pause(self) -> None:
+        """Suspend the request if the slice of this iteration is over."""
+        self._left -= 1
+        if self._left <= 0:
+            self._left = self._steps_per_look
+            if self._slices.is_over:
+                await self.next()

@@ -1,0 +1,408 @@
+"""The composition root: settings and an environment in, a running broker out."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from typing import Final, Self
+
+from ottla.broker.config_parts import cleaner_settings, connection_limits, group_settings
+from ottla.broker.controller.broker_registration import registration
+from ottla.broker.controller.metadata_propagation import nobody
+from ottla.broker.controller.topic_creation import TopicCreation
+from ottla.broker.coordinators.consumer_offsets_topic import OffsetsTopic
+from ottla.broker.coordinators.coordinator_log import CoordinatorLog
+from ottla.broker.coordinators.coordinator_runtime import CoordinatorWorld
+from ottla.broker.coordinators.group_coordinator import GroupCoordinator
+from ottla.broker.coordinators.transaction_services import Transactions
+from ottla.broker.coordinators.transaction_verification import TransactionVerification
+from ottla.broker.describing.metadata_view import ClusterView
+from ottla.broker.dispatch import Dispatch
+from ottla.broker.handlers import api_versions
+from ottla.broker.hosting.hosted_partitions import Partitions
+from ottla.broker.hosting.live_config import LiveConfig
+from ottla.broker.hosting.log_flusher import Flushing
+from ottla.broker.hosting.metadata_applier import ImageFollower
+from ottla.broker.hosting.partition_log_dirs import PartitionFolders
+from ottla.broker.maintenance.log_cleaner import LogCleaner
+from ottla.broker.maintenance.periodic_tasks import Background
+from ottla.broker.peers.broker_clients import PeersWorld
+from ottla.broker.replication.log_dir_moves import ReplicaMoves
+from ottla.broker.replication.replication_quotas import Throttles
+from ottla.broker.replication.replication_service import Replication, ReplicationSources
+from ottla.broker.requests.routes import Route
+from ottla.broker.requests.time_slices import TimeSlices
+from ottla.broker.startup.descriptors import make_log_dirs
+from ottla.broker.startup.environment import Environment
+from ottla.broker.startup.metadata_backend import MetadataMode, open_metadata
+from ottla.broker.startup.observability import Operations
+from ottla.broker.transport.advertised_listeners import Endpoints
+from ottla.broker.transport.server import Server
+from ottla.broker.wiring.cluster import cluster_routes
+from ottla.broker.wiring.configs import config_routes
+from ottla.broker.wiring.controller import controller_routes
+from ottla.broker.wiring.data import data_routes
+from ottla.broker.wiring.groups import group_routes
+from ottla.broker.wiring.replicas import replica_routes
+from ottla.broker.wiring.services import Services
+from ottla.broker.wiring.topics import topic_routes
+from ottla.broker.wiring.transactions import transaction_routes
+from ottla.concurrency.notifier import Bells
+from ottla.machines.groups.group_memory import GroupMemory
+from ottla.model.settings.broker_config import BrokerConfig
+from ottla.model.settings.listeners import Listener
+from ottla.storage.log_dirs.log_dirs import LogDirs
+from ottla.wire.api_key import ApiKey
+from ottla.wire.coordinator_records.codec import CONSUMER_OFFSETS, RecordCodec
+from ottla.wire.records.compression.codecs import Compression
+
+THREADS: Final = 4
+"""They only wait for the disk: flushes, cold reads, the metadata log."""
+REFUSED_RETRY_MS: Final = 10_000
+"""When a partition is tried again that a full disk refused to make or to open."""
+_log = logging.getLogger(__name__)
+
+
+class Broker:
+    """A running broker. `start` it where the event loop runs, and `stop` it there."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        environment: Environment,
+        threads: ThreadPoolExecutor,
+        metadata: MetadataMode,
+        bells: Bells,
+        operations: Operations,
+        log_dirs: LogDirs,
+    ) -> None:
+        clock = environment.clock
+        self.config = config
+        self.operations = operations
+        self.endpoints = Endpoints()
+        self.partitions = Partitions()
+        self._environment = environment
+        self._threads = threads
+        self.metadata = metadata
+        self._store = metadata.store
+        self._live_config = LiveConfig(config)
+        self._log_dirs = log_dirs
+        self._bells = bells
+        self._flushing = Flushing(threads, clock)
+        self._throttles = Throttles(config, clock)
+        self._replication = self._make_replication()
+        self._routes: dict[int, Route] = {}
+        self._slices = TimeSlices(clock)
+        self._server = Server(
+            Dispatch.of(self._routes, clock, operations.meters, self._slices),
+            self._slices,
+            connection_limits(config, environment.descriptors_max),
+            clock,
+            operations.cold_reads,
+            threads,
+            environment.network,
+        )
+        self._coordinator: GroupCoordinator | None = None
+        self._transactions: Transactions | None = None
+        self._cleaner = LogCleaner(self.partitions, log_dirs, clock, cleaner_settings(config))
+        self._background: Background | None = None
+        self._moves: ReplicaMoves | None = None
+        self._are_logs_open = False
+        self._folders = PartitionFolders(log_dirs, threads, clock, environment.randomness)
+        self.folder_locks = ExitStack()
+        """What has to be given back when everything is closed."""
+
+    @classmethod
+    async def start(cls, config: BrokerConfig, environment: Environment) -> Self:
+        """Open everything that is on the disks, and let clients in."""
+        operations = await Operations.open(config, environment.clock, environment.cold_reads)
+        try:
+            log_dirs = make_log_dirs(config, environment)
+            with log_dirs.lock() as locks:
+                broker = await cls._start(config, environment, operations, log_dirs)
+                broker.folder_locks = locks.pop_all()
+                return broker
+        except BaseException:
+            await operations.close()
+            raise
+
+    @classmethod
+    async def _start(
+        cls,
+        config: BrokerConfig,
+        environment: Environment,
+        operations: Operations,
+        log_dirs: LogDirs,
+    ) -> Self:
+        threads = ThreadPoolExecutor(THREADS, thread_name_prefix="ottla")
+        bells = Bells(environment.clock)
+        metadata = await open_metadata(config, environment, bells, threads, log_dirs)
+        broker = cls(config, environment, threads, metadata, bells, operations, log_dirs)
+        try:
+            await broker._open()
+        except (Exception, asyncio.CancelledError):
+            await broker._give_up()
+            raise
+        return broker
+
+    def _make_replication(self) -> Replication:
+        return Replication(
+            ReplicationSources(
+                config=self.config,
+                clock=self._environment.clock,
+                network=self._environment.network,
+                threads=self._threads,
+                bells=self._bells,
+                flushing=self._flushing,
+                throttles=self._throttles,
+                partitions=self.partitions,
+                log_dirs=self._log_dirs,
+                image=lambda: self._store.image,
+                broker_epoch=lambda: self.metadata.broker_epoch,
+                controller=self.metadata.controller,
+                page_cache=self._environment.cold_reads,
+            )
+        )
+
+    async def _open_partitions(self) -> ImageFollower:
+        """Open what is on the disks, and let it follow the metadata from now on."""
+        self._live_config.subscribe(
+            lambda config: self._server.change_limits(
+                connection_limits(config, self._environment.descriptors_max)
+            )
+        )
+        self._live_config.subscribe(lambda config: self._cleaner.apply(cleaner_settings(config)))
+        self._live_config.subscribe(self._throttles.apply)
+        self._live_config.subscribe(self._replication.apply)
+        self._live_config.take(self._store.image)
+        self._store.subscribe(self._live_config.on_change)
+        follower = ImageFollower(
+            self._replication.roles, self._folders, self.partitions, self._live_config
+        )
+        await self.metadata.follow_with(follower)
+        return follower
+
+    def _resume_moves(self) -> ReplicaMoves:
+        """Go on with what was on its way to another folder."""
+        moves = ReplicaMoves(
+            self.partitions,
+            self._folders,
+            self._flushing,
+            self._threads,
+            self._environment.clock,
+            self._environment.randomness,
+            self._throttles.moves,
+            lambda partition: partition.name in self._cleaner.in_progress,
+        )
+        moves.resume()
+        return moves
+
+    async def _open(self) -> None:
+        follower = await self._open_partitions()
+        self._are_logs_open = True
+        await self._register(await self._bind())
+        creation = self._make_creation()
+        clock, may_promise = self._environment.clock, self._may_promise()
+        world = CoordinatorWorld(
+            self.partitions, creation, self._bells, clock, self._flushing, may_promise
+        )
+        self._coordinator = self._open_groups(world)
+        self._transactions = self._open_transactions(world, self._coordinator)
+        self._background = self._start_background(follower)
+        self._replication.start(self._background)
+        if self.config.log_cleaner_enable:
+            self._cleaner.start()
+        self._moves = self._resume_moves()
+        services = Services(
+            config=self.config,
+            live_config=self._live_config,
+            clock=self._environment.clock,
+            slices=self._slices,
+            randomness=self._environment.randomness,
+            disk=self._environment.disk,
+            store=self._store,
+            partitions=self.partitions,
+            bells=self._bells,
+            threads=self._threads,
+            flushing=self._flushing,
+            throttles=self._throttles,
+            creation=creation,
+            view=self._view(),
+            folders=self._folders,
+            moves=self._moves,
+            coordinator=self._coordinator,
+            meters=self.operations.meters,
+            controller=self.metadata.controller,
+            transactions=self._transactions,
+            verification=TransactionVerification(
+                self._environment.clock,
+                self._bells,
+                lambda: self._live_config.current.transaction_partition_verification_enable,
+                self._transactions.channel.enlist,
+            ),
+            cluster=self.metadata.cluster,
+        )
+        self._routes.update(self._make_routes(services))
+        self._server.start()
+        self._tell_that_it_is_ready(self._coordinator, self._transactions)
+
+    def _tell_that_it_is_ready(
+        self, coordinator: GroupCoordinator, transactions: Transactions
+    ) -> None:
+        self.operations.announce_ready(
+            self._store,
+            self.partitions,
+            self._log_dirs,
+            coordinator,
+            transactions,
+            self._server,
+            self._replication,
+            self.metadata.controller.is_here,
+        )
+
+    def _view(self) -> ClusterView:
+        return ClusterView(
+            self.config.node_id, lambda: self._store.image, self.partitions, self._may_promise()
+        )
+
+    def _may_promise(self) -> Callable[[], bool]:
+        cluster = self.metadata.cluster
+        return (lambda: True) if cluster is None else cluster.may_promise
+
+    def _start_background(self, follower: ImageFollower) -> Background:
+        background = Background(
+            self.partitions,
+            self._log_dirs,
+            self._flushing,
+            self._environment.clock,
+            self._threads,
+            self._cleaner.is_replacing,
+            lambda: self._live_config.current.producer_id_expiration_ms,
+        )
+        background.start(
+            retention_ms=self.config.log_retention_check_interval_ms,
+            checkpoint_ms=self.config.log_flush_offset_checkpoint_interval_ms,
+        )
+        background.every("refused partitions", REFUSED_RETRY_MS, follower.retry)
+        return background
+
+    def _make_creation(self) -> TopicCreation:
+        return TopicCreation(
+            self._store,
+            self._environment.randomness,
+            self.config.auto_create_topics_enable,
+            self.metadata.controller,
+            nobody if self.metadata.cluster is None else self.metadata.cluster.spread,
+        )
+
+    def _open_groups(self, world: CoordinatorWorld) -> GroupCoordinator:
+        """Begin to load the groups, and let them know of topics that go."""
+        config = self.config
+        compression = Compression(config.offsets_topic_compression_codec)
+        codec = RecordCodec(CONSUMER_OFFSETS)
+        coordinator = GroupCoordinator(
+            world,
+            group_settings(config),
+            OffsetsTopic(
+                config.offsets_topic_num_partitions,
+                config.offsets_topic_segment_bytes,
+                1 if self.metadata.is_alone else config.offsets_topic_replication_factor,
+            ),
+            CoordinatorLog(codec, world.clock, self._threads, compression),
+            GroupMemory(config.ottla_groups_max_bytes),
+        )
+        self._store.subscribe(coordinator.on_change)
+        coordinator.open_if_there()
+        return coordinator
+
+    def _open_transactions(self, world: CoordinatorWorld, groups: GroupCoordinator) -> Transactions:
+        return Transactions.open(
+            self.config,
+            world,
+            PeersWorld(
+                self.config.node_id,
+                self.config.inter_broker_listener,
+                self._environment.network,
+                self._environment.clock,
+                lambda: self._store.image,
+                lambda: self._routes,
+            ),
+            self._threads,
+            {groups.topic: groups},
+            is_alone=self.metadata.is_alone,
+        )
+
+    async def _bind(self) -> tuple[Listener, ...]:
+        """Take the ports of all listeners; return where clients are told to come."""
+        ports = {
+            listener.name: await self._server.bind(listener)
+            for listener in self.config.broker_listeners
+        }
+        advertised = self.config.to_advertise(ports, self._environment.host_name)
+        for listener in advertised:
+            self.endpoints.advertise(listener.name, listener.host, listener.port)
+        return advertised
+
+    async def _register(self, advertised: tuple[Listener, ...]) -> None:
+        incarnation_id = self._environment.randomness.uuid()
+        directory_ids = self.metadata.directory_ids
+        broker = registration(self.config, advertised, incarnation_id, directory_ids)
+        await self.metadata.register(broker)
+
+    def _make_routes(self, services: Services) -> dict[int, Route]:
+        """Return the whole table, which ApiVersions tells clients of."""
+        versions = api_versions.ApiVersionsHandler(lambda: self._routes, lambda: self._store.image)
+        here: dict[int, Route] = {
+            ApiKey.API_VERSIONS: Route(api_versions.VERSIONS, versions.handle),
+            **data_routes(services),
+            **topic_routes(services),
+            **cluster_routes(services),
+            **replica_routes(services),
+            **config_routes(services),
+            **group_routes(services),
+            **transaction_routes(services),
+            **controller_routes(services, lambda: here),
+        }
+        return self.metadata.routes(here)
+
+    async def serve_until(self, stopping: asyncio.Event) -> None:
+        """Wait until the broker is to stop, or raise why it cannot go on; `stop` it then."""
+        await self.operations.watch_over(self.metadata.serve_until(stopping))
+
+    async def stop(self) -> None:
+        """Answer what is in flight, close every log, and leave the marks of a clean stop."""
+        broker_epoch = self.metadata.broker_epoch
+        self.operations.announce_stop()
+        await self.metadata.depart()
+        await self._close(broker_epoch)
+        self.folder_locks.close()
+        await self.operations.close()
+
+    async def _give_up(self) -> None:
+        """Close what a start has opened that failed; never raise, so that its reason is told."""
+        try:
+            await self._close(self.metadata.broker_epoch)
+        except Exception as error:  # noqa: BLE001 - it would hide why the start has failed
+            _log.warning("not everything that was opened is closed: %r", error)
+
+    async def _close(self, broker_epoch: int) -> None:
+        """End what runs, and close the logs where the mark of a clean stop would be true."""
+        self._bells.close()
+        await self._server.stop()
+        if self._coordinator is not None:
+            self._coordinator.stop()
+        if self._transactions is not None:
+            self._transactions.stop()
+        await self._replication.stop()
+        await self._cleaner.stop()
+        if self._moves is not None:
+            await self._moves.stop()
+        if self._background is not None:
+            await self._background.stop()
+        await self.metadata.close()
+        await self._folders.stop()
+        if self._are_logs_open and self.metadata.may_leave_cleanly:
+            self._replication.close()
+            self._log_dirs.close(self._environment.clock.now_ms(), broker_epoch)
+        self._threads.shutdown()

@@ -1,0 +1,133 @@
+"""What watches over a broker: meters, health, the admin listener, what the log is told."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from typing import Any, Self
+
+from ottla.broker.admin.admin_server import AdminServer
+from ottla.broker.coordinators.group_coordinator import GroupCoordinator
+from ottla.broker.coordinators.transaction_services import Transactions
+from ottla.broker.hosting.hosted_partitions import Partitions
+from ottla.broker.hosting.topic_log_messages import TopicNotices
+from ottla.broker.metadata_store.store import MetadataStore
+from ottla.broker.metrics.cold_reads import CountedColdReads
+from ottla.broker.metrics.elections import Elections
+from ottla.broker.metrics.log_summaries import Notices
+from ottla.broker.metrics.loop_watch import LoopWatch
+from ottla.broker.metrics.request_metrics import Meters
+from ottla.broker.metrics.snapshot import Sources
+from ottla.broker.replication.replication_service import Replication
+from ottla.broker.startup.garbage_collection import GarbageCollection
+from ottla.broker.transport.response_writer import ColdReads
+from ottla.broker.transport.server import Server
+from ottla.concurrency.first_of import first_of
+from ottla.environment.clock import Clock
+from ottla.model.settings.broker_config import BrokerConfig
+from ottla.storage.log_dirs.log_dirs import LogDirs
+
+_MS_PER_SECOND = 1000
+_log = logging.getLogger(__name__)
+
+
+class NoFolderLeftError(OSError):
+    """The disks of all log folders have failed."""
+
+
+class Operations:
+    """Opened before anything else of a broker, and closed after everything else."""
+
+    def __init__(
+        self, config: BrokerConfig, clock: Clock, cold_reads: ColdReads, admin: AdminServer
+    ) -> None:
+        self.meters = Meters()
+        self.cold_reads = CountedColdReads(cold_reads)
+        self._config = config
+        self._clock = clock
+        self._admin = admin
+        self._started_ms = clock.monotonic_ms()
+        self._watch: LoopWatch | None = None
+        self._notices: Notices | None = None
+
+    @classmethod
+    async def open(cls, config: BrokerConfig, clock: Clock, cold_reads: ColdReads) -> Self:
+        """Take the port of the admin listener. OSError if it was asked for and cannot be had."""
+        _log.info("broker %d starts in %s", config.node_id, ", ".join(config.log_dirs))
+        admin = await AdminServer.open(
+            config.ottla_admin_listener,
+            clock,
+            is_asked_for="ottla.admin.listener" in config.given,
+        )
+        return cls(config, clock, cold_reads, admin)
+
+    @property
+    def admin_port(self) -> int | None:
+        """Where the admin listener is, if there is one."""
+        return self._admin.port
+
+    def announce_ready(
+        self,
+        store: MetadataStore,
+        partitions: Partitions,
+        log_dirs: LogDirs,
+        coordinator: GroupCoordinator,
+        transactions: Transactions,
+        server: Server,
+        replication: Replication,
+        is_controller: Callable[[], bool],
+    ) -> None:
+        """Tell everybody that clients are let in."""
+        store.subscribe(TopicNotices(store.image).on_change)
+        elections = Elections(store.image, is_controller)
+        store.subscribe(elections.on_change)
+        self._notices = Notices(log_dirs, server.closed_by_reason, self._clock)
+        garbage = GarbageCollection(lambda: server.requests_bytes)
+        self._watch = LoopWatch(
+            asyncio.get_running_loop(),
+            self._clock,
+            [self._notices.look],
+            [self.meters.a_minute_has_passed, garbage.a_minute_has_passed],
+        )
+        self._watch.start()
+        self._admin.health.set_ready(self._watch, log_dirs)
+        start_seconds = (self._clock.monotonic_ms() - self._started_ms) / _MS_PER_SECOND
+        sources = Sources(
+            config=self._config,
+            clock=self._clock,
+            store=store,
+            partitions=partitions,
+            log_dirs=log_dirs,
+            coordinator=coordinator,
+            transactions=transactions,
+            server=server,
+            isr_changes=replication.isr_changes,
+            elections=elections,
+            meters=self.meters,
+            cold_reads=self.cold_reads,
+            watch=self._watch,
+            start_seconds=start_seconds,
+            damage=replication.scrubber.counts,
+        )
+        self._admin.serve_metrics(sources)
+        _log.info("broker %d is ready after %.3f s", self._config.node_id, start_seconds)
+
+    async def watch_over(self, serving: Coroutine[Any, Any, None]) -> None:
+        """Wait for this to end; NoFolderLeftError if every log folder has failed before."""
+        await first_of(serving, self._wait_for_the_last_folder())
+
+    async def _wait_for_the_last_folder(self) -> None:
+        assert self._notices is not None
+        await self._notices.no_folder_left.wait()
+        raise NoFolderLeftError("every log folder has failed: the broker cannot go on")
+
+    def announce_stop(self) -> None:
+        """Tell everybody that nobody is let in any more."""
+        self._admin.health.set_stopping()
+        _log.info("broker %d stops", self._config.node_id)
+
+    async def close(self) -> None:
+        """Watch no more."""
+        if self._watch is not None:
+            self._watch.stop()
+        await self._admin.close()
+        _log.info("broker %d has stopped", self._config.node_id)

@@ -1,0 +1,1 @@
+"""Listeners, connections, frames and responses."""

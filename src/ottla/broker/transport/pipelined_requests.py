@@ -1,0 +1,77 @@
+"""The requests of one connection that are being answered, in the order in which they came."""
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ottla.broker.transport.response_writer import Piece, memory_bytes
+from ottla.concurrency.eager_task import Waiting
+
+
+@dataclass(slots=True, eq=False)
+class Request:
+    """A request in flight."""
+
+    answer: Sequence[Piece] | None = None
+    is_refused: bool = False
+    waiting: Waiting | None = None
+    """Kept here, because an event loop alone does not keep it alive."""
+
+
+class InFlight:
+    """Holds answers back until their turn comes.
+
+    A request that is refused gets no answer, nor does any that came after it.
+    """
+
+    __slots__ = ("is_broken", "requests", "running", "waiting_bytes")
+
+    def __init__(self) -> None:
+        self.requests: deque[Request] = deque()
+        self.running = 0
+        self.waiting_bytes = 0
+        """Of answers whose turn has not come."""
+        self.is_broken = False
+        """Whether it is a refused request's turn: there is nothing more to send."""
+
+    def __len__(self) -> int:
+        return len(self.requests)
+
+    @property
+    def memory_bytes(self) -> int:
+        """How much memory the answers take whose turn has not come."""
+        return sum(memory_bytes(request.answer or ()) for request in self.requests)
+
+    def add(self) -> Request:
+        """Take a request that comes after all others."""
+        request = Request()
+        self.requests.append(request)
+        self.running += 1
+        return request
+
+    def answer(self, request: Request, pieces: Sequence[Piece]) -> None:
+        """Keep the answer to a request; nothing may be one too."""
+        self.waiting_bytes += sum(map(len, pieces))
+        request.answer = pieces
+
+    def refuse(self, request: Request) -> None:
+        """Let the answers end before this request."""
+        request.is_refused = True
+
+    def take_answers(self) -> list[Sequence[Piece]]:
+        """Return the answers whose turn has come."""
+        taken = []
+        requests = self.requests
+        while requests and (answer := requests[0].answer) is not None:
+            taken.append(answer)
+            self.waiting_bytes -= sum(map(len, answer))
+            requests.popleft()
+        if requests and requests[0].is_refused:
+            self.is_broken = True
+        return taken
+
+    def cancel(self) -> None:
+        """Cancel all that run."""
+        for request in self.requests:
+            if request.waiting is not None:
+                request.waiting.cancel()

@@ -1,0 +1,48 @@
+"""What the connections of a server have in common."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from typing import Any
+
+from ottla.broker.dispatch import Peer
+from ottla.broker.requests.time_slices import TimeSlices
+from ottla.broker.transport.buffer_pool import SpareBodies
+from ottla.broker.transport.connection_limits import ConnectionLimits
+from ottla.broker.transport.request_memory_limit import RequestMemory
+from ottla.broker.transport.response_writer import ColdReads, Piece
+from ottla.environment.network import Network
+from ottla.wire.protocol_error import MessageTooLargeError, ProtocolError
+
+_log = logging.getLogger(__name__)
+
+Dispatching = Callable[[Peer, memoryview], Coroutine[Any, Any, Sequence[Piece] | None]]
+"""Answers a frame with pieces, or with None if no answer is wanted.
+
+A ProtocolError means that the peer cannot be talked to any more. Dispatches of one connection run
+side by side, each begun after the one before it has run up to where it first waits. Where it waits
+it may be cancelled, some time after its peer has gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """What the connections of a server have in common."""
+
+    loop: asyncio.AbstractEventLoop
+    dispatch: Dispatching
+    slices: TimeSlices
+    limits: ConnectionLimits
+    memory: RequestMemory
+    scratch: memoryview
+    spares: SpareBodies
+    cold_reads: ColdReads
+    threads: Executor
+    network: Network
+
+
+def log_invalid(peer: Peer, error: ProtocolError) -> None:
+    """Tell of a request that cannot be answered; louder if it has broken a limit."""
+    is_too_large = isinstance(error, MessageTooLargeError)
+    _log.log(logging.WARNING if is_too_large else logging.DEBUG, "%s sent %s", peer, error)

@@ -1,0 +1,140 @@
+"""Wakes requests when something that they wait for may have happened.
+
+A request looks, and if what it finds is not enough it waits for a bell and looks again. No ring is
+lost in between: `wait_any` registers before its first suspension, and until then nobody else runs.
+Who waits for many bells, again and again, keeps a `BellListener`, which also tells which rang.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Hashable, Iterable, Sequence
+from typing import Self
+
+from ottla.concurrency.eager_task import Woken
+from ottla.concurrency.timer_queue import WOKEN_AT_ONCE_MAX, Deadlines
+from ottla.environment.clock import Clock
+
+
+class Bells:
+    """A bell per name, rung for everyone who waits for that name at the time."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._deadlines = Deadlines(clock)
+        # Dicts in place of sets, for their order: who came first is woken first.
+        self._waiting: dict[Hashable, dict[BellListener, None]] = {}
+        self._crowd: deque[tuple[Hashable, BellListener]] = deque()  # rung for, and not woken yet
+        self.is_closed = False
+        self.wake_up_count = 0
+        """How many listeners have been notified, for benchmarks and tests."""
+
+    def close(self) -> None:
+        """Let nobody wait any more: the broker stops, and answers with what there is."""
+        self.is_closed = True
+        for name in list(self._waiting):
+            self.ring(name)
+
+    def ring(self, name: Hashable) -> None:
+        """Wake all who wait for this name; of a crowd, some in each iteration of the loop."""
+        waiting = self._waiting.pop(name, None)
+        if waiting is None:
+            return
+        if len(waiting) <= WOKEN_AT_ONCE_MAX:
+            self._wake(name, waiting)
+            return
+        if not self._crowd:
+            asyncio.get_running_loop().call_soon(self._wake_some)
+        self._crowd.extend((name, listener) for listener in waiting)
+
+    def _wake(self, name: Hashable, listeners: Iterable["BellListener"]) -> None:
+        for listener in listeners:
+            self.wake_up_count += 1
+            listener.hear(name)
+
+    def _wake_some(self) -> None:
+        for _ in range(min(WOKEN_AT_ONCE_MAX, len(self._crowd))):
+            name, listener = self._crowd.popleft()
+            self._wake(name, (listener,))
+        if self._crowd:
+            asyncio.get_running_loop().call_soon(self._wake_some)
+
+    def shared_deadline(self, start_ms: int, wait_ms: int) -> int:
+        """Return when a wait ends at the latest, at a moment in common with others if it can be."""
+        return self._deadlines.shared(start_ms, wait_ms)
+
+    async def wait_any(self, names: Sequence[Hashable], deadline_ms: int) -> bool:
+        """Wait until one of the bells rings; False if the deadline, or the end, came first."""
+        with self.listening(names) as listener:
+            return await listener.wait(deadline_ms)
+
+    def listening(self, names: Sequence[Hashable]) -> "BellListener":
+        """Begin to listen to these bells; the listener is to be closed, as by `with`."""
+        return BellListener(self, names)
+
+    def add(self, names: Sequence[Hashable], listener: "BellListener") -> None:
+        """Have a listener hear the next ring of each of these."""
+        for name in names:
+            self._waiting.setdefault(name, {})[listener] = None
+
+    def remove(self, names: Sequence[Hashable], listener: "BellListener") -> None:
+        """Have a listener hear nothing of these any more."""
+        for name in names:
+            waiting = self._waiting.get(name)
+            if waiting is not None:
+                waiting.pop(listener, None)
+                if not waiting:
+                    del self._waiting[name]
+
+    async def sleep(self, deadline_ms: int, woken: Woken) -> bool:
+        """Wait until it is woken; False if the deadline, or the end, came first."""
+        if deadline_ms <= self._clock.monotonic_ms() or self.is_closed:
+            return False
+        self._deadlines.add(deadline_ms, woken)
+        try:
+            return await woken
+        finally:
+            self._deadlines.remove(deadline_ms, woken)
+
+
+class BellListener:
+    """Hears some bells from its construction on until it is closed."""
+
+    __slots__ = ("_bells", "_names", "_rung", "_woken")
+
+    def __init__(self, bells: Bells, names: Sequence[Hashable]) -> None:
+        self._bells = bells
+        self._names = names
+        self._rung: dict[Hashable, None] = {}
+        self._woken: Woken | None = None
+        bells.add(names, self)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bells.remove(self._names, self)
+
+    def add(self, names: Sequence[Hashable]) -> None:
+        """Listen to these, too."""
+        self._names = [*self._names, *names]
+        self._bells.add(names, self)
+
+    def hear(self, name: Hashable) -> None:
+        """Take note of a ring. The next one of this bell is heard after it has been taken."""
+        self._rung[name] = None
+        if self._woken is not None and not self._woken.done():
+            self._woken.set_result(True)
+
+    async def wait(self, deadline_ms: int) -> bool:
+        """Wait until a bell has rung; False if the deadline, or the end, came first."""
+        if self._rung:
+            return True
+        self._woken = Woken(loop=asyncio.get_running_loop())
+        return await self._bells.sleep(deadline_ms, self._woken)
+
+    def take(self) -> list[Hashable]:
+        """Return which bells have rung, and listen to them again."""
+        rung = list(self._rung)
+        self._rung.clear()
+        self._bells.add(rung, self)
+        return rung

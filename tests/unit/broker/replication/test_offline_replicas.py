@@ -1,0 +1,106 @@
+"""What cannot be used is told to the controller, as long as others count on it."""
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from ottla.broker.hosting.hosted_partitions import Partitions
+from ottla.broker.hosting.partition_roles import PartitionRoles
+from ottla.broker.replication.offline_replicas import LostReplicas
+from ottla.metadata.image import ClusterImage, PartitionImage, TopicImage
+from ottla.metadata.records import NO_LEADER
+from ottla.model.api_error import ApiError
+from ottla.model.error_code import ErrorCode
+from ottla.model.identifiers import TopicPartition
+from ottla.model.settings.topic_config import TopicConfig
+from ottla.replication.partition import Partition
+from ottla.runtime.clock import SystemClock
+from ottla.simulation.disk import SimulatedDisk
+from ottla.storage.log_dirs.log_dirs import LogDirs
+from ottla.wire.messages.assign_replicas_to_dirs import AssignReplicasToDirsRequestTopic
+
+NODE = 1
+TOPIC_ID = b"sixteen bytes id"
+IN_SYNC = PartitionImage(replicas=(NODE, 2), isr=(NODE, 2), leader=NODE)
+NAMES = [TopicPartition("orders", number) for number in range(3)]
+
+
+def image_of(*partitions: PartitionImage) -> ClusterImage:
+    topic = TopicImage("orders", TOPIC_ID, partitions)
+    return replace(ClusterImage("cluster"), topics={"orders": topic})
+
+
+class Told:
+    """A controller that writes down what it is told, or does not answer; and who follows."""
+
+    def __init__(self) -> None:
+        self.lost: list[list[int]] = []
+        self.unfollowed: list[TopicPartition] = []
+        self.is_away = False
+
+    def unfollow(self, partition: Partition) -> None:
+        assert not self.lost, "the leader may have heard of it, and have been asked for more"
+        self.unfollowed.append(partition.name)
+
+    async def lose_replicas(self, lost: list[AssignReplicasToDirsRequestTopic]) -> None:
+        if self.is_away:
+            raise ApiError(ErrorCode.REQUEST_TIMED_OUT, "nobody answers")
+        (topic,) = lost
+        assert topic.topic_id == TOPIC_ID
+        self.lost.append([one.partition_index for one in topic.partitions])
+
+
+@pytest.fixture
+def partitions() -> Partitions:
+    """Three partitions: one whose disk has failed, one that was never opened, and a good one."""
+    dirs = LogDirs(SimulatedDisk(), ["/a"])
+    dirs.open(lambda _: TopicConfig(), now_ms=0)
+    roles = PartitionRoles(NODE, SystemClock(), lambda _: None)
+    partitions = Partitions()
+    for name in (NAMES[0], NAMES[2]):
+        log = dirs.create(name, TOPIC_ID, TopicConfig(), now_ms=0)
+        partitions.add(roles.new(name, TOPIC_ID, log))
+    partitions.get(NAMES[0]).log.take_offline(OSError("gone"))
+    partitions.offline[NAMES[1]] = "a log folder is offline"
+    return partitions
+
+
+def told(partitions: Partitions, *states: PartitionImage, controller: Told) -> list[list[int]]:
+    image = image_of(*states)
+    replicas = LostReplicas(
+        NODE, lambda: image, partitions, controller.lose_replicas, controller.unfollow
+    )
+    asyncio.run(replicas.tell())
+    return controller.lost
+
+
+def test_what_failed_and_what_was_never_opened_is_told_and_nothing_else(
+    partitions: Partitions,
+) -> None:
+    controller = Told()
+    assert [sorted(one) for one in told(partitions, *[IN_SYNC] * 3, controller=controller)] == [
+        [0, 1]
+    ]
+    assert controller.unfollowed == [NAMES[0]]
+
+
+def test_nobody_is_told_of_what_nobody_counts_on(partitions: Partitions) -> None:
+    alone = PartitionImage(replicas=(NODE,), isr=(NODE,), leader=NODE)
+    gone = replace(IN_SYNC, isr=(2,), leader=2)
+    unled = replace(IN_SYNC, isr=(NODE,), leader=NO_LEADER)
+    assert told(partitions, alone, gone, IN_SYNC, controller=Told()) == []
+    assert told(partitions, unled, gone, IN_SYNC, controller=Told()) == []
+    assert told(partitions, controller=Told()) == [], "the topic has fewer partitions"
+    last = replace(IN_SYNC, isr=(NODE,))
+    assert told(partitions, last, gone, IN_SYNC, controller=Told()) == [[0]]
+    waiting = replace(last, leader=NO_LEADER, eligible_leader_replicas=(2,))
+    assert told(partitions, waiting, gone, IN_SYNC, controller=Told()) == [[0]]
+
+
+def test_a_controller_that_does_not_answer_is_told_again(partitions: Partitions) -> None:
+    controller = Told()
+    controller.is_away = True
+    assert told(partitions, *[IN_SYNC] * 3, controller=controller) == []
+    controller.is_away = False
+    assert len(told(partitions, *[IN_SYNC] * 3, controller=controller)) == 1

@@ -1,0 +1,55 @@
+"""A follower takes an answer only if it fits what is there now."""
+
+from ottla.broker.replication.replica_fetch_state import FetchPosition
+from ottla.model.identifiers import TopicPartition
+from ottla.replication.partition import Partition
+from ottla.replication.roles import Assignment
+from tests.log_building import NOW_MS, batch, new_log, stamped
+
+LEADER, EPOCH = 1, 3
+
+
+def asked() -> FetchPosition:
+    """Return a position with one batch, for which the leader was asked what comes next."""
+    partition = Partition(TopicPartition("a", 0), bytes(16), new_log(), lambda _: None)
+    partition.follow(LEADER, EPOCH)
+    partition.append_as_follower(stamped(batch(), 0, EPOCH), NOW_MS)
+    position = FetchPosition(partition)
+    position.ask(1_000)
+    return position
+
+
+def test_an_answer_to_what_was_asked_is_taken() -> None:
+    assert asked().is_answered()
+
+
+def test_an_answer_of_an_epoch_that_is_over_is_not_taken() -> None:
+    position = asked()
+    position.partition.follow(LEADER, EPOCH + 2)
+    assert not position.is_answered()
+
+
+def test_an_answer_behind_what_was_cut_meanwhile_is_not_taken() -> None:
+    position = asked()
+    position.partition.log.truncate_to(0)
+    assert not position.is_answered()
+
+
+def test_a_leader_takes_no_answers() -> None:
+    position = asked()
+    position.partition.lead(EPOCH, Assignment(0, (0, 1), (0, 1), 0))
+    assert not position.is_answered()
+
+
+def test_nobody_has_asked_for_what_comes_first() -> None:
+    assert not FetchPosition(asked().partition).is_answered()
+
+
+def test_a_refused_partition_is_tried_again_soon_at_first_and_then_after_the_back_off() -> None:
+    position = asked()
+    delays_ms = []
+    for _ in range(5):
+        position.refuse(1_000, 100)
+        assert position.retry_ms is not None
+        delays_ms.append(position.retry_ms - 1_000)
+    assert delays_ms == [20, 40, 80, 100, 100]

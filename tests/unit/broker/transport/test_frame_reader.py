@@ -1,0 +1,146 @@
+"""What arrives: any cut gives the same frames, in memory of their own, and no length is trusted."""
+
+import struct
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ottla.broker.transport.buffer_pool import SpareBodies
+from ottla.broker.transport.frame_reader import (
+    BODY_AT,
+    ROOM_BYTES,
+    SCRATCH_BYTES,
+    Incoming,
+    new_scratch,
+)
+from ottla.wire.frames import frame_prefix
+from ottla.wire.protocol_error import ProtocolError
+
+SMALL_SCRATCH_BYTES = 16
+FRAME_BYTES_MAX = 1 << 20
+
+
+def frame(body: bytes) -> bytes:
+    return frame_prefix(len(body)) + body
+
+
+def put(incoming: Incoming, data: bytes) -> int:
+    """Receive as a socket would: as much as there is room for."""
+    room = incoming.room()
+    size_bytes = min(len(room), len(data))
+    room[:size_bytes] = data[:size_bytes]
+    incoming.received(size_bytes)
+    return size_bytes
+
+
+def take_all(incoming: Incoming) -> list[memoryview]:
+    frames = []
+    while (taken := incoming.take_frame()) is not None:
+        frames.append(taken)
+    incoming.settle()
+    return frames
+
+
+def receive(incoming: Incoming, stream: bytes, step_bytes: int = 1 << 30) -> list[memoryview]:
+    frames = []
+    position = 0
+    while position < len(stream):
+        position += put(incoming, stream[position : position + step_bytes])
+        frames += take_all(incoming)
+    return frames
+
+
+@given(st.lists(st.binary(max_size=80), max_size=8), st.integers(1, 100))
+def test_frames_do_not_depend_on_where_the_stream_is_cut(
+    bodies: list[bytes], step_bytes: int
+) -> None:
+    incoming = Incoming(FRAME_BYTES_MAX, memoryview(bytearray(SMALL_SCRATCH_BYTES)), SpareBodies())
+    frames = receive(incoming, b"".join(map(frame, bodies)), step_bytes)
+    assert [bytes(taken) for taken in frames] == bodies
+    assert incoming.frame_count == len(bodies)
+    assert not incoming.has_unread
+    assert incoming.held_bytes == 0
+
+
+@given(st.lists(st.binary(max_size=20), min_size=1, max_size=8), st.integers(0, 8))
+def test_frames_that_nobody_takes_yet_are_kept(bodies: list[bytes], taken_at_first: int) -> None:
+    incoming = Incoming(FRAME_BYTES_MAX, new_scratch(), SpareBodies())
+    put(incoming, b"".join(map(frame, bodies)))
+    frames = [incoming.take_frame() for _ in bodies[:taken_at_first]]
+    incoming.settle()
+    assert incoming.has_unread == (len(frames) < len(bodies))
+    frames += take_all(incoming)
+    assert [bytes(taken) for taken in frames if taken is not None] == bodies
+
+
+def test_connections_that_share_a_scratch_see_nothing_of_each_other() -> None:
+    scratch = new_scratch()
+    ours, theirs = (Incoming(FRAME_BYTES_MAX, scratch, SpareBodies()) for _ in range(2))
+    our_body, their_body = b"o" * 0x010203, b"t" * 0x040506
+    frames = []
+    for position in range(10):
+        frames += receive(ours, frame(our_body)[position : position + 1])
+        frames += receive(theirs, frame(their_body)[position : position + 1])
+    frames += receive(ours, frame(our_body)[10:])
+    frames += receive(theirs, frame(their_body)[10:])
+    assert [bytes(taken) for taken in frames] == [our_body, their_body]
+
+
+def test_frames_that_nobody_takes_yet_are_safe_from_others() -> None:
+    scratch = new_scratch()
+    ours, theirs = (Incoming(FRAME_BYTES_MAX, scratch, SpareBodies()) for _ in range(2))
+    put(ours, frame(b"one") + frame(b"two"))
+    ours.take_frame()
+    ours.settle()
+    receive(theirs, frame(b"x" * 100))
+    assert [bytes(taken) for taken in take_all(ours)] == [b"two"]
+
+
+def test_a_frame_can_be_written_to_and_stays_as_it_is_when_more_arrives() -> None:
+    incoming = Incoming(FRAME_BYTES_MAX, new_scratch(), SpareBodies())
+    (first,) = receive(incoming, frame(b"one"))
+    first[0:1] = b"O"
+    (second,) = receive(incoming, frame(b"two"))
+    (large,) = receive(incoming, frame(b"x" * SCRATCH_BYTES * 3))
+    large[0:1] = b"X"
+    receive(incoming, frame(b"y" * SCRATCH_BYTES * 3))
+    assert bytes(first) == b"One"
+    assert bytes(second) == b"two"
+    assert bytes(large) == b"X" + b"x" * (SCRATCH_BYTES * 3 - 1)
+
+
+@pytest.mark.parametrize("size", [-1, -(1 << 31), FRAME_BYTES_MAX + 1, (1 << 31) - 1])
+def test_a_length_out_of_bounds_is_refused_and_gets_no_memory(size: int) -> None:
+    incoming = Incoming(FRAME_BYTES_MAX, new_scratch(), SpareBodies())
+    put(incoming, struct.pack(">i", size))
+    with pytest.raises(ProtocolError, match=f"a frame of {size} bytes"):
+        incoming.take_frame()
+    assert incoming.held_bytes == len(struct.pack(">i", size))
+
+
+def test_a_length_that_lies_gets_little_more_memory_than_what_is_sent() -> None:
+    claimed_bytes = 100 << 20
+    incoming = Incoming(claimed_bytes, new_scratch(), SpareBodies())
+    receive(incoming, frame_prefix(claimed_bytes))
+    sent_bytes = 0
+    for step_bytes in (2, 100, 10_000, 1_000_000, 3_000_000):
+        receive(incoming, bytes(step_bytes))
+        sent_bytes += step_bytes
+        held_bytes = incoming.held_bytes - BODY_AT
+        assert sent_bytes <= held_bytes <= 2 * sent_bytes + ROOM_BYTES + BODY_AT
+    assert incoming.has_unread
+
+
+def test_a_connection_between_requests_holds_no_memory() -> None:
+    incoming = Incoming(FRAME_BYTES_MAX, new_scratch(), SpareBodies())
+    receive(incoming, frame(bytes(FRAME_BYTES_MAX)))
+    assert incoming.held_bytes == 0
+
+
+def test_what_was_there_can_be_forgotten() -> None:
+    incoming = Incoming(FRAME_BYTES_MAX, new_scratch(), SpareBodies())
+    receive(incoming, frame(bytes(1000))[:-1])
+    incoming.clear()
+    assert not incoming.has_unread
+    assert incoming.held_bytes == 0

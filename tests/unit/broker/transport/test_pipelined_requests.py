@@ -1,0 +1,43 @@
+"""Requests in flight: answers leave in the order in which the requests came."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ottla.broker.transport.pipelined_requests import InFlight
+
+
+@given(st.permutations(range(6)))
+def test_whatever_is_answered_first_the_order_is_that_of_the_requests(order: list[int]) -> None:
+    in_flight = InFlight()
+    requests = [in_flight.add() for _ in order]
+    taken = []
+    for index in order:
+        in_flight.answer(requests[index], [b"%d" % index])
+        taken += in_flight.take_answers()
+    assert taken == [[b"%d" % index] for index in range(6)]
+    assert len(in_flight) == 0
+    assert in_flight.waiting_bytes == 0
+
+
+def test_answers_whose_turn_has_not_come_are_counted() -> None:
+    in_flight = InFlight()
+    first, second = in_flight.add(), in_flight.add()
+    in_flight.answer(second, [b"four", b"more"])
+    assert in_flight.take_answers() == []
+    assert in_flight.waiting_bytes == 8
+    in_flight.answer(first, [])
+    assert in_flight.take_answers() == [[], [b"four", b"more"]]
+    assert in_flight.waiting_bytes == 0
+
+
+def test_after_a_refused_request_nothing_is_answered() -> None:
+    in_flight = InFlight()
+    first, second, third = (in_flight.add() for _ in range(3))
+    in_flight.refuse(second)
+    in_flight.answer(third, [b"third"])
+    assert in_flight.take_answers() == []
+    assert not in_flight.is_broken
+    in_flight.answer(first, [b"first"])
+    assert in_flight.take_answers() == [[b"first"]]
+    assert in_flight.is_broken
+    assert in_flight.take_answers() == []

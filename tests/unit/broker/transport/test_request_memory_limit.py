@@ -1,0 +1,111 @@
+"""Memory for requests: counted, and those who wait for it are woken once."""
+
+from ottla.broker.transport.request_memory_limit import RequestMemory
+
+
+class Waiter:
+    """Remembers how often it was woken."""
+
+    def __init__(self) -> None:
+        self.woken = 0
+
+    def wake(self) -> None:
+        self.woken += 1
+
+
+def full_of_requests() -> RequestMemory:
+    memory = RequestMemory(100)
+    memory.answering(100)
+    return memory
+
+
+def full_of_parts() -> RequestMemory:
+    memory = RequestMemory(100)
+    memory.arriving(100)
+    return memory
+
+
+def test_it_is_full_when_both_kinds_together_take_all_of_it() -> None:
+    memory = RequestMemory(100)
+    memory.arriving(60)
+    memory.answering(39)
+    assert not memory.is_full
+    memory.answering(1)
+    assert memory.is_full
+    memory.arriving(-60)
+    assert not memory.is_full
+
+
+def test_those_who_wait_are_woken_once_when_there_is_room() -> None:
+    memory = full_of_requests()
+    memory.answering(20)
+    waiters = [Waiter(), Waiter()]
+    for waiter in waiters:
+        memory.wait(waiter.wake, has_part=True)
+    memory.answering(-20)
+    assert [waiter.woken for waiter in waiters] == [0, 0]
+    memory.answering(-1)
+    assert [waiter.woken for waiter in waiters] == [1, 1]
+    memory.answering(-1)
+    assert [waiter.woken for waiter in waiters] == [1, 1]
+
+
+def test_who_is_woken_may_wait_again() -> None:
+    memory = full_of_requests()
+    woken: list[int] = []
+
+    def take_all_again() -> None:
+        woken.append(memory.answering_bytes)
+        memory.answering(100)
+        memory.wait(take_all_again, has_part=True)
+
+    memory.wait(take_all_again, has_part=True)
+    memory.answering(-100)
+    memory.answering(-30)
+    assert woken == [0, 70]
+
+
+def test_who_has_gone_is_not_woken() -> None:
+    memory = full_of_requests()
+    waiter = Waiter()
+    memory.wait(waiter.wake, has_part=True)
+    memory.forget(waiter.wake)
+    memory.forget(waiter.wake)
+    memory.answering(-100)
+    assert waiter.woken == 0
+
+
+def test_when_all_have_a_part_of_a_request_one_at_a_time_is_favoured() -> None:
+    memory = full_of_parts()
+    first, second = Waiter(), Waiter()
+    assert memory.favours(first.wake)
+    assert not memory.favours(second.wake)
+    memory.wait(second.wake, has_part=True)
+    assert memory.favours(first.wake)
+    assert second.woken == 0
+    memory.forget(first.wake)
+    assert second.woken == 1
+    assert memory.favours(second.wake)
+
+
+def test_nobody_is_favoured_while_requests_that_will_leave_take_half() -> None:
+    memory = full_of_parts()
+    waiter = Waiter()
+    memory.answering(50)
+    assert not memory.favours(waiter.wake)
+    memory.wait(waiter.wake, has_part=True)
+    memory.answering(-1)
+    assert waiter.woken == 1
+    assert memory.favours(waiter.wake)
+
+
+def test_who_has_no_part_of_a_request_does_not_get_in_the_way_of_those_who_have() -> None:
+    memory = full_of_parts()
+    favoured, without, having = Waiter(), Waiter(), Waiter()
+    assert memory.favours(favoured.wake)
+    memory.wait(without.wake, has_part=False)
+    memory.wait(having.wake, has_part=True)
+    memory.forget(favoured.wake)
+    assert (without.woken, having.woken) == (0, 1)
+    memory.arriving(-1)
+    assert (without.woken, having.woken) == (1, 1)

@@ -1,0 +1,106 @@
+"""Bells: who waits is woken, and nobody waits for ever."""
+
+import asyncio
+
+from ottla.concurrency.notifier import Bells
+from ottla.concurrency.timer_queue import WOKEN_AT_ONCE_MAX
+from ottla.runtime.clock import SystemClock
+
+FAR_MS = 60_000
+
+
+def far(clock: SystemClock) -> int:
+    return clock.monotonic_ms() + FAR_MS
+
+
+def test_a_ring_wakes_all_who_wait_for_the_name_and_nobody_else() -> None:
+    async def story() -> tuple[list[bool], bool]:
+        clock = SystemClock()
+        bells = Bells(clock)
+        woken = [asyncio.create_task(bells.wait_any(["a", "b"], far(clock))) for _ in range(3)]
+        other = asyncio.create_task(bells.wait_any(["c"], far(clock)))
+        await asyncio.sleep(0)
+        bells.ring("b")
+        results = await asyncio.gather(*woken)
+        is_waiting = not other.done()
+        other.cancel()
+        return results, is_waiting
+
+    assert asyncio.run(story()) == ([True, True, True], True)
+
+
+def test_a_crowd_is_woken_over_several_iterations_of_the_loop() -> None:
+    async def story() -> list[int]:
+        clock = SystemClock()
+        bells = Bells(clock)
+        crowd = 3 * WOKEN_AT_ONCE_MAX
+        waits = [asyncio.create_task(bells.wait_any(["a"], far(clock))) for _ in range(crowd)]
+        await asyncio.sleep(0)
+        bells.ring("a")
+        counts = []
+        while not all(wait.done() for wait in waits):
+            before = sum(wait.done() for wait in waits)
+            await asyncio.sleep(0)
+            counts.append(sum(wait.done() for wait in waits) - before)
+        assert all(wait.result() for wait in waits)
+        return counts
+
+    counts = asyncio.run(story())
+    assert max(counts) <= WOKEN_AT_ONCE_MAX
+    assert sum(counts) == 3 * WOKEN_AT_ONCE_MAX
+
+
+def test_a_deadline_that_passes_is_no_ring() -> None:
+    async def story() -> tuple[bool, bool]:
+        clock = SystemClock()
+        bells = Bells(clock)
+        soon = await bells.wait_any(["a"], clock.monotonic_ms() + 5)
+        return soon, await bells.wait_any(["a"], clock.monotonic_ms() - 1)
+
+    assert asyncio.run(story()) == (False, False)
+
+
+def test_when_the_broker_stops_everybody_is_woken_and_nobody_waits_again() -> None:
+    async def story() -> tuple[bool, bool]:
+        clock = SystemClock()
+        bells = Bells(clock)
+        waiting = asyncio.create_task(bells.wait_any(["a"], far(clock)))
+        await asyncio.sleep(0)
+        bells.close()
+        return await waiting, await bells.wait_any(["a"], far(clock))
+
+    assert asyncio.run(story()) == (True, False)
+
+
+def test_who_gives_up_leaves_nothing_behind() -> None:
+    async def story() -> int:
+        clock = SystemClock()
+        bells = Bells(clock)
+        waiting = asyncio.create_task(bells.wait_any(["a", "b"], far(clock)))
+        await asyncio.sleep(0)
+        waiting.cancel()
+        await asyncio.wait([waiting])
+        assert waiting.cancelled()
+        return len(bells._waiting)
+
+    assert asyncio.run(story()) == 0
+
+
+def test_a_listener_knows_which_bells_have_rung_also_while_it_does_not_wait() -> None:
+    async def story() -> None:
+        clock = SystemClock()
+        bells = Bells(clock)
+        with bells.listening(["a", "b", "c"]) as listener:
+            waiting = asyncio.create_task(listener.wait(far(clock)))
+            await asyncio.sleep(0)
+            for name in ("b", "d", "a", "b"):
+                bells.ring(name)
+            assert await waiting
+            assert listener.take() == ["b", "a"]
+            bells.ring("b")
+            assert await listener.wait(far(clock))
+            assert listener.take() == ["b"]
+            assert not await listener.wait(clock.monotonic_ms() + 5)
+        assert not bells._waiting
+
+    asyncio.run(story())

@@ -1,0 +1,129 @@
+"""Deadlines: everyone is told in time and in order, on one timer."""
+
+import asyncio
+from collections import Counter
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ottla.concurrency.timer_queue import CROWD_MAX, STALE_MAX, WOKEN_AT_ONCE_MAX, Deadlines
+from ottla.runtime.clock import SystemClock
+from ottla.simulation.clock import SimulatedClock
+from ottla.simulation.world import World
+
+FAR_MS = 60_000
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.lists(st.tuples(st.integers(-2, 8), st.booleans()), min_size=1, max_size=30))
+def test_all_who_stay_are_told_in_the_order_of_their_deadlines(
+    waits: list[tuple[int, bool]],
+) -> None:
+    async def story() -> list[int]:
+        clock, told = SystemClock(), []
+        deadlines, now_ms = Deadlines(clock), clock.monotonic_ms()
+        staying = []
+        for after_ms, is_leaving in waits:
+            waiting: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+            waiting.add_done_callback(lambda _, after_ms=after_ms: told.append(after_ms))  # type: ignore[misc]
+            deadlines.add(now_ms + after_ms, waiting)
+            if is_leaving:
+                deadlines.remove(now_ms + after_ms, waiting)
+            else:
+                staying.append(waiting)
+        assert not any(await asyncio.gather(*staying))
+        await asyncio.sleep(0)
+        assert clock.monotonic_ms() >= now_ms + max(told, default=0)
+        return told
+
+    assert asyncio.run(story()) == sorted(after for after, is_leaving in waits if not is_leaving)
+
+
+def test_a_crowd_with_one_deadline_is_told_over_several_iterations_of_the_loop() -> None:
+    async def story() -> list[int]:
+        clock, crowd = SystemClock(), 3 * WOKEN_AT_ONCE_MAX
+        deadlines, loop = Deadlines(clock), asyncio.get_running_loop()
+        waits = [loop.create_future() for _ in range(crowd)]
+        for waiting in waits:
+            deadlines.add(clock.monotonic_ms(), waiting)
+        counts = []
+        while not all(waiting.done() for waiting in waits):
+            before = sum(waiting.done() for waiting in waits)
+            await asyncio.sleep(0)
+            counts.append(sum(waiting.done() for waiting in waits) - before)
+        assert not any(waiting.result() for waiting in waits)
+        return counts
+
+    counts = asyncio.run(story())
+    assert max(counts) <= WOKEN_AT_ONCE_MAX
+    assert sum(counts) == 3 * WOKEN_AT_ONCE_MAX
+
+
+def test_those_who_left_long_before_their_time_take_no_memory() -> None:
+    async def story() -> int:
+        clock = SystemClock()
+        deadlines, now_ms = Deadlines(clock), clock.monotonic_ms()
+        for number in range(10 * STALE_MAX):
+            waiting: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+            deadlines.add(now_ms + FAR_MS + number, waiting)
+            deadlines.remove(now_ms + FAR_MS + number, waiting)
+        await asyncio.sleep(0)
+        return len(deadlines._order)
+
+    assert asyncio.run(story()) <= STALE_MAX + 2
+
+
+def test_who_is_rung_when_its_time_has_come_is_not_told_twice() -> None:
+    async def story() -> bool:
+        clock = SystemClock()
+        deadlines = Deadlines(clock)
+        waiting: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        deadlines.add(clock.monotonic_ms() + 1, waiting)
+        waiting.set_result(True)
+        await asyncio.sleep(0.005)
+        return await waiting
+
+    assert asyncio.run(story())
+
+
+@given(st.integers(0, 1 << 40), st.integers(0, 60_000))
+def test_a_shared_deadline_is_never_early_and_at_most_a_sixteenth_late(
+    start_ms: int, wait_ms: int
+) -> None:
+    late_ms = Deadlines(SystemClock()).shared(start_ms, wait_ms) - start_ms - wait_ms
+    # A millisecond more: the clock cuts off a part of one at the start.
+    assert min(wait_ms, 1) <= late_ms <= wait_ms / 16 + 1
+
+
+def moments_of_the_last_round(pollers: int) -> Counter[int]:
+    """Let some begin at different times and ask again and again; tell who ended when at last."""
+    world = World(1)
+    clock, ended = SimulatedClock(world.loop), Counter[int]()
+    deadlines = Deadlines(clock)
+
+    async def poll(number: int) -> None:
+        await asyncio.sleep(number * 0.5 / pollers)
+        for _ in range(40):
+            deadline_ms = deadlines.shared(clock.monotonic_ms(), 500)
+            waiting: asyncio.Future[bool] = world.loop.create_future()
+            deadlines.add(deadline_ms, waiting)
+            asked_s = world.loop.time()
+            assert not await waiting
+            assert world.loop.time() >= asked_s + 0.5
+        ended[deadline_ms] += 1
+
+    async def story() -> None:
+        await asyncio.gather(*(poll(number) for number in range(pollers)))
+
+    world.run(story())
+    return ended
+
+
+def test_those_who_begin_at_different_times_end_together_after_a_while() -> None:
+    assert len(moments_of_the_last_round(50)) == 1
+
+
+def test_a_crowd_meets_at_several_moments() -> None:
+    ended = moments_of_the_last_round(400)
+    assert max(ended.values()) <= CROWD_MAX
+    assert len(ended) <= 16
