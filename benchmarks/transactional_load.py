@@ -20,7 +20,7 @@ from benchmarks.librdkafka_load import (
     BACKOFF_MS,
     CONSUMED_AT_ONCE,
 )
-from ottla.clients.producer.settings import TRANSACTIONAL_LINGER_MS
+from ottla.clients.producer.state.settings import TRANSACTIONAL_LINGER_MS
 
 RECORD_BYTES: Final = 1000
 QUEUE_KILOBYTES: Final = 8_000

@@ -8,15 +8,23 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from ottla.clients.admin import Admin
-    from ottla.clients.admin_configs import Append, ConfigResource, Subtract
-    from ottla.clients.admin_groups import CommittedOffset
-    from ottla.clients.admin_offsets import OffsetSpec
-    from ottla.clients.admin_partitions import ElectionType
-    from ottla.clients.admin_transactions import TransactionFilter, TransactionStatus
-    from ottla.clients.consumer.calls import OffsetAndTimestamp
+    from ottla.clients.admin.admin import Admin
+    from ottla.clients.admin.admin_configs import Append, ConfigResource, Subtract
+    from ottla.clients.admin.admin_groups import CommittedOffset
+    from ottla.clients.admin.admin_offsets import OffsetSpec
+    from ottla.clients.admin.admin_partitions import ElectionType
+    from ottla.clients.admin.admin_transactions import TransactionFilter, TransactionStatus
+    from ottla.clients.admin.per_item_results import ItemsFailedError
+    from ottla.clients.config.setting_table import InvalidClientSettingError
     from ottla.clients.consumer.consumer import Consumer
-    from ottla.clients.consumer.errors import (
+    from ottla.clients.consumer.core.sync_calls import OffsetAndTimestamp
+    from ottla.clients.consumer.group.group_errors import (
+        CommitFailedError,
+        FencedInstanceIdError,
+        RebalanceInProgressError,
+    )
+    from ottla.clients.consumer.group.group_protocol import OffsetAndMetadata
+    from ottla.clients.consumer.state.errors import (
         ConsumerError,
         CorruptRecordError,
         DeserializationError,
@@ -25,41 +33,33 @@ if TYPE_CHECKING:
         OffsetOutOfRangeError,
         WakeupError,
     )
-    from ottla.clients.consumer.group_errors import (
-        CommitFailedError,
-        FencedInstanceIdError,
-        RebalanceInProgressError,
-    )
-    from ottla.clients.consumer.group_side import OffsetAndMetadata
-    from ottla.clients.consumer.work.errors import HandlerError, StuckHandlerError
+    from ottla.clients.consumer.workers.errors import HandlerError, StuckHandlerError
     from ottla.clients.errors import (
         ClientClosedError,
         ForkedClientError,
         NoAnswerError,
         UnreachableError,
     )
-    from ottla.clients.outcomes import ItemsFailedError
-    from ottla.clients.producer.bulk_delivery import BulkDeliveryError
-    from ottla.clients.producer.errors import (
+    from ottla.clients.producer.batching.record_encoding import ProducerRecord
+    from ottla.clients.producer.bulk.bulk_delivery import BulkDeliveryError
+    from ottla.clients.producer.producer import Producer
+    from ottla.clients.producer.state.errors import (
         BufferFullError,
         DeliveryTimeoutError,
         ProducerClosedError,
         RecordNotSentError,
         RecordTooLargeError,
     )
-    from ottla.clients.producer.preparation import ProducerRecord
-    from ottla.clients.producer.producer import Producer
-    from ottla.clients.producer.record_metadata import RecordMetadata
-    from ottla.clients.producer.transaction_errors import (
+    from ottla.clients.producer.state.record_metadata import RecordMetadata
+    from ottla.clients.producer.transactions.transaction_errors import (
         FatalTransactionError,
         ProducerFencedError,
         TransactionAbortableError,
         TransactionAbortedError,
         TransactionStateError,
     )
-    from ottla.clients.producer.transaction_state import PreparedTxnState
-    from ottla.clients.serializers import SerializationError
-    from ottla.clients.setting_table import InvalidClientSettingError
+    from ottla.clients.producer.transactions.transaction_state import PreparedTxnState
+    from ottla.clients.records.serializers import SerializationError
     from ottla.model.api_error import ApiError
     from ottla.model.error_code import ErrorCode
     from ottla.model.identifiers import TopicPartition
@@ -119,56 +119,56 @@ __all__ = [
 ]
 
 _MODULE_BY_NAME: Final = {
-    "Admin": "ottla.clients.admin",
+    "Admin": "ottla.clients.admin.admin",
     "ApiError": "ottla.model.api_error",
-    "Append": "ottla.clients.admin_configs",
-    "BufferFullError": "ottla.clients.producer.errors",
-    "BulkDeliveryError": "ottla.clients.producer.bulk_delivery",
+    "Append": "ottla.clients.admin.admin_configs",
+    "BufferFullError": "ottla.clients.producer.state.errors",
+    "BulkDeliveryError": "ottla.clients.producer.bulk.bulk_delivery",
     "ClientClosedError": "ottla.clients.errors",
-    "CommitFailedError": "ottla.clients.consumer.group_errors",
-    "CommittedOffset": "ottla.clients.admin_groups",
-    "ConfigResource": "ottla.clients.admin_configs",
+    "CommitFailedError": "ottla.clients.consumer.group.group_errors",
+    "CommittedOffset": "ottla.clients.admin.admin_groups",
+    "ConfigResource": "ottla.clients.admin.admin_configs",
     "Consumer": "ottla.clients.consumer.consumer",
-    "ConsumerError": "ottla.clients.consumer.errors",
+    "ConsumerError": "ottla.clients.consumer.state.errors",
     "ConsumerRecord": "ottla.wire.records.consumer_record",
-    "CorruptRecordError": "ottla.clients.consumer.errors",
-    "DeliveryTimeoutError": "ottla.clients.producer.errors",
-    "DeserializationError": "ottla.clients.consumer.errors",
-    "ElectionType": "ottla.clients.admin_partitions",
+    "CorruptRecordError": "ottla.clients.consumer.state.errors",
+    "DeliveryTimeoutError": "ottla.clients.producer.state.errors",
+    "DeserializationError": "ottla.clients.consumer.state.errors",
+    "ElectionType": "ottla.clients.admin.admin_partitions",
     "ErrorCode": "ottla.model.error_code",
-    "FatalTransactionError": "ottla.clients.producer.transaction_errors",
-    "FencedInstanceIdError": "ottla.clients.consumer.group_errors",
+    "FatalTransactionError": "ottla.clients.producer.transactions.transaction_errors",
+    "FencedInstanceIdError": "ottla.clients.consumer.group.group_errors",
     "ForkedClientError": "ottla.clients.errors",
-    "HandlerError": "ottla.clients.consumer.work.errors",
-    "InvalidClientSettingError": "ottla.clients.setting_table",
-    "ItemsFailedError": "ottla.clients.outcomes",
-    "LogTruncationError": "ottla.clients.consumer.errors",
+    "HandlerError": "ottla.clients.consumer.workers.errors",
+    "InvalidClientSettingError": "ottla.clients.config.setting_table",
+    "ItemsFailedError": "ottla.clients.admin.per_item_results",
+    "LogTruncationError": "ottla.clients.consumer.state.errors",
     "NoAnswerError": "ottla.clients.errors",
-    "NoOffsetForPartitionError": "ottla.clients.consumer.errors",
-    "OffsetAndMetadata": "ottla.clients.consumer.group_side",
-    "OffsetAndTimestamp": "ottla.clients.consumer.calls",
-    "OffsetOutOfRangeError": "ottla.clients.consumer.errors",
-    "OffsetSpec": "ottla.clients.admin_offsets",
-    "PreparedTxnState": "ottla.clients.producer.transaction_state",
+    "NoOffsetForPartitionError": "ottla.clients.consumer.state.errors",
+    "OffsetAndMetadata": "ottla.clients.consumer.group.group_protocol",
+    "OffsetAndTimestamp": "ottla.clients.consumer.core.sync_calls",
+    "OffsetOutOfRangeError": "ottla.clients.consumer.state.errors",
+    "OffsetSpec": "ottla.clients.admin.admin_offsets",
+    "PreparedTxnState": "ottla.clients.producer.transactions.transaction_state",
     "Producer": "ottla.clients.producer.producer",
-    "ProducerClosedError": "ottla.clients.producer.errors",
-    "ProducerFencedError": "ottla.clients.producer.transaction_errors",
-    "ProducerRecord": "ottla.clients.producer.preparation",
-    "RebalanceInProgressError": "ottla.clients.consumer.group_errors",
-    "RecordMetadata": "ottla.clients.producer.record_metadata",
-    "RecordNotSentError": "ottla.clients.producer.errors",
-    "RecordTooLargeError": "ottla.clients.producer.errors",
-    "SerializationError": "ottla.clients.serializers",
-    "StuckHandlerError": "ottla.clients.consumer.work.errors",
-    "Subtract": "ottla.clients.admin_configs",
+    "ProducerClosedError": "ottla.clients.producer.state.errors",
+    "ProducerFencedError": "ottla.clients.producer.transactions.transaction_errors",
+    "ProducerRecord": "ottla.clients.producer.batching.record_encoding",
+    "RebalanceInProgressError": "ottla.clients.consumer.group.group_errors",
+    "RecordMetadata": "ottla.clients.producer.state.record_metadata",
+    "RecordNotSentError": "ottla.clients.producer.state.errors",
+    "RecordTooLargeError": "ottla.clients.producer.state.errors",
+    "SerializationError": "ottla.clients.records.serializers",
+    "StuckHandlerError": "ottla.clients.consumer.workers.errors",
+    "Subtract": "ottla.clients.admin.admin_configs",
     "TopicPartition": "ottla.model.identifiers",
-    "TransactionAbortableError": "ottla.clients.producer.transaction_errors",
-    "TransactionAbortedError": "ottla.clients.producer.transaction_errors",
-    "TransactionFilter": "ottla.clients.admin_transactions",
-    "TransactionStateError": "ottla.clients.producer.transaction_errors",
-    "TransactionStatus": "ottla.clients.admin_transactions",
+    "TransactionAbortableError": "ottla.clients.producer.transactions.transaction_errors",
+    "TransactionAbortedError": "ottla.clients.producer.transactions.transaction_errors",
+    "TransactionFilter": "ottla.clients.admin.admin_transactions",
+    "TransactionStateError": "ottla.clients.producer.transactions.transaction_errors",
+    "TransactionStatus": "ottla.clients.admin.admin_transactions",
     "UnreachableError": "ottla.clients.errors",
-    "WakeupError": "ottla.clients.consumer.errors",
+    "WakeupError": "ottla.clients.consumer.state.errors",
 }
 
 

@@ -7,14 +7,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from ottla.clients.async_admin import AsyncAdmin as Admin
+    from ottla.clients.admin.async_admin import AsyncAdmin as Admin
     from ottla.clients.consumer.async_consumer import AsyncConsumer as Consumer
     from ottla.clients.producer.async_producer import AsyncProducer as Producer
 
 __all__ = ["Admin", "Consumer", "Producer"]
 
 _PLACE_BY_NAME: Final = {
-    "Admin": ("ottla.clients.async_admin", "AsyncAdmin"),
+    "Admin": ("ottla.clients.admin.async_admin", "AsyncAdmin"),
     "Consumer": ("ottla.clients.consumer.async_consumer", "AsyncConsumer"),
     "Producer": ("ottla.clients.producer.async_producer", "AsyncProducer"),
 }

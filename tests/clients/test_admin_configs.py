@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from ottla import Admin, Append, ConfigResource, ErrorCode, ItemsFailedError, Subtract
-from ottla.clients.admin_configs import ConfigSource, ResourceType
+from ottla.clients.admin.admin_configs import ConfigSource, ResourceType
 from tests.clients.admin_stories import refused
 
 LOGGER = "ottla.broker.describing.client_telemetry"

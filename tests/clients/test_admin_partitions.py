@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from ottla import Admin, ElectionType, ErrorCode, ItemsFailedError, OffsetSpec, TopicPartition
-from ottla.clients.admin_offsets import HIGH_WATERMARK, NO_OFFSET
+from ottla.clients.admin.admin_offsets import HIGH_WATERMARK, NO_OFFSET
 from ottla.testing import Broker
 from tests.clients.admin_stories import eventually, refused, write
 

@@ -16,11 +16,11 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from ottla.clients.partitioner import partition_for_key
 from ottla.clients.producer.async_producer import AsyncProducer
-from ottla.clients.producer.bulk_delivery import BulkDeliveryError
-from ottla.clients.producer.errors import BufferFullError, RecordTooLargeError
+from ottla.clients.producer.bulk.bulk_delivery import BulkDeliveryError
 from ottla.clients.producer.producer import Producer
+from ottla.clients.producer.state.errors import BufferFullError, RecordTooLargeError
+from ottla.clients.records.partitioner import partition_for_key
 from ottla.testing import Broker
 
 SECONDS_MAX = 60

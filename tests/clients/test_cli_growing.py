@@ -15,10 +15,10 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from ottla.clients.admin_configs import ConfigResource, ResourceType
-from ottla.clients.async_admin import AsyncAdmin
-from ottla.clients.cluster_view import ClusterView
-from ottla.clients.settings import parse_settings
+from ottla.clients.admin.admin_configs import ConfigResource, ResourceType
+from ottla.clients.admin.async_admin import AsyncAdmin
+from ottla.clients.cluster.cluster_client import ClusterView
+from ottla.clients.config.settings import parse_settings
 from ottla.testing import Broker, Cluster
 from ottla.testing.zookeeper_server import why_not
 from tests.clients.cli_calls import OTTLA, call, refused, rows

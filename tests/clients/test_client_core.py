@@ -5,10 +5,10 @@ from collections.abc import Awaitable, Callable, Iterator
 
 import pytest
 
-from ottla.clients.async_admin import AsyncAdmin
-from ottla.clients.cluster_view import ClusterView
+from ottla.clients.admin.async_admin import AsyncAdmin
+from ottla.clients.cluster.cluster_client import ClusterView
+from ottla.clients.config.settings import parse_settings
 from ottla.clients.errors import UnreachableError
-from ottla.clients.settings import parse_settings
 from ottla.testing import Broker
 
 FAST = {"retry.backoff.ms": "10", "retry.backoff.max.ms": "50"}

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from ottla.clients.admin import Admin
-from ottla.clients.cluster_view import ClusterView
-from ottla.clients.coordinators import TRANSACTION
+from ottla.clients.admin.admin import Admin
+from ottla.clients.cluster.cluster_client import ClusterView
+from ottla.clients.cluster.coordinators import TRANSACTION
+from ottla.clients.cluster.metadata_refresh import keep_fresh
+from ottla.clients.config.settings import ClientSettings, parse_addresses
 from ottla.clients.errors import UnreachableError
-from ottla.clients.loop_thread import create_background_task
-from ottla.clients.metadata_age import keep_fresh
-from ottla.clients.pausing import pause
-from ottla.clients.settings import ClientSettings, parse_addresses
+from ottla.clients.threads.loop_thread import create_background_task
+from ottla.concurrency.sleep import pause
 from ottla.model.identifiers import TopicPartition
 from ottla.testing import Broker
 from ottla.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse

@@ -16,9 +16,10 @@ import pytest
 
 from ottla import Consumer, Producer
 from ottla.clients.errors import ClientClosedError
-from ottla.clients.producer import commit_ways, end_express, express
-from ottla.clients.producer.transaction_errors import TransactionFailedError
-from ottla.clients.producer.transaction_state import State
+from ottla.clients.producer.sending import direct_send
+from ottla.clients.producer.transactions import commit_ways, end_express
+from ottla.clients.producer.transactions.transaction_errors import TransactionFailedError
+from ottla.clients.producer.transactions.transaction_state import State
 from ottla.testing import Broker
 from tests.clients.cutting_proxy import CuttingProxy, broker_behind
 from tests.clients.test_producer_express import (
@@ -34,7 +35,7 @@ from tests.clients.test_producer_express import _interrupts as _interrupts  # no
 
 LARGE = 900_000
 pytestmark = pytest.mark.skipif(
-    express.Express is None, reason="without a compiler the client's own thread commits"
+    direct_send.Express is None, reason="without a compiler the client's own thread commits"
 )
 
 
@@ -211,7 +212,7 @@ def test_a_broker_that_stands_still_is_waited_for_by_the_clients_own_thread(topi
                 producer.send(topic, value)
                 committing = threading.Thread(target=producer.commit_transaction)
                 committing.start()
-                committing.join(5 * express.WAIT_MS_MAX / 1000)
+                committing.join(5 * direct_send.WAIT_MS_MAX / 1000)
                 assert committing.is_alive()
             committing.join(SECONDS)
             assert not committing.is_alive()
@@ -345,7 +346,7 @@ def test_closing_at_once_ends_a_commit_that_is_in_the_middle_of_a_batch(
     topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     keep_short_way(monkeypatch)
-    monkeypatch.setattr(express, "WAIT_MS_MAX", 1_000)
+    monkeypatch.setattr(direct_send, "WAIT_MS_MAX", 1_000)
     failures: list[BaseException] = []
     with Broker() as broker, transactional(broker.bootstrap_servers) as producer:
         commit_one(producer, topic, b"0")
@@ -414,7 +415,7 @@ def test_no_python_code_runs_while_an_end_is_sent_or_taken(
         producer.send(topic, b"x").result(SECONDS)
         way, who = way_of(producer), producer._core.transactions._who
         sys.setprofile(note)
-        told = way.ask(*who, express.WAIT_MS_MAX)
+        told = way.ask(*who, direct_send.WAIT_MS_MAX)
         sys.setprofile(None)
         assert told == (who.producer_id, who.epoch + 1)
         producer.commit_transaction()  # is told the same once more

@@ -16,7 +16,7 @@ from ottla import (
     TopicPartition,
     WakeupError,
 )
-from ottla.clients.consumer.errors import ConcurrentUseError
+from ottla.clients.consumer.state.errors import ConcurrentUseError
 from ottla.clients.errors import ClientClosedError
 from ottla.model.error_code import ErrorCode
 from ottla.testing import Broker

@@ -18,16 +18,16 @@ from ottla.clients.assignors.range_assignor import RangeAssignor
 from ottla.clients.assignors.sticky_assignor import CooperativeStickyAssignor
 from ottla.clients.consumer.async_consumer import ENFORCED, AsyncConsumer
 from ottla.clients.consumer.consumer import Consumer
-from ottla.clients.consumer.errors import ConsumerError
-from ottla.clients.consumer.group_errors import (
+from ottla.clients.consumer.group.group_errors import (
     CommitFailedError,
     FencedInstanceIdError,
     RebalanceInProgressError,
 )
-from ottla.clients.consumer.group_requests import GroupRequests
-from ottla.clients.consumer.group_side import OffsetAndMetadata
+from ottla.clients.consumer.group.group_protocol import OffsetAndMetadata
+from ottla.clients.consumer.group.group_requests import GroupRequests
+from ottla.clients.consumer.state.errors import ConsumerError
 from ottla.clients.producer.producer import Producer
-from ottla.clients.producer.transaction_errors import TransactionAbortableError
+from ottla.clients.producer.transactions.transaction_errors import TransactionAbortableError
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
 from ottla.testing import Broker

@@ -10,8 +10,8 @@ from contextlib import contextmanager
 import pytest
 
 from ottla.clients.consumer.async_consumer import AsyncConsumer
-from ottla.clients.consumer.errors import WakeupError
-from ottla.clients.consumer.membership import GroupMembership
+from ottla.clients.consumer.group.membership import GroupMembership
+from ottla.clients.consumer.state.errors import WakeupError
 from ottla.model.identifiers import TopicPartition
 from ottla.testing import Broker
 from tests.clients.conftest import SETTINGS

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from ottla import Consumer, Producer, TopicPartition, aio
-from ottla.clients.tracing import TracePropagation
+from ottla.clients.records.tracing import TracePropagation
 from ottla.testing import Broker
 from tests.clients.consumer_stories import new_topic, wait_until
 

@@ -20,7 +20,7 @@ from ottla import (
     TopicPartition,
     aio,
 )
-from ottla.clients.consumer.errors import ConcurrentUseError
+from ottla.clients.consumer.state.errors import ConcurrentUseError
 from tests.clients.consumer_stories import SECONDS_MAX, new_topic, wait_until
 from tests.clients.workshop import (
     CONSUMER,

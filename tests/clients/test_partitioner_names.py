@@ -8,7 +8,7 @@ from confluent_kafka import KafkaError, Message, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from ottla import Producer as OurProducer
-from ottla.clients.partitioner import find_partitioner, make_partitioner, partition_for_key
+from ottla.clients.records.partitioner import find_partitioner, make_partitioner, partition_for_key
 from ottla.runtime.randomness import SystemRandomness
 from ottla.testing import Broker
 from tests.clients.drivers.kafka_python import KafkaProducer

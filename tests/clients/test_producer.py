@@ -16,15 +16,15 @@ from confluent_kafka import Producer as Librdkafka
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 from ottla.clients.errors import NoAnswerError
-from ottla.clients.partitioner import partition_for_key
 from ottla.clients.producer.async_producer import AsyncProducer
-from ottla.clients.producer.errors import (
+from ottla.clients.producer.producer import Producer
+from ottla.clients.producer.state.errors import (
     BufferFullError,
     DeliveryTimeoutError,
     ProducerClosedError,
     RecordTooLargeError,
 )
-from ottla.clients.producer.producer import Producer
+from ottla.clients.records.partitioner import partition_for_key
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.testing import Broker

@@ -18,17 +18,17 @@ from typing import Any
 
 import pytest
 
-from ottla.clients.producer import express
 from ottla.clients.producer.async_producer import AsyncProducer
-from ottla.clients.producer.errors import ProducerClosedError
 from ottla.clients.producer.producer import Producer
+from ottla.clients.producer.sending import direct_send
+from ottla.clients.producer.state.errors import ProducerClosedError
 from ottla.testing import Broker
 from tests.clients.cutting_proxy import CuttingProxy, _read_frame, broker_behind
 from tests.clients.test_producer import read, values
 
 SECONDS = 60
 pytestmark = pytest.mark.skipif(
-    express.Express is None, reason="without a compiler the sender's thread sends all batches"
+    direct_send.Express is None, reason="without a compiler the sender's thread sends all batches"
 )
 
 
@@ -78,7 +78,7 @@ def express_of(producer: Any) -> Any:
 
 def keep_offers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let lanes keep their expresses while a test looks at them."""
-    monkeypatch.setattr(express, "OFFER_MS", 20_000)
+    monkeypatch.setattr(direct_send, "OFFER_MS", 20_000)
 
 
 def send_and_wait(producer: Producer, topic: str, count: int) -> list[int]:
@@ -367,7 +367,7 @@ def test_a_request_that_is_not_answered_in_time_is_sent_again(topic: str) -> Non
 def test_offers_end_and_the_sender_looks_after_the_lane_again(
     servers: str, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(express, "OFFER_MS", 1)
+    monkeypatch.setattr(direct_send, "OFFER_MS", 1)
     with Producer(bootstrap_servers=servers, linger_ms=0) as producer:
         assert send_and_wait(producer, topic, 300) == list(range(300))
         producer._core.sender.leaders._used_at.clear()

@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from ottla.clients.known_cluster import KnownCluster
-from ottla.clients.pausing import pause
+from ottla.clients.cluster.cluster_metadata import KnownCluster
 from ottla.clients.producer.async_producer import AsyncProducer
-from ottla.clients.producer.errors import DeliveryTimeoutError
 from ottla.clients.producer.producer import Producer
+from ottla.clients.producer.state.errors import DeliveryTimeoutError
+from ottla.concurrency.sleep import pause
 from ottla.testing import Broker
 from ottla.wire.messages.metadata import MetadataResponse
 from tests.clients.consumer_stories import delete_topic, make_topic

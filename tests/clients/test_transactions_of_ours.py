@@ -16,15 +16,15 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from ottla.clients.errors import ClientClosedError, NoAnswerError
 from ottla.clients.producer.async_producer import AsyncProducer
 from ottla.clients.producer.producer import Producer
-from ottla.clients.producer.transaction_errors import (
+from ottla.clients.producer.transactions.transaction_errors import (
     FatalTransactionError,
     ProducerFencedError,
     TransactionAbortableError,
     TransactionAbortedError,
     TransactionStateError,
 )
-from ottla.clients.producer.transaction_requests import OffsetToCommit
-from ottla.clients.producer.transaction_state import PreparedTxnState, State
+from ottla.clients.producer.transactions.transaction_requests import OffsetToCommit
+from ottla.clients.producer.transactions.transaction_state import PreparedTxnState, State
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.testing import Broker

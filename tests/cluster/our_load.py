@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from ottla import Producer, RecordMetadata, aio
-from ottla.clients.producer.bulk_delivery import BulkDelivery
+from ottla.clients.producer.bulk.bulk_delivery import BulkDelivery
 from tests.cluster.load import QUEUE_MAX, ROUND_SECONDS, WAIT_SECONDS_MAX, Place, Writing
 
 KEYS_PER_PARTITION = 4

@@ -17,7 +17,7 @@ from ottla import (
     TopicPartition,
     TransactionFilter,
 )
-from ottla.clients.admin_offsets import HIGH_WATERMARK
+from ottla.clients.admin.admin_offsets import HIGH_WATERMARK
 from tests.clients.admin_stories import SECONDS_MAX, eventually, refused, write
 from tests.interop.kafka_node import kafka_node
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from ottla.clients.producer.producer import Producer
-from ottla.clients.producer.transaction_errors import (
+from ottla.clients.producer.transactions.transaction_errors import (
     FatalTransactionError,
     ProducerFencedError,
     TransactionAbortableError,

@@ -22,7 +22,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from ottla import Admin
-from ottla.clients.admin_offsets import OffsetSpec
+from ottla.clients.admin.admin_offsets import OffsetSpec
 from ottla.testing import Broker
 from tests.pipelines.clusters.standalone import Standalone
 from tests.pipelines.clusters.windows import TARGET, create

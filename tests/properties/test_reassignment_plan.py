@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.clients.reassignment_plan import (
+from ottla.clients.admin.reassignment_plan import (
     Assignment,
     ImpossiblePlanError,
     Plan,

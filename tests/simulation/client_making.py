@@ -3,11 +3,11 @@
 from collections.abc import Iterable
 from typing import Any
 
-from ottla.clients.cluster_view import ClusterView
+from ottla.clients.cluster.cluster_client import ClusterView
 from ottla.clients.consumer.async_consumer import AsyncConsumer
-from ottla.clients.consumer.settings import ConsumerSettings
+from ottla.clients.consumer.state.settings import ConsumerSettings
 from ottla.clients.producer.async_producer import AsyncProducer
-from ottla.clients.producer.settings import ProducerSettings
+from ottla.clients.producer.state.settings import ProducerSettings
 from ottla.simulation.machine import Machine
 
 

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 
-from ottla.clients.consumer.prefetching import Prefetcher
-from ottla.clients.consumer.subscription import Position, SubscriptionState
-from ottla.clients.producer.shipment import NOBODY, Outbox, Shipment
+from ottla.clients.consumer.fetching.prefetcher import Prefetcher
+from ottla.clients.consumer.state.subscription import Position, SubscriptionState
+from ottla.clients.producer.batching.ready_batch import NOBODY, Outbox, Shipment
 from ottla.model.identifiers import TopicPartition
 from tests.simulation.mutants import patched
 

@@ -5,9 +5,9 @@ sync refuses a copy before it looks at its numbers. Who takes that for the last 
 the batch anew, has it written twice.
 """
 
-from ottla.clients.cluster_view import ClusterView
-from ottla.clients.producer.errors import DeliveryTimeoutError
-from ottla.clients.settings import ClientSettings
+from ottla.clients.cluster.cluster_client import ClusterView
+from ottla.clients.config.settings import ClientSettings
+from ottla.clients.producer.state.errors import DeliveryTimeoutError
 from ottla.model.identifiers import TopicPartition
 from ottla.simulation.machine import Machine
 from ottla.simulation.noted_reader import ALL, all_of

@@ -4,8 +4,8 @@ So nothing may overtake the first batch of a producer in a partition, not even b
 leader: what comes behind would be there without it, and then before it.
 """
 
-from ottla.clients.cluster_view import ClusterView
-from ottla.clients.settings import ClientSettings
+from ottla.clients.cluster.cluster_client import ClusterView
+from ottla.clients.config.settings import ClientSettings
 from ottla.model.identifiers import TopicPartition
 from ottla.simulation.machine import Machine
 from ottla.simulation.noted_reader import ALL, all_of

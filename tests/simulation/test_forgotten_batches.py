@@ -4,10 +4,10 @@ So says Kafka's snapshot of producers, which has one batch for each. A producer 
 order" for a batch that it sends again has to see whether a later one is known to be there.
 """
 
-from ottla.clients.async_admin import AsyncAdmin
-from ottla.clients.cluster_view import ClusterView
+from ottla.clients.admin.async_admin import AsyncAdmin
+from ottla.clients.cluster.cluster_client import ClusterView
+from ottla.clients.config.settings import ClientSettings
 from ottla.clients.connection import Address
-from ottla.clients.settings import ClientSettings
 from ottla.model.identifiers import TopicPartition
 from ottla.simulation.broker_program import PORT, BrokerProgram
 from ottla.simulation.machine import Machine

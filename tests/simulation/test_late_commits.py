@@ -4,13 +4,13 @@ import asyncio
 
 import pytest
 
-from ottla.clients.cluster_view import ClusterView
+from ottla.clients.cluster.cluster_client import ClusterView
+from ottla.clients.config.settings import ClientSettings
 from ottla.clients.connection import Address
 from ottla.clients.consumer.async_consumer import AsyncConsumer
-from ottla.clients.consumer.group_errors import CommitFailedError
-from ottla.clients.consumer.membership import GroupMembership
-from ottla.clients.consumer.settings import ConsumerSettings
-from ottla.clients.settings import ClientSettings
+from ottla.clients.consumer.group.group_errors import CommitFailedError
+from ottla.clients.consumer.group.membership import GroupMembership
+from ottla.clients.consumer.state.settings import ConsumerSettings
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
 from ottla.simulation.broker_program import PORT, BrokerProgram

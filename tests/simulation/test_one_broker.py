@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from ottla.clients.async_admin import AsyncAdmin
-from ottla.clients.cluster_view import ClusterView
+from ottla.clients.admin.async_admin import AsyncAdmin
+from ottla.clients.cluster.cluster_client import ClusterView
+from ottla.clients.config.settings import ClientSettings
 from ottla.clients.connection import Address
-from ottla.clients.producer.errors import DeliveryTimeoutError
-from ottla.clients.settings import ClientSettings
+from ottla.clients.producer.state.errors import DeliveryTimeoutError
 from ottla.model.identifiers import TopicPartition
 from ottla.simulation.broker_program import DATA, PORT, BrokerProgram
 from ottla.simulation.disk_faults import OperationKind

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 
 import pytest
 
-from ottla.clients.admin_configs import ConfigResource
-from ottla.clients.async_admin import AsyncAdmin
+from ottla.clients.admin.admin_configs import ConfigResource
+from ottla.clients.admin.async_admin import AsyncAdmin
 from ottla.model.identifiers import TopicPartition
 from ottla.simulation.machine import Machine
 from tests.simulation.client_making import producer_on, send_all

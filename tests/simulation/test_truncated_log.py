@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from ottla.clients.consumer.errors import LogTruncationError
-from ottla.clients.consumer.subscription import Position
+from ottla.clients.consumer.state.errors import LogTruncationError
+from ottla.clients.consumer.state.subscription import Position
 from ottla.model.identifiers import TopicPartition
 from ottla.simulation.machine import Machine
 from ottla.simulation.noted_reader import ALL, consumer_at

@@ -5,9 +5,9 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
 from ottla.broker.startup.assembly import Broker
-from ottla.clients.cluster_view import ClusterView
+from ottla.clients.cluster.cluster_client import ClusterView
+from ottla.clients.config.settings import ClientSettings
 from ottla.clients.connection import Address
-from ottla.clients.settings import ClientSettings
 from ottla.metadata.image import ClusterImage, PartitionImage
 from ottla.simulation.broker_program import PORT, BrokerProgram
 from ottla.simulation.checkers import check_history, lost_commits

@@ -51,7 +51,7 @@ def test_a_session_of_spark_raises_an_import_error() -> None:
         "from ottla import Consumer\nConsumer(bootstrap_servers='127.0.0.1:1').poll_arrow()",
         "import asyncio\nfrom ottla.aio import Consumer\n"
         "asyncio.run(Consumer(bootstrap_servers='127.0.0.1:1').poll_arrow())",
-        "from ottla.clients.producer.bulk import pieces_of_arrow\n"
+        "from ottla.clients.producer.bulk.bulk import pieces_of_arrow\n"
         "next(pieces_of_arrow(None, None))",
     ],
 )

@@ -17,14 +17,14 @@ from ottla.cli.options import DEFAULT_BROKERS, Brokers, Format, Settings, with_c
 from ottla.cli.output import OutputFormat, show_one
 from ottla.cli.positions import END, START, resolve
 from ottla.cli.produce import parse_acks, parse_compression
-from ottla.clients.async_admin import AsyncAdmin
-from ottla.clients.cluster_view import ClusterView
+from ottla.clients.admin.async_admin import AsyncAdmin
+from ottla.clients.cluster.cluster_client import ClusterView
 from ottla.clients.consumer.async_consumer import AsyncConsumer
-from ottla.clients.consumer.settings import ConsumerSettings
-from ottla.clients.pausing import pause
-from ottla.clients.producer.bulk_delivery import BulkDelivery
-from ottla.clients.producer.sender import REQUEST_OVERHEAD_BYTES
-from ottla.clients.producer.settings import ProducerSettings
+from ottla.clients.consumer.state.settings import ConsumerSettings
+from ottla.clients.producer.bulk.bulk_delivery import BulkDelivery
+from ottla.clients.producer.sending.sender import REQUEST_OVERHEAD_BYTES
+from ottla.clients.producer.state.settings import ProducerSettings
+from ottla.concurrency.sleep import pause
 from ottla.model.identifiers import TopicPartition
 from ottla.runtime.clock import SystemClock
 from ottla.wire.records.batch import HEADER_BYTES

@@ -11,10 +11,10 @@ from ottla.cli.output import OutputFormat, Row, show
 from ottla.cli.partition import Throttle, To, Wait
 from ottla.cli.partition_words import parse_brokers
 from ottla.cli.reassigning import How, Picture, carry_out, sizes_by_broker, take_picture
-from ottla.clients.admin_cluster import BrokerDescription
-from ottla.clients.async_admin import AsyncAdmin
-from ottla.clients.cluster_view import ClusterView
-from ottla.clients.reassignment_plan import ImpossiblePlanError, Plan, drain, loads
+from ottla.clients.admin.admin_cluster import BrokerDescription
+from ottla.clients.admin.async_admin import AsyncAdmin
+from ottla.clients.admin.reassignment_plan import ImpossiblePlanError, Plan, drain, loads
+from ottla.clients.cluster.cluster_client import ClusterView
 
 COLUMNS = ("ID", "HOST", "PORT", "RACK", "FENCED", "LEADERS", "REPLICAS", "BYTES")
 BrokerId = Annotated[int, typer.Argument(metavar="ID", help="The number of a broker.")]

@@ -17,10 +17,10 @@ from ottla.cli.options import (
 )
 from ottla.cli.output import OutputFormat, Row, json_key, show, show_one
 from ottla.cli.starting_brokers import start_broker
-from ottla.clients.admin_cluster import UNKNOWN_BYTES, ClusterDescription
-from ottla.clients.async_admin import AsyncAdmin
-from ottla.clients.cluster_health import ClusterHealth, look_at
-from ottla.clients.cluster_view import ClusterView
+from ottla.clients.admin.admin_cluster import UNKNOWN_BYTES, ClusterDescription
+from ottla.clients.admin.async_admin import AsyncAdmin
+from ottla.clients.admin.cluster_health import ClusterHealth, look_at
+from ottla.clients.cluster.cluster_client import ClusterView
 from ottla.model.error_code import ErrorCode
 from ottla.wire.api_key import ApiKey
 

@@ -4,10 +4,10 @@ from importlib import import_module
 from typing import Final
 
 LOOPS: Final = (
-    "ottla.clients._murmur2",
-    "ottla.clients.producer._accumulator",
-    "ottla.clients.producer._bulk",
-    "ottla.clients.producer._express",
+    "ottla.clients.records._murmur2",
+    "ottla.clients.producer.batching._accumulator",
+    "ottla.clients.producer.bulk._bulk",
+    "ottla.clients.producer.sending._express",
     "ottla.storage.segments._batch_scan",
     "ottla.storage.compaction._compaction",
     "ottla.wire._message_reader",

@@ -17,7 +17,7 @@ from ottla.cli.options import (
     with_cluster,
 )
 from ottla.cli.output import OutputFormat, show
-from ottla.clients.admin_configs import (
+from ottla.clients.admin.admin_configs import (
     Append,
     ConfigChange,
     ConfigEntry,
@@ -26,8 +26,8 @@ from ottla.clients.admin_configs import (
     ResourceType,
     Subtract,
 )
-from ottla.clients.async_admin import AsyncAdmin
-from ottla.clients.cluster_view import ClusterView
+from ottla.clients.admin.async_admin import AsyncAdmin
+from ottla.clients.cluster.cluster_client import ClusterView
 from ottla.model.settings.broker_settings import BROKER_SETTINGS, is_unknown
 from ottla.model.settings.kafka_settings import KAFKA_SETTING_NAMES
 from ottla.model.settings.settings import nearest_to

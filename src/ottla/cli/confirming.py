@@ -10,8 +10,8 @@ import typer
 
 from ottla.cli.exits import CommandError, WrongCallError, say
 from ottla.cli.standard_input import chunks
-from ottla.clients.async_admin import AsyncAdmin
-from ottla.clients.cluster_view import ClusterView
+from ottla.clients.admin.async_admin import AsyncAdmin
+from ottla.clients.cluster.cluster_client import ClusterView
 from ottla.model.identifiers import TopicPartition
 
 EFFECTS_SHOWN_MAX: Final = 20

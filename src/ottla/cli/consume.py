@@ -14,12 +14,12 @@ from ottla.cli.options import DEFAULT_BROKERS, Brokers, Settings, with_cluster
 from ottla.cli.positions import END, Position, parse_position, resolve
 from ottla.cli.reading_member import ReadingMember
 from ottla.cli.record_format import Render, renderer
-from ottla.clients.admin_offsets import OffsetSpec
-from ottla.clients.async_admin import AsyncAdmin
-from ottla.clients.cluster_view import ClusterView
+from ottla.clients.admin.admin_offsets import OffsetSpec
+from ottla.clients.admin.async_admin import AsyncAdmin
+from ottla.clients.cluster.cluster_client import ClusterView
 from ottla.clients.consumer.async_consumer import AsyncConsumer
-from ottla.clients.consumer.errors import ConsumerError
-from ottla.clients.consumer.settings import ConsumerSettings
+from ottla.clients.consumer.state.errors import ConsumerError
+from ottla.clients.consumer.state.settings import ConsumerSettings
 from ottla.model.identifiers import TopicPartition
 from ottla.runtime.clock import SystemClock
 from ottla.wire.records.consumer_record import ConsumerRecord

@@ -5,11 +5,11 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
-from ottla.clients.cluster_view import ClusterView
+from ottla.clients.cluster.cluster_client import ClusterView
 from ottla.clients.producer.async_producer import AsyncProducer
-from ottla.clients.producer.bulk_delivery import BulkDelivery, BulkDeliveryError
-from ottla.clients.producer.errors import RecordTooLargeError
-from ottla.clients.producer.settings import ALL_REPLICAS, ProducerSettings
+from ottla.clients.producer.bulk.bulk_delivery import BulkDelivery, BulkDeliveryError
+from ottla.clients.producer.state.errors import RecordTooLargeError
+from ottla.clients.producer.state.settings import ALL_REPLICAS, ProducerSettings
 from ottla.model.api_error import ApiError
 from ottla.runtime.clock import SystemClock
 from ottla.runtime.randomness import SystemRandomness

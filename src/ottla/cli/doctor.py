@@ -15,8 +15,8 @@ from ottla.cli.checks import (
 from ottla.cli.exits import FAILURE, CommandError
 from ottla.cli.options import Format, Settings, with_cluster
 from ottla.cli.output import OutputFormat, show
-from ottla.clients.async_admin import AsyncAdmin
-from ottla.clients.cluster_view import ClusterView
+from ottla.clients.admin.async_admin import AsyncAdmin
+from ottla.clients.cluster.cluster_client import ClusterView
 
 COLUMNS = ("STATUS", "CHECK", "FINDING")
 Bootstrap = Annotated[

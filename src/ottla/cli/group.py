@@ -12,11 +12,11 @@ from ottla.cli.outcomes import outcomes_of
 from ottla.cli.output import OutputFormat, Row, show, show_one
 from ottla.cli.partition_words import parse_partitions
 from ottla.cli.resetting import Reset, chosen_reset, new_offsets
-from ottla.clients.admin_groups import CommittedOffset
-from ottla.clients.async_admin import AsyncAdmin
-from ottla.clients.cluster_view import ClusterView
-from ottla.clients.group_descriptions import GroupDescription, GroupMember
-from ottla.clients.outcomes import ItemsFailedError
+from ottla.clients.admin.admin_groups import CommittedOffset
+from ottla.clients.admin.async_admin import AsyncAdmin
+from ottla.clients.admin.group_descriptions import GroupDescription, GroupMember
+from ottla.clients.admin.per_item_results import ItemsFailedError
+from ottla.clients.cluster.cluster_client import ClusterView
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition

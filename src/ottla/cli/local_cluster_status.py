@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla.cli.exits import say
 from ottla.cli.starting_brokers import start_command
-from ottla.clients.admin_cluster import ClusterDescription
-from ottla.clients.cluster_health import ClusterHealth, look_at
-from ottla.clients.cluster_view import ClusterView
-from ottla.clients.settings import parse_settings
+from ottla.clients.admin.admin_cluster import ClusterDescription
+from ottla.clients.admin.cluster_health import ClusterHealth, look_at
+from ottla.clients.cluster.cluster_client import ClusterView
+from ottla.clients.config.settings import parse_settings
 from ottla.model.api_error import ApiError
 from ottla.testing.broker_process import BrokerProcess
 from ottla.testing.cluster import Cluster

@@ -13,7 +13,7 @@ import typer
 from ottla.cli.exits import CommandError, one_sentence, say
 from ottla.cli.options import Format, key_values
 from ottla.cli.output import OutputFormat, show
-from ottla.clients.setting_table import InvalidClientSettingError
+from ottla.clients.config.setting_table import InvalidClientSettingError
 from ottla.pipelines.mirror.errors import MirrorError
 from ottla.pipelines.mirror.lag import PartitionLag, status
 from ottla.pipelines.mirror.options import DEFAULT_RANGE_BYTES, MirrorOptions

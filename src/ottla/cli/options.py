@@ -9,10 +9,10 @@ import typer
 
 from ottla.cli.exits import TERMINATED, WrongCallError, one_sentence
 from ottla.cli.output import OutputFormat
-from ottla.clients.async_admin import AsyncAdmin
-from ottla.clients.cluster_view import ClusterView
-from ottla.clients.setting_table import InvalidClientSettingError
-from ottla.clients.settings import ClientSettings, parse_settings
+from ottla.clients.admin.async_admin import AsyncAdmin
+from ottla.clients.cluster.cluster_client import ClusterView
+from ottla.clients.config.setting_table import InvalidClientSettingError
+from ottla.clients.config.settings import ClientSettings, parse_settings
 from ottla.wire.writing import UnwritableError
 
 DEFAULT_BROKERS: Final = "127.0.0.1:9092"

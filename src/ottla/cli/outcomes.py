@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Iterable
 from typing import TypeVar
 
-from ottla.clients.outcomes import ItemsFailedError
+from ottla.clients.admin.per_item_results import ItemsFailedError
 from ottla.model.api_error import ApiError
 
 K = TypeVar("K")

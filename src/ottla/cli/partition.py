@@ -30,14 +30,14 @@ from ottla.cli.reassigning import (
     take_back,
     take_picture,
 )
-from ottla.clients.admin_configs import ConfigResource
-from ottla.clients.admin_partitions import ElectionType, PartitionDescription
-from ottla.clients.async_admin import AsyncAdmin
-from ottla.clients.cluster_view import ClusterView
-from ottla.clients.outcomes import ItemsFailedError
-from ottla.clients.pausing import pause
-from ottla.clients.plan_file import InvalidPlanError, read_plan
-from ottla.clients.reassignment_plan import ImpossiblePlanError, Plan, loads, spread
+from ottla.clients.admin.admin_configs import ConfigResource
+from ottla.clients.admin.admin_partitions import ElectionType, PartitionDescription
+from ottla.clients.admin.async_admin import AsyncAdmin
+from ottla.clients.admin.per_item_results import ItemsFailedError
+from ottla.clients.admin.plan_file import InvalidPlanError, read_plan
+from ottla.clients.admin.reassignment_plan import ImpossiblePlanError, Plan, loads, spread
+from ottla.clients.cluster.cluster_client import ClusterView
+from ottla.concurrency.sleep import pause
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition

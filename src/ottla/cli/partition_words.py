@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from ottla.cli.exits import CommandError, WrongCallError
-from ottla.clients.admin_partitions import PartitionDescription
-from ottla.clients.async_admin import AsyncAdmin
+from ottla.clients.admin.admin_partitions import PartitionDescription
+from ottla.clients.admin.async_admin import AsyncAdmin
 
 
 def parse_partitions(word: str) -> tuple[str, tuple[int, ...] | None]:

@@ -15,8 +15,8 @@ from enum import Enum
 from typing import Final, NamedTuple
 
 from ottla.cli.exits import WrongCallError
-from ottla.clients.admin_offsets import NO_OFFSET
-from ottla.clients.async_admin import AsyncAdmin
+from ottla.clients.admin.admin_offsets import NO_OFFSET
+from ottla.clients.admin.async_admin import AsyncAdmin
 from ottla.model.identifiers import TopicPartition
 from ottla.runtime.clock import SystemClock
 

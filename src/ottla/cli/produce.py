@@ -18,9 +18,9 @@ from ottla.cli.input_format import (
 )
 from ottla.cli.options import DEFAULT_BROKERS, Brokers, Settings, with_cluster
 from ottla.cli.standard_input import chunks
-from ottla.clients.cluster_view import ClusterView
-from ottla.clients.producer.bulk_delivery import BulkDelivery
-from ottla.clients.producer.settings import ALL_REPLICAS, ProducerSettings
+from ottla.clients.cluster.cluster_client import ClusterView
+from ottla.clients.producer.bulk.bulk_delivery import BulkDelivery
+from ottla.clients.producer.state.settings import ALL_REPLICAS, ProducerSettings
 from ottla.model.identifiers import TopicPartition
 from ottla.wire.records.compression.codecs import Compression
 

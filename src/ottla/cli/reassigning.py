@@ -11,13 +11,17 @@ from typing import Final
 from ottla.cli.exits import FAILURE, CommandError, say, sentence_of
 from ottla.cli.outcomes import outcomes_of
 from ottla.cli.output import OutputFormat, Row, show, show_one
-from ottla.clients.admin_cluster import BrokerDescription
-from ottla.clients.admin_partitions import Reassignment
-from ottla.clients.async_admin import AsyncAdmin
-from ottla.clients.pausing import pause
-from ottla.clients.plan_file import write_plan
-from ottla.clients.reassignment_plan import Plan, Site
-from ottla.clients.replication_throttle import remove_throttle, set_throttle, throttled_replicas
+from ottla.clients.admin.admin_cluster import BrokerDescription
+from ottla.clients.admin.admin_partitions import Reassignment
+from ottla.clients.admin.async_admin import AsyncAdmin
+from ottla.clients.admin.plan_file import write_plan
+from ottla.clients.admin.reassignment_plan import Plan, Site
+from ottla.clients.admin.reassignment_throttle import (
+    remove_throttle,
+    set_throttle,
+    throttled_replicas,
+)
+from ottla.concurrency.sleep import pause
 from ottla.model.api_error import ApiError
 from ottla.model.identifiers import TopicPartition
 

@@ -13,8 +13,8 @@ from ottla.cli.positions import (
     parse_time_ms,
     resolve,
 )
-from ottla.clients.admin_groups import CommittedOffset
-from ottla.clients.async_admin import AsyncAdmin
+from ottla.clients.admin.admin_groups import CommittedOffset
+from ottla.clients.admin.async_admin import AsyncAdmin
 from ottla.model.identifiers import TopicPartition
 from ottla.runtime.clock import SystemClock
 

@@ -21,11 +21,16 @@ from ottla.cli.options import (
 from ottla.cli.outcomes import outcomes_of
 from ottla.cli.output import OutputFormat, show, show_one
 from ottla.cli.positions import Position, PositionKind, parse_position, resolve
-from ottla.clients.admin_configs import ConfigChange, ConfigEntry, ConfigResource, ConfigSource
-from ottla.clients.admin_topics import BROKER_DEFAULT, TopicDescription
-from ottla.clients.async_admin import AsyncAdmin
-from ottla.clients.cluster_view import ClusterView
-from ottla.clients.outcomes import ItemsFailedError
+from ottla.clients.admin.admin_configs import (
+    ConfigChange,
+    ConfigEntry,
+    ConfigResource,
+    ConfigSource,
+)
+from ottla.clients.admin.admin_topics import BROKER_DEFAULT, TopicDescription
+from ottla.clients.admin.async_admin import AsyncAdmin
+from ottla.clients.admin.per_item_results import ItemsFailedError
+from ottla.clients.cluster.cluster_client import ClusterView
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition, uuid_to_text

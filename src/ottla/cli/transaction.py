@@ -10,14 +10,14 @@ from ottla.cli.options import DEFAULT_BROKERS, Brokers, Format, Settings, with_c
 from ottla.cli.output import OutputFormat, Row, show, show_one
 from ottla.cli.partition_words import named_partitions
 from ottla.cli.positions import parse_duration_ms
-from ottla.clients.admin_producers import ActiveProducer
-from ottla.clients.admin_transactions import (
+from ottla.clients.admin.admin_producers import ActiveProducer
+from ottla.clients.admin.admin_transactions import (
     TransactionDescription,
     TransactionFilter,
     TransactionStatus,
 )
-from ottla.clients.async_admin import AsyncAdmin
-from ottla.clients.cluster_view import ClusterView
+from ottla.clients.admin.async_admin import AsyncAdmin
+from ottla.clients.cluster.cluster_client import ClusterView
 from ottla.model.identifiers import TopicPartition
 from ottla.model.settings.settings import INT32_MAX, INT64_MAX
 from ottla.runtime.clock import SystemClock

@@ -13,9 +13,9 @@ from typing import Any, Final, NamedTuple, TypeVar, cast
 
 from ottla.clients.errors import NoAnswerError, UnreachableError, check
 from ottla.clients.metrics import NetworkCounts
-from ottla.clients.pausing import pause
 from ottla.clients.sockets import Connect
 from ottla.clients.stream import FrameStream
+from ottla.concurrency.sleep import pause
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.wire.api_key import ApiKey

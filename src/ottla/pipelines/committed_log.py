@@ -8,8 +8,8 @@ So everything is read, and the markers tell what holds.
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from ottla.clients.admin_offsets import OffsetAdmin, OffsetSpec
-from ottla.clients.cluster_view import ClusterView
+from ottla.clients.admin.admin_offsets import OffsetAdmin, OffsetSpec
+from ottla.clients.cluster.cluster_client import ClusterView
 from ottla.model.identifiers import TopicPartition
 from ottla.model.isolation_level import READ_UNCOMMITTED
 from ottla.pipelines.local_records import are_local

@@ -1,7 +1,7 @@
 """Whether records are at hand: brokers with tiered storage fetch old ones from elsewhere."""
 
-from ottla.clients.admin_offsets import OffsetAdmin, OffsetSpec
-from ottla.clients.cluster_view import ClusterView
+from ottla.clients.admin.admin_offsets import OffsetAdmin, OffsetSpec
+from ottla.clients.cluster.cluster_client import ClusterView
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition

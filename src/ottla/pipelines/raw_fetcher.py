@@ -3,7 +3,7 @@
 import asyncio
 from typing import Final, NamedTuple, Self
 
-from ottla.clients.cluster_view import ClusterView
+from ottla.clients.cluster.cluster_client import ClusterView
 from ottla.clients.connection import Connection
 from ottla.clients.errors import check, only
 from ottla.model.error_code import ErrorCode

@@ -10,12 +10,12 @@ from functools import partial
 from random import Random  # noqa: TID251 - only the type: the stream is given
 from typing import Final
 
-from ottla.clients.async_admin import AsyncAdmin
-from ottla.clients.cluster_view import ClusterView
+from ottla.clients.admin.async_admin import AsyncAdmin
+from ottla.clients.cluster.cluster_client import ClusterView
 from ottla.clients.consumer.async_consumer import AsyncConsumer
-from ottla.clients.consumer.subscription import Position
+from ottla.clients.consumer.state.subscription import Position
 from ottla.clients.errors import NoAnswerError
-from ottla.clients.pausing import pause
+from ottla.concurrency.sleep import pause
 from ottla.model.api_error import ApiError
 from ottla.model.identifiers import TopicPartition
 from ottla.simulation.checkers import Violation

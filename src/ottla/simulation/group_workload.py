@@ -11,9 +11,9 @@ from random import Random  # noqa: TID251 - only the type: the stream is given
 from typing import Final
 
 from ottla.clients.consumer.async_consumer import AsyncConsumer
-from ottla.clients.consumer.errors import ConsumerError
-from ottla.clients.consumer.settings import ConsumerSettings
-from ottla.clients.pausing import pause
+from ottla.clients.consumer.state.errors import ConsumerError
+from ottla.clients.consumer.state.settings import ConsumerSettings
+from ottla.concurrency.sleep import pause
 from ottla.model.api_error import ApiError
 from ottla.model.identifiers import TopicPartition
 from ottla.simulation.checkers import Violation, check_history

@@ -5,11 +5,11 @@ from dataclasses import replace
 from random import Random  # noqa: TID251 - only the type: the stream is given
 from typing import Final
 
-from ottla.clients.async_admin import AsyncAdmin
-from ottla.clients.cluster_view import ClusterView
+from ottla.clients.admin.async_admin import AsyncAdmin
+from ottla.clients.cluster.cluster_client import ClusterView
 from ottla.clients.consumer.async_consumer import AsyncConsumer
-from ottla.clients.consumer.settings import ConsumerSettings
-from ottla.clients.consumer.subscription import Position
+from ottla.clients.consumer.state.settings import ConsumerSettings
+from ottla.clients.consumer.state.subscription import Position
 from ottla.environment.clock import Clock
 from ottla.model.identifiers import TopicPartition
 from ottla.simulation.history import History, Operation, Outcome, Read

@@ -8,10 +8,10 @@ from functools import partial
 from random import Random  # noqa: TID251 - only the type: the stream is given
 from typing import Any, Final
 
-from ottla.clients.cluster_view import ClusterView
+from ottla.clients.cluster.cluster_client import ClusterView
 from ottla.clients.producer.async_producer import AsyncProducer
-from ottla.clients.producer.record_metadata import RecordMetadata
-from ottla.clients.producer.settings import ProducerSettings
+from ottla.clients.producer.state.record_metadata import RecordMetadata
+from ottla.clients.producer.state.settings import ProducerSettings
 from ottla.model.api_error import ApiError
 from ottla.model.identifiers import TopicPartition
 from ottla.simulation.history import History, Operation, Outcome, Sent, outcome_of

@@ -4,10 +4,10 @@ from collections.abc import Awaitable, Callable, Mapping
 from random import Random  # noqa: TID251 - only the type: the stream is given
 from typing import Final
 
-from ottla.clients.admin_configs import ConfigResource
-from ottla.clients.async_admin import AsyncAdmin
-from ottla.clients.cluster_view import ClusterView
-from ottla.clients.pausing import pause
+from ottla.clients.admin.admin_configs import ConfigResource
+from ottla.clients.admin.async_admin import AsyncAdmin
+from ottla.clients.cluster.cluster_client import ClusterView
+from ottla.concurrency.sleep import pause
 from ottla.metadata.image import TopicImage
 from ottla.model.api_error import ApiError
 from ottla.simulation.checkers import Violation

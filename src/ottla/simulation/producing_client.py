@@ -9,11 +9,11 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
-from ottla.clients.cluster_view import ClusterView
+from ottla.clients.cluster.cluster_client import ClusterView
 from ottla.clients.errors import NoAnswerError
 from ottla.clients.producer.async_producer import AsyncProducer
-from ottla.clients.producer.settings import ProducerSettings
-from ottla.clients.producer.transaction_errors import (
+from ottla.clients.producer.state.settings import ProducerSettings
+from ottla.clients.producer.transactions.transaction_errors import (
     FatalTransactionError,
     TransactionAbortableError,
     TransactionAbortedError,
@@ -25,7 +25,7 @@ from ottla.simulation.machine import Machine
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ottla.clients.producer.accumulator import Delivery
+    from ottla.clients.producer.batching.accumulator import Delivery
 
 CLOSE_SECONDS: Final = 1.0
 

@@ -13,10 +13,10 @@ from functools import partial
 from random import Random  # noqa: TID251 - only the type: the stream is given
 from typing import Final
 
-from ottla.clients.async_admin import AsyncAdmin
-from ottla.clients.cluster_view import ClusterView
+from ottla.clients.admin.async_admin import AsyncAdmin
+from ottla.clients.cluster.cluster_client import ClusterView
 from ottla.clients.connection import Address
-from ottla.clients.pausing import pause
+from ottla.concurrency.sleep import pause
 from ottla.machines.transactions.transaction import EPOCH_BUMP_VERSION
 from ottla.model.api_error import ApiError
 from ottla.model.identifiers import TopicPartition

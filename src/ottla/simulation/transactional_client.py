@@ -18,10 +18,10 @@ from contextlib import contextmanager, suppress
 from random import Random  # noqa: TID251 - only the type: the stream is given
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
-from ottla.clients.cluster_view import ClusterView
+from ottla.clients.cluster.cluster_client import ClusterView
 from ottla.clients.connection import Address
 from ottla.clients.errors import NoAnswerError, UnreachableError, check, only
-from ottla.clients.pausing import pause
+from ottla.concurrency.sleep import pause
 from ottla.environment.clock import Clock
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode

@@ -10,15 +10,15 @@ from dataclasses import dataclass, replace
 from random import Random  # noqa: TID251 - only the type: the stream is given
 from typing import Final
 
-from ottla.clients.async_admin import AsyncAdmin
-from ottla.clients.cluster_view import ClusterView
+from ottla.clients.admin.async_admin import AsyncAdmin
+from ottla.clients.admin.per_item_results import ItemsFailedError
+from ottla.clients.cluster.cluster_client import ClusterView
+from ottla.clients.config.settings import ClientSettings
 from ottla.clients.connection import Address
 from ottla.clients.consumer.async_consumer import AsyncConsumer
-from ottla.clients.consumer.errors import OffsetOutOfRangeError
-from ottla.clients.consumer.settings import ConsumerSettings
-from ottla.clients.outcomes import ItemsFailedError
-from ottla.clients.pausing import pause
-from ottla.clients.settings import ClientSettings
+from ottla.clients.consumer.state.errors import OffsetOutOfRangeError
+from ottla.clients.consumer.state.settings import ConsumerSettings
+from ottla.concurrency.sleep import pause
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition

@@ -12,9 +12,9 @@ from tempfile import mkdtemp
 from types import TracebackType
 from typing import BinaryIO, Final, Self
 
-from ottla.clients.admin_cluster import ClusterAdmin
-from ottla.clients.cluster_view import ClusterView
-from ottla.clients.settings import parse_settings
+from ottla.clients.admin.admin_cluster import ClusterAdmin
+from ottla.clients.cluster.cluster_client import ClusterView
+from ottla.clients.config.settings import parse_settings
 from ottla.testing.broker_process import BrokerProcess
 from ottla.testing.child_process import ClusterError, ProcessGroup, wait_until
 from ottla.testing.zookeeper_server import ZooKeeperServer, why_not

@@ -1,6 +1,6 @@
 """What is made of fetched bytes: whole batches with another header, and the exceptions."""
 
-from ottla.clients.producer.transaction_requests import ProducerName
+from ottla.clients.producer.transactions.transaction_requests import ProducerName
 from ottla.pipelines.mirror.batches import Span, pieces_of, seal
 from ottla.pipelines.mirror.copying import runs_of
 from ottla.pipelines.mirror.notes import Run

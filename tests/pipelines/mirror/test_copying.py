@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ottla import Admin, Producer, TopicPartition
-from ottla.clients.cluster_view import ClusterView
+from ottla.clients.cluster.cluster_client import ClusterView
 from ottla.pipelines.committed_log import CommittedLog
 from ottla.pipelines.mirror import copying, planning
 from ottla.pipelines.mirror.batches import Piece, pieces_of

@@ -6,7 +6,7 @@ from time import time
 import pytest
 
 from ottla import Admin, ConfigResource, Producer
-from ottla.clients.admin_configs import ConfigSource
+from ottla.clients.admin.admin_configs import ConfigSource
 from ottla.pipelines.mirror.errors import MirrorError
 from ottla.pipelines.mirror.options import MirrorOptions
 from ottla.pipelines.mirror.planning import Planner

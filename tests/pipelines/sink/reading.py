@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 
 from ottla import Admin, Consumer
-from ottla.clients.admin_offsets import OffsetSpec
+from ottla.clients.admin.admin_offsets import OffsetSpec
 from ottla.model.identifiers import TopicPartition
 
 SECONDS_MAX = 60

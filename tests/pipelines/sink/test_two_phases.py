@@ -9,9 +9,9 @@ import pyarrow as pa
 import pytest
 
 from ottla import Admin, Consumer, TopicPartition
-from ottla.clients.admin_cluster import FeatureUpdateType
-from ottla.clients.admin_configs import ConfigResource
-from ottla.clients.admin_transactions import TransactionStatus
+from ottla.clients.admin.admin_cluster import FeatureUpdateType
+from ottla.clients.admin.admin_configs import ConfigResource
+from ottla.clients.admin.admin_transactions import TransactionStatus
 from ottla.pipelines.sink import deciding, two_phases
 from ottla.pipelines.sink.decision import TOPIC
 from ottla.pipelines.sink.two_phases import (

@@ -9,8 +9,8 @@ import pytest
 
 from ottla.clients.connection import Address, Connection
 from ottla.clients.errors import NoAnswerError, UnreachableError
-from ottla.clients.pausing import pause
 from ottla.clients.sockets import connect
+from ottla.concurrency.sleep import pause
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.wire.api_key import ApiKey

@@ -4,23 +4,23 @@ import pickle
 
 import pytest
 
-from ottla.clients.consumer.errors import (
+from ottla.clients.admin.per_item_results import ItemsFailedError
+from ottla.clients.consumer.group.group_errors import (
+    CommitFailedError,
+    FencedInstanceIdError,
+    RebalanceInProgressError,
+)
+from ottla.clients.consumer.state.errors import (
     ConcurrentUseError,
     DeserializationError,
     LogTruncationError,
     NoOffsetForPartitionError,
     OffsetOutOfRangeError,
 )
-from ottla.clients.consumer.group_errors import (
-    CommitFailedError,
-    FencedInstanceIdError,
-    RebalanceInProgressError,
-)
-from ottla.clients.consumer.work.errors import HandlerError, StuckHandlerError
+from ottla.clients.consumer.workers.errors import HandlerError, StuckHandlerError
 from ottla.clients.errors import NoAnswerError, UnreachableError
-from ottla.clients.outcomes import ItemsFailedError
-from ottla.clients.producer.errors import RecordTooLargeError
-from ottla.clients.producer.transaction_errors import abortable, fatal
+from ottla.clients.producer.state.errors import RecordTooLargeError
+from ottla.clients.producer.transactions.transaction_errors import abortable, fatal
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from ottla.clients.consumer.settings import CONSUMER_SETTINGS, ConsumerSettings
-from ottla.clients.producer.settings import PRODUCER_SETTINGS, ProducerSettings
-from ottla.clients.setting_table import ClientSetting
-from ottla.clients.settings import CLIENT_SETTINGS, ClientSettings
+from ottla.clients.config.setting_table import ClientSetting
+from ottla.clients.config.settings import CLIENT_SETTINGS, ClientSettings
+from ottla.clients.consumer.state.settings import CONSUMER_SETTINGS, ConsumerSettings
+from ottla.clients.producer.state.settings import PRODUCER_SETTINGS, ProducerSettings
 from ottla.wire.records.compression.codecs import Compression
 
 PAGE = Path(__file__).parents[3] / "docs" / "client-settings.md"

@@ -7,7 +7,7 @@ from ottla.clients.assignors.assignor import Assignor
 from ottla.clients.assignors.range_assignor import RangeAssignor
 from ottla.clients.assignors.round_robin_assignor import RoundRobinAssignor
 from ottla.clients.assignors.sticky_assignor import CooperativeStickyAssignor, StickyAssignor
-from ottla.clients.setting_table import InvalidClientSettingError
+from ottla.clients.config.setting_table import InvalidClientSettingError
 from ottla.model.settings.settings import nearest_to
 
 _JAVA_PACKAGE: Final = "org.apache.kafka.clients.consumer."

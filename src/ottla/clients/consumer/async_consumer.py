@@ -5,9 +5,12 @@ import re
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, Self, Unpack
 
-from ottla.clients.admin_offsets import FoundOffset, OffsetAdmin
-from ottla.clients.cluster_view import ClusterView
-from ottla.clients.consumer.calls import (
+from ottla.clients.admin.admin_offsets import FoundOffset, OffsetAdmin
+from ottla.clients.admin.per_item_results import in_time
+from ottla.clients.cluster.cluster_client import ClusterView
+from ottla.clients.cluster.unclosed_warnings import watch
+from ottla.clients.consumer.core.core import ConsumerCore, named
+from ottla.clients.consumer.core.sync_calls import (
     POLL_SECONDS,
     ConsumerCalls,
     Listener,
@@ -15,15 +18,12 @@ from ottla.clients.consumer.calls import (
     PartitionReplicas,
     partition_replicas,
 )
-from ottla.clients.consumer.core import ConsumerCore, named
-from ottla.clients.consumer.errors import ConsumerError
-from ottla.clients.consumer.group_side import OffsetAndMetadata
-from ottla.clients.consumer.membership import GroupMembership
-from ottla.clients.consumer.settings import ConsumerSettings, read_consumer_settings
-from ottla.clients.consumer.subscription import RebalanceListener
-from ottla.clients.consumer.work.settings import Handler, WorkOptions, WorkSettings
-from ottla.clients.outcomes import in_time
-from ottla.clients.unclosed import watch
+from ottla.clients.consumer.group.group_protocol import OffsetAndMetadata
+from ottla.clients.consumer.group.membership import GroupMembership
+from ottla.clients.consumer.state.errors import ConsumerError
+from ottla.clients.consumer.state.settings import ConsumerSettings, read_consumer_settings
+from ottla.clients.consumer.state.subscription import RebalanceListener
+from ottla.clients.consumer.workers.settings import Handler, WorkOptions, WorkSettings
 from ottla.environment.clock import Clock
 from ottla.environment.randomness import Randomness
 from ottla.model.error_code import ErrorCode
@@ -33,7 +33,7 @@ from ottla.runtime.clock import SystemClock
 from ottla.wire.records.consumer_record import ConsumerRecord
 
 if TYPE_CHECKING:
-    from ottla.clients.consumer.ordered_workers import OrderedWorkers
+    from ottla.clients.consumer.workers.ordered_workers import OrderedWorkers
 
 ENFORCED: Final = "the application has enforced a rebalance"
 
@@ -176,7 +176,7 @@ class AsyncConsumer(ConsumerCalls):
         the next run, or poll, goes on with the first record that is not done. HandlerError,
         StuckHandlerError, and what poll raises.
         """
-        from ottla.clients.consumer.work.making import (  # noqa: PLC0415 - not everybody needs it
+        from ottla.clients.consumer.workers.factory import (  # noqa: PLC0415 - not everybody needs it
             awaiting_listener,
             task_workers,
         )

@@ -4,28 +4,28 @@ import re
 from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, Unpack
 
-from ottla.clients.cluster_view import ClusterView
+from ottla.clients.cluster.cluster_client import ClusterView
+from ottla.clients.cluster.unclosed_warnings import watch
 from ottla.clients.consumer.async_consumer import AsyncConsumer
-from ottla.clients.consumer.calls import (
+from ottla.clients.consumer.core.core import named
+from ottla.clients.consumer.core.sync_calls import (
     POLL_SECONDS,
     ConsumerCalls,
     Listener,
     OffsetAndTimestamp,
     PartitionReplicas,
 )
-from ottla.clients.consumer.core import named
-from ottla.clients.consumer.group_side import OffsetAndMetadata
-from ottla.clients.consumer.one_thread import OneThread
-from ottla.clients.consumer.settings import read_consumer_settings
-from ottla.clients.consumer.work.settings import Handler, WorkOptions, WorkSettings
-from ottla.clients.loop_thread import LoopThread
-from ottla.clients.unclosed import watch
+from ottla.clients.consumer.core.thread_guard import OneThread
+from ottla.clients.consumer.group.group_protocol import OffsetAndMetadata
+from ottla.clients.consumer.state.settings import read_consumer_settings
+from ottla.clients.consumer.workers.settings import Handler, WorkOptions, WorkSettings
+from ottla.clients.threads.loop_thread import LoopThread
 from ottla.model.identifiers import TopicPartition
 from ottla.runtime.clock import SystemClock
 from ottla.wire.records.consumer_record import ConsumerRecord
 
 if TYPE_CHECKING:
-    from ottla.clients.consumer.ordered_workers import OrderedWorkers
+    from ottla.clients.consumer.workers.ordered_workers import OrderedWorkers
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -189,7 +189,7 @@ class Consumer(ConsumerCalls):
         with the first record that is not done. HandlerError, StuckHandlerError, and what poll
         raises.
         """
-        from ottla.clients.consumer.work.making import (  # noqa: PLC0415 - not everybody needs it
+        from ottla.clients.consumer.workers.factory import (  # noqa: PLC0415 - not everybody needs it
             blocking_listener,
             thread_workers,
         )

@@ -5,15 +5,20 @@ from collections.abc import Generator, Mapping
 from types import coroutine
 from typing import Any, Self
 
-from ottla.clients.cluster_view import ClusterView
-from ottla.clients.producer.accumulator import Delivery, OnDelivery
+from ottla.clients.cluster.cluster_client import ClusterView
+from ottla.clients.cluster.unclosed_warnings import watch
+from ottla.clients.producer.batching.accumulator import Delivery, OnDelivery
+from ottla.clients.producer.batching.record_encoding import (
+    Headers,
+    Preparation,
+    ProducerRecord,
+    explained,
+)
 from ottla.clients.producer.bulk_calls import AsyncBulkCalls
 from ottla.clients.producer.core import ProducerCore
-from ottla.clients.producer.preparation import Headers, Preparation, ProducerRecord, explained
-from ottla.clients.producer.settings import ProducerSettings, read_producer_settings
+from ottla.clients.producer.state.settings import ProducerSettings, read_producer_settings
 from ottla.clients.producer.transaction_calls import AsyncTransactionCalls
-from ottla.clients.rooted import Rooted
-from ottla.clients.unclosed import watch
+from ottla.clients.threads.not_picklable import Rooted
 from ottla.environment.clock import Clock
 from ottla.environment.randomness import Randomness
 from ottla.runtime.clock import SystemClock

@@ -8,14 +8,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from ottla.clients.loop_thread import LoopThread
-from ottla.clients.partitioner import DEFAULT_PARTITIONER, Partitioner
-from ottla.clients.pausing import pause
-from ottla.clients.producer.accumulator import Batch
-from ottla.clients.producer.bulk import Piece, Target, pieces_of_arrow, pieces_of_records
-from ottla.clients.producer.bulk_delivery import BulkDelivery
+from ottla.clients.producer.batching.accumulator import Batch
+from ottla.clients.producer.bulk.bulk import Piece, Target, pieces_of_arrow, pieces_of_records
+from ottla.clients.producer.bulk.bulk_delivery import BulkDelivery
 from ottla.clients.producer.core import ProducerCore
-from ottla.clients.serializers import bind_serializer
+from ottla.clients.records.partitioner import DEFAULT_PARTITIONER, Partitioner
+from ottla.clients.records.serializers import bind_serializer
+from ottla.clients.threads.loop_thread import LoopThread
+from ottla.concurrency.sleep import pause
 
 
 class Bulk:

@@ -9,19 +9,19 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Any, Final
 
-from ottla.clients.cluster_view import ClusterView
+from ottla.clients.cluster.cluster_client import ClusterView
 from ottla.clients.errors import RETRIABLE, NoAnswerError, error_code
-from ottla.clients.loop_thread import create_background_task
-from ottla.clients.partitioner import make_partitioner
-from ottla.clients.pausing import pause
-from ottla.clients.producer.accumulator import Accumulator, Batch, Delivery, OnDelivery
-from ottla.clients.producer.errors import BufferFullError, ProducerClosedError
-from ottla.clients.producer.idempotence import Identity, NoIdentity, PlainIdentity
-from ottla.clients.producer.sender import Sender
-from ottla.clients.producer.settings import ProducerSettings
-from ottla.clients.producer.thread_transactions import ThreadTransactions
-from ottla.clients.producer.transaction_coordinator import TransactionCoordinator
-from ottla.clients.producer.transaction_errors import TransactionStateError
+from ottla.clients.producer.batching.accumulator import Accumulator, Batch, Delivery, OnDelivery
+from ottla.clients.producer.sending.sender import Sender
+from ottla.clients.producer.state.errors import BufferFullError, ProducerClosedError
+from ottla.clients.producer.state.producer_identity import Identity, NoIdentity, PlainIdentity
+from ottla.clients.producer.state.settings import ProducerSettings
+from ottla.clients.producer.transactions.coordinator_client import TransactionCoordinator
+from ottla.clients.producer.transactions.thread_transactions import ThreadTransactions
+from ottla.clients.producer.transactions.transaction_errors import TransactionStateError
+from ottla.clients.records.partitioner import make_partitioner
+from ottla.clients.threads.loop_thread import create_background_task
+from ottla.concurrency.sleep import pause
 from ottla.environment.clock import Clock
 from ottla.environment.randomness import Randomness
 from ottla.model.api_error import ApiError

@@ -6,18 +6,23 @@ from functools import partial
 from threading import Lock
 from typing import Any, Self
 
-from ottla.clients.cluster_view import ClusterView
+from ottla.clients.cluster.cluster_client import ClusterView
+from ottla.clients.cluster.unclosed_warnings import watch
+from ottla.clients.config.settings import ClientSettings
 from ottla.clients.errors import ClientClosedError
-from ottla.clients.loop_thread import LoopThread
-from ottla.clients.producer.accumulator import Delivery, OnDelivery
+from ottla.clients.producer.batching.accumulator import Delivery, OnDelivery
+from ottla.clients.producer.batching.record_encoding import (
+    Headers,
+    Preparation,
+    ProducerRecord,
+    explained,
+)
 from ottla.clients.producer.bulk_calls import BulkCalls
 from ottla.clients.producer.core import ProducerCore
-from ottla.clients.producer.preparation import Headers, Preparation, ProducerRecord, explained
-from ottla.clients.producer.settings import ProducerSettings, read_producer_settings
+from ottla.clients.producer.state.settings import ProducerSettings, read_producer_settings
 from ottla.clients.producer.transaction_calls import TransactionCalls
-from ottla.clients.rooted import Rooted
-from ottla.clients.settings import ClientSettings
-from ottla.clients.unclosed import watch
+from ottla.clients.threads.loop_thread import LoopThread
+from ottla.clients.threads.not_picklable import Rooted
 from ottla.runtime.clock import SystemClock
 from ottla.runtime.randomness import SystemRandomness
 

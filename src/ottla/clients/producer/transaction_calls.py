@@ -12,16 +12,16 @@ from itertools import starmap
 from threading import Lock
 from typing import Any
 
-from ottla.clients.loop_thread import LoopThread
 from ottla.clients.producer.core import ProducerCore
-from ottla.clients.producer.thread_transactions import ThreadTransactions
-from ottla.clients.producer.transaction_errors import (
+from ottla.clients.producer.transactions.thread_transactions import ThreadTransactions
+from ottla.clients.producer.transactions.transaction_errors import (
     TransactionFailedError,
     TransactionStateError,
 )
-from ottla.clients.producer.transaction_requests import GroupMetadata, OffsetToCommit
-from ottla.clients.producer.transaction_state import PreparedTxnState, State
-from ottla.clients.producer.transactions import Transactions
+from ottla.clients.producer.transactions.transaction_requests import GroupMetadata, OffsetToCommit
+from ottla.clients.producer.transactions.transaction_state import PreparedTxnState, State
+from ottla.clients.producer.transactions.transactions import Transactions
+from ottla.clients.threads.loop_thread import LoopThread
 from ottla.model.identifiers import TopicPartition
 from ottla.model.settings.settings import INT32_MAX, INT64_MAX
 from ottla.wire.writing import STRING_BYTES_MAX

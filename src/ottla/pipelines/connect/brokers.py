@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from ottla.clients.admin import Admin
-from ottla.clients.settings import CLIENT_SETTINGS
+from ottla.clients.admin.admin import Admin
+from ottla.clients.config.settings import CLIENT_SETTINGS
 from ottla.model.api_error import ApiError
 from ottla.pipelines.connect.errors import ConnectorError
 

@@ -9,8 +9,8 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from struct import Struct
 from typing import Final, NamedTuple
 
-from ottla.clients.consumer.fetched import AbortedBatches
-from ottla.clients.producer.transaction_requests import ProducerName
+from ottla.clients.consumer.fetching.fetched_batches import AbortedBatches
+from ottla.clients.producer.transactions.transaction_requests import ProducerName
 from ottla.wire.messages.fetch import AbortedTransaction
 from ottla.wire.records.batch import (
     ATTRIBUTES_AT,

@@ -4,9 +4,9 @@ from collections.abc import Iterable
 from time import monotonic
 from typing import Final, Self
 
-from ottla.clients.cluster_view import ClusterView
+from ottla.clients.cluster.cluster_client import ClusterView
 from ottla.clients.errors import NoAnswerError, UnreachableError
-from ottla.clients.pausing import pause
+from ottla.concurrency.sleep import pause
 from ottla.model.error_code import ErrorCode
 from ottla.pipelines.mirror.errors import MirrorError
 from ottla.pipelines.mirror.notes import MirroredTopic, ident_of

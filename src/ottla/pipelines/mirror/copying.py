@@ -16,11 +16,11 @@ from dataclasses import dataclass, field, replace
 from time import monotonic
 from typing import Final, NamedTuple
 
-from ottla.clients.admin_offsets import OffsetAdmin, OffsetSpec
-from ottla.clients.cluster_view import ClusterView
-from ottla.clients.consumer.fetched import end_of_batches
+from ottla.clients.admin.admin_offsets import OffsetAdmin, OffsetSpec
+from ottla.clients.cluster.cluster_client import ClusterView
+from ottla.clients.consumer.fetching.fetched_batches import end_of_batches
 from ottla.clients.errors import RETRIABLE
-from ottla.clients.pausing import pause
+from ottla.concurrency.sleep import pause
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition

@@ -10,9 +10,9 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import Final
 
-from ottla.clients.admin_groups import CommittedOffset
-from ottla.clients.admin_offsets import OffsetSpec
-from ottla.clients.async_admin import AsyncAdmin
+from ottla.clients.admin.admin_groups import CommittedOffset
+from ottla.clients.admin.admin_offsets import OffsetSpec
+from ottla.clients.admin.async_admin import AsyncAdmin
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition

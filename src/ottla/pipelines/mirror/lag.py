@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from ottla.clients.admin_offsets import OffsetAdmin, OffsetSpec
-from ottla.clients.cluster_view import ClusterView
+from ottla.clients.admin.admin_offsets import OffsetAdmin, OffsetSpec
+from ottla.clients.cluster.cluster_client import ClusterView
 from ottla.model.identifiers import TopicPartition
 from ottla.pipelines.committed_log import CommittedLog
 from ottla.pipelines.mirror.clusters import Clusters

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from ottla.clients.cluster_view import ClusterView
+from ottla.clients.cluster.cluster_client import ClusterView
 from ottla.pipelines.committed_log import CommittedLog
 from ottla.pipelines.mirror.notes import MirroredTopic, Note, Position, note_of
 from ottla.wire.records.record import Record

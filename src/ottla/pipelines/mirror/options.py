@@ -5,7 +5,7 @@ import re
 from dataclasses import asdict, dataclass, replace
 from typing import Final, Self
 
-from ottla.clients.settings import ClientSettings, read_client_settings
+from ottla.clients.config.settings import ClientSettings, read_client_settings
 from ottla.pipelines.mirror.errors import MirrorError
 from ottla.pipelines.mirror.notes import MirroredTopic
 from ottla.pipelines.sink.decision import TOPIC as DECISIONS_TOPIC

@@ -4,11 +4,11 @@ import asyncio
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from ottla.clients.admin_cluster import ClusterAdmin, LogDirDescription
-from ottla.clients.admin_offsets import OffsetAdmin, OffsetSpec
-from ottla.clients.cluster_view import ClusterView
-from ottla.clients.outcomes import ItemsFailedError
-from ottla.clients.pausing import pause
+from ottla.clients.admin.admin_cluster import ClusterAdmin, LogDirDescription
+from ottla.clients.admin.admin_offsets import OffsetAdmin, OffsetSpec
+from ottla.clients.admin.per_item_results import ItemsFailedError
+from ottla.clients.cluster.cluster_client import ClusterView
+from ottla.concurrency.sleep import pause
 from ottla.model.api_error import ApiError
 from ottla.model.identifiers import TopicPartition
 from ottla.pipelines.committed_log import CommittedLog

@@ -8,7 +8,7 @@ from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any, Final
 
 from ottla.clients.errors import RETRIABLE
-from ottla.clients.loop_thread import LoopThread
+from ottla.clients.threads.loop_thread import LoopThread
 from ottla.model.api_error import ApiError
 from ottla.pipelines.committed_log import CommittedLog
 from ottla.pipelines.mirror.clusters import Clusters

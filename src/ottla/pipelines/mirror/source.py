@@ -12,7 +12,7 @@ from typing import Any, Final
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
 
-from ottla.clients.loop_thread import LoopThread
+from ottla.clients.threads.loop_thread import LoopThread
 from ottla.pipelines.committed_log import CommittedLog
 from ottla.pipelines.mirror.clusters import PATIENCE_SECONDS, Clusters
 from ottla.pipelines.mirror.copying import CopyRange, PartitionCopier

@@ -1,6 +1,6 @@
 """Taking back notes about records that the target has deleted: nobody asks for their offsets."""
 
-from ottla.clients.admin_offsets import OffsetAdmin, OffsetSpec
+from ottla.clients.admin.admin_offsets import OffsetAdmin, OffsetSpec
 from ottla.clients.producer.async_producer import AsyncProducer
 from ottla.model.identifiers import TopicPartition
 from ottla.pipelines.mirror.clusters import Clusters

@@ -9,9 +9,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Final
 
-from ottla.clients.admin_configs import ConfigChange, ConfigResource, ConfigSource
-from ottla.clients.admin_topics import TopicDescription
-from ottla.clients.async_admin import AsyncAdmin
+from ottla.clients.admin.admin_configs import ConfigChange, ConfigResource, ConfigSource
+from ottla.clients.admin.admin_topics import TopicDescription
+from ottla.clients.admin.async_admin import AsyncAdmin
 from ottla.clients.producer.async_producer import AsyncProducer
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from time import time
 from typing import Final
 
-from ottla.clients.cluster_view import ClusterView
+from ottla.clients.cluster.cluster_client import ClusterView
 from ottla.clients.connection import Connection, TakeAnswer
 from ottla.clients.errors import NoAnswerError, check, only
-from ottla.clients.producer.transaction_coordinator import TransactionCoordinator
-from ottla.clients.producer.transaction_requests import (
+from ottla.clients.producer.transactions.coordinator_client import TransactionCoordinator
+from ottla.clients.producer.transactions.transaction_requests import (
     ADDING_BY_WRITING,
     Initiation,
     ProducerName,
@@ -19,7 +19,7 @@ from ottla.clients.producer.transaction_requests import (
     end,
     init_producer,
 )
-from ottla.clients.producer.transactions import PRODUCE_VERSION_BEFORE_ADDING
+from ottla.clients.producer.transactions.transactions import PRODUCE_VERSION_BEFORE_ADDING
 from ottla.model.identifiers import ZERO_UUID, TopicPartition
 from ottla.pipelines.mirror.batches import seal
 from ottla.wire.messages.produce import (

@@ -5,20 +5,20 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
-from ottla.clients.admin_transactions import (
+from ottla.clients.admin.admin_transactions import (
     TransactionAdmin,
     TransactionDescription,
     TransactionFilter,
     TransactionStatus,
 )
-from ottla.clients.cluster_view import ClusterView
+from ottla.clients.admin.per_item_results import ItemsFailedError
+from ottla.clients.cluster.cluster_client import ClusterView
 from ottla.clients.errors import NoAnswerError
-from ottla.clients.outcomes import ItemsFailedError
-from ottla.clients.producer.settings import ProducerSettings, read_producer_settings
-from ottla.clients.producer.transaction_coordinator import TransactionCoordinator
-from ottla.clients.producer.transaction_errors import ProducerFencedError
-from ottla.clients.producer.transaction_requests import ProducerName, end
-from ottla.clients.producer.transactions import Transactions
+from ottla.clients.producer.state.settings import ProducerSettings, read_producer_settings
+from ottla.clients.producer.transactions.coordinator_client import TransactionCoordinator
+from ottla.clients.producer.transactions.transaction_errors import ProducerFencedError
+from ottla.clients.producer.transactions.transaction_requests import ProducerName, end
+from ottla.clients.producer.transactions.transactions import Transactions
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.pipelines.sink.decision import (

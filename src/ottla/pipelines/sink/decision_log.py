@@ -4,12 +4,12 @@ from contextlib import suppress
 from time import time
 from typing import Final
 
-from ottla.clients.admin_configs import ConfigResource
-from ottla.clients.async_admin import AsyncAdmin
-from ottla.clients.cluster_view import ClusterView
+from ottla.clients.admin.admin_configs import ConfigResource
+from ottla.clients.admin.async_admin import AsyncAdmin
+from ottla.clients.cluster.cluster_client import ClusterView
 from ottla.clients.errors import check, only
-from ottla.clients.producer.transaction_errors import FENCED, fatal
-from ottla.clients.producer.transactions import Transactions
+from ottla.clients.producer.transactions.transaction_errors import FENCED, fatal
+from ottla.clients.producer.transactions.transactions import Transactions
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.pipelines.committed_log import CommittedLog

@@ -35,12 +35,12 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import Any, Final, Self
 
-from ottla.clients.cluster_view import ClusterView
+from ottla.clients.cluster.cluster_client import ClusterView
+from ottla.clients.config.settings import ClientSettings
 from ottla.clients.errors import ClientClosedError
-from ottla.clients.loop_thread import LoopThread
 from ottla.clients.producer.producer import Producer
-from ottla.clients.producer.settings import read_producer_settings
-from ottla.clients.settings import ClientSettings
+from ottla.clients.producer.state.settings import read_producer_settings
+from ottla.clients.threads.loop_thread import LoopThread
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.pipelines.sink.deciding import Deciding, Settings

@@ -19,9 +19,9 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
-from ottla.clients.cluster_view import ClusterView
+from ottla.clients.cluster.cluster_client import ClusterView
 from ottla.clients.producer.producer import Producer
-from ottla.clients.producer.settings import read_producer_settings
+from ottla.clients.producer.state.settings import read_producer_settings
 from ottla.pipelines.garbage import spare_what_is_there
 from ottla.pipelines.sink.decision import older_checkpoint
 from ottla.pipelines.sink.options import SinkOptions, read_options

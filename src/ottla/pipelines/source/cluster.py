@@ -11,13 +11,13 @@ from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Self, TypeVar
 
-from ottla.clients.admin_offsets import OffsetAdmin
-from ottla.clients.cluster_view import ClusterView
+from ottla.clients.admin.admin_offsets import OffsetAdmin
+from ottla.clients.admin.per_item_results import in_time
+from ottla.clients.cluster.cluster_client import ClusterView
+from ottla.clients.config.settings import ClientSettings
 from ottla.clients.errors import NoAnswerError, UnreachableError, error_code
-from ottla.clients.loop_thread import LoopThread
-from ottla.clients.outcomes import in_time
-from ottla.clients.pausing import pause
-from ottla.clients.settings import ClientSettings
+from ottla.clients.threads.loop_thread import LoopThread
+from ottla.concurrency.sleep import pause
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
@@ -113,7 +113,7 @@ class SourceCluster:
 
     def commit(self, group_id: str, offset_by_partition: Mapping[TopicPartition, int]) -> None:
         """Let a group have these offsets committed."""
-        from ottla.clients.admin_groups import GroupAdmin  # noqa: PLC0415 - not needed to plan
+        from ottla.clients.admin.admin_groups import GroupAdmin  # noqa: PLC0415 - not needed to plan
 
         groups = GroupAdmin(self.view)
         self._wait(lambda: groups.commit(group_id, offset_by_partition), f"a commit for {group_id}")

@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from ottla.clients.consumer.settings import read_consumer_settings
-from ottla.clients.setting_table import InvalidClientSettingError
-from ottla.clients.settings import ClientSettings
+from ottla.clients.config.setting_table import InvalidClientSettingError
+from ottla.clients.config.settings import ClientSettings
+from ottla.clients.consumer.state.settings import read_consumer_settings
 from ottla.model.identifiers import TopicPartition
 from ottla.model.isolation_level import EARLIEST, LATEST
 from ottla.model.settings.settings import nearest_to

@@ -10,13 +10,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
-from ottla.clients.admin_offsets import OffsetAdmin
-from ottla.clients.cluster_view import ClusterView
-from ottla.clients.consumer.fetched import end_of_batches
-from ottla.clients.consumer.subscription import NO_REPLICA
+from ottla.clients.admin.admin_offsets import OffsetAdmin
+from ottla.clients.cluster.cluster_client import ClusterView
+from ottla.clients.consumer.fetching.fetched_batches import end_of_batches
+from ottla.clients.consumer.state.subscription import NO_REPLICA
 from ottla.clients.errors import RETRIABLE, NoAnswerError, UnreachableError, check
-from ottla.clients.loop_thread import create_background_task
-from ottla.clients.pausing import pause
+from ottla.clients.threads.loop_thread import create_background_task
+from ottla.concurrency.sleep import pause
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import ZERO_UUID

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from ottla.clients.consumer.fetched import AbortedBatches
+from ottla.clients.consumer.fetching.fetched_batches import AbortedBatches
 from ottla.pipelines.source.cluster import SourceCluster
 from ottla.pipelines.source.errors import SourceReadError
 from ottla.pipelines.source.options import Fetching

@@ -3,7 +3,7 @@ import pytest
 from ottla.clients.assignors.assignor import PreviousAssignment
 from ottla.clients.assignors.known import assignors
 from ottla.clients.assignors.range_assignor import RangeAssignor
-from ottla.clients.setting_table import InvalidClientSettingError
+from ottla.clients.config.setting_table import InvalidClientSettingError
 
 
 def test_assignors_are_found_by_kafkas_names_of_either_kind() -> None:

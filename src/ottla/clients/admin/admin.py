@@ -1,0 +1,144 @@
+"""What can be asked of a cluster besides records, by noun: `admin.topics.create(…)`."""
+
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any, Self
+
+from ottla.clients.admin.admin_cluster import ClusterAdmin
+from ottla.clients.admin.admin_configs import ConfigAdmin
+from ottla.clients.admin.admin_groups import GroupAdmin
+from ottla.clients.admin.admin_offsets import OffsetAdmin
+from ottla.clients.admin.admin_partitions import PartitionAdmin
+from ottla.clients.admin.admin_producers import ProducerAdmin
+from ottla.clients.admin.admin_topics import TopicAdmin
+from ottla.clients.admin.admin_transactions import TransactionAdmin
+from ottla.clients.admin.async_admin import AsyncAdmin
+from ottla.clients.cluster.cluster_client import ClusterView
+from ottla.clients.cluster.unclosed_warnings import watch
+from ottla.clients.config.settings import read_client_settings
+from ottla.clients.errors import ClientClosedError
+from ottla.clients.threads.loop_thread import LoopThread
+from ottla.clients.threads.not_picklable import Rooted
+from ottla.clients.threads.sync_facade import Face, blocking
+from ottla.runtime.randomness import SystemRandomness
+
+
+class Topics(Face[TopicAdmin]):
+    """Calls about topics. Each takes one name or several, and answers by name."""
+
+    list = blocking(TopicAdmin.list)
+    describe = blocking(TopicAdmin.describe)
+    create = blocking(TopicAdmin.create)
+    create_partitions = blocking(TopicAdmin.create_partitions)
+    delete = blocking(TopicAdmin.delete)
+
+
+class Configs(Face[ConfigAdmin]):
+    """Calls about settings. A broker's own settings are asked of that broker."""
+
+    describe = blocking(ConfigAdmin.describe)
+    alter = blocking(ConfigAdmin.alter)
+    replace = blocking(ConfigAdmin.replace)
+    list_resources = blocking(ConfigAdmin.list_resources)
+
+
+class Groups(Face[GroupAdmin]):
+    """Calls about groups. Each goes to the group's coordinator."""
+
+    list = blocking(GroupAdmin.list)
+    describe = blocking(GroupAdmin.describe)
+    delete = blocking(GroupAdmin.delete)
+    remove_members = blocking(GroupAdmin.remove_members)
+    committed = blocking(GroupAdmin.committed)
+    commit = blocking(GroupAdmin.commit)
+    delete_offsets = blocking(GroupAdmin.delete_offsets)
+
+
+class Offsets(Face[OffsetAdmin]):
+    """Calls about offsets. Each goes to the leaders, and is tried again where they have moved."""
+
+    find = blocking(OffsetAdmin.find)
+    ends = blocking(OffsetAdmin.ends)
+    delete_before = blocking(OffsetAdmin.delete_before)
+
+
+class Partitions(Face[PartitionAdmin]):
+    """Calls about partitions: who keeps and leads them."""
+
+    describe = blocking(PartitionAdmin.describe)
+    reassign = blocking(PartitionAdmin.reassign)
+    reassignments = blocking(PartitionAdmin.reassignments)
+    elect = blocking(PartitionAdmin.elect)
+    move_to_folders = blocking(PartitionAdmin.move_to_folders)
+
+
+class Cluster(Face[ClusterAdmin]):
+    """Calls about brokers."""
+
+    describe = blocking(ClusterAdmin.describe)
+    unregister_broker = blocking(ClusterAdmin.unregister_broker)
+    log_dirs = blocking(ClusterAdmin.log_dirs)
+    versions_by_api = blocking(ClusterAdmin.versions_by_api)
+    features = blocking(ClusterAdmin.features)
+    update_features = blocking(ClusterAdmin.update_features)
+    quorum = blocking(ClusterAdmin.quorum)
+
+
+class Transactions(Face[TransactionAdmin]):
+    """Calls about transactions. Each goes to their coordinators."""
+
+    list = blocking(TransactionAdmin.list)
+    describe = blocking(TransactionAdmin.describe)
+    fence = blocking(TransactionAdmin.fence)
+    terminate = blocking(TransactionAdmin.terminate)
+    hanging = blocking(TransactionAdmin.hanging)
+
+
+class Producers(Face[ProducerAdmin]):
+    """Calls about producers. Each goes to the leaders, and is tried again where they have moved."""
+
+    describe = blocking(ProducerAdmin.describe)
+    open_since = blocking(ProducerAdmin.open_since)
+    abort = blocking(ProducerAdmin.abort)
+
+
+class Admin(Rooted):
+    """Every administrative call. Use it in `with`, from any number of threads.
+
+    Settings have Kafka's names, in a dict or as keywords with underscores. A call about several
+    items returns their results by item; if any failed, it raises ItemsFailedError, an ApiError
+    that has both the results and the failures. What may pass is tried again until
+    default.api.timeout.ms is over. A cluster that cannot be reached is an OSError.
+    """
+
+    def __init__(self, settings: Mapping[str, Any] | None = None, /, **keywords: Any) -> None:
+        client_settings = read_client_settings(settings, keywords)
+        view = ClusterView(client_settings, randomness=SystemRandomness())
+        self._core = AsyncAdmin.over(view)
+        self._thread = thread = LoopThread("ottla-admin")
+        look = watch(thread, "Admin", view, None)  # which ends by itself
+        thread.call_at_end(look, view.close)
+        self.topics = Topics(thread, self._core.topics)
+        self.configs = Configs(thread, self._core.configs)
+        self.groups = Groups(thread, self._core.groups)
+        self.offsets = Offsets(thread, self._core.offsets)
+        self.partitions = Partitions(thread, self._core.partitions)
+        self.cluster = Cluster(thread, self._core.cluster)
+        self.transactions = Transactions(thread, self._core.transactions)
+        self.producers = Producers(thread, self._core.producers)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def metrics(self) -> dict[str, float]:
+        """Return what was counted of the network, by Kafka's names."""
+        return self._core.metrics()
+
+    def close(self) -> None:
+        """Close every connection; calls that still wait in other threads are ended."""
+        with suppress(ClientClosedError):  # closed already
+            self._thread.run(self._core.close())
+        self._thread.close()

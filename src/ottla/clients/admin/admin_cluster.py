@@ -1,0 +1,324 @@
+"""The cluster itself: its brokers, and what their disks hold."""
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Final, NamedTuple
+
+from ottla.clients.admin.per_item_results import ask_each, for_each, in_time
+from ottla.clients.cluster.cluster_client import ClusterView
+from ottla.clients.connection import SOFTWARE_NAME, SOFTWARE_VERSION
+from ottla.clients.errors import check, error_code, only
+from ottla.model.api_error import ApiError
+from ottla.model.error_code import ErrorCode
+from ottla.model.identifiers import TopicPartition
+from ottla.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from ottla.wire.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
+from ottla.wire.messages.describe_log_dirs import (
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+    DescribeLogDirsResult,
+)
+from ottla.wire.messages.describe_quorum import (
+    DescribeQuorumRequest,
+    DescribeQuorumRequestPartition,
+    DescribeQuorumRequestTopic,
+    DescribeQuorumResponse,
+    ReplicaState,
+)
+from ottla.wire.messages.metadata import MetadataRequest, MetadataResponse
+from ottla.wire.messages.unregister_broker import (
+    UnregisterBrokerRequest,
+    UnregisterBrokerResponse,
+)
+from ottla.wire.messages.update_features import (
+    FeatureUpdateKey,
+    UpdateFeaturesRequest,
+    UpdateFeaturesResponse,
+)
+
+UNKNOWN_BYTES: Final = -1
+_FENCED_SINCE: Final = 2
+_METADATA: Final = TopicPartition("__cluster_metadata", 0)
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerDescription:
+    """Where one broker is."""
+
+    broker_id: int
+    host: str
+    port: int
+    rack: str | None
+    is_fenced: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterDescription:
+    """The brokers, and which of them is the controller."""
+
+    cluster_id: str
+    controller_id: int
+    brokers: tuple[BrokerDescription, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LogDirDescription:
+    """A folder of one broker, and what is in it."""
+
+    broker_id: int
+    path: str
+    total_bytes: int
+    usable_bytes: int
+    size_by_partition: dict[TopicPartition, int]
+    lag_by_future: dict[TopicPartition, int]
+    """The copies that are to take over from those in another folder, and the records they lack."""
+    error: ErrorCode
+    is_cordoned: bool = False
+    """Whether it takes no new partitions."""
+
+
+_Folders = tuple[LogDirDescription, ...]
+
+
+class FeatureLevels(NamedTuple):
+    """The least and the greatest level of a feature."""
+
+    first: int
+    last: int
+
+
+@dataclass(frozen=True, slots=True)
+class FeatureDescription:
+    """What the cluster runs with, and what the broker that was asked could run with."""
+
+    finalized: Mapping[str, int]
+    """The level of each feature that is in use."""
+    supported: Mapping[str, FeatureLevels]
+    epoch: int
+    """A number that grows whenever levels change; -1 where nobody counts."""
+
+
+class FeatureUpdateType(IntEnum):
+    """Which changes of a feature's level are allowed."""
+
+    UPGRADE = 1
+    SAFE_DOWNGRADE = 2
+    """Down, if nothing is lost by it."""
+    UNSAFE_DOWNGRADE = 3
+
+
+@dataclass(frozen=True, slots=True)
+class QuorumReplica:
+    """One that keeps the metadata log, and how far it has got."""
+
+    replica_id: int
+    end_offset: int
+    last_fetch_ms: int
+    last_caught_up_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class QuorumDescription:
+    """Who keeps the metadata log, and who leads."""
+
+    leader_id: int
+    leader_epoch: int
+    high_watermark: int
+    voters: tuple[QuorumReplica, ...]
+    observers: tuple[QuorumReplica, ...]
+
+
+class ClusterAdmin:
+    """Calls about brokers."""
+
+    def __init__(self, view: ClusterView) -> None:
+        self._view = view
+
+    async def describe(self, *, include_fenced: bool = False) -> ClusterDescription:
+        """Describe the cluster; old brokers, without DescribeCluster, are asked for metadata.
+
+        With its fenced brokers it is described as the controller knows it; clusters that cannot
+        tell of them are described without.
+        """
+        if not include_fenced:
+            return await in_time(self._view, self._describe)
+
+        async def ask() -> ClusterDescription:
+            controller = await self._view.controller_connection()
+            if controller.version_for(DescribeClusterRequest) < _FENCED_SINCE:
+                return await self._describe()
+            request = DescribeClusterRequest(include_fenced_brokers=True)
+            return _described(await self._view.ask_controller(request, DescribeClusterResponse))
+
+        return await in_time(self._view, ask)
+
+    async def unregister_broker(self, broker_id: int) -> None:
+        """Let the cluster forget a broker that has been stopped for good."""
+
+        async def ask() -> None:
+            request = UnregisterBrokerRequest(broker_id=broker_id)
+            answer = await self._view.ask_controller(request, UnregisterBrokerResponse)
+            check(answer.error_code, answer.error_message or f"broker {broker_id}")
+
+        await in_time(self._view, ask)
+
+    async def log_dirs(
+        self, broker_ids: int | Iterable[int] | None = None
+    ) -> dict[int, tuple[LogDirDescription, ...]]:
+        """Describe the folders of brokers, or of all that are there, by broker."""
+        if broker_ids is None:
+            return await in_time(self._view, self._all_log_dirs)
+        wanted = [broker_ids] if isinstance(broker_ids, int) else list(dict.fromkeys(broker_ids))
+
+        async def ask(broker_id: int, _: list[int]) -> dict[int, _Folders | ApiError]:
+            return {broker_id: await self._log_dirs_at(broker_id)}
+
+        return await for_each(
+            self._view, wanted, lambda ids: ask_each({one: [one] for one in ids}, ask)
+        )
+
+    async def _all_log_dirs(self) -> dict[int, _Folders]:
+        """Ask those that are there now: one that dies meanwhile is not waited for."""
+        await self._view.refresh([])
+        ids = self._view.broker_ids
+        found = await asyncio.gather(*map(self._log_dirs_at, ids))
+        return dict(zip(ids, found, strict=True))
+
+    async def _log_dirs_at(self, broker_id: int) -> _Folders:
+        request = DescribeLogDirsRequest(topics=None)
+        answer = await self._view.ask_broker(broker_id, request, DescribeLogDirsResponse)
+        check(answer.error_code, f"the folders of broker {broker_id}")
+        return tuple(_folder(broker_id, row) for row in answer.results)
+
+    async def versions_by_api(self) -> dict[int, tuple[int, int]]:
+        """Return what the first broker at hand speaks: first and last version by API number."""
+        await self._view.refresh([])
+        connection = await self._view.connection_to(self._view.broker_ids[0])
+        return connection.versions_by_api
+
+    async def features(self) -> FeatureDescription:
+        """Return the levels of features that are in use, and those that could be."""
+
+        async def ask() -> FeatureDescription:
+            request = ApiVersionsRequest(
+                client_software_name=SOFTWARE_NAME, client_software_version=SOFTWARE_VERSION
+            )
+            answer = await self._view.ask_controller(request, ApiVersionsResponse)
+            check(answer.error_code, "the features of the cluster")
+            return FeatureDescription(
+                {row.name: row.max_version_level for row in answer.finalized_features},
+                {
+                    row.name: FeatureLevels(row.min_version, row.max_version)
+                    for row in answer.supported_features
+                },
+                answer.finalized_features_epoch,
+            )
+
+        return await in_time(self._view, ask)
+
+    async def update_features(
+        self,
+        level_by_feature: Mapping[str, int],
+        *,
+        allow: FeatureUpdateType = FeatureUpdateType.UPGRADE,
+        validate_only: bool = False,
+    ) -> None:
+        """Bring features to other levels, all of them or none; level 0 switches one off."""
+        request = UpdateFeaturesRequest(
+            timeout_ms=self._view.settings.request_timeout_ms,
+            feature_updates=[
+                FeatureUpdateKey(feature=name, max_version_level=level, upgrade_type=allow)
+                for name, level in level_by_feature.items()
+            ],
+            validate_only=validate_only,
+        )
+
+        async def ask() -> None:
+            answer = await self._view.ask_controller(request, UpdateFeaturesResponse)
+            check(answer.error_code, answer.error_message or "the features were not changed")
+            for row in answer.results:
+                check(row.error_code, row.error_message or f"feature {row.feature}")
+
+        await in_time(self._view, ask)
+
+    async def quorum(self) -> QuorumDescription:
+        """Describe who keeps the metadata, where brokers do so themselves.
+
+        UNSUPPORTED_VERSION from clusters that keep it in ZooKeeper.
+        """
+        wanted = DescribeQuorumRequestPartition(partition_index=_METADATA.partition)
+        topic = DescribeQuorumRequestTopic(topic_name=_METADATA.topic, partitions=[wanted])
+        request = DescribeQuorumRequest(topics=[topic])
+
+        async def ask() -> QuorumDescription:
+            answer = await self._view.ask_any(request, DescribeQuorumResponse)
+            check(answer.error_code, answer.error_message or "the quorum")
+            row = only(only(answer.topics, "a topic").partitions, "a partition")
+            check(row.error_code, row.error_message or "the quorum")
+            return QuorumDescription(
+                row.leader_id,
+                row.leader_epoch,
+                row.high_watermark,
+                tuple(map(_replica, row.current_voters)),
+                tuple(map(_replica, row.observers)),
+            )
+
+        return await in_time(self._view, ask)
+
+    async def _describe(self) -> ClusterDescription:
+        try:
+            answer = await self._view.ask_any(DescribeClusterRequest(), DescribeClusterResponse)
+        except ApiError as error:
+            if error.code is not ErrorCode.UNSUPPORTED_VERSION:
+                raise
+            return await self._describe_by_metadata()
+        return _described(answer)
+
+    async def _describe_by_metadata(self) -> ClusterDescription:
+        answer = await self._view.ask_any(MetadataRequest(topics=[]), MetadataResponse)
+        brokers = (
+            BrokerDescription(row.node_id, row.host, row.port, row.rack) for row in answer.brokers
+        )
+        return _in_order(answer.cluster_id or "", answer.controller_id, brokers)
+
+
+def _described(answer: DescribeClusterResponse) -> ClusterDescription:
+    check(answer.error_code, answer.error_message)
+    brokers = (
+        BrokerDescription(row.broker_id, row.host, row.port, row.rack, row.is_fenced)
+        for row in answer.brokers
+    )
+    return _in_order(answer.cluster_id, answer.controller_id, brokers)
+
+
+def _in_order(
+    cluster_id: str, controller_id: int, brokers: Iterable[BrokerDescription]
+) -> ClusterDescription:
+    in_order = sorted(brokers, key=lambda broker: broker.broker_id)
+    return ClusterDescription(cluster_id, controller_id, tuple(in_order))
+
+
+def _folder(broker_id: int, row: DescribeLogDirsResult) -> LogDirDescription:
+    replicas = [
+        (TopicPartition(topic.name, replica.partition_index), replica)
+        for topic in row.topics
+        for replica in topic.partitions
+    ]
+    return LogDirDescription(
+        broker_id,
+        row.log_dir,
+        row.total_bytes,
+        row.usable_bytes,
+        {name: replica.partition_size for name, replica in replicas},
+        {name: replica.offset_lag for name, replica in replicas if replica.is_future_key},
+        error_code(row.error_code),
+        row.is_cordoned,
+    )
+
+
+def _replica(row: ReplicaState) -> QuorumReplica:
+    return QuorumReplica(
+        row.replica_id, row.log_end_offset, row.last_fetch_timestamp, row.last_caught_up_timestamp
+    )

@@ -1,0 +1,180 @@
+"""Offsets of partitions: found by time, and moved forward by deleting what is before them."""
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from enum import IntEnum
+from typing import Final, NamedTuple
+
+from ottla.clients.admin.per_item_results import ask_leaders, for_each, outcome_of
+from ottla.clients.cluster.cluster_client import ClusterView
+from ottla.model import isolation_level
+from ottla.model.api_error import ApiError
+from ottla.model.identifiers import TopicPartition, partitions_by_topic
+from ottla.wire.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopic,
+)
+from ottla.wire.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
+
+NO_OFFSET: Final = -1
+CONSUMER: Final = -1
+HIGH_WATERMARK: Final = -1
+"""What delete_before takes for the end."""
+
+
+class OffsetSpec(IntEnum):
+    """What can be looked for instead of a time."""
+
+    LATEST = isolation_level.LATEST
+    """Where the next record goes; for committed records only, the last stable offset."""
+    EARLIEST = isolation_level.EARLIEST
+    MAX_TIMESTAMP = -3
+    """The record with the greatest timestamp, which need not be the last."""
+    EARLIEST_LOCAL = -4
+    """The first that is on a broker's own disk."""
+    LATEST_TIERED = -5
+    """The last that is in the object store."""
+    EARLIEST_PENDING_UPLOAD = -6
+    """The first that is on its way to the object store."""
+
+
+class FoundOffset(NamedTuple):
+    """Where a time was found, or -1 if the log has nothing so late."""
+
+    offset: int
+    timestamp_ms: int
+    leader_epoch: int = -1
+
+
+_Found = dict[TopicPartition, FoundOffset | ApiError]
+
+
+class OffsetAdmin:
+    """Calls about offsets. Each goes to the leaders, and is tried again where they have moved."""
+
+    def __init__(self, view: ClusterView) -> None:
+        self._view = view
+
+    async def find(
+        self,
+        time_by_partition: Mapping[TopicPartition, int],
+        *,
+        is_committed_only: bool = False,
+        timeout_ms: int | None = None,
+    ) -> dict[TopicPartition, FoundOffset]:
+        """Find the first offset at or after a time, in milliseconds, or what an OffsetSpec says.
+
+        The end is the high watermark, or the last stable offset for committed records only. A
+        partition that nobody leads is waited for, `default.api.timeout.ms` if nothing else is said.
+        """
+        level = (
+            isolation_level.READ_COMMITTED
+            if is_committed_only
+            else isolation_level.READ_UNCOMMITTED
+        )
+
+        async def ask(leader: int, names: list[TopicPartition]) -> _Found:
+            wanted = {name: time_by_partition[name] for name in names}
+            return await self._find_at(leader, wanted, level)
+
+        return await for_each(
+            self._view,
+            time_by_partition,
+            lambda names: ask_leaders(self._view, names, ask),
+            timeout_ms=timeout_ms,
+        )
+
+    async def ends(
+        self, partitions: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, tuple[int, int]]:
+        """Return the start offset and the end offset of each partition."""
+        names = list(partitions)
+        earliest, latest = await asyncio.gather(
+            self.find(dict.fromkeys(names, OffsetSpec.EARLIEST)),
+            self.find(dict.fromkeys(names, OffsetSpec.LATEST)),
+        )
+        return {name: (earliest[name].offset, latest[name].offset) for name in names}
+
+    async def delete_before(
+        self, offset_by_partition: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, int]:
+        """Delete the records before these offsets; return where each log begins now.
+
+        HIGH_WATERMARK stands for the end: every record is deleted.
+        """
+
+        async def ask(
+            leader: int, names: list[TopicPartition]
+        ) -> dict[TopicPartition, int | ApiError]:
+            return await self._delete_at(
+                leader, {name: offset_by_partition[name] for name in names}
+            )
+
+        return await for_each(
+            self._view, offset_by_partition, lambda names: ask_leaders(self._view, names, ask)
+        )
+
+    async def _find_at(
+        self, leader: int, time_by_partition: Mapping[TopicPartition, int], isolation_level: int
+    ) -> _Found:
+        request = ListOffsetsRequest(
+            replica_id=CONSUMER,
+            isolation_level=isolation_level,
+            topics=[
+                ListOffsetsTopic(
+                    name=topic,
+                    partitions=[
+                        ListOffsetsPartition(
+                            partition_index=name.partition, timestamp=time_by_partition[name]
+                        )
+                        for name in names
+                    ],
+                )
+                for topic, names in partitions_by_topic(time_by_partition).items()
+            ],
+            timeout_ms=self._view.settings.request_timeout_ms,
+        )
+        answer = await self._view.ask_broker(leader, request, ListOffsetsResponse)
+        return {
+            (name := TopicPartition(topic.name, row.partition_index)): outcome_of(
+                row.error_code,
+                f"partition {name}",
+                FoundOffset(row.offset, row.timestamp, row.leader_epoch),
+            )
+            for topic in answer.topics
+            for row in topic.partitions
+        }
+
+    async def _delete_at(
+        self, leader: int, offset_by_partition: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, int | ApiError]:
+        request = DeleteRecordsRequest(
+            topics=[
+                DeleteRecordsTopic(
+                    name=topic,
+                    partitions=[
+                        DeleteRecordsPartition(
+                            partition_index=name.partition, offset=offset_by_partition[name]
+                        )
+                        for name in names
+                    ],
+                )
+                for topic, names in partitions_by_topic(offset_by_partition).items()
+            ],
+            timeout_ms=self._view.settings.request_timeout_ms,
+        )
+        answer = await self._view.ask_broker(leader, request, DeleteRecordsResponse)
+        return {
+            (name := TopicPartition(topic.name, row.partition_index)): outcome_of(
+                row.error_code, f"partition {name}", row.low_watermark
+            )
+            for topic in answer.topics
+            for row in topic.partitions
+        }

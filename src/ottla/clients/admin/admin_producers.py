@@ -1,0 +1,149 @@
+"""Producers as partitions remember them, and the marker that ends what one of them left open."""
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from ottla.clients.admin.per_item_results import (
+    ask_each,
+    ask_leaders,
+    for_each,
+    in_time,
+    outcome_of,
+)
+from ottla.clients.cluster.cluster_client import ClusterView
+from ottla.clients.errors import check, only
+from ottla.model.api_error import ApiError
+from ottla.model.error_code import ErrorCode
+from ottla.model.identifiers import TopicPartition, numbers_by_topic
+from ottla.wire.messages.describe_producers import (
+    DescribeProducersRequest,
+    DescribeProducersResponse,
+    ProducerState,
+    TopicRequest,
+)
+from ottla.wire.messages.write_txn_markers import (
+    WritableTxnMarker,
+    WritableTxnMarkerTopic,
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
+)
+
+PARTITIONS_MAX: Final = 500
+"""How many partitions are asked about in one request."""
+_NO_OFFSET: Final = -1
+
+
+@dataclass(frozen=True, slots=True)
+class ActiveProducer:
+    """A producer that a partition remembers."""
+
+    partition: TopicPartition
+    producer_id: int
+    producer_epoch: int
+    coordinator_epoch: int
+    """Of the last marker; -1 if there was none."""
+    last_sequence: int
+    last_timestamp_ms: int
+    start_offset: int | None
+    """Where its transaction began, if one is open in the partition."""
+
+
+_Found = dict[TopicPartition, tuple[ActiveProducer, ...] | ApiError]
+
+
+class ProducerAdmin:
+    """Calls about producers. Each goes to the leaders, and is tried again where they have moved."""
+
+    def __init__(self, view: ClusterView) -> None:
+        self._view = view
+
+    async def describe(
+        self, partitions: Iterable[TopicPartition], *, broker_id: int | None = None
+    ) -> dict[TopicPartition, tuple[ActiveProducer, ...]]:
+        """Describe the producers of partitions, as their leaders, or this broker, remember them."""
+
+        async def ask_some(asked_id: int, names: Sequence[TopicPartition]) -> _Found:
+            some = [
+                self._describe_at(asked_id, names[start : start + PARTITIONS_MAX])
+                for start in range(0, len(names), PARTITIONS_MAX)
+            ]
+            return {name: row for rows in await asyncio.gather(*some) for name, row in rows.items()}
+
+        async def ask(names: list[TopicPartition]) -> _Found:
+            if broker_id is not None:
+                return await ask_each({broker_id: names}, ask_some)
+            return await ask_leaders(self._view, names, ask_some)
+
+        return await for_each(self._view, sorted(set(partitions)), ask)
+
+    async def open_since(self, name: TopicPartition, start_offset: int) -> ActiveProducer:
+        """Find the open transaction that begins there; INVALID_TXN_STATE if none does."""
+        for row in (await self.describe([name]))[name]:
+            if row.start_offset == start_offset:
+                return row
+        raise ApiError(
+            ErrorCode.INVALID_TXN_STATE,
+            f"{name} has no open transaction that begins at offset {start_offset}",
+        )
+
+    async def abort(
+        self, name: TopicPartition, producer_id: int, producer_epoch: int, coordinator_epoch: int
+    ) -> None:
+        """Write an abort marker into one partition, as the coordinator of that epoch would.
+
+        This tears a transaction apart, unless it hangs. INVALID_PRODUCER_EPOCH or
+        TRANSACTION_COORDINATOR_FENCED if there were later ones.
+        """
+        marker = WritableTxnMarker(
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            transaction_result=False,
+            topics=[WritableTxnMarkerTopic(name=name.topic, partition_indexes=[name.partition])],
+            # Where there was no marker yet no epoch is known, and 0 fences nobody.
+            coordinator_epoch=max(coordinator_epoch, 0),
+        )
+        request = WriteTxnMarkersRequest(markers=[marker])
+
+        async def ask() -> None:
+            leader_id = (await self._view.partition(name)).leader_id
+            answer = await self._view.ask_broker(leader_id, request, WriteTxnMarkersResponse)
+            topic = only(only(answer.markers, "a marker").topics, "a topic")
+            row = only(topic.partitions, "a partition")
+            check(row.error_code, f"{name}: nothing of producer {producer_id} was aborted")
+
+        await in_time(self._view, ask)
+
+    async def _describe_at(self, broker_id: int, names: Sequence[TopicPartition]) -> _Found:
+        request = DescribeProducersRequest(
+            topics=[
+                TopicRequest(name=topic, partition_indexes=numbers)
+                for topic, numbers in numbers_by_topic(names).items()
+            ]
+        )
+        answer = await self._view.ask_broker(broker_id, request, DescribeProducersResponse)
+        found: _Found = {}
+        for topic in answer.topics:
+            for row in topic.partitions:
+                name = TopicPartition(topic.name, row.partition_index)
+                producers = sorted(row.active_producers, key=lambda one: one.producer_id)
+                found[name] = outcome_of(
+                    row.error_code,
+                    row.error_message or f"the producers of {name}",
+                    tuple(_producer(name, one) for one in producers),
+                )
+        return found
+
+
+def _producer(name: TopicPartition, row: ProducerState) -> ActiveProducer:
+    is_open = row.current_txn_start_offset != _NO_OFFSET
+    return ActiveProducer(
+        name,
+        row.producer_id,
+        row.producer_epoch,
+        row.coordinator_epoch,
+        row.last_sequence,
+        row.last_timestamp,
+        row.current_txn_start_offset if is_open else None,
+    )

@@ -1,0 +1,210 @@
+"""Calls about several items: each has an outcome of its own, and none is lost.
+
+The one rule of the admin client: what was done for every item is returned, by item. If anything
+failed, ItemsFailedError is raised, which has both: what was done, and what failed.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Hashable, Iterable, Mapping
+from typing import Any, Final, Generic, TypeVar
+
+from ottla.clients.cluster.cluster_client import ClusterView
+from ottla.clients.errors import RETRIABLE, NoAnswerError, UnreachableError, error_code
+from ottla.model.api_error import ApiError
+from ottla.model.error_code import ErrorCode
+from ottla.model.identifiers import TopicPartition
+
+NEWS_MS_MAX: Final = 1_000
+"""For how long one that a broker does not know may be new: brokers hear of it one by one."""
+_PERHAPS_NEW: Final = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
+T = TypeVar("T")
+
+
+class ItemsFailedError(ApiError):
+    """Some items of a call failed. The code and the words are those of the first of them."""
+
+    def __init__(self, done: Mapping[Any, Any], failed: Mapping[Any, ApiError]) -> None:
+        first = next(iter(failed.values()))
+        others = len(failed) - 1
+        more = f" (and {others} more failed)" if others else ""
+        super().__init__(first.code, f"{first.detail}{more}")
+        self.done = dict(done)
+        """What the call would have returned: the results of the other items."""
+        self.failed = dict(failed)
+
+
+class _Outcomes(Generic[K, V]):
+    """The items of one call, sorted as their outcomes come in."""
+
+    def __init__(self, items: Iterable[K], final: Collection[ErrorCode]) -> None:
+        self.waiting: dict[K, ApiError | None] = dict.fromkeys(items)
+        """Those that are asked about (again), and what was wrong the last time."""
+        self.done: dict[K, V] = {}
+        self.failed: dict[K, ApiError] = {}
+        self._order = list(self.waiting)
+        self._final = final
+
+    def begin(self) -> list[K]:
+        """Return what is asked about now; what was wrong before no longer counts."""
+        self.waiting = dict.fromkeys(self.waiting)
+        return list(self.waiting)
+
+    def take(self, found: Mapping[K, V | ApiError], *, is_old: bool) -> None:
+        """Sort what was answered; what may pass waits on."""
+        for item in list(self.waiting):
+            outcome = found[item] if item in found else _unanswered(item)
+            if not isinstance(outcome, ApiError):
+                self.done[item] = outcome
+            elif self._may_pass(outcome.code, is_old=is_old):
+                self.waiting[item] = outcome
+                continue
+            else:
+                self.failed[item] = outcome
+            del self.waiting[item]
+
+    def give_up(self, reason: ApiError) -> None:
+        """Nothing more is asked: what still waits has failed."""
+        self.failed |= {item: error or reason for item, error in self.waiting.items()}
+        self.waiting.clear()
+
+    def result(self) -> dict[K, V]:
+        """Return what was done, in the order of the call, or raise what failed."""
+        done = {item: self.done[item] for item in self._order if item in self.done}
+        if self.failed:
+            in_order = {item: self.failed[item] for item in self._order if item in self.failed}
+            raise ItemsFailedError(done, in_order)
+        return done
+
+    def _may_pass(self, code: ErrorCode, *, is_old: bool) -> bool:
+        is_final = code in self._final or (is_old and code in _PERHAPS_NEW)
+        return code in RETRIABLE and not is_final
+
+
+async def in_time(
+    view: ClusterView,
+    attempt: Callable[[], Awaitable[T]],
+    *,
+    final: Collection[ErrorCode] = (),
+    timeout_ms: int | None = None,
+) -> T:
+    """Try as the view does, and stop where the time for a call is over, even in a request."""
+    failed: list[Exception] = []
+    seconds = (timeout_ms or view.settings.timeout_ms) / 1000
+
+    async def noted() -> T:
+        failed.clear()
+        try:
+            return await attempt()
+        except (ApiError, UnreachableError, NoAnswerError) as error:
+            failed.append(error)
+            raise
+
+    try:
+        async with asyncio.timeout(seconds):
+            return await view.retried(noted, final=final, timeout_ms=timeout_ms)
+    except NoAnswerError:
+        raise
+    except TimeoutError:
+        for error in failed:  # before the pause that was too long
+            raise error from None
+        raise NoAnswerError(f"the call was not over within {seconds:g} s") from None
+
+
+async def for_each(
+    view: ClusterView,
+    items: Iterable[K],
+    ask: Callable[[list[K]], Awaitable[Mapping[K, V | ApiError]]],
+    *,
+    final: Collection[ErrorCode] = (),
+    timeout_ms: int | None = None,
+) -> dict[K, V]:
+    """Ask about items, and again about those whose failure may pass; return all results.
+
+    What `ask` itself raises is raised if nothing is known of any item yet: then all have failed,
+    for one reason. Final are the codes that are not to be waited for.
+    """
+    outcomes: _Outcomes[K, V] = _Outcomes(items, final)
+    loop = asyncio.get_running_loop()
+    old_at = loop.time() + NEWS_MS_MAX / 1000
+
+    async def attempt() -> None:
+        found = await ask(outcomes.begin())
+        outcomes.take(found, is_old=loop.time() > old_at)
+        for error in outcomes.waiting.values():
+            assert error is not None, "what waits has failed"
+            if error.code is ErrorCode.NOT_CONTROLLER:
+                view.controller_id = -1  # looked for before the next attempt
+            raise error
+
+    if not outcomes.waiting:
+        return {}
+    try:
+        await in_time(view, attempt, timeout_ms=timeout_ms)
+    except (ApiError, UnreachableError, NoAnswerError) as error:
+        if not outcomes.done and not outcomes.failed and not any(outcomes.waiting.values()):
+            raise
+        outcomes.give_up(as_api_error(error))
+    return outcomes.result()
+
+
+async def ask_each(
+    items_by_broker: Mapping[int, list[K]],
+    ask: Callable[[int, list[K]], Awaitable[Mapping[K, V | ApiError]]],
+) -> dict[K, V | ApiError]:
+    """Ask several brokers at once; one that fails, fails its own items only."""
+
+    async def asked(broker_id: int, items: list[K]) -> Mapping[K, V | ApiError]:
+        try:
+            return await ask(broker_id, items)
+        except (ApiError, UnreachableError, NoAnswerError) as error:
+            return dict.fromkeys(items, as_api_error(error))
+
+    answers = await asyncio.gather(*(asked(*row) for row in items_by_broker.items()))
+    return {item: outcome for answer in answers for item, outcome in answer.items()}
+
+
+async def ask_leaders(
+    view: ClusterView,
+    names: list[TopicPartition],
+    ask: Callable[[int, list[TopicPartition]], Awaitable[Mapping[TopicPartition, V | ApiError]]],
+) -> dict[TopicPartition, V | ApiError]:
+    """Ask the leader of each partition; those without one fail alone."""
+    topics = {name.topic for name in names}
+    if len(topics) > 1:
+        await view.refresh(topics)  # in one request, not in one for each
+    by_leader: dict[int, list[TopicPartition]] = {}
+    leaderless: dict[TopicPartition, ApiError] = {}
+    for name in names:
+        try:
+            leader_id = (await view.partition(name)).leader_id
+        except ApiError as error:
+            leaderless[name] = error
+        else:
+            by_leader.setdefault(leader_id, []).append(name)
+    return {**leaderless, **await ask_each(by_leader, ask)}
+
+
+def outcome_of(code: int, detail: str | None, fine: V) -> V | ApiError:
+    """Return what a broker says of one item: this value if its code is NONE, else an error."""
+    found = error_code(code)
+    return fine if found is ErrorCode.NONE else ApiError(found, detail or "")
+
+
+def as_api_error(error: ApiError | OSError) -> ApiError:
+    """Name a failure of the network by the code that Kafka's clients have for it."""
+    if isinstance(error, ApiError):
+        return error
+    is_late = isinstance(error, NoAnswerError)
+    code = ErrorCode.REQUEST_TIMED_OUT if is_late else ErrorCode.NETWORK_EXCEPTION
+    return ApiError(code, str(error))
+
+
+def one_or_several(names: "str | Iterable[str]") -> list[str]:
+    """Return names as a list, each once: callers may give a single one."""
+    return [names] if isinstance(names, str) else list(dict.fromkeys(names))
+
+
+def _unanswered(item: object) -> ApiError:
+    return ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, f"the broker answered nothing about {item}")

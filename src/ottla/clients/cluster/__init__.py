@@ -1,0 +1,1 @@
+"""Metadata, connections and coordinators of a cluster, as all clients use them."""

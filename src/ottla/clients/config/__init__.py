@@ -1,0 +1,1 @@
+"""Settings of clients under Kafka's names."""

@@ -1,0 +1,1 @@
+"""What the synchronous and the asyncio consumer share."""

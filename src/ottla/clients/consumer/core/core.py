@@ -1,0 +1,330 @@
+"""What both faces of a consumer stand on: the state, the buffer, and what fills it.
+
+`take` and `take_arrow` give out what is there, in the thread that calls them. Everything else that
+takes time is a coroutine on the event loop.
+"""
+
+import asyncio
+from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import suppress
+from operator import index
+from threading import get_ident
+from typing import Any, Final, TypeVar
+
+from ottla.clients.cluster.cluster_client import ClusterView
+from ottla.clients.consumer.core.poll_notifier import Bell
+from ottla.clients.consumer.fetching.fetch_buffer import FetchBuffer
+from ottla.clients.consumer.fetching.fetch_responses import FetchAnswers
+from ottla.clients.consumer.fetching.partition_leaders import Leaders
+from ottla.clients.consumer.fetching.positions import PositionFinder
+from ottla.clients.consumer.fetching.prefetcher import Prefetcher
+from ottla.clients.consumer.group.group_protocol import (
+    GroupSide,
+    OffsetAndMetadata,
+    offset_of,
+    to_commit,
+)
+from ottla.clients.consumer.state.errors import ConsumerError, WakeupError
+from ottla.clients.consumer.state.reset_policy import parse_reset_policy
+from ottla.clients.consumer.state.settings import ConsumerSettings
+from ottla.clients.consumer.state.subscription import SubscriptionState
+from ottla.clients.errors import ClientClosedError, NoAnswerError
+from ottla.clients.records.interceptors import Interceptors
+from ottla.clients.records.serializers import bind_deserializer
+from ottla.environment.clock import Clock
+from ottla.model.identifiers import TopicPartition
+from ottla.wire.records.consumer_record import ConsumerRecord
+
+T = TypeVar("T")
+MakeGroup = Callable[
+    [
+        ClusterView,
+        ConsumerSettings,
+        SubscriptionState,
+        Callable[[], None],
+        Callable[[Mapping[TopicPartition, OffsetAndMetadata]], None],
+    ],
+    GroupSide,
+]
+NO_GROUP: Final = "this consumer has no group.id: it cannot subscribe, nor commit"
+
+
+class ConsumerCore:
+    """One consumer. Made anywhere; `start`, and all coroutines, run in one event loop."""
+
+    def __init__(
+        self,
+        view: ClusterView,
+        settings: ConsumerSettings,
+        clock: Clock,
+        make_group: MakeGroup | None,
+    ) -> None:
+        self.view = view
+        self.settings = settings
+        self.clock = clock
+        self.is_committed_only = settings.isolation_level == "read_committed"
+        self.state = SubscriptionState(on_change=self._on_change)
+        self.interceptors = Interceptors(settings.interceptors)
+        self.buffer = FetchBuffer(
+            self.state,
+            bind_deserializer(settings.key_deserializer),
+            bind_deserializer(settings.value_deserializer),
+        )
+        policy = parse_reset_policy(settings.auto_offset_reset)
+        self._leaders = leaders = Leaders(view, self.state, settings, policy)
+        self._answers = FetchAnswers(view, self.state, settings, leaders, self.buffer, policy)
+        self._answers.on_progress = self.wake_poll
+        self._positions = PositionFinder(
+            view, self.state, settings, leaders, policy, clock, self._answers.back_off
+        )
+        self._bell = Bell()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread_id = 0
+        self._prefetcher: Prefetcher | None = None
+        self._is_woken_up = False
+        self.is_closing = self.is_closed = False
+        self.group: GroupSide | None = None
+        if make_group is not None and settings.group_id is not None:
+            told = self.interceptors.committed
+            self.group = make_group(view, settings, self.state, self.wake_poll, told)
+            self._positions.group = self.group
+
+    def start(self) -> None:
+        """Begin to fetch, in the running loop, if that has not been done yet."""
+        self._check_open()
+        if self._prefetcher is None:
+            self._loop, self._thread_id = asyncio.get_running_loop(), get_ident()
+            self._prefetcher = Prefetcher(
+                self.view,
+                self.state,
+                self.settings,
+                self._leaders,
+                self._positions,
+                self._answers,
+            )
+
+    async def close(self, timeout: float | None) -> None:
+        """Leave the group, fetch no more, close every connection."""
+        if self.is_closing:
+            return
+        self.is_closing = True
+        loop = asyncio.get_running_loop()
+        seconds = self.view.settings.timeout_ms / 1000 if timeout is None else timeout
+        try:
+            if self.group is not None:
+                await self.group.close(loop.time() + seconds)
+        finally:
+            self.is_closed = True
+            self.wake_poll()
+            if self._prefetcher is not None:
+                await self._prefetcher.close()
+            self.view.close()
+            self.interceptors.close()
+
+    def _check_open(self) -> None:
+        if self.is_closed:
+            raise ClientClosedError("the consumer is closed")
+
+    # -- giving out -----------------------------------------------------------------------------
+
+    def is_quick(self) -> bool:
+        """Whether `take` may be called right away, without `prepare`; from any thread."""
+        is_idle = not (self.is_closed or self._is_woken_up or self.state.must_tell)
+        return is_idle and (self.group is None or not self.group.is_due())
+
+    def take(self, count: int) -> list[ConsumerRecord]:
+        """Return the records that are there, at most this many."""
+        unyielded = self.state.unyielded
+        if unyielded:
+            return [unyielded.popleft() for _ in range(min(count, len(unyielded)))]
+        records = self.buffer.take(count)
+        if self.interceptors.on_consume and records:
+            return list(self.interceptors.consumed(records))
+        return records
+
+    def take_arrow(self, columns: Collection[str] | None) -> list[Any]:
+        """Return what is there as Arrow batches; what an iterator holds is fetched again."""
+        self.state.give_back()
+        return self.buffer.take_arrow(columns)
+
+    async def prepare(
+        self, deadline: float | None, is_enough: Callable[[], bool] | None = None
+    ) -> None:
+        """Do what has to be done before records are given out, and wait until there are some.
+
+        It returns earlier if the group wants to be asked again, and when the poll is over, or
+        enough has happened, by a function that is asked after each `wake_poll`. What stops a
+        partition is raised once all that is buffered of it has been given out.
+        """
+        self.start()
+        assert self._loop is not None
+        if self.state.is_idle():
+            raise ConsumerError("nothing is subscribed, nothing assigned: there is nothing to poll")
+        self._check_wakeup()
+        if self.group is not None and self.group.is_due():
+            await self.group.before_poll()
+        self._raise_failure()
+        while not (self.state.unyielded or self.buffer.has_records):
+            self._check_open()
+            self._check_wakeup()
+            self._raise_failure()
+            if self.state.is_idle():  # a listener has unsubscribed
+                return
+            if self.group is not None and self.group.is_due():
+                return
+            if is_enough is not None and is_enough():
+                return
+            if not await self._bell.heard(deadline):
+                return
+
+    def is_poll_over(self, deadline: float | None) -> bool:
+        """Whether nothing more is to come: time is over, or a listener has unsubscribed."""
+        assert self._loop is not None
+        is_late = deadline is not None and self._loop.time() >= deadline
+        return is_late or self.state.is_idle()
+
+    def listen(self, seconds: float | None) -> None:
+        """Wait in another thread for records, or for what makes `prepare` necessary; not for ever.
+
+        It takes no turn of the event loop, and is of use only once that fetches.
+        """
+        if self._prefetcher is not None:
+            self._bell.listen(self._has_news, seconds)
+
+    def _has_news(self) -> bool:
+        if self.buffer.has_records or not self.is_quick():
+            return True
+        with self.state.lock:
+            return any(partition.must_tell for partition in self.state.assigned.values())
+
+    async def until(self, find: Callable[[], T | None], timeout: float | None, what: str) -> T:
+        """Wait until something is found; what stops a partition is raised, and NoAnswerError."""
+        self.start()
+        assert self._loop is not None
+        seconds = self.view.settings.timeout_ms / 1000 if timeout is None else timeout
+        deadline = self._loop.time() + seconds
+        while (found := find()) is None:
+            self._check_wakeup()
+            self._raise_failure()
+            if not await self._bell.heard(deadline):
+                raise NoAnswerError(f"{what}: nothing within {seconds:g} s")
+        return found
+
+    def _raise_failure(self) -> None:
+        """Tell the application what stops a partition; then it is tried again."""
+        with self.state.lock:
+            for partition in self.state.assigned.values():
+                if partition.must_tell:
+                    failure, partition.failure = partition.failure, None
+                    break
+            else:
+                return
+            self.state.must_tell = False
+        self._on_change()
+        assert failure is not None
+        raise failure
+
+    # -- waking ---------------------------------------------------------------------------------
+
+    def wakeup(self) -> None:
+        """Have the call that waits, or the next one that would, raise; from any thread."""
+        self._is_woken_up = True
+        if self._loop is not None:
+            with suppress(RuntimeError):  # the loop has ended: nobody waits
+                self._loop.call_soon_threadsafe(self._bell.ring)
+
+    def _check_wakeup(self) -> None:
+        if self._is_woken_up and not self.is_closing:
+            self._is_woken_up = False
+            raise WakeupError("wakeup() was called")
+
+    def wake_poll(self) -> None:
+        """Let `prepare` look again whether there is something to do."""
+        self._bell.ring()
+
+    def _on_change(self) -> None:
+        if self._prefetcher is None or self._loop is None or self.is_closed:
+            return
+        if get_ident() == self._thread_id:
+            self._look_again()
+        else:
+            with suppress(RuntimeError):  # the loop has ended
+                self._loop.call_soon_threadsafe(self._look_again)
+
+    def _look_again(self) -> None:
+        assert self._prefetcher is not None
+        self._prefetcher.wake()
+        self._bell.ring()
+
+    # -- the group ------------------------------------------------------------------------------
+
+    def needed_group(self) -> GroupSide:
+        """Return the group; ConsumerError if there is none."""
+        if self.group is None:
+            raise ConsumerError(NO_GROUP)
+        return self.group
+
+    def offsets_to_commit(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata | int] | None
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
+        """Return what is to be committed: what is given, or where the application is."""
+        if offsets is None:
+            return to_commit(self.state.consumed())
+        return dict(zip(named(offsets), map(offset_of, offsets.values()), strict=True))
+
+    async def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        """Commit, and wait for it, whoever calls `wakeup`."""
+        self.start()
+        await self.needed_group().commit(offsets)
+
+    async def commit_unless_woken(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata]
+    ) -> None:
+        """Commit, and wait for it; after a WakeupError it may have happened, or not."""
+        self.start()
+        committing = asyncio.ensure_future(self.commit(offsets))
+        committing.add_done_callback(lambda _: self.wake_poll())
+        try:
+            while not committing.done():
+                self._check_wakeup()
+                await self._bell.heard(None)
+        finally:
+            committing.cancel()
+        committing.result()
+
+    def commit_async(
+        self,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata],
+        on_commit: Callable[[Any, Exception | None], object] | None,
+    ) -> None:
+        """Begin to commit; the callback is called by a later poll, or by close."""
+        self.start()
+        self.needed_group().commit_async(offsets, on_commit)
+
+
+def named(partitions: Iterable[Any]) -> list[TopicPartition]:
+    """Return partitions that were given as such, or as pairs of topic and number."""
+    return [_partition(name) for name in partitions]
+
+
+def _partition(name: Any) -> TopicPartition:
+    with suppress(TypeError, ValueError):
+        topic, number = name
+        if isinstance(topic, str) and index(number) >= 0:
+            return TopicPartition(topic, index(number))
+    raise TypeError(f"{name!r} is no partition: one is TopicPartition(topic, number)")
+
+
+def metrics_of(core: ConsumerCore, lag: Collection[int]) -> dict[str, float]:
+    """Return what has been read, how far behind the ends that is, and more, by Kafka's names."""
+    counts = core.buffer.counts
+    network = core.view.counts
+    return {
+        **network.by_name(),
+        **network.of_group_by_name(),
+        "records-consumed-total": counts.records,
+        "bytes-consumed-total": counts.bytes,
+        "rebalance-total": 0 if core.group is None else core.group.rebalance_count,
+        "records-lag-max": max(lag, default=0),
+        "assigned-partitions": len(core.state.assigned),
+    }

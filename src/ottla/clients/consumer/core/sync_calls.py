@@ -1,0 +1,219 @@
+"""The calls of a consumer that need no waiting: the same for both faces."""
+
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from ottla.clients.consumer.core.core import ConsumerCore, metrics_of, named
+from ottla.clients.consumer.fetching.fetch_buffer import lag_of
+from ottla.clients.consumer.group.group_protocol import OffsetAndMetadata, offset_of
+from ottla.clients.consumer.state.errors import ConsumerError
+from ottla.clients.consumer.state.subscription import (
+    Choice,
+    Position,
+    RebalanceListener,
+    SubscriptionState,
+)
+from ottla.clients.errors import ClientClosedError
+from ottla.clients.threads.not_picklable import Rooted
+from ottla.environment.randomness import Randomness
+from ottla.model.identifiers import TopicPartition
+from ottla.model.isolation_level import EARLIEST, LATEST
+from ottla.runtime.randomness import SystemRandomness
+from ottla.wire.messages.metadata import MetadataResponseTopic
+
+if TYPE_CHECKING:
+    from ottla.clients.consumer.workers.ordered_workers import OrderedWorkers
+
+Listener = Callable[[list[TopicPartition]], object]
+POLL_SECONDS: Final = 1.0
+"""How long poll waits where no time-out is given."""
+
+
+class PartitionReplicas(NamedTuple):
+    """One partition of a topic: the broker that leads it, and those that hold it."""
+
+    topic: str
+    partition: int
+    leader: int
+    replicas: tuple[int, ...]
+    in_sync_replicas: tuple[int, ...]
+
+
+class OffsetAndTimestamp(NamedTuple):
+    """The first record at or after a time."""
+
+    offset: int
+    timestamp: int
+
+
+class ConsumerCalls(Rooted):
+    """What is known, or can be changed, at once. Partitions are TopicPartition, or such pairs."""
+
+    _core: ConsumerCore
+    _alone: AbstractContextManager[object] = nullcontext()
+    """Held while a call is at work, by a consumer that only one thread may use."""
+    _randomness: Randomness = SystemRandomness()
+    _workers: "OrderedWorkers | None" = None
+    """Those of the run that goes on, or of the last one."""
+    _is_running = False
+    _is_stop_wanted = False
+
+    @property
+    def core(self) -> ConsumerCore:
+        """What this consumer stands on."""
+        return self._core
+
+    def assign(self, partitions: Iterable[tuple[str, int]]) -> None:
+        """Read exactly these partitions; those that are read already keep their position.
+
+        An empty list ends that. Who has subscribed has to `unsubscribe` first, which takes time.
+        """
+        with self._changing() as state:
+            state.assign_by_hand(named(partitions))
+
+    def assignment(self) -> set[TopicPartition]:
+        """Return the partitions that are read now."""
+        return set(self._core.state.assigned)
+
+    def subscription(self) -> set[str]:
+        """Return the topics that are subscribed to, by name or as found by the pattern."""
+        return set(self._core.state.topics)
+
+    def pause(self, *partitions: tuple[str, int]) -> None:
+        """Give out nothing from these partitions until they are resumed; membership goes on."""
+        with self._changing() as state:
+            state.pause(named(partitions))
+
+    def resume(self, *partitions: tuple[str, int]) -> None:
+        """Go on with partitions that were paused."""
+        with self._changing() as state:
+            state.resume(named(partitions))
+
+    def paused(self) -> set[TopicPartition]:
+        """Return the partitions that are paused."""
+        return {name for name, row in self._core.state.assigned.items() if row.is_paused}
+
+    def seek(
+        self, partition: tuple[str, int], offset: int | OffsetAndMetadata, leader_epoch: int = -1
+    ) -> None:
+        """Go on from this offset. What had been fetched is thrown away.
+
+        With the epoch of the record before it, the log is first asked whether it agrees.
+        """
+        place = offset_of(offset)
+        epoch = place.leader_epoch if place is offset else leader_epoch
+        position = Position(place.offset, epoch)
+        with self._changing() as state:
+            state.seek(TopicPartition(*partition), position)
+
+    def seek_to_beginning(self, *partitions: tuple[str, int]) -> None:
+        """Go on from the first record there is; without arguments, in all partitions."""
+        with self._changing() as state:
+            state.reset(named(partitions) or self.assignment(), EARLIEST)
+
+    def seek_to_end(self, *partitions: tuple[str, int]) -> None:
+        """Go on with what comes next; without arguments, in all partitions."""
+        with self._changing() as state:
+            state.reset(named(partitions) or self.assignment(), LATEST)
+
+    def lag(self, partition: tuple[str, int]) -> int | None:
+        """Return how many offsets the application is behind, None if no fetch has told yet."""
+        return self._lag().get(TopicPartition(*partition))
+
+    def metrics(self) -> dict[str, float]:
+        """Return what has been read so far, and how far behind that is, by Kafka's names.
+
+        After the first `run`, also what its workers have done, and have in progress.
+        """
+        worked = {} if self._workers is None else self._workers.metrics()
+        return metrics_of(self._core, self._lag().values()) | worked
+
+    def group_metadata(self) -> Any:
+        """Return what a transactional producer needs for send_offsets_to_transaction."""
+        return self._core.needed_group().group_metadata()
+
+    def wakeup(self) -> None:
+        """Have a poll, `position` or `commit` that waits, or the next, raise WakeupError.
+
+        It may be called from any thread. A consumer that is being closed is not disturbed.
+        """
+        self._core.wakeup()
+
+    def stop(self) -> None:
+        """Have the `run` that goes on end in good order, or else the next one; from any thread."""
+        self._is_stop_wanted = True
+        if self._is_running and self._workers is not None:
+            self._workers.stop()
+
+    @contextmanager
+    def _running(self, workers: "OrderedWorkers") -> Iterator[None]:
+        """Have workers that `stop` stops."""
+        if self._is_running:
+            raise ConsumerError("this consumer runs already: stop() ends that")
+        self._workers, self._is_running = workers, True
+        if self._is_stop_wanted:
+            workers.stop()
+        try:
+            yield
+        finally:
+            self._is_running = self._is_stop_wanted = False
+
+    @contextmanager
+    def _changing(self) -> Iterator[SubscriptionState]:
+        """Give what is read here to somebody who changes it; ClientClosedError after the end."""
+        with self._alone:
+            if self._core.is_closed:
+                raise ClientClosedError("the consumer is closed")
+            yield self._core.state
+
+    def _lag(self) -> dict[TopicPartition, int]:
+        return lag_of(self._core.state, is_committed_only=self._core.is_committed_only)
+
+    def _subscribe(
+        self,
+        topics: Collection[str] | None,
+        pattern: str | re.Pattern[str] | None,
+        listener: RebalanceListener,
+    ) -> bool:
+        """Subscribe; False for an empty list, which asks for `unsubscribe` instead."""
+        self._core.needed_group()
+        if isinstance(topics, str):
+            raise TypeError(f"subscribe([{topics!r}]): topics come as a list")
+        if not all(isinstance(topic, str) for topic in topics or ()):
+            raise TypeError(f"subscribe({topics!r}): the name of a topic is text")
+        if (topics and pattern is not None) or (topics is None and pattern is None):
+            raise ValueError("subscribe to topics, or to a pattern: one of them")
+        if topics:
+            self._core.state.subscribe(topics, listener)
+        elif pattern is not None:
+            self._core.state.subscribe_pattern(re.compile(pattern), listener)
+        return bool(topics) or pattern is not None
+
+    def _check_polling(self, max_records: int | None) -> int:
+        if max_records is not None and not isinstance(max_records, int):
+            raise TypeError(f"max_records is {max_records!r}: for a time, poll(timeout=...)")
+        if max_records is not None and max_records < 1:
+            raise ValueError(f"max_records is {max_records}: at least 1")
+        return max_records or self._core.settings.max_poll_records
+
+    @property
+    def _is_in_group(self) -> bool:
+        is_shared = self._core.state.choice in {Choice.TOPICS, Choice.PATTERN}
+        return self._core.group is not None and is_shared
+
+
+def partition_replicas(topic: MetadataResponseTopic) -> list[PartitionReplicas]:
+    """Return what a broker has told about a topic."""
+    rows = sorted(topic.partitions, key=lambda row: row.partition_index)
+    return [
+        PartitionReplicas(
+            topic.name or "",
+            row.partition_index,
+            row.leader_id,
+            tuple(row.replica_nodes),
+            tuple(row.isr_nodes),
+        )
+        for row in rows
+    ]

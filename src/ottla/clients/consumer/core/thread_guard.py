@@ -1,0 +1,32 @@
+"""Only one thread at a time: a synchronous consumer is not made for more."""
+
+from threading import Lock, get_ident
+
+from ottla.clients.consumer.state.errors import ConcurrentUseError
+
+
+class OneThread:
+    """Held while a call is at work. The thread that holds it may enter again, as listeners do."""
+
+    __slots__ = ("_depth", "_lock", "_owner")
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._owner = 0
+        self._depth = 0
+
+    def __enter__(self) -> None:
+        if self._owner != get_ident():
+            if not self._lock.acquire(blocking=False):
+                raise ConcurrentUseError(
+                    f"thread {self._owner} is using this consumer, and thread {get_ident()} tries "
+                    "to: give each thread its own consumer, or call wakeup() from outside"
+                )
+            self._owner = get_ident()
+        self._depth += 1
+
+    def __exit__(self, *_: object) -> None:
+        self._depth -= 1
+        if self._depth == 0:
+            self._owner = 0
+            self._lock.release()

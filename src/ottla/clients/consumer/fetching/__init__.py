@@ -1,0 +1,1 @@
+"""From fetch requests to buffered records, and the positions."""

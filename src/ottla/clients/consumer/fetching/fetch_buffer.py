@@ -1,0 +1,147 @@
+"""What has been fetched and not been given out yet."""
+
+from collections import deque
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+
+from ottla.clients.consumer.fetching.fetched_batches import FetchedPartition
+from ottla.clients.consumer.state.errors import RecordError
+from ottla.clients.consumer.state.subscription import SubscriptionState
+from ottla.clients.records.serializers import Deserialize
+from ottla.model.identifiers import TopicPartition
+from ottla.wire.records.consumer_record import ConsumerRecord
+
+ARROW_ROWS_MAX: Final = 1 << 20
+"""After this many rows, a call that gives out Arrow takes no further fetch."""
+
+
+@dataclass(slots=True)
+class ReadingCounts:
+    """What has been read since the consumer was made."""
+
+    records: int = 0
+    bytes: int = 0
+    """Of fetches that have been given out whole, as they came from the broker."""
+
+
+class FetchBuffer:
+    """A queue from the fetcher to the application, safe to use from two threads.
+
+    The subscription's lock covers the queue: what is in it and the positions belong together.
+    """
+
+    def __init__(
+        self,
+        state: SubscriptionState,
+        key_deserializer: Deserialize | None,
+        value_deserializer: Deserialize | None,
+    ) -> None:
+        self._state = state
+        self.readers = (key_deserializer, value_deserializer)
+        """What makes keys and values of bytes, in batches that are opened from now on."""
+        self._queue: deque[FetchedPartition] = deque()
+        self._must_tell_fetcher = False  # of the thread that takes
+        self.counts = ReadingCounts()
+
+    def put(self, fetched: FetchedPartition) -> None:
+        """Add what a fetch has brought, in the order of offsets within each partition."""
+        with self._state.lock:
+            fetched.partition.buffered_bytes += fetched.size_bytes
+            self._queue.append(fetched)
+
+    @property
+    def has_records(self) -> bool:
+        """Whether a call to take would find something to read."""
+        with self._state.lock:
+            return self._next() is not None
+
+    def take(self, count: int) -> list[ConsumerRecord]:
+        """Return the next records, at most this many; RecordError if the very next is bad."""
+        records: list[ConsumerRecord] = []
+        with self._state.lock, _after(records):
+            while len(records) < count and (fetched := self._next()) is not None:
+                records += fetched.read(count - len(records), self.readers)
+                self._drop_if_over(fetched)
+        self.counts.records += len(records)
+        self._tell_fetcher()
+        return records
+
+    def take_arrow(self, columns: Collection[str] | None) -> list[Any]:
+        """Return what is there as pyarrow's RecordBatch, up to about ARROW_ROWS_MAX rows."""
+        found: list[Any] = []
+        rows = 0
+        with _after(found):
+            while rows < ARROW_ROWS_MAX and (added := self._take_next_arrow(columns)) is not None:
+                self._tell_fetcher()
+                found += added
+                rows += sum(batch.num_rows for batch in added)
+        self.counts.records += rows
+        return found
+
+    def _take_next_arrow(self, columns: Collection[str] | None) -> list[Any] | None:
+        with self._state.lock:
+            fetched = self._next()
+            if fetched is None:
+                return None
+            start_offset = fetched.next_offset
+        # Without the lock: meanwhile the fetcher can put the next answer here.
+        added = fetched.as_arrow(start_offset, columns)
+        with self._state.lock:
+            if self._next() is not fetched:
+                return []  # the partition has been taken away
+            fetched.finish(added)
+            self._drop_if_over(fetched)
+        return added.batches
+
+    def _next(self) -> FetchedPartition | None:
+        """Find what is to be read next; what nobody wants any more is thrown away."""
+        at = 0
+        while at < len(self._queue):
+            fetched = self._queue[at]
+            partition = fetched.partition
+            if not fetched.is_current or self._state.assigned.get(partition.name) is not partition:
+                del self._queue[at]
+            elif partition.is_paused or partition.is_being_revoked:
+                at += 1
+            else:
+                return fetched
+        return None
+
+    def _drop_if_over(self, fetched: FetchedPartition) -> None:
+        if fetched.is_over:
+            fetched.partition.buffered_bytes -= fetched.size_bytes
+            self.counts.bytes += fetched.size_bytes
+            self._queue.remove(fetched)
+            self._must_tell_fetcher |= self._state.is_room_awaited
+            self._state.is_room_awaited = False
+
+    def _tell_fetcher(self) -> None:
+        """Have the fetcher look again, if it waits for room and there is some."""
+        if self._must_tell_fetcher:
+            self._must_tell_fetcher = False
+            self._state.on_change()
+
+
+@contextmanager
+def _after(found: list[Any]) -> Iterator[None]:
+    """Keep an error back as long as something was found before it: it comes again."""
+    try:
+        yield
+    except RecordError:
+        if not found:
+            raise
+
+
+def lag_of(state: SubscriptionState, *, is_committed_only: bool) -> dict[TopicPartition, int]:
+    """Return how many offsets are left to read, of the partitions where that is known."""
+    with state.lock:
+        consumed = state.consumed()
+        ends = {
+            name: state.assigned[name].last_stable_offset
+            if is_committed_only
+            else state.assigned[name].high_watermark
+            for name in consumed
+        }
+    return {name: max(end - consumed[name].offset, 0) for name, end in ends.items() if end >= 0}

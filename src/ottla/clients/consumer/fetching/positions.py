@@ -1,0 +1,228 @@
+"""Finding where to read: committed offsets, resets, and whether the log still agrees (KIP-320)."""
+
+import logging
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Final
+
+from ottla.clients.cluster.cluster_client import ClusterView
+from ottla.clients.consumer.fetching.offset_requests import (
+    list_offsets_request,
+    offset_for_leader_epoch_request,
+)
+from ottla.clients.consumer.fetching.partition_leaders import Leaders
+from ottla.clients.consumer.state.errors import LogTruncationError, NoOffsetForPartitionError
+from ottla.clients.consumer.state.reset_policy import ResetPolicy
+from ottla.clients.consumer.state.settings import ConsumerSettings
+from ottla.clients.consumer.state.subscription import (
+    NO_EPOCH,
+    NO_OFFSET,
+    AssignedPartition,
+    Phase,
+    Position,
+    SubscriptionState,
+)
+from ottla.clients.errors import RETRIABLE, NoAnswerError, UnreachableError, error_code
+from ottla.environment.clock import Clock
+from ottla.model.api_error import ApiError
+from ottla.model.error_code import ErrorCode
+from ottla.model.identifiers import TopicPartition
+from ottla.model.isolation_level import LATEST
+from ottla.wire.messages.list_offsets import ListOffsetsPartitionResponse, ListOffsetsResponse
+from ottla.wire.messages.offset_for_leader_epoch import (
+    EpochEndOffset,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+)
+
+if TYPE_CHECKING:
+    from ottla.clients.consumer.group.group_protocol import GroupSide
+
+VALIDATION_VERSION_MIN: Final = 3
+"""Earlier versions of OffsetForLeaderEpoch are for brokers alone."""
+_log = logging.getLogger(__name__)
+_Failure = ApiError | UnreachableError | NoAnswerError
+
+
+class PositionFinder:
+    """Takes partitions from phase to phase until they can be read.
+
+    Each call deals with those that are in its phase and whose turn has come. It runs on the event
+    loop's thread; after every wait it looks whether the partition has moved meanwhile.
+    """
+
+    def __init__(
+        self,
+        view: ClusterView,
+        state: SubscriptionState,
+        settings: ConsumerSettings,
+        leaders: Leaders,
+        policy: ResetPolicy,
+        clock: Clock,
+        back_off: Callable[[Iterable[AssignedPartition]], None],
+    ) -> None:
+        self._view = view
+        self._state = state
+        self._leaders = leaders
+        self._policy = policy
+        self._clock = clock
+        self._is_committed_only = settings.isolation_level == "read_committed"
+        self._back_off = back_off
+        self.group: GroupSide | None = None
+
+    async def place_committed(self, partitions: list[AssignedPartition]) -> None:
+        """Start where the group was; where it was not, by the settings."""
+        names = [partition.name for partition in partitions]
+        if self.group is not None:
+            try:
+                committed = await self.group.committed(names)
+            except (ApiError, UnreachableError, NoAnswerError) as error:
+                self._postpone(partitions, Phase.UNPLACED, error)
+                return
+            self._state.place_committed(
+                {name: Position(row.offset, row.leader_epoch) for name, row in committed.items()}
+            )
+        with self._state.lock:
+            for partition in partitions:
+                if partition.phase is Phase.UNPLACED:
+                    partition.lose_position(None)
+
+    async def reset(self, broker_id: int, partitions: list[AssignedPartition]) -> None:
+        """Look for the offsets to start from, at the broker that leads these partitions."""
+        with self._state.lock:
+            partitions = [p for p in partitions if p.phase is Phase.RESETTING]
+            generations = {p.name: p.generation for p in partitions}
+            times = {p.name: self._reset_time(p) for p in partitions}
+        request = list_offsets_request(
+            {name: time_ms for name, time_ms in times.items() if time_ms is not None},
+            {p.name: self._epoch_of(p.name) for p in partitions},
+            is_committed_only=self._is_committed_only,
+            timeout_ms=self._view.settings.request_timeout_ms,
+        )
+        if not request.topics:
+            return
+        try:
+            answer = await self._view.ask_broker(broker_id, request, ListOffsetsResponse)
+        except (ApiError, UnreachableError, NoAnswerError) as error:
+            self._postpone(partitions, Phase.RESETTING, error)
+            return
+        rows = [(topic.name, row) for topic in answer.topics for row in topic.partitions]
+        with self._state.lock:
+            for topic_name, row in rows:
+                name = TopicPartition(topic_name, row.partition_index)
+                partition = self._unmoved(name, generations)
+                if partition is not None and partition.phase is Phase.RESETTING:
+                    self._take_reset(partition, row)
+
+    async def validate(self, broker_id: int, partitions: list[AssignedPartition]) -> None:
+        """Ask the leader whether its log still has what was read here."""
+        with self._state.lock:
+            partitions = [p for p in partitions if p.phase is Phase.VALIDATING]
+            generations = {p.name: p.generation for p in partitions}
+            epochs = {p.name: (p.fetch_position or Position(0)).leader_epoch for p in partitions}
+            current = {p.name: self._epoch_of(p.name) for p in partitions}
+        try:
+            connection = await self._view.connection_to(broker_id)
+            if connection.version_for(OffsetForLeaderEpochRequest) < VALIDATION_VERSION_MIN:
+                self._trust(partitions)
+                return
+            request = offset_for_leader_epoch_request(epochs, current)
+            answer = await self._view.ask_broker(broker_id, request, OffsetForLeaderEpochResponse)
+        except (ApiError, UnreachableError, NoAnswerError) as error:
+            self._postpone(partitions, Phase.VALIDATING, error)
+            return
+        rows = [(topic.topic, row) for topic in answer.topics for row in topic.partitions]
+        with self._state.lock:
+            for topic_name, row in rows:
+                name = TopicPartition(topic_name, row.partition)
+                partition = self._unmoved(name, generations)
+                if partition is not None and partition.phase is Phase.VALIDATING:
+                    self._take_validation(partition, row, current[name])
+
+    def _reset_time(self, partition: AssignedPartition) -> int | None:
+        if partition.reset_time_ms is not None:
+            return partition.reset_time_ms
+        if self._policy.is_none:
+            partition.failure = NoOffsetForPartitionError([partition.name])
+            return None
+        return self._policy.time_at(self._clock.now_ms())
+
+    def _take_reset(self, partition: AssignedPartition, row: ListOffsetsPartitionResponse) -> None:
+        if row.error_code != ErrorCode.NONE:
+            self._postpone([partition], Phase.RESETTING, _error(partition, row.error_code))
+        elif row.offset == NO_OFFSET:
+            partition.reset_time_ms = LATEST  # nothing is as late as the time that was asked for
+            self._back_off([partition])
+        else:
+            partition.place(Position(row.offset, row.leader_epoch), Phase.READING)
+            partition.validated_epoch = self._epoch_of(partition.name)
+
+    def _take_validation(
+        self, partition: AssignedPartition, row: EpochEndOffset, current_epoch: int
+    ) -> None:
+        assert partition.position is not None
+        assert partition.fetch_position is not None
+        if row.error_code != ErrorCode.NONE:
+            self._postpone([partition], Phase.VALIDATING, _error(partition, row.error_code))
+        elif row.end_offset == NO_OFFSET or row.leader_epoch == NO_EPOCH:
+            self._truncated(partition, partition.position, None)
+        elif row.end_offset >= partition.fetch_position.offset:
+            partition.phase, partition.validated_epoch = Phase.READING, current_epoch
+        elif row.end_offset >= partition.position.offset:
+            # Only what the application has not seen is gone: it is fetched anew.
+            partition.place(partition.position, Phase.READING)
+        else:
+            found = Position(row.end_offset, row.leader_epoch)
+            self._truncated(partition, partition.position, found)
+
+    def _truncated(
+        self, partition: AssignedPartition, position: Position, diverged_at: Position | None
+    ) -> None:
+        """Go back to where the logs part, as far as that is known and the settings allow it."""
+        _log.warning("%s was truncated below offset %s", partition.name, position.offset)
+        if self._policy.is_none:
+            offset = None if diverged_at is None else diverged_at.offset
+            partition.failure = LogTruncationError(partition.name, position.offset, offset)
+        elif diverged_at is None:
+            partition.lose_position(None)
+        else:
+            partition.place(diverged_at, Phase.READING)
+
+    def _trust(self, partitions: Iterable[AssignedPartition]) -> None:
+        with self._state.lock:
+            for partition in partitions:
+                if partition.phase is Phase.VALIDATING:
+                    partition.phase = Phase.READING
+                    partition.validated_epoch = self._epoch_of(partition.name)
+
+    def _unmoved(
+        self, name: TopicPartition, generations: dict[TopicPartition, int]
+    ) -> AssignedPartition | None:
+        partition = self._state.assigned.get(name)
+        is_unmoved = partition is not None and partition.generation == generations.get(name)
+        return partition if is_unmoved else None
+
+    def _epoch_of(self, name: TopicPartition) -> int:
+        leader = self._leaders.of(name)
+        return NO_EPOCH if leader is None else leader.epoch
+
+    def _postpone(
+        self, partitions: Iterable[AssignedPartition], phase: Phase, error: _Failure
+    ) -> None:
+        """Try again after a pause, unless that cannot help: then the application is told.
+
+        Partitions that have left the phase meanwhile have a position from somewhere else.
+        """
+        with self._state.lock:
+            waiting = [partition for partition in partitions if partition.phase is phase]
+            if isinstance(error, ApiError) and error.code not in RETRIABLE:
+                for partition in waiting:
+                    partition.failure = error
+                return
+        names = [partition.name for partition in waiting]
+        _log.info("no position yet in %s: %s", ", ".join(map(str, names)), error)
+        self._leaders.forget(names)
+        self._back_off(waiting)
+
+
+def _error(partition: AssignedPartition, number: int) -> ApiError:
+    return ApiError(error_code(number), f"partition {partition.name}")

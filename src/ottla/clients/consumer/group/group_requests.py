@@ -1,0 +1,154 @@
+"""The requests of a member to the coordinator of its group. Each is asked once.
+
+An answer with an error is an ApiError. Where the coordinator has moved, it is looked for again
+before the next request. The view is the group's own: a JoinGroup is answered late, and holds up
+all that comes after it on its connection.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from ottla.clients.cluster.cluster_client import ClusterView
+from ottla.clients.consumer.group.group_errors import FencedInstanceIdError
+from ottla.clients.consumer.state.settings import ConsumerSettings
+from ottla.clients.errors import check
+from ottla.model.api_error import ApiError
+from ottla.model.error_code import ErrorCode
+from ottla.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from ottla.wire.messages.join_group import (
+    JoinGroupRequest,
+    JoinGroupRequestProtocol,
+    JoinGroupResponse,
+)
+from ottla.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
+from ottla.wire.messages.sync_group import (
+    SyncGroupRequest,
+    SyncGroupRequestAssignment,
+    SyncGroupResponse,
+)
+
+PROTOCOL_TYPE: Final = "consumer"
+NO_GENERATION: Final = -1
+_MEMBERS_IN_A_LIST_SINCE: Final = 3
+_REASON_LENGTH_MAX: Final = 255
+_MOVED: Final = (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """Who a member is, and since when; without an id it has still to become one."""
+
+    generation_id: int = NO_GENERATION
+    member_id: str = ""
+
+    @property
+    def is_member(self) -> bool:
+        """Whether the group counts on this member now."""
+        return self.generation_id > NO_GENERATION
+
+
+class GroupRequests:
+    """What a member asks."""
+
+    def __init__(self, view: ClusterView, group_id: str, settings: ConsumerSettings) -> None:
+        self.view = view
+        self.group_id = group_id
+        self.instance_id = settings.group_instance_id
+        self._settings = settings
+
+    async def join(
+        self, member_id: str, metadata_by_assignor: Mapping[str, bytes], reason: str
+    ) -> JoinGroupResponse:
+        """Take part in the next generation; MEMBER_ID_REQUIRED is a fine answer."""
+        request = JoinGroupRequest(
+            group_id=self.group_id,
+            session_timeout_ms=self._settings.session_timeout_ms,
+            rebalance_timeout_ms=self._settings.max_poll_interval_ms,
+            member_id=member_id,
+            group_instance_id=self.instance_id,
+            protocol_type=PROTOCOL_TYPE,
+            protocols=[
+                JoinGroupRequestProtocol(name=name, metadata=metadata)
+                for name, metadata in metadata_by_assignor.items()
+            ],
+            reason=reason[:_REASON_LENGTH_MAX],
+        )
+        answer = await self.view.ask_coordinator(
+            self.group_id,
+            request,
+            JoinGroupResponse,
+            wait_ms=self._settings.max_poll_interval_ms,
+        )
+        if answer.error_code != ErrorCode.MEMBER_ID_REQUIRED:
+            self.check(answer.error_code)
+        return answer
+
+    async def sync(
+        self,
+        generation: Generation,
+        protocol_name: str | None,
+        assignments: Iterable[SyncGroupRequestAssignment],
+    ) -> bytes:
+        """Return what this member is given; the leader's request says what everybody is given."""
+        request = SyncGroupRequest(
+            group_id=self.group_id,
+            generation_id=generation.generation_id,
+            member_id=generation.member_id,
+            group_instance_id=self.instance_id,
+            protocol_type=PROTOCOL_TYPE,
+            protocol_name=protocol_name,
+            assignments=list(assignments),
+        )
+        answer = await self.view.ask_coordinator(
+            self.group_id,
+            request,
+            SyncGroupResponse,
+            wait_ms=self._settings.max_poll_interval_ms,
+        )
+        self.check(answer.error_code)
+        return answer.assignment
+
+    async def beat(self, generation: Generation) -> None:
+        """Tell the coordinator that this member lives."""
+        request = HeartbeatRequest(
+            group_id=self.group_id,
+            generation_id=generation.generation_id,
+            member_id=generation.member_id,
+            group_instance_id=self.instance_id,
+        )
+        answer = await self.view.ask_coordinator(self.group_id, request, HeartbeatResponse)
+        self.check(answer.error_code)
+
+    async def leave(self, generation: Generation, reason: str) -> None:
+        """Leave, so that the others need not wait until the session is over."""
+        connection = await self.view.coordinator_connection(self.group_id)
+        is_list = connection.version_for(LeaveGroupRequest) >= _MEMBERS_IN_A_LIST_SINCE
+        member = MemberIdentity(
+            member_id=generation.member_id,
+            group_instance_id=self.instance_id,
+            reason=reason[:_REASON_LENGTH_MAX],
+        )
+        request = LeaveGroupRequest(
+            group_id=self.group_id,
+            member_id="" if is_list else generation.member_id,
+            members=[member] if is_list else [],
+        )
+        answer = await self.view.ask_coordinator(self.group_id, request, LeaveGroupResponse)
+        self.check(answer.error_code)
+
+    def reconnect(self) -> None:
+        """Wait for no answer any more, and ask on new connections from now on."""
+        self.view.close()
+        self.view = self.view.sibling()
+
+    def check(self, number: int, detail: str = "") -> None:
+        """Raise what a code means for a member."""
+        try:
+            check(number, detail or f"group {self.group_id!r}")
+        except ApiError as error:
+            if error.code in _MOVED:
+                self.view.forget_coordinator(self.group_id)
+            if error.code is ErrorCode.FENCED_INSTANCE_ID:
+                raise FencedInstanceIdError(self.group_id, self.instance_id) from None
+            raise

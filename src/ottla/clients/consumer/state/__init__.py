@@ -1,0 +1,1 @@
+"""Subscription, progress and settings of a consumer."""

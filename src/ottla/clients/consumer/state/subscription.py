@@ -1,0 +1,311 @@
+"""What a consumer reads: the topics it asked for, the partitions it has, and where it is in each.
+
+    UNPLACED ──committed offset──► VALIDATING ──the log agrees──► READING
+        │                              │                          │   ▲
+        └──nothing committed──► RESETTING ◄──offset out of range──┘   │
+                                   └──────offset found────────────────┘
+
+Two threads meet here: the event loop's, which fetches, and in a synchronous consumer the one that
+polls. Whoever changes something, or reads two things that belong together, holds `lock`. It is
+never held across an await.
+"""
+
+import re
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from threading import RLock
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from ottla.clients.consumer.state.errors import NotAssignedError
+from ottla.model.identifiers import TopicPartition
+
+if TYPE_CHECKING:
+    from ottla.clients.consumer.state.partition_progress import Progress
+    from ottla.wire.records.consumer_record import ConsumerRecord
+
+NO_EPOCH: Final = -1
+NO_OFFSET: Final = -1
+NO_REPLICA: Final = -1
+
+
+class Position(NamedTuple):
+    """Where reading goes on, and the leader epoch of the record before that, -1 if not known."""
+
+    offset: int
+    leader_epoch: int = NO_EPOCH
+
+
+class Phase(Enum):
+    """How far a partition is on its way to being read; the drawing is above."""
+
+    UNPLACED = auto()
+    RESETTING = auto()
+    VALIDATING = auto()
+    READING = auto()
+
+
+class Choice(Enum):
+    """How the partitions of a consumer come about; one excludes the others."""
+
+    NOTHING = auto()
+    TOPICS = auto()
+    PATTERN = auto()
+    BY_HAND = auto()
+
+
+@dataclass(slots=True)
+class AssignedPartition:
+    """One partition that is read here."""
+
+    name: TopicPartition
+    phase: Phase = Phase.UNPLACED
+    position: Position | None = None
+    """The next record for the application; None until it has been found."""
+    fetch_position: Position | None = None
+    """Where the next fetch goes on: ahead of `position` by what is buffered."""
+    generation: int = 0
+    """Counts the jumps; what was fetched for an earlier one is thrown away."""
+    is_paused: bool = False
+    is_being_revoked: bool = False
+    """Neither fetched nor handed out any more: the group takes it away."""
+    reset_time_ms: int | None = None
+    """While RESETTING: the time to look for (-1 the end, -2 the start), None by the settings."""
+    buffered_bytes: int = 0
+    high_watermark: int = NO_OFFSET
+    last_stable_offset: int = NO_OFFSET
+    log_start_offset: int = NO_OFFSET
+    read_replica: int = NO_REPLICA
+    """The follower that the leader wants us to read from (KIP-392)."""
+    read_replica_until: float = 0.0
+    """By the loop's time: then the leader is asked again."""
+    validated_epoch: int = NO_EPOCH
+    """The leader epoch that the position was last held against."""
+    retry_at: float = 0.0
+    """By the loop's time: not asked for again before this."""
+    topic_id: bytes = b""
+    failure: Exception | None = None
+    """What the application has to hear before this partition goes on."""
+    progress: "Progress | None" = None
+    """What ordered workers have taken and not done: the position counts it as read, `consumed`
+    does not."""
+
+    @property
+    def is_fetchable(self) -> bool:
+        """Whether more of it may be asked for."""
+        is_wanted = not (self.is_paused or self.is_being_revoked or self.failure)
+        return is_wanted and self.phase is Phase.READING
+
+    @property
+    def must_tell(self) -> bool:
+        """Whether the application is to hear of a failure now: all before it has been given out."""
+        return self.failure is not None and not (self.is_paused or self.buffered_bytes)
+
+    def place(self, position: Position, phase: Phase) -> None:
+        """Jump: what is buffered or on its way belongs to the past."""
+        self.position = self.fetch_position = position
+        self.phase = phase
+        self.failure = None
+        self.reset_time_ms = None
+        self.retry_at = 0.0
+        self.validated_epoch = NO_EPOCH
+        self._forget_buffered()
+
+    def lose_position(self, reset_time_ms: int | None, phase: Phase = Phase.RESETTING) -> None:
+        """Look for a new position, at this time or by the settings."""
+        self.position = self.fetch_position = None
+        self.phase = phase
+        self.failure = None
+        self.reset_time_ms = reset_time_ms
+        self.retry_at = 0.0
+        self._forget_buffered()
+
+    def _forget_buffered(self) -> None:
+        self.generation += 1
+        self.buffered_bytes = 0
+        self.progress = None
+
+
+@dataclass(frozen=True, slots=True)
+class RebalanceListener:
+    """What the application wants to be called with, each with a list of partitions."""
+
+    on_assigned: Callable[[list[TopicPartition]], object] | None = None
+    on_revoked: Callable[[list[TopicPartition]], object] | None = None
+    on_lost: Callable[[list[TopicPartition]], object] | None = None
+
+
+def _do_nothing() -> None:
+    """Nobody has asked to be told."""
+
+
+@dataclass(slots=True)
+class SubscriptionState:
+    """All that is read here. `on_change` is called after every change that the fetcher must see."""
+
+    choice: Choice = Choice.NOTHING
+    topics: frozenset[str] = frozenset()
+    """Asked for by name, or found by the pattern."""
+    pattern: re.Pattern[str] | None = None
+    listener: RebalanceListener = field(default_factory=RebalanceListener)
+    assigned: dict[TopicPartition, AssignedPartition] = field(default_factory=dict)
+    unyielded: "deque[ConsumerRecord]" = field(default_factory=deque)
+    """Taken out by an iterator that has not given them on yet: the position counts them as read,
+    `consumed` does not."""
+    must_tell: bool = False
+    """Whether a partition has a failure to tell, as the fetcher has last seen it."""
+    is_room_awaited: bool = False
+    """Whether the fetcher goes on only when the application has taken some of what is buffered."""
+    lock: RLock = field(default_factory=RLock)
+    on_change: Callable[[], None] = _do_nothing
+
+    # -- what is asked for ----------------------------------------------------------------------
+
+    def is_idle(self) -> bool:
+        """Whether there is nothing to read: neither subscribed nor assigned."""
+        return self.choice is Choice.NOTHING
+
+    def subscribe(self, topics: Collection[str], listener: RebalanceListener) -> None:
+        """Read topics by name, together with the group; partitions come by `set_assignment`."""
+        self._choose(Choice.TOPICS)
+        with self.lock:
+            self.topics, self.pattern, self.listener = frozenset(topics), None, listener
+        self.on_change()
+
+    def subscribe_pattern(self, pattern: re.Pattern[str], listener: RebalanceListener) -> None:
+        """Read all topics whose whole name the pattern matches; `topics` is filled by the group."""
+        self._choose(Choice.PATTERN)
+        with self.lock:
+            self.topics, self.pattern, self.listener = frozenset(), pattern, listener
+        self.on_change()
+
+    def assign_by_hand(self, partitions: Iterable[TopicPartition]) -> None:
+        """Read these partitions and no others, without a group sharing them out; none: nothing."""
+        names = list(partitions)
+        self._choose(Choice.BY_HAND)
+        if names:
+            self.set_assignment(names)
+        else:
+            self.unsubscribe()
+
+    def unsubscribe(self) -> None:
+        """Read nothing any more."""
+        with self.lock:
+            self.choice, self.topics, self.pattern = Choice.NOTHING, frozenset(), None
+            self.listener = RebalanceListener()
+        self.set_assignment(())
+
+    def _choose(self, choice: Choice) -> None:
+        with self.lock:
+            if self.choice not in {Choice.NOTHING, choice}:
+                raise ValueError(
+                    "subscribing to topics, to a pattern, and assigning partitions exclude each "
+                    "other: call unsubscribe() first"
+                )
+            self.choice = choice
+
+    # -- what there is --------------------------------------------------------------------------
+
+    def set_assignment(self, partitions: Iterable[TopicPartition]) -> None:
+        """Have exactly these partitions; those that stay keep their position."""
+        with self.lock:
+            kept, self.assigned = self.assigned, {}
+            for name in partitions:
+                self.assigned[name] = kept.get(name) or AssignedPartition(name)
+                self.assigned[name].is_being_revoked = False
+            self._drop_unyielded(name for name in kept if name not in self.assigned)
+        self.on_change()
+
+    def of(self, name: TopicPartition) -> AssignedPartition:
+        """Return a partition that is read here; NotAssignedError for any other."""
+        found = self.assigned.get(name)
+        if found is None:
+            raise NotAssignedError(f"{name} is not assigned to this consumer")
+        return found
+
+    def consumed(self) -> dict[TopicPartition, Position]:
+        """Return where the application is: what may be committed, of partitions with a position."""
+        with self.lock:
+            consumed = {
+                name: partition.position
+                if partition.progress is None
+                else partition.progress.first or partition.position
+                for name, partition in self.assigned.items()
+                if partition.position is not None
+            }
+            for record in reversed(tuple(self.unyielded)):
+                name = TopicPartition(record.topic, record.partition)
+                if name in consumed:
+                    consumed[name] = Position(record.offset, consumed[name].leader_epoch)
+            return consumed
+
+    # -- moving ---------------------------------------------------------------------------------
+
+    def seek(self, name: TopicPartition, position: Position) -> None:
+        """Go on from here; with an epoch, only after the log has been found to agree with it."""
+        is_checked = position.leader_epoch != NO_EPOCH
+        with self.lock:
+            self.of(name).place(position, Phase.VALIDATING if is_checked else Phase.READING)
+            self._drop_unyielded((name,))
+        self.on_change()
+
+    def place_committed(self, committed: Mapping[TopicPartition, Position]) -> None:
+        """Go on where the group was, in those partitions that still have no position."""
+        with self.lock:
+            for name, position in committed.items():
+                partition = self.assigned.get(name)
+                if partition is not None and partition.phase is Phase.UNPLACED:
+                    self.seek(name, position)
+
+    def reset(self, names: Iterable[TopicPartition], time_ms: int | None) -> None:
+        """Look for a new position: at a time, -1 the end, -2 the start, None by the settings."""
+        with self.lock:
+            for name in names:
+                self.of(name).lose_position(time_ms)
+                self._drop_unyielded((name,))
+        self.on_change()
+
+    def give_back(self, of: Collection[TopicPartition] | None = None) -> None:
+        """Go back to where an iterator is: what it holds, of all or of some, is fetched again."""
+        with self.lock:
+            consumed = self.consumed()
+            names = {TopicPartition(r.topic, r.partition) for r in self.unyielded}
+            if of is not None:
+                names.intersection_update(of)
+            for name in names & consumed.keys():
+                self.of(name).place(consumed[name], Phase.READING)
+            self._drop_unyielded(names)
+        if names:
+            self.on_change()
+
+    def pause(self, names: Iterable[TopicPartition]) -> None:
+        """Hand out nothing from these partitions; what is buffered stays, outside of iterators."""
+        paused = list(names)
+        with self.lock:
+            for name in paused:
+                self.of(name).is_paused = True
+            self.give_back(paused)
+        self.on_change()  # the others may have waited for one of these that is full
+
+    def resume(self, names: Iterable[TopicPartition]) -> None:
+        """Go on with partitions that were paused."""
+        with self.lock:
+            for name in names:
+                self.of(name).is_paused = False
+        self.on_change()
+
+    def mark_revoking(self, names: Collection[TopicPartition]) -> None:
+        """Hand out nothing any more from partitions that the group is about to take away."""
+        with self.lock:
+            for name in names:
+                if name in self.assigned:
+                    self.assigned[name].is_being_revoked = True
+            self.give_back(names)
+
+    def _drop_unyielded(self, names: Iterable[TopicPartition]) -> None:
+        dropped = set(names)
+        if dropped and self.unyielded:
+            kept = [r for r in self.unyielded if (r.topic, r.partition) not in dropped]
+            self.unyielded.clear()
+            self.unyielded.extend(kept)

@@ -1,0 +1,1 @@
+"""Workers that process records in the order of their keys."""

@@ -1,0 +1,172 @@
+"""Who calls the handler: threads, or tasks. Both tell the event loop how it ended."""
+
+import asyncio
+from collections.abc import Callable, Collection
+from contextlib import suppress
+from enum import Enum
+from inspect import isawaitable
+from queue import SimpleQueue
+from threading import Lock, Thread
+from typing import Any, NamedTuple, Protocol
+
+from ottla.clients.consumer.workers.lane_scheduler import Work
+from ottla.clients.consumer.workers.settings import Handler
+from ottla.clients.records.serializers import Deserialize
+from ottla.clients.threads.loop_thread import create_background_task
+from ottla.wire.records.consumer_record import ConsumerRecord
+
+Readers = tuple[Deserialize | None, Deserialize | None]
+
+
+class Stage(Enum):
+    """Where a record failed, by Kafka Connect's names."""
+
+    KEY = "KEY_CONVERTER"
+    VALUE = "VALUE_CONVERTER"
+    HANDLER = "TASK_PUT"
+
+
+class Failure(NamedTuple):
+    """Why a record could not be worked on, and where that was."""
+
+    error: BaseException
+    stage: Stage
+
+
+OnEnded = Callable[[Work, Failure | None], None]
+
+
+class Hands(Protocol):
+    """The workers. All is called, and told, on the event loop's thread."""
+
+    def begin(self, work: Work) -> None:
+        """Have the handler called with this record."""
+        ...
+
+    async def end(self, stuck: Collection[Work]) -> None:
+        """Let all workers go; those that are still at these records do not come back."""
+        ...
+
+
+MakeHands = Callable[[OnEnded, Readers], Hands]
+
+
+class UndecodableError(Exception):
+    """A key or value is not what its deserializer expects; `__cause__` says why."""
+
+    def __init__(self, stage: Stage) -> None:
+        super().__init__(stage.value)
+        self.stage = stage
+
+
+def decoded(record: ConsumerRecord, readers: Readers) -> ConsumerRecord:
+    """Return the record with key and value as the handler wants them; UndecodableError if not."""
+    read_key, read_value = readers
+    if read_key is not None:
+        record = record._replace(key=_read(record, record.key, read_key, Stage.KEY))
+    if read_value is not None:
+        record = record._replace(value=_read(record, record.value, read_value, Stage.VALUE))
+    return record
+
+
+def _read(record: ConsumerRecord, raw: bytes | None, read: Deserialize, stage: Stage) -> Any:
+    if raw is None:
+        return None
+    try:
+        return read(record.topic, raw, record.headers)
+    except Exception as error:
+        raise UndecodableError(stage) from error
+
+
+def failure_of(error: BaseException) -> Failure:
+    """Say where an error came from."""
+    if isinstance(error, UndecodableError) and error.__cause__ is not None:
+        return Failure(error.__cause__, error.stage)
+    return Failure(error, Stage.HANDLER)
+
+
+class ThreadHands:
+    """So many threads that call a plain function. They end with the interpreter, if not before.
+
+    Records go to them through a queue, and come back in a list that the loop takes as a whole; the
+    lock protects that list, which is never empty without the loop being about to look.
+    """
+
+    def __init__(
+        self, count: int, handler: Handler, on_ended: OnEnded, readers: Readers, name: str
+    ) -> None:
+        self._handler = handler
+        self._on_ended = on_ended
+        self._readers = readers
+        self._loop = asyncio.get_running_loop()
+        self._queue: SimpleQueue[Work | None] = SimpleQueue()
+        self._lock = Lock()
+        self._ended: list[tuple[Work, Failure | None]] = []
+        self._threads = [
+            Thread(target=self._serve, name=f"{name} worker {number}", daemon=True)
+            for number in range(count)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def begin(self, work: Work) -> None:
+        """Have the handler called with this record."""
+        self._queue.put(work)
+
+    async def end(self, stuck: Collection[Work]) -> None:  # noqa: ARG002 - see Hands
+        """Let all threads go that are not stuck; those that are end after what they do."""
+        for _ in self._threads:
+            self._queue.put(None)
+
+    def _serve(self) -> None:
+        while (work := self._queue.get()) is not None:
+            failure = None
+            try:
+                self._handler(decoded(work.record, self._readers))
+            except BaseException as error:  # noqa: BLE001 - told where records are counted
+                failure = failure_of(error)
+            with self._lock:
+                self._ended.append((work, failure))
+                is_first = len(self._ended) == 1
+            if is_first:
+                with suppress(RuntimeError):  # the loop has ended: nobody wants to know
+                    self._loop.call_soon_threadsafe(self._tell)
+
+    def _tell(self) -> None:
+        with self._lock:
+            ended, self._ended = self._ended, []
+        for work, failure in ended:
+            self._on_ended(work, failure)
+
+
+class TaskHands:
+    """A task for each record, for handlers that are coroutine functions."""
+
+    def __init__(self, handler: Handler, on_ended: OnEnded, readers: Readers) -> None:
+        self._handler = handler
+        self._on_ended = on_ended
+        self._readers = readers
+        self._task_by_work: dict[Work, asyncio.Task[None]] = {}
+
+    def begin(self, work: Work) -> None:
+        """Have the handler called with this record."""
+        self._task_by_work[work] = create_background_task(self._call(work))
+
+    async def end(self, stuck: Collection[Work]) -> None:
+        """Cancel the tasks that are left, and give them a moment to end."""
+        tasks = [self._task_by_work[work] for work in stuck if work in self._task_by_work]
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks, timeout=1)
+
+    async def _call(self, work: Work) -> None:
+        failure = None
+        try:
+            returned = self._handler(decoded(work.record, self._readers))
+            if isawaitable(returned):
+                await returned
+        except BaseException as error:  # noqa: BLE001 - told where records are counted
+            failure = failure_of(error)
+        del self._task_by_work[work]
+        self._on_ended(work, failure)

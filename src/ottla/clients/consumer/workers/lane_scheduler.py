@@ -1,0 +1,215 @@
+"""Which record may be worked on next: pure bookkeeping, used on the event loop's thread alone.
+
+Records that must follow each other stand in one lane, and only the first of a lane is ever ready:
+
+    QUEUED ──next──► RUNNING ──finish──► (gone; the next one in the lane is ready)
+      ▲                │ │ └───fail────► FAILED     its lane never goes on
+      │ready again     │ └─────bury────► BURYING ──finish──► (gone)
+      └──────────── RESTING ◄─rest
+
+What is dropped while it waits is gone at once; what is dropped while somebody is at it keeps its
+lane until it ends, so that nothing of that lane runs beside it.
+"""
+
+from collections import deque
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Final
+
+from ottla.clients.consumer.state.partition_progress import Progress
+from ottla.clients.consumer.workers.settings import AHEAD_MAX, Ordering
+from ottla.model.identifiers import TopicPartition
+from ottla.wire.records.consumer_record import ConsumerRecord
+
+Lane = tuple[str, int] | tuple[str, int, bytes]
+
+
+class WorkState(Enum):
+    """Where a record is; the drawing is above."""
+
+    QUEUED = auto()
+    RUNNING = auto()
+    RESTING = auto()
+    BURYING = auto()
+    FAILED = auto()
+
+
+AT_WORK: Final = (WorkState.RUNNING, WorkState.BURYING)
+"""Somebody is at it, and must be waited for."""
+
+
+@dataclass(slots=True, eq=False)
+class Work:
+    """One record, with its key and value as bytes."""
+
+    record: ConsumerRecord
+    progress: Progress
+    lane: Lane | None
+    state: WorkState = WorkState.QUEUED
+    attempts: int = 0
+    started_at: float = 0.0
+    is_dropped: bool = False
+    """Whoever has its partition now will do it: what becomes of it here counts for nothing."""
+
+    @property
+    def name(self) -> TopicPartition:
+        """The partition."""
+        return TopicPartition(self.record.topic, self.record.partition)
+
+    def __str__(self) -> str:
+        return f"{self.name} offset {self.record.offset}"
+
+
+class Workload:
+    """All that was taken and is not done."""
+
+    def __init__(self, ordering: Ordering, workers: int, in_progress_max: int) -> None:
+        self._ordering = ordering
+        self._workers = workers
+        self._in_progress_max = in_progress_max
+        self._ready: deque[Work] = deque()
+        self._waiting_by_lane: dict[Lane, deque[Work]] = {}
+        """Behind the one that is ready or at work; a lane is there as long as that one is."""
+        self._at_work: dict[Work, None] = {}
+        self._resting: dict[Work, None] = {}
+        self.running_count = 0
+        self.in_progress = 0
+        """Records that were taken, are not done, and have not been dropped."""
+
+    # -- from taken to done ---------------------------------------------------------------------
+
+    def take(self, record: ConsumerRecord, progress: Progress, now: float) -> None:
+        """Add a record that comes after all others of its partition."""
+        progress.take(record, now)
+        self.in_progress += 1
+        work = Work(record, progress, self._lane_of(record))
+        if work.lane is not None:
+            waiting = self._waiting_by_lane.get(work.lane)
+            if waiting is not None:
+                waiting.append(work)
+                return
+            self._waiting_by_lane[work.lane] = deque()
+        self._ready.append(work)
+
+    def next(self, now: float) -> Work | None:
+        """Return a record to work on, None if none may start or all workers are busy."""
+        if not self._ready or self.running_count >= self._workers:
+            return None
+        work = self._ready.popleft()
+        self._at_work[work] = None
+        work.state, work.started_at = WorkState.RUNNING, now
+        work.attempts += 1
+        self.running_count += 1
+        return work
+
+    def rest(self, work: Work) -> None:
+        """Let a record that was worked on wait for another try; its lane waits with it."""
+        self._leave_worker(work)
+        work.state = WorkState.RESTING
+        self._resting[work] = None
+
+    def wake(self, work: Work) -> None:
+        """Have a record ready again that has rested, unless it was dropped meanwhile."""
+        if work.state is WorkState.RESTING and not work.is_dropped:
+            del self._resting[work]
+            work.state = WorkState.QUEUED
+            self._ready.append(work)
+
+    def bury(self, work: Work) -> None:
+        """Give the worker back while the record is put somewhere else."""
+        self._leave_worker(work)
+        work.state = WorkState.BURYING
+        self._at_work[work] = None
+
+    def finish(self, work: Work) -> None:
+        """Count a record as done, and let the next one of its lane go on."""
+        self._leave_worker(work)
+        if not work.is_dropped:
+            self.in_progress -= 1
+            work.progress.finish(work.record.offset)
+        self._free_lane(work)
+
+    def fail(self, work: Work) -> None:
+        """Never count this record as done, nor start anything after it in its lane."""
+        self._leave_worker(work)
+        work.state = WorkState.FAILED
+
+    # -- what goes ------------------------------------------------------------------------------
+
+    def abandon(self, work: Work) -> None:
+        """Forget a record that somebody was at: it is not done, and will come again."""
+        self._leave_worker(work)
+        self._forget(work)
+        self._free_lane(work)
+
+    def drop(self, goes: Callable[[Work], bool]) -> None:
+        """Forget records: those that wait at once, the others when they end, undone."""
+        for waiting in self._waiting_by_lane.values():
+            kept = [work for work in waiting if not goes(work)]
+            self._forget_all(work for work in waiting if goes(work))
+            waiting.clear()
+            waiting.extend(kept)
+        gone = [work for work in (*self._ready, *self._resting) if goes(work)]
+        self._forget_all(gone)
+        self._ready = deque(work for work in self._ready if not work.is_dropped)
+        for work in gone:
+            self._resting.pop(work, None)
+            self._free_lane(work)
+        self._forget_all(work for work in self._at_work if goes(work))
+
+    def drop_waiting(self) -> None:
+        """Forget all that nobody is at; what somebody is at still counts when it ends."""
+        self.drop(lambda work: work.state not in AT_WORK)
+
+    def at_work(self, names: Collection[TopicPartition] | None = None) -> list[Work]:
+        """Return what somebody is at, in some partitions or in all, dropped or not."""
+        return [work for work in self._at_work if names is None or work.name in names]
+
+    # -- how much -------------------------------------------------------------------------------
+
+    @property
+    def room(self) -> int:
+        """How many more records may be taken."""
+        return max(self._in_progress_max - self.in_progress, 0)
+
+    def room_in(self, progress: Progress | None, partitions: int) -> int:
+        """How many of one partition, of so many that are read.
+
+        Each has a share, so that one with much to do does not keep workers from the others.
+        """
+        share = max(self._in_progress_max // max(min(partitions, self._workers), 1), 1)
+        if progress is None:
+            return share
+        return max(min(share - progress.unfinished_count, AHEAD_MAX - progress.span), 0)
+
+    # -- lanes ----------------------------------------------------------------------------------
+
+    def _lane_of(self, record: ConsumerRecord) -> Lane | None:
+        if self._ordering == "partition":
+            return (record.topic, record.partition)
+        if self._ordering == "none" or record.key is None:
+            return None
+        return (record.topic, record.partition, record.key)
+
+    def _leave_worker(self, work: Work) -> None:
+        self.running_count -= work.state is WorkState.RUNNING
+        self._at_work.pop(work, None)
+
+    def _free_lane(self, work: Work) -> None:
+        if work.lane is None:
+            return
+        waiting = self._waiting_by_lane[work.lane]
+        if waiting:
+            self._ready.append(waiting.popleft())
+        else:
+            del self._waiting_by_lane[work.lane]
+
+    def _forget_all(self, works: Iterable[Work]) -> None:
+        for work in works:
+            self._forget(work)
+
+    def _forget(self, work: Work) -> None:
+        if not work.is_dropped:
+            work.is_dropped = True
+            self.in_progress -= 1

@@ -1,0 +1,379 @@
+"""Records worked on in parallel, in order per key or partition, committed when they are done.
+
+The event loop takes records, and counts; hands (threads or tasks) call the handler:
+
+    poll ──► Workload ──► hands ──► done ───────────► Progress ──► committed
+               ▲                      └─ failed ─► rest, dead letter, skip, or stop
+               └──────── tried again ────┘
+
+`step` is called again and again, and polls each time, however long handlers take. All that is
+counted changes on the event loop's thread only.
+"""
+
+import asyncio
+from collections.abc import Collection
+from contextlib import suppress
+from dataclasses import dataclass
+from logging import getLogger
+from typing import Final
+
+from ottla.clients.consumer.core.core import ConsumerCore
+from ottla.clients.consumer.state.errors import RecordError
+from ottla.clients.consumer.state.partition_progress import Progress
+from ottla.clients.consumer.state.subscription import AssignedPartition, Position, RebalanceListener
+from ottla.clients.consumer.workers.completed_commits import DoneCommits
+from ottla.clients.consumer.workers.dead_letters import DeadLetters
+from ottla.clients.consumer.workers.errors import HandlerError, describe, handler_error, stuck_error
+from ottla.clients.consumer.workers.executors import Failure, Hands, MakeHands, Readers, Stage
+from ottla.clients.consumer.workers.lane_scheduler import AT_WORK, Work, Workload
+from ottla.clients.consumer.workers.settings import WorkSettings
+from ottla.clients.consumer.workers.throttle import Throttle
+from ottla.clients.threads.loop_thread import create_background_task
+from ottla.environment.randomness import Randomness
+from ottla.model.identifiers import TopicPartition
+from ottla.wire.records.consumer_record import ConsumerRecord
+
+STEP_SECONDS: Final = 0.2
+"""How long a step waits for something to happen."""
+_log = getLogger(__name__)
+
+
+@dataclass(slots=True)
+class WorkCounts:
+    """What has happened since the beginning."""
+
+    done: int = 0
+    retried: int = 0
+    dead_lettered: int = 0
+    skipped: int = 0
+
+
+class OrderedWorkers:
+    """One run. Made anywhere; `begin`, then `step` while it says so, then `end`, in the loop."""
+
+    def __init__(
+        self,
+        core: ConsumerCore,
+        settings: WorkSettings,
+        make_hands: MakeHands,
+        dead_letters: DeadLetters | None,
+        randomness: Randomness,
+    ) -> None:
+        self._core = core
+        self._settings = settings
+        self._make_hands = make_hands
+        self._dead_letters = dead_letters
+        self._randomness = randomness
+        self._workload = Workload(settings.ordering, settings.workers, settings.in_progress_max)
+        self._throttle = Throttle(core.state, self._workload)
+        self._commits = DoneCommits(core)
+        self._hands: Hands | None = None
+        self._burials: set[asyncio.Task[None]] = set()
+        self._ended = asyncio.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._leaving: frozenset[TopicPartition] = frozenset()
+        self._assigned: dict[TopicPartition, AssignedPartition] | None = None
+        self._failure: Exception | None = None
+        self._stop_by: float | None = None
+        """When handlers that have not ended are waited for no longer; None until all stops."""
+        self.is_stopping = False
+        self.counts = WorkCounts()
+
+    # -- beginning and ending -------------------------------------------------------------------
+
+    async def begin(self, listener: RebalanceListener) -> None:
+        """Take over the consumer: its commits, its deserializers and its listener."""
+        core = self._core
+        core.start()
+        self._loop = asyncio.get_running_loop()
+        self._before = (listener, core.state.listener, core.buffer.readers)
+        self._hands = self._make_hands(self._on_ended, core.buffer.readers)
+        core.state.give_back()
+        self._start_anew((None, None))
+        core.state.listener = listener
+        if core.group is not None:
+            self._commits_before = core.group.set_auto_commit(is_wanted=True)
+        if self.is_stopping:
+            self._stop()
+
+    def stop(self) -> None:
+        """Take nothing more, let handlers end, and commit; from any thread."""
+        self.is_stopping = True
+        if self._loop is not None:
+            with suppress(RuntimeError):  # the loop has ended
+                self._loop.call_soon_threadsafe(self._stop)
+
+    def _stop(self) -> None:
+        if self._stop_by is None:
+            self.is_stopping = True
+            self._stop_by = self._time() + self._settings.timeout
+            self._throttle.close()
+            self._workload.drop_waiting()
+        self._core.wake_poll()
+
+    async def end(self) -> None:
+        """Commit what is done, give the consumer back, and raise what has gone wrong.
+
+        The consumer goes on at the first record that is not done.
+        """
+        assert self._hands is not None
+        stuck = self._workload.at_work()
+        stuck_words = describe(stuck, self._time())
+        self._workload.drop(lambda _: True)
+        try:
+            await self._commits.commit_all(self._settings.timeout, self._poll_without_taking)
+        finally:
+            self._give_back()
+            for task in self._burials:
+                task.cancel()
+            await self._hands.end(stuck)
+            if self._dead_letters is not None:
+                await self._dead_letters.close()
+        if self._failure is not None:
+            if stuck:
+                self._failure.add_note(stuck_words)
+            raise self._failure
+        if stuck:
+            raise stuck_error(stuck, self._time())
+
+    def _give_back(self) -> None:
+        core = self._core
+        ours, before, readers = self._before
+        if core.state.listener is ours:
+            core.state.listener = before
+        if core.group is not None:
+            core.group.set_auto_commit(is_wanted=self._commits_before)
+        self._start_anew(readers)
+        self._throttle.reopen()
+
+    def _start_anew(self, readers: Readers) -> None:
+        """Read with these deserializers, from the first record that is not done."""
+        state = self._core.state
+        with state.lock:
+            self._core.buffer.readers = readers
+            for name, position in state.consumed().items():
+                partition = state.assigned[name]
+                partition.place(position, partition.phase)
+        state.on_change()
+
+    # -- polling --------------------------------------------------------------------------------
+
+    async def step(self) -> bool:
+        """Poll once, and take what there is room for; False once all is over."""
+        if self._is_over():
+            return False
+        until = self._time() + STEP_SECONDS
+        try:
+            self._throttle.update()
+            await self._core.prepare(min(until, self._stop_by or until), self._has_turn)
+            self._take()
+        except RecordError as error:
+            self._on_bad_record(error)
+        except Exception as error:  # noqa: BLE001 - raised at the end
+            if self._stop_by is not None:
+                await self._next_ended(STEP_SECONDS)  # polling is over: wait for the handlers
+            self._fail(error)
+        return True
+
+    async def _poll_without_taking(self) -> None:
+        self._throttle.close()
+        self._throttle.update()
+        with suppress(Exception):
+            await self._core.prepare(self._time() + STEP_SECONDS)
+
+    def _is_over(self) -> bool:
+        if self._stop_by is None:
+            return False
+        return self._time() >= self._stop_by or not self._workload.at_work()
+
+    def _has_turn(self) -> bool:
+        return self._is_over() or self._throttle.is_due()
+
+    def _take(self) -> None:
+        state = self._core.state
+        self._drop_what_is_gone()
+        while (count := self._throttle.update()) and self._core.buffer.has_records:
+            with state.lock:  # else somebody could see them as read, and not as in work
+                for record in self._core.take(count):
+                    self._workload.take(record, self._progress_of(record), self._time())
+            self._start_ready()
+
+    def _progress_of(self, record: ConsumerRecord) -> Progress:
+        partition = self._core.state.of(TopicPartition(record.topic, record.partition))
+        progress = partition.progress
+        if progress is None or progress.last_offset >= record.offset:
+            progress = partition.progress = Progress()
+        return progress
+
+    def _drop_what_is_gone(self) -> None:
+        """Forget what belongs to partitions that are not read any more, or are again."""
+        assigned = self._core.state.assigned
+        if assigned is not self._assigned:
+            self._assigned = assigned
+            current = {id(row.progress) for row in assigned.values()}
+            self._workload.drop(lambda work: id(work.progress) not in current)
+
+    def _on_bad_record(self, error: RecordError) -> None:
+        """Pass over damaged bytes where failures are skipped; there is nothing to bury of them."""
+        if self._settings.on_error == "skip":
+            _log.error("skipped: %s", error)
+            self.counts.skipped += 1
+            state = self._core.state
+            with state.lock:
+                partition = state.of(error.partition)
+                progress = partition.progress
+                state.seek(error.partition, Position(error.next_offset))
+                partition.progress = progress  # what came before it is still in work
+        else:
+            self._fail(error)
+
+    # -- working --------------------------------------------------------------------------------
+
+    def _start_ready(self) -> None:
+        assert self._hands is not None
+        while (work := self._workload.next(self._time())) is not None:
+            self._hands.begin(work)
+
+    def _on_ended(self, work: Work, failure: Failure | None) -> None:
+        if failure is None:
+            self._workload.finish(work)
+            self.counts.done += not work.is_dropped
+        elif work.is_dropped:
+            self._workload.abandon(work)
+        else:
+            self._on_failed(work, failure)
+        self._go_on()
+
+    def _go_on(self) -> None:
+        self._start_ready()
+        self._ended.set()
+        if self._has_turn():
+            self._core.wake_poll()
+
+    def _on_failed(self, work: Work, failure: Failure) -> None:
+        error = failure.error
+        if not isinstance(error, Exception):
+            self._give_up(work, failure)
+        elif self._may_retry(work, failure):
+            if self._stop_by is not None or work.name in self._leaving:
+                self._workload.abandon(work)
+            else:
+                self._retry(work, error)
+        elif self._dead_letters is not None:
+            self._workload.bury(work)
+            task = create_background_task(self._bury(self._dead_letters, work, failure))
+            self._burials.add(task)
+            task.add_done_callback(self._burials.discard)
+        elif self._settings.on_error == "skip":
+            _log.error("skipped: %s", handler_error(work, failure))
+            self.counts.skipped += 1
+            self._workload.finish(work)
+        else:
+            self._give_up(work, failure)
+
+    def _may_retry(self, work: Work, failure: Failure) -> bool:
+        if failure.stage is not Stage.HANDLER or work.attempts > self._settings.retries:
+            return False
+        assert isinstance(failure.error, Exception)
+        try:
+            return self._settings.is_retriable(failure.error)
+        except Exception:  # noqa: BLE001 - of the application: then it is not
+            _log.exception("retry_on failed for %r", failure.error)
+            return False
+
+    def _retry(self, work: Work, error: Exception) -> None:
+        assert self._loop is not None
+        backoff_ms = self._settings.backoff_after(work.attempts)
+        backoff_ms *= (800 + self._randomness.below(401)) / 1000
+        _log.info("%s: try %d failed, again in %.0f ms: %r", work, work.attempts, backoff_ms, error)
+        self.counts.retried += 1
+        self._workload.rest(work)
+        self._loop.call_later(backoff_ms / 1000, self._try_again, work)
+
+    def _try_again(self, work: Work) -> None:
+        self._workload.wake(work)
+        self._start_ready()
+
+    async def _bury(self, dead_letters: DeadLetters, work: Work, failure: Failure) -> None:
+        try:
+            await dead_letters.put(work.record, failure)
+        except Exception as error:  # noqa: BLE001 - raised at the end
+            self._on_unburied(dead_letters, work, error)
+        else:
+            self.counts.dead_lettered += 1
+            self._workload.finish(work)
+        self._go_on()
+
+    def _on_unburied(self, dead_letters: DeadLetters, work: Work, error: Exception) -> None:
+        if work.is_dropped:
+            self._workload.abandon(work)
+            return
+        reason = f"it cannot be written to {dead_letters.topic!r}: {type(error).__name__}"
+        refusal = HandlerError(work.name, work.record.offset, f"{reason}: {error}")
+        refusal.__cause__ = error
+        self._workload.fail(work)
+        self._fail(refusal)
+
+    def _give_up(self, work: Work, failure: Failure) -> None:
+        self._workload.fail(work)
+        self._fail(handler_error(work, failure))
+
+    def _fail(self, error: Exception) -> None:
+        """Stop, and raise the first such error in the end."""
+        self._failure = self._failure or error
+        self._stop()
+
+    # -- partitions that go ---------------------------------------------------------------------
+
+    async def revoke(self, names: Collection[TopicPartition]) -> None:
+        """Before partitions go: drop what waits, wait for what runs, commit what is done."""
+        self._leaving = frozenset(names)
+        rows = (self._core.state.assigned.get(name) for name in names)
+        is_in_work = any(row is not None and row.progress is not None for row in rows)
+        self._workload.drop(lambda work: work.name in names and work.state not in AT_WORK)
+        seconds = min(self._settings.timeout, self._core.settings.max_poll_interval_ms / 2000)
+        try:
+            async with asyncio.timeout(seconds):
+                while self._workload.at_work(names):
+                    await self._next_ended()
+        except TimeoutError:
+            stuck = describe(self._workload.at_work(names), self._time())
+            _log.warning("partitions go to others, who will do these records again: %s", stuck)
+        finally:
+            self._leaving = frozenset()
+        self._workload.drop(lambda work: work.name in names)
+        if is_in_work:
+            await self._commits.commit(names, self._settings.timeout)
+
+    async def lose(self, names: Collection[TopicPartition]) -> None:
+        """After partitions have gone to others: nothing of them counts any more."""
+        self._workload.drop(lambda work: work.name in names)
+
+    async def _next_ended(self, seconds: float | None = None) -> None:
+        self._ended.clear()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._ended.wait()
+
+    # -- looking --------------------------------------------------------------------------------
+
+    def metrics(self) -> dict[str, float]:
+        """Return what is in work, and what has been done, from any thread."""
+        oldest = [
+            row.progress.oldest_at
+            for row in tuple(self._core.state.assigned.values())
+            if row.progress is not None
+        ]
+        since = min((at for at in oldest if at is not None), default=None)
+        return {
+            "records-in-progress": self._workload.in_progress,
+            "records-done-total": self.counts.done,
+            "records-retried-total": self.counts.retried,
+            "records-dead-lettered-total": self.counts.dead_lettered,
+            "records-skipped-total": self.counts.skipped,
+            "oldest-unfinished-ms": 0 if since is None else (self._time() - since) * 1000,
+        }
+
+    def _time(self) -> float:
+        assert self._loop is not None
+        return self._loop.time()

@@ -1,0 +1,1 @@
+"""From a record to a batch that is ready to be sent."""

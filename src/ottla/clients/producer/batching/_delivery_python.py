@@ -1,0 +1,241 @@
+"""A batch and the deliveries of its records, in plain Python: twins in _accumulator.pyx."""
+
+import asyncio
+from collections.abc import Callable, Generator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ottla.clients.producer.batching.delivery_wait import call_safely, wait_in_loop, wait_in_thread
+from ottla.clients.producer.state.record_metadata import UNKNOWN_OFFSET, RecordMetadata
+from ottla.wire.records._writing_python import RecordAccumulator
+
+if TYPE_CHECKING:
+    from ottla.clients.producer.batching._accumulator_python import Accumulator
+
+OnDelivery = Callable[[BaseException | None, RecordMetadata | None], Any]
+
+
+class Delivery:
+    """What will have become of one record. Any thread may ask, and any event loop may await it.
+
+    Who waits makes the record go at once, without lingering.
+    """
+
+    __slots__ = ("_batch", "_index", "_timestamp_ms")
+
+    def __init__(self, batch: "Batch", index: int, timestamp_ms: int) -> None:
+        self._batch = batch
+        self._index = index
+        self._timestamp_ms = timestamp_ms
+
+    @property
+    def topic(self) -> str:
+        """Where the record goes."""
+        return self._batch.topic
+
+    @property
+    def partition(self) -> int:
+        """Where the record goes."""
+        return self._batch.partition
+
+    def done(self) -> bool:
+        """Whether the record was taken or given up."""
+        return self._batch.is_done
+
+    def result(self, timeout: float | None = None) -> RecordMetadata:
+        """Wait for so many seconds, or without limit, and return where the record landed.
+
+        Raises what kept it from being written, or TimeoutError if that is not known in time.
+        """
+        wait_in_thread(self._batch, timeout)
+        return self._outcome()
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """Wait as `result` does, and return what kept the record from being written, if so."""
+        wait_in_thread(self._batch, timeout)
+        return self._batch.error_of(self._index)
+
+    def add_done_callback(self, call: Callable[["Delivery"], Any]) -> None:
+        """Call this with the delivery once it is done: in the client's thread, or here if it is."""
+        self._batch.when_done(lambda: call_safely(call, self))
+
+    def __await__(self) -> Generator[Any, None, RecordMetadata]:
+        if not self._batch.is_done:
+            yield from wait_in_loop(self._batch)
+        return self._outcome()
+
+    def _outcome(self) -> RecordMetadata:
+        error = self._batch.error_of(self._index)
+        if error is not None:
+            raise error
+        return self._batch.metadata_of(self._index, self._timestamp_ms)
+
+
+class Batch:
+    """Records for one partition, from the first append to what the broker said."""
+
+    __slots__ = (
+        "_accumulator",
+        "_base_offset",
+        "_callbacks",
+        "_error",
+        "_error_by_index",
+        "_log_append_time_ms",
+        "_parts",
+        "_waiters",
+        "charged_bytes",
+        "created_ms",
+        "is_done",
+        "is_due",
+        "partition",
+        "records",
+        "topic",
+    )
+
+    def __init__(
+        self,
+        accumulator: "Accumulator",
+        topic: str,
+        partition: int,
+        records: RecordAccumulator,
+        created_ms: int,
+    ) -> None:
+        self._accumulator = accumulator
+        self.topic = topic
+        self.partition = partition
+        self.records = records
+        self.created_ms = created_ms
+        """By the monotonic clock."""
+        self.charged_bytes = 0
+        """What the batch takes of buffer.memory until it is done."""
+        self.is_due = False
+        """Whether somebody waits, so that the batch must not linger."""
+        self.is_done = False
+        self._base_offset = UNKNOWN_OFFSET
+        self._log_append_time_ms = -1
+        self._error: BaseException | None = None
+        self._error_by_index: dict[int, BaseException] | None = None
+        self._parts: list[tuple[int, Batch]] | None = None
+        self._callbacks: list[tuple[int, int, OnDelivery]] = []
+        self._waiters: list[Callable[[], None]] = []
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop | None:
+        """The event loop that will say what became of the batch."""
+        return self._accumulator.loop
+
+    @property
+    def record_count(self) -> int:
+        """How many records there are so far."""
+        return self.records.record_count
+
+    def delivery(self, index: int, timestamp_ms: int = -1) -> Delivery:
+        """Return the delivery of one record."""
+        return Delivery(self, index, timestamp_ms)
+
+    def hurry(self) -> None:
+        """Have the batch sent at once: somebody waits."""
+        if not self.is_due:
+            self.is_due = True
+            self._accumulator.hurry(self)
+
+    def take_answer(self, seconds_max: float) -> bool:  # noqa: ARG002 - of the compiled twin
+        """Wait for the answer if this thread can take it; return whether the batch is done.
+
+        Here it cannot: only the compiled twin sends from a caller's thread.
+        """
+        return self.is_done
+
+    def when_done(self, call: Callable[[], None]) -> None:
+        """Call this once the batch is done, at once if it is. It must not raise."""
+        with self._accumulator.lock:
+            if not self.is_done:
+                self._waiters.append(call)
+                return
+        call()
+
+    def call_back(self, index: int, timestamp_ms: int, on_delivery: OnDelivery) -> None:
+        """Tell this function what became of one record, before those who wait are woken."""
+        self._callbacks.append((index, timestamp_ms, on_delivery))
+
+    def complete(self, base_offset: int, log_append_time_ms: int = -1) -> None:
+        """Take down where the batch landed. Records without callbacks cost nothing here."""
+        if self.is_done:
+            return
+        self._base_offset = base_offset
+        self._log_append_time_ms = log_append_time_ms
+        self._finish()
+
+    def fail(
+        self, error: BaseException, error_by_index: dict[int, BaseException] | None = None
+    ) -> None:
+        """Give the batch up; nothing happens if it is done already."""
+        if not self.is_done:
+            self._error = error
+            self._error_by_index = error_by_index
+            self._finish()
+
+    def split(self, counts: Sequence[int], records: Sequence[RecordAccumulator]) -> "list[Batch]":
+        """Make batches of so many records each, which together stand for this one.
+
+        This one is done when they are.
+        """
+        parts: list[tuple[int, Batch]] = []
+        first = 0
+        for count, part in zip(counts, records, strict=True):
+            batch = Batch(self._accumulator, self.topic, self.partition, part, self.created_ms)
+            parts.append((first, batch))
+            first += count
+        self._parts = parts
+        for _, batch in parts:
+            batch.when_done(self._finish_if_parts_are)
+        return [batch for _, batch in parts]
+
+    def error_of(self, index: int) -> BaseException | None:
+        """Return why a record was not written, once the batch is done."""
+        if self._parts is not None:
+            part, first = self._part_of(index)
+            return part.error_of(index - first)
+        if self._error is None or self._error_by_index is None:
+            return self._error
+        return self._error_by_index.get(index, self._error)
+
+    def first_error(self) -> BaseException | None:
+        """Return why some record was not written, once the batch is done; None if all were."""
+        if self._parts is None:
+            return next(iter((self._error_by_index or {}).values()), self._error)
+        errors = (part.first_error() for _, part in self._parts)
+        return next((error for error in errors if error is not None), None)
+
+    def metadata_of(self, index: int, timestamp_ms: int) -> RecordMetadata:
+        """Return where a record landed, once the batch is done."""
+        if self._parts is not None:
+            part, first = self._part_of(index)
+            return part.metadata_of(index - first, timestamp_ms)
+        offset = UNKNOWN_OFFSET if self._base_offset < 0 else self._base_offset + index
+        if self._log_append_time_ms >= 0:
+            timestamp_ms = self._log_append_time_ms
+        return RecordMetadata(self.topic, self.partition, offset, timestamp_ms)
+
+    def _part_of(self, index: int) -> "tuple[Batch, int]":
+        assert self._parts is not None
+        first, part = next(entry for entry in reversed(self._parts) if entry[0] <= index)
+        return part, first
+
+    def _finish_if_parts_are(self) -> None:
+        assert self._parts is not None
+        if all(part.is_done for _, part in self._parts):
+            self._finish()
+
+    def _finish(self) -> None:
+        with self._accumulator.lock:
+            self.is_done = True
+            waiters, self._waiters = self._waiters, []
+            callbacks, self._callbacks = self._callbacks, []
+        try:
+            for index, timestamp_ms, on_delivery in callbacks:
+                error = self.error_of(index)
+                metadata = None if error is not None else self.metadata_of(index, timestamp_ms)
+                call_safely(on_delivery, error, metadata)
+        finally:
+            for call in waiters:
+                call()

@@ -1,0 +1,32 @@
+"""The accumulator that `send` works on: compiled where that was possible, else in plain Python."""
+
+from typing import TYPE_CHECKING
+
+from ottla.clients.producer.batching._accumulator_python import NO_PARTITION
+from ottla.clients.producer.batching._delivery_python import OnDelivery
+
+if TYPE_CHECKING:
+    from ottla.clients.producer.batching._accumulator_python import NEVER_MS, Accumulator, Lane
+    from ottla.clients.producer.batching._delivery_python import Batch, Delivery
+else:
+    try:
+        from ottla.clients.producer.batching._accumulator import (
+            NEVER_MS,
+            Accumulator,
+            Batch,
+            Delivery,
+            Lane,
+        )
+    except ImportError:
+        from ottla.clients.producer.batching._accumulator_python import NEVER_MS, Accumulator, Lane
+        from ottla.clients.producer.batching._delivery_python import Batch, Delivery
+
+__all__ = [
+    "NEVER_MS",
+    "NO_PARTITION",
+    "Accumulator",
+    "Batch",
+    "Delivery",
+    "Lane",
+    "OnDelivery",
+]

@@ -1,0 +1,217 @@
+"""A batch made ready for the wire, and the partition's line that it stands in."""
+
+from collections import deque
+from collections.abc import Sequence
+from struct import Struct
+from typing import Final
+
+from ottla.clients.producer.batching.accumulator import Batch, Lane
+from ottla.clients.producer.state.producer_identity import (
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    SEQUENCE_MODULUS,
+)
+from ottla.model.identifiers import TopicPartition
+from ottla.wire.records.batch import (
+    HEADER,
+    HEADER_BYTES,
+    LOG_OVERHEAD_BYTES,
+    MAGIC,
+    NO_SEQUENCE,
+    TRANSACTIONAL_BIT,
+    batch_at,
+    write_crc,
+)
+from ottla.wire.records.compression.codecs import Compression, compress
+from ottla.wire.records.loops import RecordAccumulator
+from ottla.wire.records.record import records_of
+
+Producer = tuple[int, int]
+"""An id and an epoch."""
+NOBODY: Final = (NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
+_PRODUCER: Final = Struct(">qhi")
+_PRODUCER_AT: Final = 43
+
+
+class Shipment:
+    """A batch with its bytes, which stay the same however often they are sent."""
+
+    __slots__ = (
+        "attempts",
+        "base_sequence",
+        "batch",
+        "charged_bytes",
+        "is_in_doubt",
+        "last_failure",
+        "number",
+        "outbox",
+        "payload",
+        "producer",
+        "record_count",
+    )
+
+    def __init__(self, outbox: "Outbox", batch: Batch, number: int, payload: bytearray) -> None:
+        self.outbox = outbox
+        self.batch = batch
+        self.number = number
+        """The place in the line."""
+        self.payload = payload
+        self.record_count = batch.record_count
+        self.charged_bytes = batch.charged_bytes
+        self.producer = NOBODY
+        self.base_sequence = NO_SEQUENCE
+        self.attempts = 0
+        self.is_in_doubt = False
+        """Whether it was sent and nobody said what became of it: it may be in the log."""
+        self.last_failure: Exception | None = None
+
+    def stamp(self, producer: Producer, base_sequence: int) -> None:
+        """Give the batch its numbers; not to be done while it is on its way."""
+        self.producer = producer
+        self.base_sequence = base_sequence
+        _PRODUCER.pack_into(self.payload, _PRODUCER_AT, *producer, base_sequence)
+        write_crc(memoryview(self.payload))
+
+
+class Outbox:
+    """What the sender knows of one partition: what is to be sent again, and what is on its way."""
+
+    __slots__ = (
+        "acknowledged",
+        "backoff_ms",
+        "flying",
+        "lane",
+        "leader_epoch",
+        "must_renumber",
+        "name",
+        "next_sequence",
+        "number",
+        "producer",
+        "retry_at_ms",
+        "waiting",
+    )
+
+    def __init__(self, lane: Lane) -> None:
+        self.lane = lane
+        self.name = TopicPartition(lane.topic, lane.partition)
+        self.waiting: deque[Shipment] = deque()
+        """To be sent again, in order; nothing new goes before it is."""
+        self.flying: list[Shipment] = []
+        self.number = 0
+        self.acknowledged = 0
+        """The last place in the line that was acknowledged with sequences of this producer."""
+        self.producer = NOBODY
+        self.next_sequence = 0
+        self.must_renumber = False
+        """Whether there is a gap in the sequences, which only a new epoch can mend."""
+        self.retry_at_ms = 0
+        self.backoff_ms = 0
+        self.leader_epoch = -1
+        """Which leader the last batch was sent to."""
+
+    def queue_again(self, shipments: Sequence[Shipment]) -> None:
+        """Put shipments that follow each other back where they were in the line."""
+        at = 0
+        while at < len(self.waiting) and self.waiting[at].number < shipments[0].number:
+            at += 1
+        for shipment in reversed(shipments):
+            self.waiting.insert(at, shipment)
+
+    def assign(self, shipment: Shipment) -> None:
+        """Give a batch the next sequence numbers."""
+        shipment.stamp(self.producer, self.next_sequence)
+        self.next_sequence = (self.next_sequence + shipment.record_count) % SEQUENCE_MODULUS
+
+    @property
+    def is_first_awaited(self) -> bool:
+        """Whether no broker has yet taken a batch with sequences of this producer.
+
+        One that knows nothing of a producer begins with whatever comes: nothing may fly ahead.
+        """
+        return self.producer != NOBODY and self.acknowledged == 0
+
+    def acknowledge(self, shipment: Shipment) -> None:
+        """Note that a broker has taken a batch, now or when it came first."""
+        if shipment.producer == self.producer != NOBODY:
+            self.acknowledged = max(self.acknowledged, shipment.number)
+
+    def is_surely_written(self, shipment: Shipment) -> bool:
+        """Whether a batch must be in the log: one behind it was taken, and there are no gaps."""
+        return shipment.producer == self.producer and shipment.number < self.acknowledged
+
+    def begin_sequences(self, producer: Producer) -> None:
+        """Give everything that is left numbers from 0 on, of this id and epoch."""
+        assert not self.flying
+        self.producer = producer
+        self.next_sequence = 0
+        self.acknowledged = 0
+        self.must_renumber = False
+        for shipment in self.waiting:
+            self.assign(shipment)
+
+    def next_bytes(self, lane: Lane) -> int:
+        """Return how large the batch is that is to be sent next, before compression."""
+        if self.waiting:
+            return len(self.waiting[0].payload)
+        batch = lane.closed[0] if lane.closed else lane.open
+        return 0 if batch is None else batch.charged_bytes
+
+    def oldest(self, lane: Lane) -> Batch | None:
+        """Return the first batch of which it is not known what became of it."""
+        for shipment in self.flying:
+            if not shipment.batch.is_done:
+                return shipment.batch
+        if self.waiting:
+            return self.waiting[0].batch
+        return lane.closed[0] if lane.closed else lane.open
+
+    def is_first(self, shipment: Shipment) -> bool:
+        """Whether what became of everything before this batch is known."""
+        before = [one for one in (*self.flying, *self.waiting) if one.number < shipment.number]
+        return not before
+
+
+def seal(
+    records: RecordAccumulator,
+    compression: Compression,
+    level: int | None,
+    *,
+    is_transactional: bool,
+) -> bytearray:
+    """Compress, write the header without a producer, and sum up."""
+    payload = records.take()
+    if compression is not Compression.NONE:
+        packed = bytearray(HEADER_BYTES)
+        packed += compress(compression, memoryview(payload)[HEADER_BYTES:], level)
+        payload = packed
+    HEADER.pack_into(
+        payload,
+        0,
+        0,
+        len(payload) - LOG_OVERHEAD_BYTES,
+        -1,
+        MAGIC,
+        0,
+        compression | (TRANSACTIONAL_BIT if is_transactional else 0),
+        records.next_offset_delta - 1,
+        records.base_timestamp_ms,
+        records.max_timestamp_ms,
+        *NOBODY,
+        NO_SEQUENCE,
+        records.record_count,
+    )
+    return payload
+
+
+def split_records(payload: bytearray) -> list[RecordAccumulator]:
+    """Cut a sealed batch in two, at half of its records."""
+    batch = batch_at(payload)
+    records = list(records_of(batch))
+    half = (len(records) + 1) // 2
+    parts = []
+    for some in (records[:half], records[half:]):
+        part = RecordAccumulator()
+        for record in some:
+            part.append(record.timestamp_ms, record.key, record.value, record.headers)
+        parts.append(part)
+    return parts

@@ -1,0 +1,91 @@
+"""What happens to a record before it is queued: interceptors, then serializers."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from ottla.clients.producer.batching.accumulator import OnDelivery
+from ottla.clients.producer.state.record_metadata import RecordMetadata
+from ottla.clients.producer.state.settings import ProducerSettings
+from ottla.clients.records.interceptors import Interceptors
+from ottla.clients.records.serializers import bind_serializer
+
+Headers = Sequence[tuple[str, bytes | None]]
+
+
+class ProducerRecord(NamedTuple):
+    """A record as the application gave it, which interceptors see and may replace."""
+
+    topic: str
+    value: Any = None
+    key: Any = None
+    partition: int | None = None
+    timestamp: int | None = None
+    headers: Headers = ()
+
+
+def explained(error: Exception, value: Any, key: Any, headers: Any) -> Exception:
+    """Return an error that says which part of a record cannot be sent; else what it was before."""
+    for name, given in (("value", value), ("key", key)):
+        if not _is_bytes_or_text(given):
+            return TypeError(
+                f"the {name} is of type {type(given).__name__}: bytes and text can be sent, and "
+                f"what {name}.serializer makes such of"
+            )
+    try:
+        is_fine = all(isinstance(name, str) and _is_bytes(given) for name, given in headers or ())
+    except (TypeError, ValueError):
+        is_fine = False
+    if not is_fine:
+        return TypeError(f"headers are a list of pairs, text and bytes, not {headers!r}")
+    return error
+
+
+def _is_bytes_or_text(given: Any) -> bool:
+    return isinstance(given, str) or _is_bytes(given)
+
+
+def _is_bytes(given: Any) -> bool:
+    try:
+        return given is None or bool(memoryview(given).itemsize)
+    except TypeError:
+        return False
+
+
+class Preparation:
+    """One producer's serializers and interceptors."""
+
+    def __init__(self, settings: ProducerSettings) -> None:
+        self._interceptors = Interceptors(settings.interceptors)
+        self._key_serializer = settings.key_serializer
+        self._value_serializer = settings.value_serializer
+        self.serialize_key = bind_serializer(settings.key_serializer, "key")
+        self.serialize_value = bind_serializer(settings.value_serializer, "value")
+
+    @property
+    def is_needed(self) -> bool:
+        """Whether anything is to be done; if not, records are queued as they are."""
+        intercepted = self._interceptors.on_send or self._interceptors.on_acknowledgement
+        serializers = (self._key_serializer, self._value_serializer)
+        return bool(intercepted) or serializers != (None, None)
+
+    def prepare(self, record: ProducerRecord, on_delivery: OnDelivery | None) -> tuple[Any, ...]:
+        """Return what `Accumulator.append` takes."""
+        record = self._interceptors.sent(record)
+        headers = record.headers
+        value = self.serialize_value(record.topic, record.value, headers)
+        key = self.serialize_key(record.topic, record.key, headers)
+        if self._interceptors.on_acknowledgement:
+            on_delivery = self._telling(on_delivery)
+        return (record.topic, value, key, record.partition, record.timestamp, headers, on_delivery)
+
+    def close(self) -> None:
+        """Tell the interceptors."""
+        self._interceptors.close()
+
+    def _telling(self, on_delivery: OnDelivery | None) -> OnDelivery:
+        def tell(error: BaseException | None, metadata: RecordMetadata | None) -> None:
+            self._interceptors.acknowledged(metadata, error)
+            if on_delivery is not None:
+                on_delivery(error, metadata)
+
+        return tell

@@ -1,0 +1,1 @@
+"""From ready batches to produce requests and their results."""

@@ -1,0 +1,121 @@
+"""Makes batches ready for the wire: sealed, compressed, and numbered."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from ottla.clients.cluster.cluster_client import ClusterView
+from ottla.clients.producer.batching.accumulator import Accumulator, Batch, Lane
+from ottla.clients.producer.batching.ready_batch import NOBODY, Outbox, Shipment, seal
+from ottla.clients.producer.sending.batch_completion import Settling
+from ottla.clients.producer.state.producer_identity import PlainIdentity
+from ottla.clients.producer.state.settings import ProducerSettings
+from ottla.clients.threads.loop_thread import create_background_task
+from ottla.concurrency.sleep import pause
+from ottla.model.api_error import ApiError
+
+if TYPE_CHECKING:
+    from asyncio import Task
+
+
+class Packing:
+    """Takes one lane's next batch at a time; sequences are given when a batch is first taken."""
+
+    def __init__(
+        self,
+        view: ClusterView,
+        settings: ProducerSettings,
+        accumulator: Accumulator,
+        settling: Settling,
+        on_news: Callable[[], None],
+    ) -> None:
+        self._view = view
+        self._settings = settings
+        self._accumulator = accumulator
+        self._settling = settling
+        self._on_news = on_news
+        self._introduction: Task[None] | None = None
+
+    def is_stale(self, outbox: Outbox) -> bool:
+        """Whether the producer has another id or epoch than the lane's sequences."""
+        identity = self._settling.identity
+        return outbox.producer != (identity.producer_id, identity.producer_epoch)
+
+    def take(self, lane: Lane, outbox: Outbox) -> Shipment | None:
+        """Take what is to be sent next of a lane, of which nothing new flies if it is held.
+
+        None where the producer has no id yet; `on_news` is called when it has.
+        """
+        if not self._ensure_identified():
+            return None
+        if outbox.must_renumber or (self.is_stale(outbox) and not outbox.waiting):
+            in_doubt = next((one for one in outbox.waiting if one.is_in_doubt), None)
+            if in_doubt is not None:  # only a broker can say whether it is in the log
+                outbox.waiting.remove(in_doubt)
+                return _taken(outbox, in_doubt)
+            if not self._renumber(outbox):
+                return None
+        if outbox.waiting:
+            return _taken(outbox, outbox.waiting.popleft())
+        if not lane.closed:
+            self._accumulator.close_open(lane)
+        batch = lane.take()
+        return None if batch is None else _taken(outbox, self._sealed(outbox, batch))
+
+    def close(self) -> None:
+        """Stop asking for an id."""
+        if self._introduction is not None:
+            self._introduction.cancel()
+
+    def _sealed(self, outbox: Outbox, batch: Batch) -> Shipment:
+        payload = seal(
+            batch.records,
+            self._settings.compression_type,
+            self._settings.compression_level,
+            is_transactional=self._settling.identity.is_transactional,
+        )
+        outbox.number += 1
+        shipment = Shipment(outbox, batch, outbox.number, payload)
+        if outbox.producer == NOBODY:
+            shipment.stamp(NOBODY, shipment.base_sequence)
+        else:
+            outbox.assign(shipment)
+        return shipment
+
+    def _renumber(self, outbox: Outbox) -> bool:
+        """Begin new sequences, in a new epoch if the producer still has the lane's."""
+        identity = self._settling.identity
+        if outbox.must_renumber and not self.is_stale(outbox):
+            if not isinstance(identity, PlainIdentity):
+                outbox.must_renumber = False
+                return True
+            identity.bump()
+            if not self._ensure_identified():
+                return False
+        outbox.begin_sequences((identity.producer_id, identity.producer_epoch))
+        return True
+
+    def _ensure_identified(self) -> bool:
+        """Return whether there is a producer id; begin to ask for one if not."""
+        identity = self._settling.identity
+        if not isinstance(identity, PlainIdentity) or identity.is_ready:
+            return True
+        if self._introduction is None or self._introduction.done():
+            self._introduction = create_background_task(self._introduce(identity))
+        return False
+
+    async def _introduce(self, identity: PlainIdentity) -> None:
+        backoff_ms = self._view.settings.retry_backoff_ms
+        while not identity.is_ready:
+            try:
+                await identity.introduce()
+            except (OSError, ApiError) as error:
+                self._settling.last_failure = error
+                await pause(backoff_ms)
+                backoff_ms = min(2 * backoff_ms, self._view.settings.retry_backoff_max_ms)
+        self._on_news()
+
+
+def _taken(outbox: Outbox, shipment: Shipment) -> Shipment:
+    shipment.attempts += 1
+    outbox.flying.append(shipment)
+    return shipment

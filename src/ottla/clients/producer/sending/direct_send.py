@@ -1,0 +1,187 @@
+"""The short way for a batch that stands alone: whoever wants it sent sends it.
+
+To wake the sender's thread, and to decide there what goes, takes longer than to send. Once a leader
+has taken a lane's batch, the lane is therefore given an `Express`: as long as nothing else is on
+its way to that broker, the next batch goes straight from the caller's thread to the socket. For
+everybody else it is then a flight like any other, and the sender takes the answer.
+
+Whoever commits a transaction waits for its batch and for its end, and does both like that: the
+last batch, however large, goes from the caller's thread, and so does EndTxn (`end_express.py`).
+"""
+
+import asyncio
+import sys
+from collections.abc import Callable
+from functools import partial
+from socket import socket
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from ottla.clients.connection import Connection, Pending
+from ottla.clients.producer.batching import _accumulator_python
+from ottla.clients.producer.batching.accumulator import NEVER_MS, Accumulator, Batch, Lane
+from ottla.clients.producer.batching.ready_batch import Shipment
+from ottla.clients.producer.sending.in_flight_requests import Flight
+from ottla.clients.producer.sending.produce_requests import NO_ANSWER, ProduceCalls
+from ottla.clients.producer.state.settings import ProducerSettings
+from ottla.environment.clock import Clock
+from ottla.runtime.event_loop import epoll_of
+from ottla.wire.api_key import ApiKey
+from ottla.wire.codec import encode_response
+from ottla.wire.messages.produce import (
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceResponse,
+)
+from ottla.wire.records.compression.codecs import Compression
+
+if TYPE_CHECKING:
+    from ottla.clients.producer.sending.sender import Sender
+
+    Express: Any
+    EndExpress: Any
+else:
+    try:
+        from ottla.clients.producer.sending._express import EndExpress, Express
+    except ImportError:
+        EndExpress = Express = None
+
+OFFER_MS: Final = 1000
+"""How long a lane keeps an express. Then the sender looks after what is not looked after otherwise:
+answers that are late, leaders that have moved, topics and connections that nobody uses."""
+FLEXIBLE_VERSION: Final = 9
+"""From here on the size of the records is a varint, which is what `Express` writes."""
+TAIL_BYTES: Final = 3
+"""What follows the records in such a request: no tagged fields, three times."""
+WAIT_MS_MAX: Final = 50
+"""How long the caller's thread waits for a broker before it leaves that to the sender's: Ctrl-C
+waits as long."""
+
+
+class Route(NamedTuple):
+    """What an express needs to know of where it goes to."""
+
+    broker_id: int
+    connection: Connection
+    head: bytes
+    """What stands in the frame before the size of the records."""
+    tail: bytes
+    answer: bytes
+    """What is answered if all is well, apart from the numbers in it."""
+    make_flight: Callable[[Batch], tuple[Flight, int, Pending]]
+    """Gives a flight, its number on the connection, and what awaits the answer there."""
+    until: float
+    """By the monotonic clock, in seconds."""
+
+
+class ExpressDesk:
+    """Gives expresses to lanes, and takes them away: in the sender's thread, unless said."""
+
+    def __init__(
+        self,
+        sender: "Sender",
+        clock: Clock,
+        settings: ProducerSettings,
+        accumulator: Accumulator,
+        calls: ProduceCalls,
+    ) -> None:
+        self._sender = sender
+        self._clock = clock
+        self._accumulator = accumulator
+        self._calls = calls
+        self._is_open = (
+            Express is not None
+            and Accumulator is not _accumulator_python.Accumulator
+            and settings.compression_type is Compression.NONE
+            and calls.acks != NO_ANSWER
+        )
+        self._offer_ms = min(OFFER_MS, settings.metadata_max_idle_ms // 2)
+        self._lanes: list[Lane] = []
+        self._until_ms: int = NEVER_MS
+
+    def offer(self, flight: Flight) -> None:
+        """Let the next batches of a lane go the way that this one has gone, if it was alone."""
+        lane: Lane = flight.shipments[0].outbox.lane
+        identity = self._sender.identity
+        if (
+            not self._is_open
+            or lane.express is not None
+            or len(flight.shipments) > 1
+            or identity.produce_version_max is not None
+            or not may_be_lent(flight.connection)
+        ):
+            return
+        request, version_max = self._calls.request(identity, flight.shipments)
+        version = flight.connection.version_for(ProduceRequest, version_max)
+        if version >= FLEXIBLE_VERSION:
+            self._until_ms = min(self._until_ms, self._clock.monotonic_ms() + self._offer_ms)
+            route = self._route(flight, request, version)
+            epoll = epoll_of(asyncio.get_running_loop())
+            lane.express = Express(self._sender, self._accumulator, lane, route, epoll)
+            self._lanes.append(lane)
+
+    def delivers_at_once(self) -> bool:
+        """Deliver all records, in any thread, if they are one batch; tell whether they are there.
+
+        If not, some may be on their way: a flush waits for them.
+        """
+        lanes: tuple[Lane, ...] = tuple(self._accumulator.active)
+        if len(lanes) != 1:
+            return not lanes
+        batch, express = lanes[0].open, lanes[0].express
+        return batch is not None and express is not None and express.deliver(batch, WAIT_MS_MAX)
+
+    def review(self, now_ms: int) -> int:
+        """Take expresses away when their time is over; return when to look again."""
+        if self._until_ms <= now_ms:
+            for lane in self._lanes:
+                lane.express = None
+            self._lanes.clear()
+            self._until_ms = NEVER_MS
+        return self._until_ms
+
+    def _route(self, flight: Flight, request: ProduceRequest, version: int) -> Route:
+        request.topic_data[0].partition_data[0].records = b""
+        frame = b"".join(flight.connection.encoded(request, version))
+        return Route(
+            flight.broker_id,
+            flight.connection,
+            head=frame[: -TAIL_BYTES - 1],  # behind it stands the size of no records, in one byte
+            tail=frame[-TAIL_BYTES:],
+            answer=_usual_answer(request, version),
+            make_flight=partial(self._make_flight, flight, request, version),
+            until=self._until_ms / 1000,
+        )
+
+    def _make_flight(
+        self, like: Flight, request: ProduceRequest, version: int, batch: Batch
+    ) -> tuple[Flight, int, Pending]:
+        """Make a flight like another; what is in it is filled in at its departure."""
+        shipment = Shipment(like.shipments[0].outbox, batch, 0, bytearray())
+        shipment.attempts = 1
+        shipment.is_in_doubt = True
+        flight = self._sender.flights.make(
+            like.broker_id, [shipment], like.connection, self._clock.monotonic_ms()
+        )
+        take = self._calls.taking(request, partial(self._sender.land, flight))
+        return flight, *like.connection.expect(ProduceRequest, version, take)
+
+
+def _usual_answer(request: ProduceRequest, version: int) -> bytes:
+    topic = request.topic_data[0]
+    row = PartitionProduceResponse(index=topic.partition_data[0].index)
+    rows = TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=[row])
+    return b"".join(encode_response(ApiKey.PRODUCE, version, 0, ProduceResponse(responses=[rows])))
+
+
+def may_be_lent(connection: Connection) -> bool:
+    """Whether another thread than the loop's could use a connection: it is a plain socket's."""
+    stream = connection.stream
+    is_plain = stream is not None and type(stream.socket) is socket
+    return EndExpress is not None and is_plain and _is_gil_enabled()
+
+
+def _is_gil_enabled() -> bool:
+    """Whether threads take turns, as `Express` relies on."""
+    tell = getattr(sys, "_is_gil_enabled", None)
+    return tell is None or bool(tell())

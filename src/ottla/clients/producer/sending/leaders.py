@@ -1,0 +1,121 @@
+"""Looking for the leaders of partitions while records for them wait, and for new partitions."""
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from ottla.clients.cluster.cluster_client import ClusterView
+from ottla.clients.cluster.metadata_refresh import keep_fresh
+from ottla.clients.errors import error_code
+from ottla.clients.producer.batching.accumulator import Accumulator
+from ottla.clients.producer.state.settings import ProducerSettings
+from ottla.clients.threads.loop_thread import create_background_task
+from ottla.concurrency.sleep import pause
+from ottla.model.api_error import ApiError
+from ottla.model.error_code import ErrorCode
+from ottla.model.identifiers import TopicPartition
+from ottla.wire.messages.metadata import MetadataResponseTopic
+
+NO_LEADER: Final = -1
+
+
+class Leaders:
+    """Answers from what is known; what is not is looked for, until it is found.
+
+    Topics in use are looked at again before what is known of them is too old: there may be more
+    partitions. One that was not used for metadata.max.idle.ms is, when it is used again.
+    """
+
+    def __init__(
+        self,
+        view: ClusterView,
+        accumulator: Accumulator,
+        settings: ProducerSettings,
+        on_news: Callable[[], None],
+    ) -> None:
+        self._view = view
+        self._accumulator = accumulator
+        self._settings = settings
+        self._on_news = on_news
+        self._loop = asyncio.get_running_loop()
+        self._used_at: dict[str, float] = {}
+        self._seen: dict[str, MetadataResponseTopic] = {}
+        self._wanted: set[str] = set()
+        self._asking: asyncio.Task[None] | None = None
+        self.last_failure: Exception | None = None
+        self._refreshing = create_background_task(keep_fresh(view, self._in_use, self.learn))
+
+    def leader_of(self, name: TopicPartition) -> int:
+        """Return a broker's id, or -1 if it is not known; then it is looked for."""
+        self._used_at[name.topic] = self._loop.time()
+        leader_id = self._view.known_leader(name)
+        if leader_id is not None:
+            return leader_id
+        self._wanted.add(name.topic)
+        if self._asking is None or self._asking.done():
+            self._asking = create_background_task(self._ask())
+        return NO_LEADER
+
+    def epoch_of(self, name: TopicPartition) -> int:
+        """Return how often the leader has changed, as far as is known; -1 if nothing is."""
+        row = self._view.known_partition(name)
+        return -1 if row is None else row.leader_epoch
+
+    def led_partitions(self, topic: str) -> list[int]:
+        """Return the partitions that have a leader, or had one when the topic was last seen."""
+        known = self._view.known_topic(topic) or self._seen.get(topic)
+        rows = [] if known is None else known.partitions
+        return [row.partition_index for row in rows if row.leader_id >= 0]
+
+    def learn(self, rows: Iterable[MetadataResponseTopic]) -> None:
+        """Use partitions that are new. There are fewer only where a topic was made anew.
+
+        Else it is a broker that has not heard of the new ones yet.
+        """
+        for row in rows:
+            if row.name is not None and row.error_code == ErrorCode.NONE:
+                count = len(row.partitions)
+                if self._seen.get(row.name, row).topic_id == row.topic_id:
+                    count = max(count, self._accumulator.partition_count(row.name))
+                self._seen[row.name] = row
+                self._accumulator.set_partition_count(row.name, count)
+
+    def close(self) -> None:
+        """Stop looking."""
+        self._refreshing.cancel()
+        if self._asking is not None:
+            self._asking.cancel()
+
+    async def _ask(self) -> None:
+        """Ask until nobody looks for a leader: after each answer, who still does says so again."""
+        backoff_ms = self._view.settings.retry_backoff_ms
+        while self._wanted:
+            topics = sorted(self._wanted)
+            self._wanted.clear()
+            await self._ask_once(topics)
+            self._on_news()
+            if self._wanted:
+                await pause(backoff_ms)
+                backoff_ms = min(2 * backoff_ms, self._view.settings.retry_backoff_max_ms)
+
+    async def _ask_once(self, topics: list[str]) -> None:
+        try:
+            rows = await self._view.refresh(
+                topics, allow_auto_creation=self._settings.allow_auto_create_topics
+            )
+        except (OSError, ApiError) as error:
+            self.last_failure = error
+            return
+        self.learn(rows)
+        for row in rows:
+            if row.error_code != ErrorCode.NONE:
+                self.last_failure = ApiError(error_code(row.error_code), f"topic {row.name!r}")
+
+    def _in_use(self) -> list[str]:
+        """Return the topics that records were sent to lately, and forget the others."""
+        since = self._loop.time() - self._settings.metadata_max_idle_ms / 1000
+        idle = [topic for topic, used_at in self._used_at.items() if used_at < since]
+        for topic in idle:
+            del self._used_at[topic]
+        self._view.forget(idle)
+        return list(self._used_at)

@@ -1,0 +1,137 @@
+"""One Produce request: written for many partitions of one broker, and its answer read."""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Final
+from weakref import WeakKeyDictionary
+
+from ottla.clients.cluster.cluster_client import ClusterView
+from ottla.clients.connection import Address, Connection, TakeAnswer
+from ottla.clients.errors import NoAnswerError
+from ottla.clients.producer.batching.ready_batch import Shipment
+from ottla.clients.producer.state.producer_identity import Identity
+from ottla.model.identifiers import ZERO_UUID, TopicPartition
+from ottla.wire.messages.produce import (
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
+from ottla.wire.schema import EVERY_VERSION, Message
+
+NO_ANSWER: Final = 0
+"""The value of acks with which brokers do not answer."""
+BY_NAME_VERSION_MAX: Final = 12
+"""Later versions know topics by their ids alone."""
+Outcomes = dict[TopicPartition, PartitionProduceResponse]
+TakeOutcomes = Callable[[Outcomes | None, Exception | None], None]
+
+
+class ProduceCalls:
+    """Asks brokers to take batches."""
+
+    def __init__(self, view: ClusterView, acks: int) -> None:
+        self._view = view
+        self.acks = acks
+        self._told: WeakKeyDictionary[Connection, set[str]] = WeakKeyDictionary()
+        """The topics of what was sent without an answer."""
+
+    def ask_now(
+        self,
+        connection: Connection,
+        identity: Identity,
+        shipments: Sequence[Shipment],
+        take: TakeOutcomes,
+    ) -> bool:
+        """Send at once, and have `take` told what became of each partition's batch.
+
+        False where one has to wait before sending; there is no time limit.
+        """
+        request, version_max = self.request(identity, shipments)
+        return connection.ask_now(request, self.taking(request, take), version_max=version_max)
+
+    def taking(self, request: ProduceRequest, take: TakeOutcomes) -> TakeAnswer:
+        """Return what takes the answer to a request, and tells what became of each batch."""
+
+        def told(answer: Message | None, error: Exception | None) -> None:
+            if isinstance(answer, ProduceResponse):
+                take(self._outcomes(request, answer), None)
+            else:
+                take(None, error)
+
+        return told
+
+    async def ask(
+        self, connection: Connection, identity: Identity, shipments: Sequence[Shipment]
+    ) -> Outcomes:
+        """Return what became of each partition's batch.
+
+        When there was no answer the connection is closed: a late one would be misleading.
+        """
+        request, version_max = self.request(identity, shipments)
+        timeout_ms = self._view.settings.request_timeout_ms
+        if self.acks == NO_ANSWER:
+            self._note_told(connection, {shipment.batch.topic for shipment in shipments})
+            await connection.tell(request, timeout_ms=timeout_ms, version_max=version_max)
+            taken = PartitionProduceResponse(base_offset=-1)
+            return {shipment.outbox.name: taken for shipment in shipments}
+        try:
+            answer = await connection.ask(
+                request, ProduceResponse, timeout_ms=timeout_ms, version_max=version_max
+            )
+        except NoAnswerError:
+            connection.close()
+            raise
+        return self._outcomes(request, answer)
+
+    def request(
+        self, identity: Identity, shipments: Sequence[Shipment]
+    ) -> tuple[ProduceRequest, int]:
+        """Return the request for these batches, and the highest version that it can be sent in."""
+        version_max = identity.produce_version_max or EVERY_VERSION
+        topics: dict[str, TopicProduceData] = {}
+        for shipment in shipments:
+            batch = shipment.batch
+            topic = topics.get(batch.topic)
+            if topic is None:
+                known = self._view.known_topic(batch.topic)
+                topic_id = ZERO_UUID if known is None else known.topic_id
+                if topic_id == ZERO_UUID:
+                    version_max = min(version_max, BY_NAME_VERSION_MAX)
+                topic = TopicProduceData(name=batch.topic, topic_id=topic_id, partition_data=[])
+                topics[batch.topic] = topic
+            topic.partition_data.append(
+                PartitionProduceData(index=batch.partition, records=shipment.payload)
+            )
+        request = ProduceRequest(
+            transactional_id=identity.transactional_id,
+            acks=self.acks,
+            timeout_ms=self._view.settings.request_timeout_ms,
+            topic_data=list(topics.values()),
+        )
+        return request, version_max
+
+    def _note_told(self, connection: Connection, topics: set[str]) -> None:
+        """Forget who leads these when the connection ends: it is all that a broker can say."""
+        told = self._told.get(connection)
+        if told is None:
+            told = self._told[connection] = set()
+            connection.on_end = partial(self._view.forget, told)
+        told |= topics
+
+    def _outcomes(self, request: ProduceRequest, answer: ProduceResponse) -> Outcomes:
+        """Read an answer by partition, and learn who leads where it says so."""
+        name_by_id: Mapping[bytes, str] = {row.topic_id: row.name for row in request.topic_data}
+        address_by_broker = {
+            node.node_id: Address(node.host, node.port) for node in answer.node_endpoints
+        }
+        outcomes: Outcomes = {}
+        for topic in answer.responses:
+            for row in topic.partition_responses:
+                name = TopicPartition(topic.name or name_by_id.get(topic.topic_id, ""), row.index)
+                outcomes[name] = row
+                if (leader := row.current_leader) is not None:
+                    address = address_by_broker.get(leader.leader_id)
+                    self._view.learn_leader(name, leader.leader_id, leader.leader_epoch, address)
+        return outcomes

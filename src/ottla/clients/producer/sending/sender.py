@@ -1,0 +1,386 @@
+"""Takes ready batches to the brokers: one request for each broker, with many partitions in it.
+
+`look` decides what goes now. It is called when somebody rings, when an answer has come, and by one
+timer for whatever is due next: a batch that has lingered, a retry, the end of somebody's time.
+Nothing here is called per record.
+"""
+
+import asyncio
+from collections.abc import Iterator
+from typing import Final
+
+from ottla.clients.cluster.cluster_client import ClusterView
+from ottla.clients.errors import UnreachableError
+from ottla.clients.producer.batching.accumulator import (
+    NEVER_MS,
+    NO_PARTITION,
+    Accumulator,
+    Batch,
+    Lane,
+)
+from ottla.clients.producer.batching.delivery_wait import all_done
+from ottla.clients.producer.batching.ready_batch import Outbox, Shipment
+from ottla.clients.producer.sending.batch_completion import Settling
+from ottla.clients.producer.sending.batch_sealing import Packing
+from ottla.clients.producer.sending.direct_send import ExpressDesk
+from ottla.clients.producer.sending.in_flight_requests import Flight, Flights
+from ottla.clients.producer.sending.leaders import NO_LEADER, Leaders
+from ottla.clients.producer.sending.produce_requests import NO_ANSWER, Outcomes, ProduceCalls
+from ottla.clients.producer.state.errors import DeliveryTimeoutError
+from ottla.clients.producer.state.producer_identity import Identity
+from ottla.clients.producer.state.settings import ProducerSettings
+from ottla.clients.threads.loop_thread import create_background_task
+from ottla.environment.clock import Clock
+from ottla.model.api_error import ApiError
+
+REQUEST_OVERHEAD_BYTES: Final = 1024
+"""What names and lengths take of max.request.size, roughly."""
+
+
+class Sender:
+    """Sends what is in an accumulator. All of it runs in one event loop."""
+
+    def __init__(
+        self,
+        view: ClusterView,
+        clock: Clock,
+        settings: ProducerSettings,
+        accumulator: Accumulator,
+        identity: Identity,
+    ) -> None:
+        self.leaders = Leaders(view, accumulator, settings, self.look)
+        self.settling = Settling(view, clock, settings, accumulator, self.leaders, identity)
+        self.is_short_of_memory = False
+        """Whether somebody waits for room, so that nothing lingers."""
+        self.is_busy = False
+        """Whether it is decided here what goes next: meanwhile no other thread sends."""
+        self.request_count = 0
+        self.flights = Flights(view.settings.request_timeout_ms)
+        self._view = view
+        self._clock = clock
+        self._settings = settings
+        self._accumulator = accumulator
+        self._calls = ProduceCalls(view, settings.acks)
+        self._packing = Packing(view, settings, accumulator, self.settling, self.look)
+        self._loop = asyncio.get_running_loop()
+        self._desk = ExpressDesk(self, clock, settings, accumulator, self._calls)
+        self._request_bytes_max = settings.max_request_size - REQUEST_OVERHEAD_BYTES
+        self._slow: dict[int, int] = {}
+        self._tasks: dict[asyncio.Task[None], None] = {}
+        self._order = asyncio.Lock()
+        self._timer: asyncio.TimerHandle | None = None
+        self._next_ms: float = NEVER_MS
+        self._timer_at_ms: float = NEVER_MS
+        self._is_looking = False
+        self._is_to_look_again = False
+        self._is_closed = False
+
+    @property
+    def identity(self) -> Identity:
+        """In whose name batches go; set before the first record where it needs the sender."""
+        return self.settling.identity
+
+    @identity.setter
+    def identity(self, identity: Identity) -> None:
+        self.settling.identity = identity
+
+    @property
+    def in_flight_count(self) -> int:
+        """How many requests are on their way."""
+        return len(self.flights) + sum(self._slow.values())
+
+    # -- deciding -------------------------------------------------------------------------------
+
+    def look(self) -> None:
+        """Send what is ready, as far as brokers have room, and come back when more is due."""
+        if self._is_looking:  # something has failed while it was sent
+            self._is_to_look_again = True
+            return
+        self.is_busy = self._is_looking = self._is_to_look_again = True
+        try:
+            while self._is_to_look_again:
+                self._is_to_look_again = False
+                self._look()
+        finally:
+            self._is_looking = False
+            self.is_busy = self._is_closed
+
+    def _look(self) -> None:
+        accumulator = self._accumulator
+        accumulator.is_rung = False
+        if self._is_closed:
+            return
+        accumulator.next_look_ms = NEVER_MS  # before looking: what comes meanwhile rings again
+        self._next_ms = NEVER_MS
+        now_ms = self._clock.monotonic_ms()
+        self._come_back(self.flights.end_late(now_ms))
+        self._come_back(self._desk.review(now_ms))
+        is_more = True
+        while is_more:
+            requests, is_more = self._requests(now_ms)
+            for broker_id, shipments in requests.items():
+                self._start(broker_id, shipments, now_ms)
+        self._set_timer(now_ms)
+
+    def _requests(self, now_ms: int) -> tuple[dict[int, list[Shipment]], bool]:
+        """Take batches for at most one request to each broker; say whether more could go."""
+        requests: dict[int, list[Shipment]] = {}
+        room_by_broker: dict[int, int] = {}
+        served: list[Lane] = []
+        is_more = False
+        for lane in list(self._accumulator.active):
+            outbox: Outbox = lane.outbox or self._outbox(lane)
+            self._expire(lane, outbox, now_ms)
+            if not self._is_ready(lane, outbox, now_ms):
+                self._retire(lane, outbox)
+                continue
+            leader_id = self.leaders.leader_of(outbox.name)
+            if leader_id == NO_LEADER:
+                self._leave(lane)
+                continue
+            if not self._has_slot(leader_id):
+                continue
+            size = outbox.next_bytes(lane)
+            room = room_by_broker.get(leader_id, self._request_bytes_max)
+            if size > room and leader_id in requests:
+                is_more = True
+            elif (shipment := self._packing.take(lane, outbox)) is not None:
+                requests.setdefault(leader_id, []).append(shipment)
+                outbox.leader_epoch = self.leaders.epoch_of(outbox.name)
+                room_by_broker[leader_id] = room - size
+                served.append(lane)
+        self._rotate(served)
+        return requests, is_more or any(lane.closed for lane in served)
+
+    def _rotate(self, served: list[Lane]) -> None:
+        """Let the other lanes be first the next time."""
+        active = self._accumulator.active
+        if len(served) < len(active):
+            for lane in served:
+                active.pop(lane, None)
+                active[lane] = None
+
+    def _is_ready(self, lane: Lane, outbox: Outbox, now_ms: int) -> bool:
+        if now_ms < outbox.retry_at_ms:
+            self._come_back(outbox.retry_at_ms)
+            return False
+        is_held = bool(outbox.waiting) or outbox.must_renumber or outbox.is_first_awaited
+        if outbox.flying and (is_held or self._packing.is_stale(outbox)):
+            return False
+        if outbox.waiting or lane.closed:
+            return True
+        batch = lane.open
+        if batch is None:
+            return False
+        due_ms = batch.created_ms + self._settings.linger_ms
+        if batch.is_due or self.is_short_of_memory or due_ms <= now_ms:
+            return True
+        self._come_back(due_ms)
+        return False
+
+    def _leave(self, lane: Lane) -> None:
+        """Let the next records without a key go to another partition."""
+        if lane.sticky_of.sticky == lane.partition:
+            lane.sticky_of.sticky = NO_PARTITION
+
+    def _has_slot(self, broker_id: int) -> bool:
+        in_flight = len(self.flights.to(broker_id)) + self._slow.get(broker_id, 0)
+        return in_flight < self._settings.max_in_flight_requests_per_connection
+
+    def _expire(self, lane: Lane, outbox: Outbox, now_ms: int) -> None:
+        """Give up, in order, what has waited for longer than delivery.timeout.ms."""
+        limit_ms = now_ms - self._settings.delivery_timeout_ms
+        for shipment in outbox.flying:
+            if shipment.batch.created_ms <= limit_ms and not shipment.batch.is_done:
+                self.settling.give_up(shipment, self._timeout(shipment.batch, shipment))
+        while outbox.waiting and outbox.waiting[0].batch.created_ms <= limit_ms:
+            late = outbox.waiting.popleft()
+            self.settling.give_up(late, self._timeout(late.batch, late))
+            self.settling.release(late.charged_bytes)
+        if lane.open is not None and lane.open.created_ms <= limit_ms:
+            self._accumulator.close_open(lane)
+        while lane.closed and lane.closed[0].created_ms <= limit_ms:
+            batch = lane.take()
+            assert batch is not None
+            self.settling.drop(batch, self._timeout(batch, None))
+        oldest = outbox.oldest(lane)
+        if oldest is not None and not oldest.is_done:
+            self._come_back(oldest.created_ms + self._settings.delivery_timeout_ms)
+
+    def _timeout(self, batch: Batch, shipment: Shipment | None) -> DeliveryTimeoutError:
+        last = shipment.last_failure if shipment is not None else None
+        last = last or self.settling.last_failure or self.leaders.last_failure
+        is_in_doubt = shipment is not None and shipment.is_in_doubt
+        return _timeout_error(
+            batch, self._settings.delivery_timeout_ms, last, is_in_doubt=is_in_doubt
+        )
+
+    def _retire(self, lane: Lane, outbox: Outbox) -> None:
+        if not outbox.waiting and not outbox.flying:
+            self._accumulator.retire(lane)
+
+    def _outbox(self, lane: Lane) -> Outbox:
+        outbox = Outbox(lane)
+        lane.outbox = outbox
+        return outbox
+
+    def _come_back(self, at_ms: float) -> None:
+        self._next_ms = min(self._next_ms, at_ms)
+
+    def _set_timer(self, now_ms: int) -> None:
+        """Be called in time. A timer that comes too early does no harm, and stays."""
+        if self._next_ms < self._timer_at_ms:
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer_at_ms = self._next_ms
+            delay_ms = max(self._next_ms - now_ms, 0)
+            self._timer = self._loop.call_later(delay_ms / 1000, self._on_timer)
+        self._accumulator.next_look_ms = int(self._timer_at_ms)
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        self._timer_at_ms = NEVER_MS
+        self.look()
+
+    # -- sending --------------------------------------------------------------------------------
+
+    def _start(self, broker_id: int, shipments: list[Shipment], now_ms: int) -> None:
+        """Send at once where that can be done; else, and in order, in a task."""
+        if self._slow.get(broker_id, 0) == 0 and self._start_now(broker_id, shipments, now_ms):
+            return
+        self._slow[broker_id] = self._slow.get(broker_id, 0) + 1
+        task = create_background_task(self._exchange(broker_id, shipments))
+        self._tasks[task] = None
+        task.add_done_callback(self._tasks.pop)
+
+    def _start_now(self, broker_id: int, shipments: list[Shipment], now_ms: int) -> bool:
+        if self._calls.acks == NO_ANSWER or not self.identity.sends_at_once():
+            return False
+        connection = self._view.open_connection_to(broker_id)
+        if connection is None:
+            return False
+        flight = self.flights.make(broker_id, shipments, connection, now_ms)
+        self.flights.begin(flight)
+        for shipment in shipments:
+            shipment.is_in_doubt = True
+        try:
+            is_sent = self._calls.ask_now(
+                connection,
+                self.identity,
+                shipments,
+                lambda outcomes, error: self.land(flight, outcomes, error),
+            )
+        except ApiError:  # the broker does not know Produce in any version of ours
+            is_sent = False
+        if is_sent:
+            self._come_back(flight.late_at_ms)
+        else:
+            self.flights.end(flight)
+        return is_sent
+
+    def land(self, flight: Flight, outcomes: Outcomes | None, error: Exception | None) -> None:
+        """Take an answer, or the reason why there is none."""
+        self.is_busy = True  # until it was looked what goes next
+        self.flights.end(flight)
+        self.request_count += 1
+        if self._is_closed:
+            return
+        if outcomes is not None:
+            self.settling.settle(flight.shipments, outcomes)
+            self._desk.offer(flight)
+        else:
+            failure = flight.failure or error or UnreachableError("there was no answer")
+            self.settling.settle_failed(flight.shipments, failure)
+        self.look()
+
+    async def _exchange(self, broker_id: int, shipments: list[Shipment]) -> None:
+        try:
+            outcomes = await self._asked(broker_id, shipments)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the records hear of it
+            self.is_busy = True
+            self.settling.settle_failed(shipments, error)
+        else:
+            self.is_busy = True
+            self.settling.settle(shipments, outcomes)
+        finally:
+            self._slow[broker_id] -= 1
+            self.request_count += 1
+        self.look()
+
+    async def _asked(self, broker_id: int, shipments: list[Shipment]) -> Outcomes:
+        if self.identity.is_transactional:
+            names = [shipment.outbox.name for shipment in shipments]
+            async with self._order:  # what was taken first is sent first
+                await self.identity.before_send(names)
+        connection = await self._view.connection_to(broker_id)
+        for shipment in shipments:
+            shipment.is_in_doubt = True
+        return await self._calls.ask(connection, self.identity, shipments)
+
+    # -- for everybody --------------------------------------------------------------------------
+
+    async def flush(self) -> None:
+        """Return when every record that is there now is delivered, or has failed."""
+        self._accumulator.is_rung = True  # who is in a hurry need not wake us: we look right now
+        try:
+            done = all_done(list(self._batches()))
+        finally:
+            self.look()
+        await done
+
+    def delivers_at_once(self) -> bool:
+        """Deliver all records in the calling thread, if that can be done; see ExpressDesk."""
+        return self._desk.delivers_at_once()
+
+    async def drop(self, reason: Exception) -> None:
+        """Fail every record that is not on its way, and return when none is any more."""
+        for lane in self._accumulator.lanes():
+            self._accumulator.close_open(lane)
+            outbox: Outbox = lane.outbox or self._outbox(lane)
+            self.settling.drop_all(outbox.waiting, reason)
+            outbox.waiting.clear()
+            while (batch := lane.take()) is not None:
+                self.settling.drop(batch, reason)
+        await all_done(list(self._batches()))
+
+    def record_count(self) -> int:
+        """Return how many records are neither delivered nor given up."""
+        return sum(batch.record_count for batch in self._batches())
+
+    async def close(self, reason: Exception) -> None:
+        """Stop; whatever is left fails with this reason."""
+        self._is_closed = self.is_busy = True
+        self.leaders.close()
+        if self._timer is not None:
+            self._timer.cancel()
+        self._packing.close()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for lane in self._accumulator.lanes():
+            if lane.outbox is not None:
+                self.settling.drop_all(lane.outbox.flying, reason)
+                lane.outbox.flying.clear()
+        await self.drop(reason)
+
+    def _batches(self) -> Iterator[Batch]:
+        """Yield what is not done, each lane from its end: what moves on meanwhile is not missed."""
+        for lane in self._accumulator.lanes():
+            if (batch := lane.open) is not None:
+                yield batch
+            yield from list(lane.closed)
+            outbox: Outbox | None = lane.outbox
+            if outbox is not None:
+                yield from [one.batch for one in list(outbox.waiting)]  # whatever the thread
+                yield from [one.batch for one in list(outbox.flying)]
+
+
+def _timeout_error(
+    batch: Batch, timeout_ms: int, last: Exception | None, *, is_in_doubt: bool
+) -> DeliveryTimeoutError:
+    """Say that a batch's time is over, and what stood in its way."""
+    may = " (they may have been written)" if is_in_doubt else ""
+    return DeliveryTimeoutError(
+        f"{batch.record_count} records for {batch.topic}-{batch.partition} were not confirmed "
+        f"within delivery.timeout.ms, {timeout_ms}{may}; last: {last or 'no leader was found'}"
+    )

@@ -1,0 +1,1 @@
+"""Settings, errors and the identity of a producer."""

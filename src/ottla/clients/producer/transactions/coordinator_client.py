@@ -1,0 +1,124 @@
+"""The broker that coordinates a producer's transactions, and how it is asked.
+
+It is looked for when it is first needed, and again when it has moved or gone. What may pass is
+asked again without end: whoever waits sets the limit.
+"""
+
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeVar
+
+from ottla.clients.cluster.cluster_client import ClusterView
+from ottla.clients.connection import Connection
+from ottla.clients.errors import RETRIABLE, NoAnswerError, UnreachableError, check
+from ottla.clients.producer.transactions.end_express import EndDesk
+from ottla.concurrency.sleep import pause
+from ottla.model.api_error import ApiError
+from ottla.model.error_code import ErrorCode
+from ottla.runtime.clock import SystemClock
+from ottla.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
+from ottla.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from ottla.wire.schema import EVERY_VERSION, Message
+
+TRANSACTION: Final = 1
+TRANSACTION_VERSION: Final = "transaction.version"
+FIRST_BACKOFF_MS: Final = 20
+"""The markers of the last transaction are mostly there after this."""
+_ONE_COORDINATOR_UNTIL: Final = 3
+_MOVED: Final = frozenset(
+    {
+        ErrorCode.BROKER_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.REQUEST_TIMED_OUT,
+    }
+)
+_monotonic_ms: Final = SystemClock().monotonic_ms
+R = TypeVar("R", bound=Message)
+T = TypeVar("T")
+
+
+class TransactionCoordinator:
+    """Asks the coordinator of one transactional id."""
+
+    def __init__(self, view: ClusterView, transactional_id: str) -> None:
+        self.view = view
+        self.transactional_id = transactional_id
+        self.last_failure: Exception | None = None
+        """Why the last attempt was not the last one, for who has no more time."""
+        self.ends = EndDesk(transactional_id)
+        """Where the caller's thread commits, once a commit was answered soon."""
+        self._broker_id: int | None = None
+
+    async def transaction_version(self) -> int:
+        """Return the level of `transaction.version` that the coordinator told when it was met."""
+        return (await self._connection()).feature_level(TRANSACTION_VERSION)
+
+    async def version_of(self, request: type[Message]) -> int:
+        """Return the highest version of a request that the coordinator and we know."""
+        return (await self._connection()).version_for(request)
+
+    async def ask(
+        self, request: Message, answer: type[R], *, version_max: int = EVERY_VERSION
+    ) -> R:
+        """Ask once."""
+        connection = await self._connection()
+        timeout_ms = self.view.settings.request_timeout_ms
+        return await connection.ask(request, answer, timeout_ms=timeout_ms, version_max=version_max)
+
+    async def ask_for_end(self, request: EndTxnRequest, version_max: int) -> EndTxnResponse:
+        """Ask once for the end of a transaction, and note whether that is answered soon."""
+        connection = await self._connection()
+        began_ms = _monotonic_ms()
+        answer = await connection.ask(
+            request,
+            EndTxnResponse,
+            timeout_ms=self.view.settings.request_timeout_ms,
+            version_max=version_max,
+        )
+        self.ends.offer(connection, _monotonic_ms() - began_ms)
+        return answer
+
+    def forget(self) -> None:
+        """Look for the coordinator again when it is next needed."""
+        self._broker_id = None
+
+    async def until_answered(
+        self, attempt: Callable[[], Awaitable[T]], forget: Callable[[], None] | None = None
+    ) -> T:
+        """Try until an answer is there that is not "later"; ApiError if it is a refusal.
+
+        `forget` is called when it may be somebody else who has to be asked.
+        """
+        forget = forget or self.forget
+        self.last_failure = None
+        backoff_ms = FIRST_BACKOFF_MS
+        while True:
+            try:
+                return await attempt()
+            except ApiError as error:
+                if error.code not in RETRIABLE and error.code not in _MOVED:
+                    raise
+                self.last_failure = error
+                if error.code in _MOVED:
+                    forget()
+            except (UnreachableError, NoAnswerError) as error:
+                self.last_failure = error
+                forget()
+            await pause(backoff_ms)
+            backoff_ms = min(2 * backoff_ms, self.view.settings.retry_backoff_max_ms)
+
+    async def _connection(self) -> Connection:
+        if self._broker_id is None:
+            self._broker_id = await self._find()
+        return await self.view.connection_to(self._broker_id)
+
+    async def _find(self) -> int:
+        request = FindCoordinatorRequest(key=self.transactional_id, key_type=TRANSACTION)
+        answer = await self.view.ask_any(
+            request, FindCoordinatorResponse, version_max=_ONE_COORDINATOR_UNTIL
+        )
+        detail = answer.error_message or f"the coordinator of {self.transactional_id!r}"
+        check(answer.error_code, detail)
+        if self.view.address_of(answer.node_id) is None:
+            await self.view.refresh([])
+        return answer.node_id

@@ -1,0 +1,85 @@
+"""Transactions of an application that has threads: what they can do without the client's own one.
+
+To wake the client's thread, and to be woken by it, takes longer than the steps themselves. So a
+thread begins, and commits what is the usual case: all that waits is one batch, and both it and the
+end are answered soon. Whatever else comes up is left to the coroutines, which go on from there.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+from ottla.clients.producer.transactions.transaction_requests import ADDING_BY_WRITING, ProducerName
+from ottla.clients.producer.transactions.transaction_state import State
+from ottla.clients.producer.transactions.transactions import Transactions
+from ottla.runtime.clock import SystemClock
+
+NS_PER_MS: Final = 1_000_000
+_monotonic_ns: Final = SystemClock().monotonic_ns
+
+
+class ThreadTransactions(Transactions):
+    """Transactions, some steps of which any thread may take; but not two at the same time."""
+
+    _has_begun_to_commit = False
+
+    def begins_at_once(self) -> bool:
+        """Begin, in any thread, if there is nothing to wait for or refuse; tell whether it has.
+
+        While nobody calls, nothing changes what is READY.
+        """
+        if self.state is not State.READY or self._call.is_taken():
+            return False
+        self._is_closed = False
+        self._enter(State.IN_TRANSACTION)
+        return True
+
+    def commits_at_once(self, delivers_at_once: Callable[[], bool]) -> bool:
+        """Commit, in any thread, if all goes as usual; tell whether it has. If not, call `commit`.
+
+        `delivers_at_once` tells whether all records are delivered, after doing that if it can.
+        """
+        if self._version < ADDING_BY_WRITING or not self._coordinator.ends.is_open:
+            return False
+        try:
+            return self._call.lend() and self._commits_at_once(delivers_at_once)
+        finally:  # also where Ctrl-C comes as soon as it was lent
+            self._call.is_lent = False
+
+    def _commits_at_once(self, delivers_at_once: Callable[[], bool]) -> bool:
+        if self.state is not State.IN_TRANSACTION:
+            return False
+        self._enter(State.COMMITTING)
+        self._has_begun_to_commit = True
+        began_ns = _monotonic_ns()
+        if not delivers_at_once() or not self._ends_at_once():
+            return False
+        self._took(began_ns)
+        self._has_begun_to_commit = False
+        return True
+
+    def _ends_at_once(self) -> bool:
+        if self.state is not State.COMMITTING:  # records were refused
+            return False
+        self._is_closed = True
+        if self._is_started:
+            told = self._coordinator.ends.ask(*self._who)
+            if told is None:
+                return False
+            self._become(ProducerName(*told))
+        self._reset(State.READY)
+        return True
+
+    def _took(self, began_ns: int) -> None:
+        self._coordinator.ends.ways.took((_monotonic_ns() - began_ns) / NS_PER_MS)
+
+    async def commit(self) -> None:
+        """Commit, or go on with what a thread has begun, unless who closes the producer has."""
+        async with self._call:
+            is_finished = self._has_begun_to_commit and self.state is State.READY
+            self._has_begun_to_commit = False
+            if is_finished:
+                return
+            began_ns = _monotonic_ns()
+            await self._commit()
+            if not self._coordinator.ends.ways.is_short:
+                self._took(began_ns)

@@ -1,0 +1,391 @@
+"""A producer's transactions, as Kafka 4's clients run them. The states are in transaction_state.
+
+The sender asks here who it is, and before each request whether the batches may go (`before_send`);
+it tells of batches that were not taken (`batch_failed`). All of it runs in one event loop.
+
+What is promised: a commit that returned is one, on the brokers. One that raised TransactionFailed
+is none, or will be none. One whose time ran out is neither: it is to be called again, and asks the
+coordinator again, who knows what was decided. Until then every other call is refused.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
+from contextlib import asynccontextmanager, suppress
+from typing import Final, NoReturn, TypeVar
+
+from ottla.clients.errors import NoAnswerError
+from ottla.clients.producer.state.settings import ProducerSettings
+from ottla.clients.producer.transactions.call_turns import CallTurns
+from ottla.clients.producer.transactions.coordinator_client import TransactionCoordinator
+from ottla.clients.producer.transactions.transaction_errors import (
+    FATAL_FOR_BATCHES,
+    UNAUTHORIZED,
+    FatalTransactionError,
+    TransactionAbortedError,
+    TransactionFailedError,
+    TransactionStateError,
+    abortable,
+    fatal,
+    is_abortable,
+)
+from ottla.clients.producer.transactions.transaction_hooks import Records
+from ottla.clients.producer.transactions.transaction_requests import (
+    ADDING_BY_WRITING,
+    NOBODY,
+    GroupMetadata,
+    Initiation,
+    OffsetCommit,
+    OffsetToCommit,
+    ProducerName,
+    add_offsets,
+    add_partitions,
+    end,
+    init_producer,
+)
+from ottla.clients.producer.transactions.transaction_state import (
+    COMPLETING,
+    LEFT_OPEN,
+    SENDING,
+    PreparedTxnState,
+    State,
+    is_move,
+    refusal,
+)
+from ottla.model.api_error import ApiError
+from ottla.model.error_code import ErrorCode
+from ottla.model.identifiers import TopicPartition
+
+PRODUCE_VERSION_BEFORE_ADDING: Final = 11
+"""The last version of Produce whose batches do not add their partition to the transaction."""
+T = TypeVar("T")
+
+
+class Transactions:
+    """The transactions of one producer: it has one at a time."""
+
+    def __init__(
+        self, coordinator: TransactionCoordinator, settings: ProducerSettings, records: Records
+    ) -> None:
+        self.transactional_id = coordinator.transactional_id
+        self.is_transactional = True
+        self._coordinator = coordinator
+        self._settings = settings
+        self._records = records
+        self._become(NOBODY)
+        self._version = 0
+        self._failure: TransactionFailedError | None = None
+        self._prepared: PreparedTxnState | None = None
+        self._added: set[TopicPartition] = set()
+        self._is_closed = True  # for batches
+        self._must_renew = False  # the epoch, because sequence numbers are in doubt
+        self._call = CallTurns()
+        self._adding = asyncio.Lock()
+        self._enter(State.UNINITIALIZED)
+
+    # -- for the sender -------------------------------------------------------------------------
+
+    def _become(self, who: ProducerName) -> None:
+        """Be this producer, which has begun nothing yet. In a new epoch sequences begin anew.
+
+        No call is in it, so that no signal handler can raise half-way, in whatever thread it runs.
+        """
+        self._who = who
+        self.producer_id, self.producer_epoch = who
+        self._is_started = False  # as far as the coordinator can know
+
+    @property
+    def produce_version_max(self) -> int | None:
+        """How far Produce may go: higher versions add partitions on their own."""
+        is_old = self._version < ADDING_BY_WRITING
+        return PRODUCE_VERSION_BEFORE_ADDING if is_old else None
+
+    def sends_at_once(self) -> bool:
+        """Tell whether batches may go, which add their partitions themselves; then they do."""
+        if self._version < ADDING_BY_WRITING or self._is_closed or self.state not in SENDING:
+            return False
+        self._is_started = True
+        return True
+
+    async def before_send(self, partitions: Collection[TopicPartition]) -> None:
+        """Have the partitions in the transaction, or raise what the batches are to fail with."""
+        self._check_failure()
+        if self._is_closed or self.state not in SENDING:
+            raise TransactionStateError("the transaction of these records has ended without them")
+        if self.sends_at_once():
+            return
+        async with self._adding:
+            missing = [name for name in partitions if name not in self._added]
+            if not missing:
+                return
+            async with self._limited("adding partitions to the transaction"):
+                await self._asked(lambda: add_partitions(self._coordinator, self._who, missing))
+            self._added.update(missing)
+            self._is_started = True
+
+    def batch_failed(self, partition: TopicPartition, error: Exception) -> None:
+        """Take notice that records were not taken: the transaction cannot be committed."""
+        code, why = ErrorCode.TRANSACTION_ABORTABLE, f"partition {partition}: {error}"
+        if isinstance(error, ApiError):
+            code, why = error.code, error.detail
+        self._must_renew = True
+        if code in FATAL_FOR_BATCHES:
+            self._fail(fatal(code, f"records were refused: {why}"))
+        elif self.state in SENDING:
+            self._fail(abortable(code, f"records are not delivered: {why}"))
+
+    # -- for the application --------------------------------------------------------------------
+
+    @property
+    def prepared_transaction_state(self) -> PreparedTxnState | None:
+        """The transaction that is prepared and waits to be completed, if there is one."""
+        return self._prepared if self.state is State.PREPARED else None
+
+    async def init(self, *, keep_prepared_txn: bool = False) -> None:
+        """Introduce the producer, fence who came before, and abort or keep its transaction."""
+        async with self._call:
+            self._check_failure()
+            if keep_prepared_txn:
+                self._check_two_phases()
+            self._move(State.INITIALIZING, "init_transactions")
+            try:
+                async with self._limited("init_transactions"):
+                    await self._init(keep_prepared_txn=keep_prepared_txn)
+            finally:
+                if self.state is State.INITIALIZING:
+                    self._enter(State.UNINITIALIZED)
+
+    async def begin(self) -> None:
+        """Begin a transaction; records can be sent from now on."""
+        async with self._call:
+            self._check_failure()
+            self._move(State.IN_TRANSACTION, "begin_transaction")
+            self._is_closed = False
+
+    async def send_offsets(
+        self, offsets: Mapping[TopicPartition, OffsetToCommit], group: GroupMetadata
+    ) -> None:
+        """Commit a group's offsets with the transaction."""
+        async with self._call:
+            self._check_failure()
+            if self.state is not State.IN_TRANSACTION:
+                self._refuse("send_offsets_to_transaction")
+            if not offsets:
+                return
+            commit = OffsetCommit(self._coordinator, self._who, group, dict(offsets), self._version)
+            try:
+                async with self._limited("send_offsets_to_transaction"):
+                    await self._commit_offsets(commit)
+            except asyncio.CancelledError:
+                detail = "send_offsets_to_transaction was cancelled: nobody knows what is committed"
+                self._must_renew = True
+                self._fail(abortable(ErrorCode.TRANSACTION_ABORTABLE, detail))
+                raise
+
+    async def prepare(self, *, can_time_out: bool = False) -> PreparedTxnState:
+        """Send everything, and have the transaction wait for complete (KIP-939)."""
+        async with self._call:
+            if not can_time_out:
+                self._check_two_phases()
+            self._check_failure()
+            if self.state is not State.IN_TRANSACTION:
+                self._refuse("prepare_transaction")
+            self._records.refuse(TransactionStateError(refusal("send", State.PREPARED)))
+            try:
+                async with self._limited("prepare_transaction"):
+                    await self._records.flush()
+            finally:
+                self._enter(self.state)
+            self._check_failure()
+            self._move(State.PREPARED, "prepare_transaction")
+            self._is_closed = True
+            self._prepared = PreparedTxnState(*self._who)
+            return self._prepared
+
+    async def complete(self, prepared: PreparedTxnState) -> bool:
+        """Commit if this is the transaction that is prepared, else abort; return which."""
+        if self.state not in COMPLETING:
+            self._check_failure()
+            self._refuse("complete_transaction")
+        is_it = prepared == self._prepared
+        await (self.commit() if is_it else self.abort())
+        return is_it
+
+    async def commit(self) -> None:
+        """Send everything and commit; see the top for what an error means."""
+        async with self._call:
+            await self._commit()
+
+    async def _commit(self) -> None:
+        self._check_failure()
+        if self.state is not State.COMMITTING:
+            self._move(State.COMMITTING, "commit_transaction")
+        async with self._limited("commit_transaction"):
+            await self._records.flush()
+            self._check_failure()
+            await self._end(committed=True)
+
+    async def abort(self) -> None:
+        """Drop what was not sent, and abort the rest."""
+        async with self._call:
+            await self._abort()
+
+    async def _abort(self) -> None:
+        if self.state is not State.ABORTABLE_ERROR:
+            self._check_failure()
+        if self.state is not State.ABORTING:
+            self._move(State.ABORTING, "abort_transaction")
+        self._is_closed = True
+        self._failure = None
+        async with self._limited("abort_transaction"):
+            await self._records.drop(TransactionAbortedError("the transaction was aborted"))
+            self._check_failure()
+            await self._end(committed=False)
+
+    async def leave(self, timeout: float | None) -> None:
+        """Abort what is open, or go on with its commit, as far as so many seconds suffice.
+
+        What is prepared stays for whoever comes to complete it.
+        """
+        with suppress(TransactionFailedError, OSError):
+            async with asyncio.timeout(timeout), self._call:
+                if self.state in LEFT_OPEN:
+                    await self._abort()
+                elif self.state is State.COMMITTING:
+                    await self._commit()
+
+    # -- inside ---------------------------------------------------------------------------------
+
+    async def _commit_offsets(self, commit: OffsetCommit) -> None:
+        if self._version < ADDING_BY_WRITING:
+            await self._asked(
+                lambda: add_offsets(self._coordinator, self._who, commit.group.group_id)
+            )
+        self._is_started = True
+        await self._asked(commit.ask, commit.forget_coordinator)
+
+    async def _init(
+        self, *, former: ProducerName = NOBODY, keep_prepared_txn: bool = False
+    ) -> None:
+        initiation = Initiation(
+            self._settings.transaction_timeout_ms,
+            former,
+            self._settings.transaction_two_phase_commit_enable,
+            keep_prepared_txn,
+        )
+
+        async def ask() -> tuple[ProducerName, ProducerName]:
+            told = await init_producer(self._coordinator, initiation)
+            self._version = await self._coordinator.transaction_version()
+            return told
+
+        try:
+            who, ongoing = await self._coordinator.until_answered(ask)
+        except ApiError as error:
+            if error.code in UNAUTHORIZED:
+                raise
+            self._raise_failed(error)
+        self._become(who)
+        is_kept = ongoing != NOBODY
+        self._reset(State.PREPARED if is_kept else State.READY)
+        self._is_started = is_kept
+        self._prepared = PreparedTxnState(*ongoing) if is_kept else None
+
+    async def _end(self, *, committed: bool) -> None:
+        """Have the end decided; what was decided already is not asked for again."""
+        self._is_closed = True
+        if self._is_started:
+            ask = self._coordinator
+            told = await self._asked(
+                lambda: end(ask, self._who, committed=committed, version=self._version)
+            )
+            self._become(told)
+        if self._version < ADDING_BY_WRITING:
+            is_new = await self._asked(self._coordinator.transaction_version) >= ADDING_BY_WRITING
+            if self._must_renew or is_new:
+                await self._init(former=self._who)
+                return
+        self._reset(State.READY)
+
+    def _enter(self, state: State) -> None:
+        """Be in a state; records are taken in one only."""
+        self.state = state
+        if state is State.IN_TRANSACTION:
+            self._records.refuse(None)
+        elif self._failure is not None:
+            self._records.refuse(self._failure.again())
+        else:
+            self._records.refuse(TransactionStateError(refusal("send", state)))
+
+    def _reset(self, state: State) -> None:
+        self._failure = None
+        self._must_renew = False
+        self._is_closed = True
+        self._is_started = False
+        self._prepared = None
+        self._added.clear()
+        self._enter(state)
+
+    async def _asked(
+        self, attempt: Callable[[], Awaitable[T]], forget: Callable[[], None] | None = None
+    ) -> T:
+        try:
+            return await self._coordinator.until_answered(attempt, forget)
+        except ApiError as error:
+            self._raise_failed(error)
+
+    def _raise_failed(self, error: ApiError) -> NoReturn:
+        """Take down that a coordinator has refused, and raise what that means."""
+        is_new = self._version >= ADDING_BY_WRITING
+        is_spoiled = self.state is State.ABORTABLE_ERROR or self.state in SENDING
+        if is_spoiled and is_abortable(error.code, is_new=is_new):
+            self._must_renew = True
+            failure: TransactionFailedError = abortable(error.code, error.detail)
+        else:
+            failure = fatal(error.code, error.detail)
+        self._fail(failure)
+        raise failure
+
+    def _fail(self, failure: TransactionFailedError) -> None:
+        """Keep the first failure, unless the new one is worse."""
+        if self.state is State.FATAL_ERROR:
+            return
+        is_fatal = isinstance(failure, FatalTransactionError)
+        target = State.FATAL_ERROR if is_fatal else State.ABORTABLE_ERROR
+        if is_move(self.state, target):
+            self._failure = failure
+            self._enter(target)
+
+    @asynccontextmanager
+    async def _limited(self, call: str) -> AsyncIterator[None]:
+        """Give a call max.block.ms. What then is not known is asked for again, or aborted."""
+        seconds = self._settings.max_block_ms / 1000
+        try:
+            async with asyncio.timeout(seconds):
+                yield
+        except TimeoutError as error:
+            if isinstance(error, NoAnswerError):
+                raise
+            last = self._coordinator.last_failure
+            detail = f"{call} took more than {seconds:g} s" + (f"; last: {last}" if last else "")
+            if self.state is State.IN_TRANSACTION:
+                failure = abortable(ErrorCode.REQUEST_TIMED_OUT, detail)
+                self._must_renew = True
+                self._fail(failure)
+                raise failure from None
+            raise NoAnswerError(f"{detail}: call it again, or close the producer") from None
+
+    def _check_failure(self) -> None:
+        if self._failure is not None:
+            raise self._failure.again() from self._failure
+
+    def _check_two_phases(self) -> None:
+        if not self._settings.transaction_two_phase_commit_enable:
+            raise TransactionStateError("needs transaction.two.phase.commit.enable=true")
+
+    def _move(self, target: State, call: str) -> None:
+        if not is_move(self.state, target):
+            self._refuse(call)
+        self._enter(target)
+
+    def _refuse(self, call: str) -> NoReturn:
+        raise TransactionStateError(refusal(call, self.state))

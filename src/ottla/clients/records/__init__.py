@@ -1,0 +1,1 @@
+"""From objects to keys, values and partitions: serializers, partitioner, interceptors."""

@@ -1,0 +1,184 @@
+"""What listeners hear, in which order, and what they find when they are called."""
+
+import asyncio
+from collections.abc import Collection
+
+import pytest
+
+from ottla.clients.consumer.group.assignment_changes import AssignmentChanges
+from ottla.clients.consumer.state.subscription import RebalanceListener, SubscriptionState
+from ottla.model.identifiers import TopicPartition
+
+A, B, C = (TopicPartition("letters", number) for number in range(3))
+
+
+class Heard:
+    """A consumer with listeners that write everything down."""
+
+    def __init__(self, *, has_on_lost: bool = True) -> None:
+        self.state = SubscriptionState()
+        self.changes = AssignmentChanges(self.state)
+        self.events: list[tuple[str, list[TopicPartition], set[TopicPartition]]] = []
+        listener = RebalanceListener(
+            lambda names: self._hear("assigned", names),
+            lambda names: self._hear("revoked", names),
+            (lambda names: self._hear("lost", names)) if has_on_lost else None,
+        )
+        self.state.subscribe(["letters"], listener)
+
+    def _hear(self, what: str, names: list[TopicPartition]) -> None:
+        self.events.append((what, names, set(self.state.assigned)))
+
+    def is_committed(self, names: Collection[TopicPartition]) -> bool:
+        self._hear("committed", sorted(names))
+        return True
+
+
+def test_listeners_are_called_while_the_partitions_are_assigned() -> None:
+    heard = Heard()
+
+    async def story() -> None:
+        await heard.changes.assign([A, B])
+        await heard.changes.assign([A, B, C])
+        await heard.changes.revoke([B], heard.is_committed)
+        await heard.changes.revoke([], heard.is_committed)
+
+    asyncio.run(story())
+    assert heard.events == [
+        ("assigned", [A, B], {A, B}),
+        ("assigned", [C], {A, B, C}),
+        ("committed", [B], {A, B, C}),
+        ("revoked", [B], {A, B, C}),
+    ]
+    assert set(heard.state.assigned) == {A, C}
+
+
+def test_nothing_is_handed_out_any_more_while_a_partition_goes() -> None:
+    heard = Heard()
+    marks = []
+
+    def is_committed(_names: Collection[TopicPartition]) -> bool:
+        marks.append([heard.state.of(name).is_being_revoked for name in (A, B)])
+        return True
+
+    async def story() -> None:
+        await heard.changes.assign([A, B])
+        await heard.changes.revoke([B], is_committed)
+
+    asyncio.run(story())
+    assert marks == [[False, True]]
+
+
+def test_a_partition_stays_until_its_last_commit_is_over() -> None:
+    heard = Heard()
+    answers = [False, True]
+
+    def is_committed(_names: Collection[TopicPartition]) -> bool:
+        return answers.pop(0)
+
+    async def story() -> None:
+        await heard.changes.assign([A, B])
+        assert not await heard.changes.revoke([B], is_committed)
+        assert set(heard.state.assigned) == {A, B}
+        assert heard.state.of(B).is_being_revoked
+        assert await heard.changes.revoke([B], is_committed)
+
+    asyncio.run(story())
+    assert [what for what, _, _ in heard.events] == ["assigned", "revoked"]
+    assert set(heard.state.assigned) == {A}
+
+
+@pytest.mark.parametrize(("has_on_lost", "what"), [(True, "lost"), (False, "revoked")])
+def test_what_is_lost_is_not_committed(has_on_lost: bool, what: str) -> None:
+    heard = Heard(has_on_lost=has_on_lost)
+
+    async def story() -> None:
+        await heard.changes.assign([A])
+        await heard.changes.lose_all()
+        await heard.changes.lose_all()
+
+    asyncio.run(story())
+    assert heard.events[1:] == [(what, [A], {A})]
+    assert heard.state.assigned == {}
+
+
+def test_a_listener_that_fails_does_not_stop_the_change() -> None:
+    state = SubscriptionState()
+    changes = AssignmentChanges(state)
+
+    def fail(_names: list[TopicPartition]) -> None:
+        raise LookupError("no place to put them")
+
+    state.subscribe(["letters"], RebalanceListener(fail, fail, fail))
+    asyncio.run(changes.assign([A]))
+    assert set(state.assigned) == {A}
+    with pytest.raises(LookupError):
+        changes.raise_kept()
+    changes.raise_kept()
+
+
+@pytest.mark.parametrize("how", ["revoked", "lost"])
+def test_a_listener_that_ends_everything_hears_of_each_partition_once(how: str) -> None:
+    state = SubscriptionState()
+    changes = AssignmentChanges(state)
+    heard: list[list[TopicPartition]] = []
+
+    async def end(names: list[TopicPartition]) -> None:
+        heard.append(names)
+        everything = list(state.assigned)
+        await (changes.revoke(everything) if how == "revoked" else changes.lose_all())
+
+    async def story() -> None:
+        await changes.assign([A, B])
+        await changes.revoke([A])
+        assert state.assigned == {}
+        await changes.assign([A])
+        await changes.revoke([A])
+
+    state.subscribe(["letters"], RebalanceListener(on_revoked=end))
+    asyncio.run(story())
+    assert heard == [[A], [B], [A]]
+
+
+def test_another_task_waits_for_the_listener_and_does_not_call_it_again() -> None:
+    state = SubscriptionState()
+    changes = AssignmentChanges(state)
+    heard: list[list[TopicPartition]] = []
+    is_over = asyncio.Event()
+
+    async def listen(names: list[TopicPartition]) -> None:
+        heard.append(names)
+        await is_over.wait()
+
+    async def story() -> None:
+        await changes.assign([A, B])
+        first = asyncio.ensure_future(changes.revoke([A]))
+        await asyncio.sleep(0)
+        second = asyncio.ensure_future(changes.revoke([A, B]))
+        for _ in range(3):
+            await asyncio.sleep(0)
+        assert heard == [[A]]
+        is_over.set()
+        await asyncio.gather(first, second)
+        assert state.assigned == {}
+
+    state.subscribe(["letters"], RebalanceListener(on_revoked=listen))
+    asyncio.run(story())
+    assert heard == [[A], [B]]
+
+
+def test_what_is_given_anew_while_a_listener_hears_of_it_stays() -> None:
+    state = SubscriptionState()
+    changes = AssignmentChanges(state)
+
+    def go_on_by_hand(names: list[TopicPartition]) -> None:
+        state.unsubscribe()
+        state.assign_by_hand(names)
+
+    async def story() -> None:
+        await changes.assign([A])
+        await changes.revoke([A])
+
+    state.subscribe(["letters"], RebalanceListener(on_revoked=go_on_by_hand))
+    asyncio.run(story())
+    assert set(state.assigned) == {A}
