@@ -15,7 +15,7 @@ from typing import Any
 import psycopg
 
 from examples.local_postgres import local_postgres
-from ottla.pipelines.connect.declaration import read_declarations
+from ottla.pipelines.connect.declaring.declaration import read_declarations
 from ottla.pipelines.connect.running import run
 from ottla.pipelines.sessions import end_session, spark_session
 from ottla.testing import Broker

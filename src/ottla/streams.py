@@ -11,7 +11,7 @@ from threading import Event
 
 from ottla.pipelines.running.plan import RunPlan
 from ottla.pipelines.running.registry import PipelineError
-from ottla.pipelines.spark_extra import check_spark_extra
+from ottla.pipelines.spark.spark_extra import check_spark_extra
 from ottla.pipelines.streams.pace import Latency, Pace
 
 try:

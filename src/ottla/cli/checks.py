@@ -15,7 +15,7 @@ from typing import Final
 
 import ottla
 from ottla.cli.compiled_loops import LOOPS, REMEDY, missing_loops, slower_sentence
-from ottla.pipelines.java import JavaNotFoundError, find_java
+from ottla.pipelines.spark.java import JavaNotFoundError, find_java
 from ottla.storage.files.open_files import OPEN_FILES_MAX
 from ottla.testing.zookeeper_server import why_not
 from ottla.wire.records.compression.codecs import Compression, compress, decompress

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ottla.cli.exits import CommandError, WrongCallError, one_sentence, say
-from ottla.pipelines.connect.declaration import Declaration, read_declarations
-from ottla.pipelines.connect.errors import ConnectorError, DeclarationError
+from ottla.pipelines.connect.declaring.declaration import Declaration, read_declarations
+from ottla.pipelines.connect.declaring.errors import ConnectorError, DeclarationError
 from ottla.pipelines.connect.running import check, run
-from ottla.pipelines.java import JavaNotFoundError
-from ottla.pipelines.jvm import SparkStartError
 from ottla.pipelines.sessions import end_session, spark_session
+from ottla.pipelines.spark.java import JavaNotFoundError
+from ottla.pipelines.spark.jvm import SparkStartError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -20,7 +20,7 @@ from ottla.pipelines.running.folders import (
 from ottla.pipelines.running.plan import RunPlan
 from ottla.pipelines.running.progress import read_progress
 from ottla.pipelines.running.registry import Outcome, PipelineError, present_record, stop
-from ottla.pipelines.spark_extra import check_spark_extra
+from ottla.pipelines.spark.spark_extra import check_spark_extra
 from ottla.pipelines.streams.pace import Latency, Pace
 
 LIST_COLUMNS: Final = ("PIPELINE", "STATE", "PID", "SINCE", "FILE", "FAILURE")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource
 
-from ottla.pipelines.garbage import spare_what_is_there
+from ottla.pipelines.spark.gc_freeze import spare_what_is_there
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import (
@@ -50,7 +50,7 @@ class OttlaDataSource(DataSource):
 
     def writer(self, schema: "StructType", overwrite: bool) -> "DataSourceArrowWriter":
         """Write a DataFrame, which is added to a topic. ValueError if it is to overwrite one."""
-        from ottla.pipelines.sink.writing import BatchWriter  # noqa: PLC0415
+        from ottla.pipelines.sink.writers import BatchWriter  # noqa: PLC0415
 
         if overwrite:
             raise ValueError("a topic cannot be overwritten, only added to: say mode('append')")
@@ -61,7 +61,7 @@ class OttlaDataSource(DataSource):
         self, schema: "StructType", overwrite: bool
     ) -> "DataSourceStreamArrowWriter":
         """Write one micro-batch after another."""
-        from ottla.pipelines.sink.writing import StreamWriter  # noqa: PLC0415
+        from ottla.pipelines.sink.writers import StreamWriter  # noqa: PLC0415
 
         del overwrite
         spare_what_is_there(StreamWriter.__module__)

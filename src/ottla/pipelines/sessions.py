@@ -11,9 +11,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from ottla.pipelines.java import find_java
-from ottla.pipelines.jvm import LOGGING, DriverJvm, start_jvm, wants_sparks_own_way
-from ottla.pipelines.spark_extra import check_spark_extra
+from ottla.pipelines.spark.java import find_java
+from ottla.pipelines.spark.jvm import LOGGING, DriverJvm, start_jvm, wants_sparks_own_way
+from ottla.pipelines.spark.spark_extra import check_spark_extra
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -174,6 +174,6 @@ def _mute_log_of_errors() -> None:
 
 def _show_groups(spark: "SparkSession") -> None:
     """Let each query be seen as a group with committed offsets, as any reader is."""
-    from ottla.pipelines.source import visible_groups  # noqa: PLC0415
+    from ottla.pipelines.source import query_groups  # noqa: PLC0415
 
-    visible_groups.watch(spark)
+    query_groups.watch(spark)

@@ -7,7 +7,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from ottla.pipelines.java import find_java
+from ottla.pipelines.spark.java import find_java
 from tests.pipelines.sink.processes import kill_tree
 from tests.pipelines.sink.reading import wait_for
 

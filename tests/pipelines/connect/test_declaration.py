@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from ottla.pipelines.connect import DeclarationError, SinkConnector
-from ottla.pipelines.connect.declaration import Declaration, read_declarations
+from ottla.pipelines.connect.declaring.declaration import Declaration, read_declarations
 
 SINK = """
 name = "shelf"

@@ -19,7 +19,7 @@ from ottla.pipelines.connect import (
     text,
     whole,
 )
-from ottla.pipelines.connect.declaration import read_declarations
+from ottla.pipelines.connect.declaring.declaration import read_declarations
 from ottla.pipelines.connect.running import run
 
 if TYPE_CHECKING:

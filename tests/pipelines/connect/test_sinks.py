@@ -9,11 +9,11 @@ import pytest
 
 from examples.local_postgres import LocalPostgres
 from ottla.pipelines.connect import ConnectorError, Home, SinkConnector
-from ottla.pipelines.connect.declaration import COMMON, OF_SINKS
+from ottla.pipelines.connect.declaring.declaration import COMMON, OF_SINKS
+from ottla.pipelines.connect.declaring.settings import read_settings
 from ottla.pipelines.connect.delta_sink import DeltaSink
-from ottla.pipelines.connect.files_sink import FilesSink
-from ottla.pipelines.connect.postgres_sink import OFFSETS, PostgresSink
-from ottla.pipelines.connect.settings import read_settings
+from ottla.pipelines.connect.files.files_sink import FilesSink
+from ottla.pipelines.connect.postgres.postgres_sink import OFFSETS, PostgresSink
 
 if TYPE_CHECKING:
     import psycopg

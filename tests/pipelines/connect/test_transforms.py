@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ottla.pipelines.connect import ConnectorError
-from ottla.pipelines.connect.settings import read_settings
-from ottla.pipelines.connect.transforms import TRANSFORMS
+from ottla.pipelines.connect.declaring.settings import read_settings
+from ottla.pipelines.connect.declaring.transforms import TRANSFORMS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

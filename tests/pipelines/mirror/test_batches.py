@@ -3,7 +3,7 @@
 from ottla.clients.producer.transactions.transaction_requests import ProducerName
 from ottla.pipelines.mirror.batches import Span, pieces_of, seal
 from ottla.pipelines.mirror.copying import runs_of
-from ottla.pipelines.mirror.notes import Run
+from ottla.pipelines.mirror.offset_syncs import Run
 from ottla.wire.messages.fetch import AbortedTransaction
 from ottla.wire.records.batch import RecordBatch
 from ottla.wire.records.builder import build_batch

@@ -9,17 +9,17 @@ import pytest
 
 from ottla import Admin, Producer, TopicPartition
 from ottla.clients.cluster.cluster_client import ClusterView
-from ottla.pipelines.committed_log import CommittedLog
 from ottla.pipelines.mirror import copying, planning
 from ottla.pipelines.mirror.batches import Piece, pieces_of
 from ottla.pipelines.mirror.clusters import Clusters
 from ottla.pipelines.mirror.copying import CopyRange, PartitionCopier
 from ottla.pipelines.mirror.errors import MirrorError
-from ottla.pipelines.mirror.notes_log import NotesReader
+from ottla.pipelines.mirror.offset_syncs_log import NotesReader
 from ottla.pipelines.mirror.planning import Planner
 from ottla.pipelines.mirror.running import Following
 from ottla.pipelines.mirror.writing import TargetTransaction
-from ottla.pipelines.raw_fetcher import RawFetcher
+from ottla.pipelines.topics.batch_fetcher import RawFetcher
+from ottla.pipelines.topics.committed_topic_reader import CommittedLog
 from ottla.testing import Broker
 from tests.pipelines.mirror.mirroring import (
     SETTINGS,

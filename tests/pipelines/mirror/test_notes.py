@@ -7,9 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from ottla import Admin, ConfigResource, Producer
-from ottla.pipelines.committed_log import CommittedLog
 from ottla.pipelines.mirror.clusters import Clusters
-from ottla.pipelines.mirror.notes import (
+from ottla.pipelines.mirror.offset_syncs import (
     MirroredTopic,
     Position,
     Run,
@@ -19,8 +18,9 @@ from ottla.pipelines.mirror.notes import (
     runs_note,
     topic_note,
 )
-from ottla.pipelines.mirror.notes_log import KnownCopies, NotesReader
+from ottla.pipelines.mirror.offset_syncs_log import KnownCopies, NotesReader
 from ottla.pipelines.mirror.options import MirrorOptions
+from ottla.pipelines.topics.committed_topic_reader import CommittedLog
 from ottla.testing import Broker
 from ottla.wire.records.record import Record
 from tests.pipelines.mirror.mirroring import (

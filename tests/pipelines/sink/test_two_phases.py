@@ -12,9 +12,9 @@ from ottla import Admin, Consumer, TopicPartition
 from ottla.clients.admin.admin_cluster import FeatureUpdateType
 from ottla.clients.admin.admin_configs import ConfigResource
 from ottla.clients.admin.admin_transactions import TransactionStatus
-from ottla.pipelines.sink import deciding, two_phases
-from ottla.pipelines.sink.decision import TOPIC
-from ottla.pipelines.sink.two_phases import (
+from ottla.pipelines.sink import commit_driver, exactly_once
+from ottla.pipelines.sink.commit_decision import TOPIC
+from ottla.pipelines.sink.exactly_once import (
     NO_BATCH,
     AttemptName,
     DecisionError,
@@ -172,7 +172,7 @@ def test_what_a_slower_attempt_has_left_open_is_aborted_when_it_is_time(
 
         driver.commit(0, [query.write("0")])
         assert commit_with_a_slower_attempt(1) == TransactionStatus.ONGOING
-        monkeypatch.setattr(deciding, "LOOK_SECONDS", 0.0)
+        monkeypatch.setattr(commit_driver, "LOOK_SECONDS", 0.0)
         assert commit_with_a_slower_attempt(2) != TransactionStatus.ONGOING
     assert query.committed() == ["0", "1", "2"]
 
@@ -273,8 +273,8 @@ def test_a_decision_can_be_about_many_tasks(query: Query) -> None:
 def test_a_broker_is_asked_once_for_terms_that_it_refuses(servers: str) -> None:
     query = Query(servers)
     query.write("a")
-    known = two_phases._terms_by_servers[servers]
-    assert next(iter(two_phases._terms(query.settings))) == known
+    known = exactly_once._terms_by_servers[servers]
+    assert next(iter(exactly_once._terms(query.settings))) == known
     assert query.write("b", transaction_timeout_ms="60000")
 
 

@@ -7,10 +7,10 @@ from unittest.mock import AsyncMock
 
 import pytest
 
-from ottla.pipelines.source import range_fetches
+from ottla.pipelines.source import range_fetcher
 from ottla.pipelines.source.options import read_options
 from ottla.pipelines.source.planning import OffsetRange
-from ottla.pipelines.source.range_fetches import RangeFetches
+from ottla.pipelines.source.range_fetcher import RangeFetches
 from ottla.pipelines.source.record_sizes import RecordSizes
 from ottla.wire.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 from tests.log_building import batch
@@ -46,7 +46,7 @@ class SlowStore:
 def test_an_empty_answer_is_the_end_only_where_the_records_would_be_at_hand(
     monkeypatch: pytest.MonkeyPatch, is_local: bool, has_records: bool
 ) -> None:
-    monkeypatch.setattr(range_fetches, "are_local", AsyncMock(return_value=is_local))
+    monkeypatch.setattr(range_fetcher, "are_local", AsyncMock(return_value=is_local))
     settings = {"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "old"}
     fetching = read_options(settings, is_streaming=True).fetching
 

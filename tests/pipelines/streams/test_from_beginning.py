@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from ottla import Admin, TransactionFilter, TransactionStatus
-from ottla.pipelines.running.leftovers import end_transactions_of
-from ottla.pipelines.sink.two_phases import AttemptName, Decisions, open_producer, prepare
+from ottla.pipelines.running.abandoned_transactions import end_transactions_of
+from ottla.pipelines.sink.exactly_once import AttemptName, Decisions, open_producer, prepare
 from ottla.streams import Pipeline, run, stream
 from tests.pipelines.streams.topics import committed, create, send
 

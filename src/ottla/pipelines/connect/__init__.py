@@ -3,9 +3,9 @@
 What is needed to write one's own is named here; the rest is found by name in a declaration.
 """
 
-from ottla.pipelines.connect.connector import Home, SinkConnector, SourceConnector
-from ottla.pipelines.connect.errors import ConnectorError, DeclarationError
-from ottla.pipelines.connect.settings import (
+from ottla.pipelines.connect.declaring.connector import Home, SinkConnector, SourceConnector
+from ottla.pipelines.connect.declaring.errors import ConnectorError, DeclarationError
+from ottla.pipelines.connect.declaring.settings import (
     REQUIRED,
     Setting,
     pairs,

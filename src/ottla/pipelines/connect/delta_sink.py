@@ -2,9 +2,9 @@
 
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from ottla.pipelines.connect.connector import SinkConnector
-from ottla.pipelines.connect.errors import ConnectorError, older_checkpoint
-from ottla.pipelines.connect.settings import REQUIRED, Setting, text, whole, words
+from ottla.pipelines.connect.declaring.connector import SinkConnector
+from ottla.pipelines.connect.declaring.errors import ConnectorError, older_checkpoint
+from ottla.pipelines.connect.declaring.settings import REQUIRED, Setting, text, whole, words
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -5,13 +5,13 @@ from collections.abc import Callable, Sequence
 from threading import Event
 from typing import TYPE_CHECKING, Final
 
-from ottla.pipelines.connect.assembling import start
-from ottla.pipelines.connect.brokers import check_brokers
-from ottla.pipelines.connect.connector import Home
-from ottla.pipelines.connect.declaration import Declaration
-from ottla.pipelines.connect.errors import ConnectorError
-from ottla.pipelines.java import JavaNotFoundError
+from ottla.pipelines.connect.declaring.connector import Home
+from ottla.pipelines.connect.declaring.declaration import Declaration
+from ottla.pipelines.connect.declaring.errors import ConnectorError
+from ottla.pipelines.connect.declaring.preflight import check_brokers
+from ottla.pipelines.connect.query_builder import start
 from ottla.pipelines.sessions import check_installed
+from ottla.pipelines.spark.java import JavaNotFoundError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

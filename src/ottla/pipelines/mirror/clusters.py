@@ -9,7 +9,7 @@ from ottla.clients.errors import NoAnswerError, UnreachableError
 from ottla.concurrency.sleep import pause
 from ottla.model.error_code import ErrorCode
 from ottla.pipelines.mirror.errors import MirrorError
-from ottla.pipelines.mirror.notes import MirroredTopic, ident_of
+from ottla.pipelines.mirror.offset_syncs import MirroredTopic, ident_of
 from ottla.pipelines.mirror.options import MirrorOptions, notes_topic
 from ottla.runtime.randomness import SystemRandomness
 

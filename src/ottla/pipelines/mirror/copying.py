@@ -24,10 +24,9 @@ from ottla.concurrency.sleep import pause
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
-from ottla.pipelines.local_records import are_local
 from ottla.pipelines.mirror.batches import Piece, Span, pieces_of
 from ottla.pipelines.mirror.errors import MirrorError
-from ottla.pipelines.mirror.notes import (
+from ottla.pipelines.mirror.offset_syncs import (
     Position,
     Run,
     Runs,
@@ -36,10 +35,11 @@ from ottla.pipelines.mirror.notes import (
     position_note,
     runs_note,
 )
-from ottla.pipelines.mirror.notes_log import NotesReader
+from ottla.pipelines.mirror.offset_syncs_log import NotesReader
 from ottla.pipelines.mirror.options import NOTES_SUFFIX
 from ottla.pipelines.mirror.writing import TargetTransaction
-from ottla.pipelines.raw_fetcher import Fetched, RawFetcher
+from ottla.pipelines.topics.batch_fetcher import Fetched, RawFetcher
+from ottla.pipelines.topics.tiered_records import are_local
 
 TRANSACTION_BYTES_MAX: Final = 128 << 20
 TRANSACTION_SECONDS_MAX: Final = 10.0

@@ -7,8 +7,8 @@ from typing import Final, Self
 
 from ottla.clients.config.settings import ClientSettings, read_client_settings
 from ottla.pipelines.mirror.errors import MirrorError
-from ottla.pipelines.mirror.notes import MirroredTopic
-from ottla.pipelines.sink.decision import TOPIC as DECISIONS_TOPIC
+from ottla.pipelines.mirror.offset_syncs import MirroredTopic
+from ottla.pipelines.sink.commit_decision import TOPIC as DECISIONS_TOPIC
 
 NOTES_PREFIX: Final = "ottla-mirror."
 NOTES_SUFFIX: Final = ".offsets"

@@ -11,12 +11,12 @@ from ottla.clients.cluster.cluster_client import ClusterView
 from ottla.concurrency.sleep import pause
 from ottla.model.api_error import ApiError
 from ottla.model.identifiers import TopicPartition
-from ottla.pipelines.committed_log import CommittedLog
 from ottla.pipelines.mirror.clusters import PATIENCE_SECONDS, Clusters
 from ottla.pipelines.mirror.copying import CopyRange
-from ottla.pipelines.mirror.notes import MirroredTopic
-from ottla.pipelines.mirror.notes_log import NotesReader
+from ottla.pipelines.mirror.offset_syncs import MirroredTopic
+from ottla.pipelines.mirror.offset_syncs_log import NotesReader
 from ottla.pipelines.mirror.options import MirrorOptions
+from ottla.pipelines.topics.committed_topic_reader import CommittedLog
 
 SIZES_SECONDS: Final = 30.0
 """How long what is known about the sizes of partitions is used."""

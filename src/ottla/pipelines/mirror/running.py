@@ -10,21 +10,21 @@ from typing import TYPE_CHECKING, Any, Final
 from ottla.clients.errors import RETRIABLE
 from ottla.clients.threads.loop_thread import LoopThread
 from ottla.model.api_error import ApiError
-from ottla.pipelines.committed_log import CommittedLog
 from ottla.pipelines.mirror.clusters import Clusters
 from ottla.pipelines.mirror.errors import MirrorError
 from ottla.pipelines.mirror.groups import GroupFollower
 from ottla.pipelines.mirror.lag import PartitionLag, lags
-from ottla.pipelines.mirror.notes_log import NotesReader
+from ottla.pipelines.mirror.offset_sync_cleanup import tidy
+from ottla.pipelines.mirror.offset_syncs_log import NotesReader
+from ottla.pipelines.mirror.offset_translation import OffsetMaps
 from ottla.pipelines.mirror.options import MirrorOptions
-from ottla.pipelines.mirror.tidying import tidy
 from ottla.pipelines.mirror.topics import TopicFollower
-from ottla.pipelines.mirror.translating import OffsetMaps
+from ottla.pipelines.topics.committed_topic_reader import CommittedLog
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from ottla.pipelines.mirror.notes import MirroredTopic
+    from ottla.pipelines.mirror.offset_syncs import MirroredTopic
 
 FAILURES_MAX: Final = 5
 """How often the query may fail without any progress in between before the mirror gives up."""

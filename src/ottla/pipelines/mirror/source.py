@@ -13,13 +13,13 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
 
 from ottla.clients.threads.loop_thread import LoopThread
-from ottla.pipelines.committed_log import CommittedLog
 from ottla.pipelines.mirror.clusters import PATIENCE_SECONDS, Clusters
 from ottla.pipelines.mirror.copying import CopyRange, PartitionCopier
-from ottla.pipelines.mirror.notes import Position
-from ottla.pipelines.mirror.notes_log import NotesReader
+from ottla.pipelines.mirror.offset_syncs import Position
+from ottla.pipelines.mirror.offset_syncs_log import NotesReader
 from ottla.pipelines.mirror.options import MirrorOptions
 from ottla.pipelines.mirror.planning import Ends, Planner, ranges_of
+from ottla.pipelines.topics.committed_topic_reader import CommittedLog
 from ottla.runtime import event_loop
 
 FORMAT: Final = "ottla-mirror"

@@ -16,12 +16,12 @@ from ottla.clients.producer.async_producer import AsyncProducer
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
-from ottla.pipelines.committed_log import CommittedLog
 from ottla.pipelines.mirror.clusters import Clusters
 from ottla.pipelines.mirror.errors import MirrorError
-from ottla.pipelines.mirror.notes import MirroredTopic, ident_of, topic_note
-from ottla.pipelines.mirror.notes_log import KnownCopies, NotesReader
+from ottla.pipelines.mirror.offset_syncs import MirroredTopic, ident_of, topic_note
+from ottla.pipelines.mirror.offset_syncs_log import KnownCopies, NotesReader
 from ottla.pipelines.mirror.options import MirrorOptions, is_notes_topic
+from ottla.pipelines.topics.committed_topic_reader import CommittedLog
 
 NOT_FOLLOWED: Final = frozenset(
     {

@@ -10,12 +10,12 @@ from typing import Any, Final
 
 from py4j.protocol import Py4JError
 
+from ottla.pipelines.running.abandoned_transactions import end_transactions_of
 from ottla.pipelines.running.failures import sentence_of
 from ottla.pipelines.running.folders import PipelineFolder, pipeline_folder, state_folder
-from ottla.pipelines.running.leftovers import end_transactions_of
-from ottla.pipelines.running.listening import ProgressFile
 from ottla.pipelines.running.plan import RunPlan
 from ottla.pipelines.running.progress import FlowProgress
+from ottla.pipelines.running.progress_listener import ProgressFile
 from ottla.pipelines.running.registry import Outcome, PipelineError, ProcessName, Record, claimed
 from ottla.pipelines.running.running_flow import RunningFlow
 from ottla.pipelines.streams.definition import Definition, defining

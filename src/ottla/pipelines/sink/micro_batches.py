@@ -12,10 +12,10 @@ from contextlib import suppress
 from time import sleep
 from typing import TYPE_CHECKING, Any, Final
 
-from ottla.pipelines.sink.decision import DecisionError
+from ottla.pipelines.sink.commit_decision import DecisionError
+from ottla.pipelines.sink.exactly_once import Decisions
 from ottla.pipelines.sink.options import SinkOptions, read_options
-from ottla.pipelines.sink.two_phases import Decisions
-from ottla.pipelines.sink.writing import (
+from ottla.pipelines.sink.writers import (
     DYING_SECONDS,
     QUERY_ID,
     RUN_ID,

@@ -10,15 +10,15 @@ from pyspark.sql.types import StructType
 
 from ottla.model.identifiers import TopicPartition
 from ottla.model.isolation_level import LATEST
-from ottla.pipelines.garbage import spare_what_is_there
 from ottla.pipelines.source.cluster import SourceCluster, kept_cluster
 from ottla.pipelines.source.columns import check_columns
 from ottla.pipelines.source.errors import ADVICE_ON_LOSS, DataLossError
 from ottla.pipelines.source.filters import Wanted, pushed
-from ottla.pipelines.source.finding import all_topics, partitions_of, resolve
+from ottla.pipelines.source.offset_resolution import all_topics, partitions_of, resolve
 from ottla.pipelines.source.options import SourceOptions, read_options
 from ottla.pipelines.source.planning import OffsetRange, split
 from ottla.pipelines.source.range_reading import read_range
+from ottla.pipelines.spark.gc_freeze import spare_what_is_there
 
 
 class PushFilters:

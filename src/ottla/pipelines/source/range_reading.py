@@ -10,7 +10,7 @@ from ottla.pipelines.source.cluster import SourceCluster
 from ottla.pipelines.source.errors import SourceReadError
 from ottla.pipelines.source.options import Fetching
 from ottla.pipelines.source.planning import OffsetRange
-from ottla.pipelines.source.range_fetches import FetchedBatches, RangeFetches
+from ottla.pipelines.source.range_fetcher import FetchedBatches, RangeFetches
 from ottla.wire.protocol_error import ProtocolError
 from ottla.wire.records.arrow import arrow_batches
 

@@ -8,8 +8,8 @@ from ottla.model.identifiers import ZERO_UUID, TopicPartition
 from ottla.model.isolation_level import EARLIEST, LATEST
 from ottla.pipelines.source.cluster import SourceCluster, TopicShape
 from ottla.pipelines.source.errors import ADVICE_ON_LOSS, DataLossError
-from ottla.pipelines.source.finding import all_topics, find_topics, partitions_of, resolve
 from ottla.pipelines.source.limits import limited
+from ottla.pipelines.source.offset_resolution import all_topics, find_topics, partitions_of, resolve
 from ottla.pipelines.source.offsets import SourceOffsets
 from ottla.pipelines.source.options import SourceOptions
 from ottla.pipelines.source.planning import OffsetRange, split

@@ -17,7 +17,6 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from ottla.pipelines.garbage import spare_what_is_there
 from ottla.pipelines.source.cluster import kept_cluster
 from ottla.pipelines.source.columns import check_columns
 from ottla.pipelines.source.errors import SourceReadError
@@ -25,6 +24,7 @@ from ottla.pipelines.source.offsets import SourceOffsets, offsets_of
 from ottla.pipelines.source.options import read_options
 from ottla.pipelines.source.planning import OffsetRange
 from ottla.pipelines.source.stream_plan import StreamPlan
+from ottla.pipelines.spark.gc_freeze import spare_what_is_there
 
 _log = logging.getLogger(__name__)
 

@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
-from ottla.pipelines.connect.connector import Home, SinkConnector
+from ottla.pipelines.connect.declaring.connector import Home, SinkConnector
+from ottla.pipelines.connect.declaring.settings import SettingError, Values, read_settings
 from ottla.pipelines.connect.delta_sink import DeltaSink
-from ottla.pipelines.connect.files_sink import FilesSink
-from ottla.pipelines.connect.settings import SettingError, Values, read_settings
-from ottla.pipelines.sink.writing import QUERY_ID
+from ottla.pipelines.connect.files.files_sink import FilesSink
+from ottla.pipelines.sink.writers import QUERY_ID
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -3,8 +3,8 @@
 import shutil
 from pathlib import Path
 
-from ottla.pipelines.connect.assembling import home_of
-from ottla.pipelines.connect.declaration import read_declarations
+from ottla.pipelines.connect.declaring.declaration import read_declarations
+from ottla.pipelines.connect.query_builder import home_of
 
 SINK = """
 name = "orders"

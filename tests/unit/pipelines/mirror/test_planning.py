@@ -7,7 +7,7 @@ import pytest
 
 from ottla.pipelines.mirror import planning
 from ottla.pipelines.mirror.copying import CopyRange
-from ottla.pipelines.mirror.notes import MirroredTopic
+from ottla.pipelines.mirror.offset_syncs import MirroredTopic
 from ottla.pipelines.mirror.options import MirrorOptions
 from ottla.pipelines.mirror.planning import Planner
 

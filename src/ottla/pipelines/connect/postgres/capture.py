@@ -15,8 +15,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from ottla.pipelines.connect.durable import write_json
-from ottla.pipelines.connect.errors import ConnectorError
+from ottla.pipelines.connect.declaring.errors import ConnectorError
+from ottla.pipelines.connect.files.durable_files import write_json
 from ottla.pipelines.connect.postgres.database import (
     CatalogueTable,
     connected,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, TypedDict, TypeVar
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, SupportsTriggerAvailableNow
 
-from ottla.pipelines.connect.errors import ConnectorError
+from ottla.pipelines.connect.declaring.errors import ConnectorError
 from ottla.pipelines.connect.postgres.capture import Beginning, beginning, lsn_number, lsn_text
 from ottla.pipelines.connect.postgres.database import connected, key_of, types_of
 from ottla.pipelines.connect.postgres.events import Event, EventWriter, Naming

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
-from ottla.pipelines.connect.errors import ConnectorError
+from ottla.pipelines.connect.declaring.errors import ConnectorError
 from ottla.pipelines.connect.postgres.rendering import (
     SESSION_SETTINGS,
     ColumnType,

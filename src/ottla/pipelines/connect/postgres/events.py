@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from json.encoder import encode_basestring as quote
 from typing import Final
 
-from ottla.pipelines.connect.errors import ConnectorError
+from ottla.pipelines.connect.declaring.errors import ConnectorError
 from ottla.pipelines.connect.postgres.pgoutput import (
     UNCHANGED,
     Begin,

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from struct import Struct
 from typing import Final
 
-from ottla.pipelines.connect.errors import ConnectorError
+from ottla.pipelines.connect.declaring.errors import ConnectorError
 
 POSTGRES_EPOCH_US: Final = 946_684_800_000_000
 """Midnight of 2000-01-01 in UTC, from which PostgreSQL counts, in microseconds since 1970."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, WriterCommitMessage
 
-from ottla.pipelines.connect.errors import ConnectorError
+from ottla.pipelines.connect.declaring.errors import ConnectorError
 from ottla.pipelines.connect.postgres.database import connected
 from ottla.pipelines.connect.postgres.upserting import prepare_session, target_of, upsert
 

@@ -3,7 +3,15 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from ottla.pipelines.connect.connector import SourceConnector
+from ottla.pipelines.connect.declaring.connector import SourceConnector
+from ottla.pipelines.connect.declaring.settings import (
+    REQUIRED,
+    Setting,
+    text,
+    whole,
+    words,
+    yes_or_no,
+)
 from ottla.pipelines.connect.postgres.capture import (
     Capture,
     captured_tables,
@@ -12,14 +20,6 @@ from ottla.pipelines.connect.postgres.capture import (
 )
 from ottla.pipelines.connect.postgres.database import connected, conninfo_of
 from ottla.pipelines.connect.postgres.events import Naming
-from ottla.pipelines.connect.settings import (
-    REQUIRED,
-    Setting,
-    text,
-    whole,
-    words,
-    yes_or_no,
-)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from ottla.pipelines.connect.errors import ConnectorError
+from ottla.pipelines.connect.declaring.errors import ConnectorError
 from ottla.pipelines.connect.postgres.database import table_of
 from ottla.pipelines.connect.postgres.events import UNAVAILABLE
 from ottla.pipelines.connect.postgres.snapshot import quoted

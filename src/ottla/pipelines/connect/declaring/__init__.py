@@ -1,0 +1,1 @@
+"""Declarations of connectors: reading them and checking them."""

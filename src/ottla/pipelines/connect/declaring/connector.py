@@ -1,0 +1,75 @@
+"""What a connector is: a class of a few lines, for a source or for a sink.
+
+class Shelf(SinkConnector):
+    SETTINGS = (Setting("path", text, REQUIRED, "where the books go"),)
+
+    def write(self, batch, batch_id):
+        batch.select("value.*").write.mode("append").csv(self.settings["path"])
+"""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
+
+from ottla.pipelines.connect.declaring.settings import Setting, Values
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+@dataclass(frozen=True, slots=True)
+class Home:
+    """What a connector has of its own: its name, its folder, and the id of its checkpoint."""
+
+    name: str
+    folder: Path
+    id: str
+
+
+class Connector:
+    """What sources and sinks share: the settings they declare, and are given, read."""
+
+    SETTINGS: ClassVar[tuple[Setting, ...]] = ()
+
+    def __init__(self, home: Home, settings: Values) -> None:
+        self.home = home
+        self.settings = settings
+
+    def check(self) -> None:
+        """Look at the outside world without changing it; ConnectorError says what is missing."""
+
+
+class SourceConnector(Connector, ABC):
+    """Brings records from elsewhere into topics."""
+
+    @abstractmethod
+    def records(self, spark: "SparkSession") -> "DataFrame":
+        """Return a stream with the column `value`, and perhaps `key` and `topic`.
+
+        Without the column `topic`, records go to the setting `topic`. A column `error` that is
+        not null marks a record that could not be read; a column `raw` has what was there.
+        """
+
+    def topics(self) -> tuple[str, ...]:
+        """Return the topics that are known before anything is read."""
+        named = self.settings.get("topic")
+        return (named,) if named else ()
+
+    def prepare(self) -> None:
+        """Make what is needed before the stream can start."""
+
+
+class SinkConnector(Connector, ABC):
+    """Brings records from topics elsewhere, one micro-batch after the other."""
+
+    NEEDS_FIELDS: ClassVar[bool] = True
+    """Whether JSON is to be read into fields; without a `value.schema` they are then inferred."""
+
+    @abstractmethod
+    def write(self, batch: "DataFrame", batch_id: int) -> None:
+        """Write a batch; after a crash the same one may come again, with the same number.
+
+        Its columns are `key`, `value`, `topic`, `partition`, `offset`, `timestamp`, and `origin`:
+        the topic it came from, whatever transforms have made of `topic`.
+        """

@@ -1,0 +1,37 @@
+"""What connectors ask of brokers before anything runs."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from ottla.clients.admin.admin import Admin
+from ottla.clients.config.settings import CLIENT_SETTINGS
+from ottla.model.api_error import ApiError
+from ottla.pipelines.connect.declaring.errors import ConnectorError
+
+if TYPE_CHECKING:
+    from ottla.pipelines.connect.declaring.declaration import Declaration
+
+_NAMES: Final = frozenset(setting.name for setting in CLIENT_SETTINGS)
+
+
+def admin_of(settings: Mapping[str, Any]) -> Admin:
+    """Return an Admin for the cluster of a connector; it has no use for a producer's settings."""
+    own = {name: value for name, value in settings["kafka."].items() if name in _NAMES}
+    return Admin({"bootstrap.servers": settings["bootstrap.servers"], **own})
+
+
+def check_brokers(declarations: Sequence["Declaration"]) -> None:
+    """See that brokers answer, and have the topics that sinks name; ConnectorError if not.
+
+    Topics of which there is no trace yet may be filled by a source of the same file.
+    """
+    is_fed = any(one.is_source for one in declarations)
+    for one in declarations:
+        named = () if is_fed else one.settings["topics"] or ()
+        try:
+            with admin_of(one.settings) as admin:
+                missing = set(named) - {topic.name for topic in admin.topics.list()}
+        except (ApiError, OSError) as error:
+            raise ConnectorError(f"{one.place}, bootstrap.servers: {error}") from error
+        if missing:
+            raise ConnectorError(f"{one.place}, topics: there is no topic {min(missing)!r}")

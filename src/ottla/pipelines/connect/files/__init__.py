@@ -1,0 +1,1 @@
+"""Connectors for files and object stores."""

@@ -1,0 +1,62 @@
+"""Decisions about files, written before they are carried out: any crash can be made good."""
+
+import json
+import shutil
+from pathlib import Path
+
+from ottla.pipelines.connect.files.durable_files import write_json
+
+Moves = dict[str, str]
+"""Where staged files go, from the root."""
+
+
+class Journal:
+    """A folder with one small file for each decision, and with what is staged for the next one."""
+
+    def __init__(self, folder: Path, root: Path) -> None:
+        self._folder = folder
+        self._root = root
+
+    def staging(self, name: str) -> Path:
+        """Return a folder to write to; what an earlier try left there is gone."""
+        staged = self._folder / name
+        shutil.rmtree(staged, ignore_errors=True)
+        staged.parent.mkdir(parents=True, exist_ok=True)
+        return staged
+
+    def decide(self, name: str, moves: Moves, removed: tuple[str, ...] = ()) -> None:
+        """Write a decision; from now on it will be carried out, whatever happens."""
+        write_json(self._folder / f"{name}.json", {"moves": moves, "removed": removed})
+
+    def finish(self, name: str) -> bool:
+        """Carry a decision out, and say whether there was one; to do it twice does no harm."""
+        decision = self._folder / f"{name}.json"
+        if not decision.exists():
+            return False
+        said = json.loads(decision.read_text(encoding="utf-8"))
+        for staged, target in said["moves"].items():
+            place = self._root / target
+            place.parent.mkdir(parents=True, exist_ok=True)
+            if Path(staged).exists():
+                Path(staged).replace(place)
+        for file in said["removed"]:
+            (self._root / file).unlink(missing_ok=True)
+        if said["removed"]:
+            decision.unlink()
+        return True
+
+    def last_batch_id(self) -> int:
+        """Return the last batch that was decided, or -1."""
+        return max(self._decided_batches(), default=-1)
+
+    def forget_before(self, batch_id: int) -> None:
+        """Remove what was kept of earlier batches, none of which can come again."""
+        for earlier, decision in self._decided_batches().items():
+            if earlier < batch_id:
+                decision.unlink()
+        for staged in self._folder.glob("staged-*"):
+            shutil.rmtree(staged, ignore_errors=True)
+
+    def _decided_batches(self) -> dict[int, Path]:
+        found = self._folder.glob("batch-*.json")
+        return {int(file.stem.removeprefix("batch-")): file for file in found}

@@ -1,0 +1,34 @@
+"""Spark tells how far queries are, and it is written down."""
+
+import json
+import threading
+from dataclasses import asdict
+from pathlib import Path
+
+from ottla.pipelines.running.folders import write_json
+from ottla.pipelines.running.progress import FlowProgress
+from ottla.pipelines.spark.jvm_listener import JvmListener
+
+
+class ProgressFile(JvmListener):
+    """Writes how far all queries of a session are, whenever one of them has done something."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._progress_by_query: dict[str, FlowProgress] = {}
+        self._lock = threading.Lock()
+        write_json(path, [])
+
+    def progress(self) -> list[FlowProgress]:
+        """Return how far the flows are."""
+        with self._lock:
+            return list(self._progress_by_query.values())
+
+    def progressed(self, progress_json: str) -> None:
+        """Write it down."""
+        said = json.loads(progress_json)
+        with self._lock:
+            before = self._progress_by_query.get(said["id"])
+            self._progress_by_query[said["id"]] = FlowProgress.of(said, before)
+            flows = [asdict(flow) for flow in self._progress_by_query.values()]
+            write_json(self._path, flows)

@@ -1,0 +1,130 @@
+"""Shows each streaming query as a group, with committed offsets and lag, to any Kafka tool.
+
+A query's position is its checkpoint's. What is committed here is for people to look at: nothing
+reads it, and a commit that fails is a line in the log. The group is kafka.group.id, or else
+groupIdPrefix and the name of the query, or its id if it has no name.
+"""
+
+import json
+import logging
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final
+from weakref import WeakSet
+
+from ottla.pipelines.source.cluster import kept_cluster
+from ottla.pipelines.source.offsets import offsets_of
+from ottla.pipelines.source.options import SourceOptions, read_options
+from ottla.pipelines.spark.jvm_listener import JvmListener, listen
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+COMMIT_MS_MAX: Final = 5_000
+"""How long a commit may take; nobody waits for it but the next one."""
+FORMAT: Final = "ottla"
+_STREAMING_LEAF: Final = "StreamingDataSourceV2ScanRelation"
+"""The class of a plan's leaf that reads a stream by Spark's second data source API."""
+_log = logging.getLogger(__name__)
+_watched: Final["WeakSet[SparkSession]"] = WeakSet()
+
+
+def watch(spark: "SparkSession") -> None:
+    """Show all queries that are started in Spark from now on; once is enough.
+
+    Nothing happens where Spark's JVM is far away.
+    """
+    if spark not in _watched and hasattr(spark, "_jsparkSession"):
+        listen(spark, QueryGroups(spark))
+        _watched.add(spark)
+
+
+def group_of(options: SourceOptions, name: str | None, query_id: str) -> str:
+    """Return the group that a query is shown as."""
+    return options.group_id or f"{options.group_id_prefix}-{name or query_id}"
+
+
+@dataclass(slots=True)
+class _Run:
+    """One run of a query: what Spark has of it, and what is known of its sources."""
+
+    query: Any
+    """The JVM's own."""
+    sources: dict[str, SourceOptions] | None = None
+    """By what Spark calls them in its progress; None until it was looked up."""
+    committed: dict[str, dict[str, Any]] = field(default_factory=dict)
+    is_complained_about: bool = False
+
+
+class QueryGroups(JvmListener):
+    """Commits what queries have read, in a thread of its own: Spark waits for nothing."""
+
+    def __init__(self, spark: "SparkSession") -> None:
+        self._spark = spark
+        self._runs: dict[str, _Run] = {}
+        self._worker = ThreadPoolExecutor(1, "ottla-query-groups")
+
+    def started(self, query_id: Any, run_id: str) -> None:
+        """Hold on to the query: it may be over before anything is heard of it."""
+        streams: Any = self._spark._jsparkSession.streams()  # noqa: SLF001
+        query = streams.get(query_id)
+        if query is not None:
+            self._runs[run_id] = _Run(query)
+
+    def progressed(self, progress_json: str) -> None:
+        """Commit the ends of the micro-batch that is over."""
+        self._worker.submit(self._show, progress_json)
+
+    def ended(self, run_id: str) -> None:
+        """Let go of the query, once all of it is committed."""
+        self._worker.submit(self._runs.pop, run_id, None)
+
+    def _show(self, progress_json: str) -> None:
+        progress = json.loads(progress_json)
+        run = self._runs.get(progress["runId"])
+        if run is not None:
+            _show(run, progress)
+
+
+def _show(run: _Run, progress: dict[str, Any]) -> None:
+    name, query_id = progress.get("name"), progress["id"]
+    try:
+        if run.sources is None:
+            run.sources = _sources(run.query)
+        for source in progress["sources"]:
+            description, end = source["description"], source["endOffset"]
+            options = run.sources.get(description)
+            if options is not None and end and run.committed.get(description) != end:
+                _commit(options, group_of(options, name, query_id), end)
+                run.committed[description] = end
+    except Exception as error:  # noqa: BLE001 - a query must not suffer from being shown
+        if not run.is_complained_about:
+            # An error of the JVM has its whole stack in its text.
+            reason = str(error).strip().partition("\n")[0]
+            _log.warning("query %s is not shown as a group: %s", name or query_id, reason)
+        run.is_complained_about = True
+
+
+def _commit(options: SourceOptions, group_id: str, end: dict[str, Any]) -> None:
+    ends = offsets_of(end).offset_by_partition
+    client = replace(options.client, timeout_ms=COMMIT_MS_MAX)
+    kept_cluster(client).commit(group_id, ends)
+
+
+def _sources(query: Any) -> dict[str, SourceOptions]:
+    """Look up the options of a query's sources, which only Spark's plan has.
+
+    A join with a table adds leaves that are read as batches, and other connectors add their own.
+    Neither has a `stream`. Their methods must not even be tried: py4j pretends that each exists.
+    """
+    found = {}
+    leaves = query.streamingQuery().logicalPlan().collectLeaves().iterator()
+    while leaves.hasNext():
+        leaf = leaves.next()
+        if leaf.getClass().getSimpleName() != _STREAMING_LEAF:
+            continue
+        relation = leaf.relation()
+        if relation.table().name() == FORMAT:
+            options = dict(relation.options().asCaseSensitiveMap())
+            found[leaf.stream().toString()] = read_options(options, is_streaming=True)
+    return found

@@ -1,0 +1,238 @@
+"""Fetches one range of offsets from its partition's leader, one answer ahead of who reads.
+
+The partition is named by its topic's id, so that nothing is ever read from another topic that was
+made under the same name. A leader that has moved, or died, is looked for until the time is over.
+"""
+
+import asyncio
+import logging
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final
+
+from ottla.clients.admin.admin_offsets import OffsetAdmin
+from ottla.clients.cluster.cluster_client import ClusterView
+from ottla.clients.consumer.fetching.fetched_batches import end_of_batches
+from ottla.clients.consumer.state.subscription import NO_REPLICA
+from ottla.clients.errors import RETRIABLE, NoAnswerError, UnreachableError, check
+from ottla.clients.threads.loop_thread import create_background_task
+from ottla.concurrency.sleep import pause
+from ottla.model.api_error import ApiError
+from ottla.model.error_code import ErrorCode
+from ottla.model.identifiers import ZERO_UUID
+from ottla.pipelines.source.cluster import NEWS_SECONDS_MAX
+from ottla.pipelines.source.errors import ADVICE_ON_LOSS, DataLossError, SourceReadError
+from ottla.pipelines.source.options import Fetching
+from ottla.pipelines.source.planning import OffsetRange
+from ottla.pipelines.source.record_sizes import RecordSizes
+from ottla.pipelines.topics.tiered_records import are_local
+from ottla.wire.messages.fetch import (
+    AbortedTransaction,
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    PartitionData,
+)
+from ottla.wire.schema import EVERY_VERSION
+
+_NAMES_VERSION_MAX: Final = 12
+"""Later versions of Fetch know topics by their ids alone."""
+_NAMES_UNKNOWN: Final = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.INCONSISTENT_TOPIC_ID,
+    }
+)
+_FETCH_MIN_BYTES: Final = 1
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class FetchedBatches:
+    """Record batches as they came, and the aborted transactions among them."""
+
+    start_offset: int
+    data: memoryview
+    aborted: tuple[AbortedTransaction, ...]
+
+
+class RangeFetches:
+    """The answers to fetches of one range. Everything here runs in the event loop's thread."""
+
+    def __init__(
+        self,
+        view: ClusterView,
+        wanted: OffsetRange,
+        fetching: Fetching,
+        sizes: RecordSizes,
+        *,
+        fail_on_data_loss: bool,
+    ) -> None:
+        self._view = view
+        self._sizes = sizes
+        self._wanted = wanted
+        self._fetching = fetching
+        self._fail_on_data_loss = fail_on_data_loss
+        self._position = wanted.start_offset
+        self._replica_id = NO_REPLICA
+        """Whom the leader has told to ask instead, for being nearer."""
+        self._missed_since = 0.0
+        self._ahead: asyncio.Task[FetchedBatches | None] | None = None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing more will come, and nothing is on its way."""
+        return self._ahead is None and self._position >= self._wanted.end_offset
+
+    async def next(self) -> FetchedBatches | None:
+        """Return what comes next, and have more fetched meanwhile; None at the end of the range."""
+        ahead, self._ahead = self._ahead, None
+        fetched = await (self._fetched() if ahead is None else ahead)
+        if fetched is not None and self._position < self._wanted.end_offset:
+            self._ahead = create_background_task(self._fetched())
+        return fetched
+
+    async def close(self) -> None:
+        """Fetch nothing more."""
+        if self._ahead is not None:
+            self._ahead.cancel()
+            await asyncio.gather(self._ahead, return_exceptions=True)
+
+    async def _fetched(self) -> FetchedBatches | None:
+        """Ask until something comes, the range is over, or the time is."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self._fetching.stuck_ms_max / 1000
+        backoff_ms = self._view.settings.retry_backoff_ms
+        while self._position < self._wanted.end_offset:
+            try:
+                if (fetched := await self._ask()) is not None:
+                    return fetched
+                why = "the leader has nothing there"
+            except (ApiError, UnreachableError, NoAnswerError) as error:
+                why = str(error)
+                with suppress(ApiError, UnreachableError, NoAnswerError):
+                    await self._look_again(error)
+            if loop.time() > deadline:
+                raise SourceReadError(
+                    f"{self._wanted} could not be read within "
+                    f"{self._fetching.stuck_ms_max / 1000:g} s, from {self._position} on: {why}"
+                )
+            if self._position < self._wanted.end_offset:
+                await pause(backoff_ms)
+                backoff_ms = min(2 * backoff_ms, self._view.settings.retry_backoff_max_ms)
+        return None
+
+    async def _ask(self) -> FetchedBatches | None:
+        """Fetch once. None if there is nothing; ApiError, too, if whom we asked does not lead."""
+        partition = await self._view.partition(self._wanted.name)
+        replica_id = partition.leader_id if self._replica_id < 0 else self._replica_id
+        answer = await self._view.ask_broker(
+            replica_id,
+            self._request(partition.leader_epoch),
+            FetchResponse,
+            version_max=_NAMES_VERSION_MAX if self._wanted.topic_id == ZERO_UUID else EVERY_VERSION,
+            wait_ms=self._fetching.wait_ms_max,
+        )
+        check(answer.error_code, f"a fetch of {self._wanted}")
+        rows = [row for topic in answer.responses for row in topic.partitions]
+        if not rows:
+            return None  # a broker that wants to be left alone for a while answers like this
+        check(rows[0].error_code, f"a fetch of {self._wanted}")
+        if rows[0].preferred_read_replica >= 0:
+            self._replica_id = rows[0].preferred_read_replica
+        if rows[0].records:
+            return self._taken(rows[0])
+        if self._has_all(rows[0]) and await self._is_local():
+            # Compaction has taken the last records, and there are no others after them.
+            self._position = self._wanted.end_offset
+        return None
+
+    def _request(self, leader_epoch: int) -> FetchRequest:
+        bytes_max = self._sizes.bytes_for(
+            self._wanted.topic,
+            self._wanted.end_offset - self._position,
+            self._fetching.partition_bytes_max,
+        )
+        wanted = FetchPartition(
+            partition=self._wanted.partition,
+            current_leader_epoch=leader_epoch,
+            fetch_offset=self._position,
+            partition_max_bytes=bytes_max,
+        )
+        topic = FetchTopic(
+            topic=self._wanted.topic, topic_id=self._wanted.topic_id, partitions=[wanted]
+        )
+        return FetchRequest(
+            max_wait_ms=self._fetching.wait_ms_max,
+            min_bytes=_FETCH_MIN_BYTES,
+            max_bytes=bytes_max,
+            isolation_level=int(self._fetching.is_committed_only),
+            topics=[topic],
+            rack_id=self._fetching.rack,
+        )
+
+    def _taken(self, row: PartitionData) -> FetchedBatches:
+        data = memoryview(row.records)
+        end = end_of_batches(data)
+        if end is None:
+            raise SourceReadError(f"{self._wanted}: what is at {self._position} is no batch")
+        start_offset, self._position = self._position, max(self._position, end.offset)
+        self._sizes.learn(self._wanted.topic, len(data), self._position - start_offset)
+        return FetchedBatches(start_offset, data, tuple(row.aborted_transactions or ()))
+
+    def _has_all(self, row: PartitionData) -> bool:
+        """Whether who has answered has the range, and could give it out."""
+        is_committed_only = self._fetching.is_committed_only
+        readable = row.last_stable_offset if is_committed_only else row.high_watermark
+        return row.preferred_read_replica < 0 and readable >= self._wanted.end_offset
+
+    async def _is_local(self) -> bool:
+        return await are_local(self._view, self._wanted.name, self._position)
+
+    async def _look_again(self, error: ApiError | OSError) -> None:
+        """Find out what a failure means: records that are gone, or a leader that has moved."""
+        was_asked, self._replica_id = self._replica_id, NO_REPLICA
+        self._view.forget([self._wanted.topic])
+        if not isinstance(error, ApiError):
+            return
+        if error.code is ErrorCode.OFFSET_OUT_OF_RANGE:
+            if was_asked == NO_REPLICA:  # else the follower may be behind
+                await self._leave_out_lost()
+        elif error.code in _NAMES_UNKNOWN:
+            await self._notice_other_topic()
+        elif error.code not in RETRIABLE:
+            raise SourceReadError(f"{self._wanted} cannot be read: {error}") from error
+
+    async def _leave_out_lost(self) -> None:
+        """Go on where the log begins now; DataLossError if nothing may be left out."""
+        name, end_offset = self._wanted.name, self._wanted.end_offset
+        ends = await OffsetAdmin(self._view).ends([name])
+        log_start, log_end = ends[name]
+        if log_start <= self._position <= log_end:
+            return  # it was another leader that did not have it
+        place = f"begins at {log_start}" if self._position < log_start else f"ends at {log_end}"
+        going_on_at = min(log_start, end_offset) if self._position < log_start else end_offset
+        self._lose(f"offsets {self._position} to {going_on_at} of {name} are gone: its log {place}")
+        self._position = going_on_at
+
+    async def _notice_other_topic(self) -> None:
+        """End here if the topic was deleted, and perhaps made again: its records are gone."""
+        found = {topic.name: topic for topic in await self._view.refresh([self._wanted.topic])}
+        topic = found.get(self._wanted.topic)
+        is_there = topic is not None and topic.error_code == ErrorCode.NONE
+        if is_there and topic is not None and topic.topic_id == self._wanted.topic_id:
+            return
+        now = asyncio.get_running_loop().time()
+        self._missed_since = self._missed_since or now
+        if now - self._missed_since < NEWS_SECONDS_MAX:
+            return  # brokers hear one by one of a topic that was just made
+        made_again = " and made again" if is_there else ""
+        self._lose(f"{self._wanted} are gone: the topic was deleted{made_again}")
+        self._position = self._wanted.end_offset
+
+    def _lose(self, what: str) -> None:
+        if self._fail_on_data_loss:
+            raise DataLossError(f"{what}; {ADVICE_ON_LOSS}")
+        _log.warning("%s; failOnDataLoss is false: they are left out", what)

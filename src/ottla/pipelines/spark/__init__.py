@@ -1,0 +1,1 @@
+"""How Ottla uses Spark's JVM."""

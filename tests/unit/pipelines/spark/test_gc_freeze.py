@@ -1,0 +1,39 @@
+"""What Spark's Python processes are spared, and that other processes are left alone."""
+
+import os
+import subprocess
+import sys
+
+PROGRAM = """
+import gc
+from ottla.pipelines.spark.gc_freeze import spare_what_is_there
+
+kept = []
+counts = [gc.get_freeze_count()]
+for caller in ("reads", "reads", "writes"):
+    kept.append([[] for _ in range(1000)])
+    spare_what_is_there(caller)
+    counts.append(gc.get_freeze_count())
+before, first, again, other = counts
+print(before == 0, first >= 1000, again <= first, other >= again + 1000)
+"""
+
+
+def said(**environment: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    return done.stdout.strip()
+
+
+def test_a_process_of_sparks_spares_what_each_caller_has_imported_once() -> None:
+    assert said(SPARK_REUSE_WORKER="1") == "True True True True"
+
+
+def test_other_processes_collect_as_ever() -> None:
+    assert said(SPARK_REUSE_WORKER="") == "True False True False"
