@@ -28,8 +28,8 @@ from benchmarks.comparison import MEGABYTES, SECONDS, Case, Unit
 from benchmarks.failing_over import await_replicas, longest_silence, seconds_to_write_everywhere
 from benchmarks.librdkafka_load import Load, Pace, latencies_ms, produce, topic_for
 from benchmarks.side_by_side import AS_GOOD, CPU, CPU_SECONDS, GB, MILLISECONDS, case, in_turns
-from ottla.simulation import cluster as simulation
-from ottla.simulation.dice import dice
+from ottla.simulation.stories import cluster_story as simulation
+from ottla.simulation.world.randomness import dice
 from ottla.testing.zookeeper_server import why_not
 
 TITLE = "Three brokers, three replicas, beside Apache Kafka"

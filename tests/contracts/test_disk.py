@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from ottla.environment.disk import Disk, File
 from ottla.runtime.disk import KernelDisk
-from ottla.simulation.disk import SimulatedDisk
+from ottla.simulation.world.disk import SimulatedDisk
 
 
 @pytest.fixture(params=[KernelDisk, SimulatedDisk])

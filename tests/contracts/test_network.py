@@ -10,8 +10,8 @@ import pytest
 
 from ottla.environment.network import ListeningSocket, Network, StreamSocket
 from ottla.runtime.network import KernelNetwork
-from ottla.simulation.machine import Machine
-from ottla.simulation.world import World
+from ottla.simulation.world.machine import Machine
+from ottla.simulation.world.world import World
 
 Story = Callable[["Place"], Awaitable[Any]]
 

@@ -26,9 +26,9 @@ from ottla.environment.zookeeper import (
     ZooKeeperError,
     ZooKeeperSession,
 )
-from ottla.simulation.machine import Machine
-from ottla.simulation.world import World
-from ottla.simulation.zookeeper import MACHINE, SimulatedZooKeeper
+from ottla.simulation.world.machine import Machine
+from ottla.simulation.world.world import World
+from ottla.simulation.world.zookeeper import MACHINE, SimulatedZooKeeper
 from ottla.testing.zookeeper_server import ZooKeeperServer
 from ottla.zookeeper.kazoo_session import KazooSession, connect
 

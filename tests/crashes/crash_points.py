@@ -13,9 +13,9 @@ from random import Random
 from typing import NamedTuple
 
 from ottla.model.settings.topic_config import TopicConfig
-from ottla.simulation.disk import SimulatedDisk
-from ottla.simulation.disk_faults import CrashMoment, OperationKind, SimulatedCrash
-from ottla.simulation.disk_nodes import Keep
+from ottla.simulation.world.disk import SimulatedDisk
+from ottla.simulation.world.disk_faults import CrashMoment, OperationKind, SimulatedCrash
+from ottla.simulation.world.disk_nodes import Keep
 from tests.crashes.invariants import (
     as_batch,
     check_derived,

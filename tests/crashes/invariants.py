@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from ottla.simulation.disk import SimulatedDisk
+from ottla.simulation.world.disk import SimulatedDisk
 from ottla.storage.indexes.aborted_index import AbortedTransaction
 from ottla.storage.indexes.time_index import TimestampOffset
 from ottla.storage.log.leader_epochs import EpochStart, LeaderEpochs

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from ottla.model.error_code import ErrorCode
-from ottla.simulation.disk import SimulatedDisk
+from ottla.simulation.world.disk import SimulatedDisk
 from ottla.storage.files.checkpoints import (
     CLEAN_SHUTDOWN_FILE,
     LOG_START_OFFSET_FILE,

@@ -5,7 +5,7 @@ from random import Random
 
 import pytest
 
-from ottla.simulation.disk import SimulatedDisk
+from ottla.simulation.world.disk import SimulatedDisk
 from ottla.storage.log.log import PartitionLog
 from ottla.wire.records.control import ControlType
 from tests.crashes.invariants import check_derived

@@ -11,8 +11,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.model.settings.topic_config import CleanupPolicy, TopicConfig
-from ottla.simulation.disk import SimulatedDisk
-from ottla.simulation.disk_nodes import Keep
+from ottla.simulation.world.disk import SimulatedDisk
+from ottla.simulation.world.disk_nodes import Keep
 from ottla.storage.log.admission import Origin
 from ottla.storage.log.retention import apply_retention
 from ottla.wire.records.control import ControlType

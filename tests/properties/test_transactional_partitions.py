@@ -20,8 +20,8 @@ from ottla.model.error_code import ErrorCode
 from ottla.replication.follower import next_fetch
 from ottla.replication.partition import Partition
 from ottla.replication.roles import Assignment, Follower
-from ottla.simulation.disk import SimulatedDisk
-from ottla.simulation.disk_nodes import Keep
+from ottla.simulation.world.disk import SimulatedDisk
+from ottla.simulation.world.disk_nodes import Keep
 from ottla.storage.log.admission import Origin
 from ottla.storage.producers.producer_state import ProducerStates
 from ottla.storage.producers.transaction_terms import VERIFIED_ONLY, TransactionTerms

@@ -8,7 +8,7 @@ from ottla.clients.consumer.async_consumer import AsyncConsumer
 from ottla.clients.consumer.state.settings import ConsumerSettings
 from ottla.clients.producer.async_producer import AsyncProducer
 from ottla.clients.producer.state.settings import ProducerSettings
-from ottla.simulation.machine import Machine
+from ottla.simulation.world.machine import Machine
 
 
 def producer_on(machine: Machine, view: ClusterView, **settings: Any) -> AsyncProducer:

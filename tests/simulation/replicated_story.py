@@ -12,18 +12,18 @@ from ottla.broker.startup.observability import Operations
 from ottla.clients.connection import Address
 from ottla.concurrency.notifier import Bells
 from ottla.model.settings.broker_config import BrokerConfig
-from ottla.simulation.broker_program import DEFAULTS, PORT, environment_of
-from ottla.simulation.checkers import Violation, check_history, lost_commits
-from ottla.simulation.cluster import WatchedHistory
-from ottla.simulation.complaints import complaints_of
-from ottla.simulation.dice import dice
-from ottla.simulation.history import History
-from ottla.simulation.machine import Machine, Program
-from ottla.simulation.nemesis import Fault, Nemesis
-from ottla.simulation.process import current_process
-from ottla.simulation.replica_rules import ReplicaRules
-from ottla.simulation.workload import Workload
-from ottla.simulation.world import World
+from ottla.simulation.checks.checkers import Violation, check_history, lost_commits
+from ottla.simulation.checks.history import History
+from ottla.simulation.checks.log_capture import complaints_of
+from ottla.simulation.checks.replica_invariants import ReplicaRules
+from ottla.simulation.faults.nemesis import Fault, Nemesis
+from ottla.simulation.stories.broker_program import DEFAULTS, PORT, environment_of
+from ottla.simulation.stories.cluster_story import WatchedHistory
+from ottla.simulation.workloads.workload import Workload
+from ottla.simulation.world.machine import Machine, Program
+from ottla.simulation.world.process import current_process
+from ottla.simulation.world.randomness import dice
+from ottla.simulation.world.world import World
 from ottla.storage.log_dirs.log_dirs import LogDirs
 from tests.simulation.sky import Sky, SkyStore, SkyTruth
 

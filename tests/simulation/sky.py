@@ -18,10 +18,10 @@ from ottla.machines.decision import Decision
 from ottla.metadata.image import BrokerImage, ClusterImage, TopicImage
 from ottla.metadata.records import MetadataRecord
 from ottla.model.settings.topic_config import TopicConfig
-from ottla.simulation.broker_program import DATA
-from ottla.simulation.dice import dice
-from ottla.simulation.machine import Machine
-from ottla.simulation.world import World
+from ottla.simulation.stories.broker_program import DATA
+from ottla.simulation.world.machine import Machine
+from ottla.simulation.world.randomness import dice
+from ottla.simulation.world.world import World
 
 SKY = "sky"
 SESSION_SECONDS = 1.5

@@ -43,10 +43,10 @@ from ottla.machines.controller.settings import ControllerSettings
 from ottla.metadata.image import ClusterImage
 from ottla.model.settings.broker_config import BrokerConfig
 from ottla.model.settings.listeners import Listener
-from ottla.simulation import cold_reads
-from ottla.simulation.machine import Machine
-from ottla.simulation.world import World
-from ottla.simulation.zookeeper import SimulatedZooKeeper
+from ottla.simulation.world import cold_reads
+from ottla.simulation.world.machine import Machine
+from ottla.simulation.world.world import World
+from ottla.simulation.world.zookeeper import SimulatedZooKeeper
 from ottla.wire.api_key import ApiKey
 from ottla.wire.apis import API_BY_KEY
 from ottla.wire.messages.create_topics import CreateTopicsRequest

@@ -8,7 +8,7 @@ from ottla.environment.zookeeper import Stat
 from ottla.machines.controller.machine import Controller
 from ottla.machines.decision import Decision
 from ottla.metadata.records import NO_LEADER, MetadataRecord
-from ottla.simulation.zookeeper import MACHINE
+from ottla.simulation.world.zookeeper import MACHINE
 from ottla.wire.messages.delete_topics import DeleteTopicState
 from tests.metadata_building import new_topic, uuid_of
 from tests.simulation.stores import TIMEOUT_SECONDS, Stores

@@ -8,8 +8,8 @@ from ottla.machines.controller.machine import Controller
 from ottla.machines.decision import Decision
 from ottla.metadata.records import NO_LEADER, MetadataRecord
 from ottla.model.api_error import ApiError
-from ottla.simulation.dice import dice
-from ottla.simulation.zookeeper import MACHINE
+from ottla.simulation.world.randomness import dice
+from ottla.simulation.world.zookeeper import MACHINE
 from ottla.wire.messages import incremental_alter_configs as configs
 from ottla.wire.messages.create_partitions import CreatePartitionsTopic
 from ottla.wire.messages.delete_topics import DeleteTopicState

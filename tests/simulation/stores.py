@@ -21,11 +21,11 @@ from ottla.metadata.image import BrokerImage, ClusterImage, Endpoint
 from ottla.metadata.records import MetadataRecord
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
-from ottla.simulation.machine import Machine
-from ottla.simulation.metadata_rules import MetadataRules
-from ottla.simulation.process import current_process
-from ottla.simulation.world import World
-from ottla.simulation.zookeeper import SimulatedZooKeeper
+from ottla.simulation.checks.metadata_invariants import MetadataRules
+from ottla.simulation.world.machine import Machine
+from ottla.simulation.world.process import current_process
+from ottla.simulation.world.world import World
+from ottla.simulation.world.zookeeper import SimulatedZooKeeper
 from ottla.wire.messages.alter_partition import (
     AlterPartitionRequest,
     AlterPartitionRequestPartition,

@@ -10,25 +10,25 @@ from typing import NamedTuple
 
 import pytest
 
-from ottla.simulation import cluster, one_broker
-from ottla.simulation.nemesis import Fault
-from ottla.simulation.report import Report
+from ottla.simulation.faults.nemesis import Fault
+from ottla.simulation.stories import cluster_story, one_broker_story
+from ottla.simulation.stories.report import Report
 from tests.simulation.client_mutants import (
     committing_what_was_only_fetched,
     numbering_anew_what_is_sent_again,
 )
 
-BREAKING = one_broker.Setting(2, 2, 0.001, (Fault.RESET, Fault.KILL, Fault.ONE_WAY), {})
-DYING = cluster.Setting(members=2, has_operator=False, kinds=(Fault.CLIENT, Fault.PAUSE))
+BREAKING = one_broker_story.Setting(2, 2, 0.001, (Fault.RESET, Fault.KILL, Fault.ONE_WAY), {})
+DYING = cluster_story.Setting(members=2, has_operator=False, kinds=(Fault.CLIENT, Fault.PAUSE))
 Mutant = Callable[[], AbstractContextManager[None]]
 
 
 def with_breaking_connections(seed: int) -> Report:
-    return one_broker.run(seed, seconds=15, setting=BREAKING)
+    return one_broker_story.run(seed, seconds=15, setting=BREAKING)
 
 
 def with_dying_clients(seed: int) -> Report:
-    return cluster.run(seed, seconds=10, setting=DYING)
+    return cluster_story.run(seed, seconds=10, setting=DYING)
 
 
 class Found(NamedTuple):

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from ottla.simulation.cluster import KINDS, ClusterStory, Setting, run
-from ottla.simulation.cluster_nemesis import Kind, Trouble
-from ottla.simulation.dice import dice
-from ottla.simulation.history import Outcome
-from ottla.simulation.link import Link
-from ottla.simulation.report import Report
+from ottla.simulation.checks.history import Outcome
+from ottla.simulation.faults.cluster_nemesis import Kind, Trouble
+from ottla.simulation.stories.cluster_story import KINDS, ClusterStory, Setting, run
+from ottla.simulation.stories.report import Report
+from ottla.simulation.world.link import Link
+from ottla.simulation.world.randomness import dice
 
 SEEDS = range(6)  # `make simulate` runs a thousand
 SECONDS = 12.0
@@ -44,7 +44,7 @@ def test_whatever_comes_together_the_cluster_gets_well_again(seed: int) -> None:
 
 def test_equal_seeds_give_equal_runs_in_any_process_and_under_any_hash_seed() -> None:
     here = run(7, seconds=3)
-    code = "from ottla.simulation.cluster import run; print(run(7, seconds=3).digest)"
+    code = "from ottla.simulation.stories.cluster_story import run; print(run(7, seconds=3).digest)"
     for hash_seed in ("0", "123"):
         there = subprocess.run(
             [sys.executable, "-c", code],

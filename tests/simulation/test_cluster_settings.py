@@ -2,7 +2,7 @@
 
 import pytest
 
-from ottla.simulation.zookeeper import MACHINE as ZOOKEEPER
+from ottla.simulation.world.zookeeper import MACHINE as ZOOKEEPER
 from tests.simulation.zookeeper_cluster import BROKERS, ZooKeeperCluster
 
 CHECK_SECONDS = 30

@@ -6,9 +6,9 @@ from ottla.broker.coordinators.consumer_offsets_topic import partition_of_group
 from ottla.broker.peers.peer_connection import PeerConnection
 from ottla.model.error_code import ErrorCode
 from ottla.model.topic_names import CONSUMER_OFFSETS_TOPIC
-from ottla.simulation.broker_program import PORT
-from ottla.simulation.machine import Machine
-from ottla.simulation.workload import TOPIC
+from ottla.simulation.stories.broker_program import PORT
+from ottla.simulation.workloads.workload import TOPIC
+from ottla.simulation.world.machine import Machine
 from ottla.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from ottla.wire.messages.offset_commit import (
     OffsetCommitRequest,

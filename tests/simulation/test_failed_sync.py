@@ -13,12 +13,12 @@ from ottla.clients.connection import Address
 from ottla.clients.producer.async_producer import AsyncProducer
 from ottla.model.api_error import ApiError
 from ottla.model.identifiers import TopicPartition
-from ottla.simulation.broker_program import DATA, PORT, BrokerProgram
-from ottla.simulation.disk_faults import OperationKind
-from ottla.simulation.machine import Machine
-from ottla.simulation.one_broker import BROKER, FLUSHED
-from ottla.simulation.workload import TOPIC
-from ottla.simulation.world import World
+from ottla.simulation.stories.broker_program import DATA, PORT, BrokerProgram
+from ottla.simulation.stories.one_broker_story import BROKER, FLUSHED
+from ottla.simulation.workloads.workload import TOPIC
+from ottla.simulation.world.disk_faults import OperationKind
+from ottla.simulation.world.machine import Machine
+from ottla.simulation.world.world import World
 from tests.simulation.client_making import producer_on, send_all
 from tests.simulation.mutants import trying_again_to_sync
 

@@ -7,9 +7,9 @@ leader: what comes behind would be there without it, and then before it.
 from ottla.clients.cluster.cluster_client import ClusterView
 from ottla.clients.config.settings import ClientSettings
 from ottla.model.identifiers import TopicPartition
-from ottla.simulation.machine import Machine
-from ottla.simulation.noted_reader import ALL, all_of
-from ottla.simulation.workload import TOPIC
+from ottla.simulation.workloads.recorded_reader import ALL, all_of
+from ottla.simulation.workloads.workload import TOPIC
+from ottla.simulation.world.machine import Machine
 from tests.simulation.client_making import producer_on
 from tests.simulation.client_mutants import sending_ahead_of_the_first
 from tests.simulation.zookeeper_cluster import BROKERS, ZooKeeperCluster

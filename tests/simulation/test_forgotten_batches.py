@@ -9,12 +9,12 @@ from ottla.clients.cluster.cluster_client import ClusterView
 from ottla.clients.config.settings import ClientSettings
 from ottla.clients.connection import Address
 from ottla.model.identifiers import TopicPartition
-from ottla.simulation.broker_program import PORT, BrokerProgram
-from ottla.simulation.machine import Machine
-from ottla.simulation.noted_reader import ALL, all_of
-from ottla.simulation.one_broker import BROKER
-from ottla.simulation.workload import TOPIC
-from ottla.simulation.world import World
+from ottla.simulation.stories.broker_program import PORT, BrokerProgram
+from ottla.simulation.stories.one_broker_story import BROKER
+from ottla.simulation.workloads.recorded_reader import ALL, all_of
+from ottla.simulation.workloads.workload import TOPIC
+from ottla.simulation.world.machine import Machine
+from ottla.simulation.world.world import World
 from tests.simulation.client_making import producer_on, send_all
 
 CLIENT = ClientSettings((Address(BROKER, PORT),), request_timeout_ms=2_000, timeout_ms=60_000)

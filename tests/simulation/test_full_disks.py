@@ -2,8 +2,8 @@
 
 import errno
 
-from ottla.simulation.broker_program import DATA
-from ottla.simulation.disk_faults import OperationKind
+from ottla.simulation.stories.broker_program import DATA
+from ottla.simulation.world.disk_faults import OperationKind
 from tests.simulation.zookeeper_cluster import BROKERS, ZooKeeperCluster
 
 CHECK_SECONDS = 1

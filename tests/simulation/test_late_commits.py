@@ -13,9 +13,9 @@ from ottla.clients.consumer.group.membership import GroupMembership
 from ottla.clients.consumer.state.settings import ConsumerSettings
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
-from ottla.simulation.broker_program import PORT, BrokerProgram
-from ottla.simulation.machine import Machine
-from ottla.simulation.world import World
+from ottla.simulation.stories.broker_program import PORT, BrokerProgram
+from ottla.simulation.world.machine import Machine
+from ottla.simulation.world.world import World
 from tests.simulation.client_making import producer_on, send_all
 
 BROKER, MEMBER = "broker", "member"

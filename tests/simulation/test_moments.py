@@ -6,8 +6,8 @@ import pytest
 
 from ottla.broker.startup.assembly import Broker
 from ottla.replication.partition import Partition
-from ottla.simulation.cluster import ClusterStory, Setting
-from ottla.simulation.moments import Moment
+from ottla.simulation.faults.fault_triggers import Moment
+from ottla.simulation.stories.cluster_story import ClusterStory, Setting
 
 QUIET = Setting(partitions=1, members=0, has_operator=False)
 SECONDS_MAX = 30.0

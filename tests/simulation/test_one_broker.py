@@ -18,16 +18,16 @@ from ottla.clients.config.settings import ClientSettings
 from ottla.clients.connection import Address
 from ottla.clients.producer.state.errors import DeliveryTimeoutError
 from ottla.model.identifiers import TopicPartition
-from ottla.simulation.broker_program import DATA, PORT, BrokerProgram
-from ottla.simulation.disk_faults import OperationKind
-from ottla.simulation.history import History, Outcome
-from ottla.simulation.machine import Machine
-from ottla.simulation.nemesis import Fault
-from ottla.simulation.noted_reader import value_of
-from ottla.simulation.one_broker import BROKER, FLUSHED, Setting, run
-from ottla.simulation.report import Report
-from ottla.simulation.workload import TOPIC, Workload
-from ottla.simulation.world import World
+from ottla.simulation.checks.history import History, Outcome
+from ottla.simulation.faults.nemesis import Fault
+from ottla.simulation.stories.broker_program import DATA, PORT, BrokerProgram
+from ottla.simulation.stories.one_broker_story import BROKER, FLUSHED, Setting, run
+from ottla.simulation.stories.report import Report
+from ottla.simulation.workloads.recorded_reader import value_of
+from ottla.simulation.workloads.workload import TOPIC, Workload
+from ottla.simulation.world.disk_faults import OperationKind
+from ottla.simulation.world.machine import Machine
+from ottla.simulation.world.world import World
 from tests.simulation.client_making import member_on, producer_on, send_all
 
 ADDRESS = Address(BROKER, PORT)
@@ -202,7 +202,9 @@ def test_a_group_reads_on_through_the_deaths_of_broker_and_members(seed: int) ->
 
 def test_equal_seeds_give_equal_runs_in_any_process_and_under_any_hash_seed() -> None:
     here = run(7, seconds=5)
-    code = "from ottla.simulation.one_broker import run; print(run(7, seconds=5).digest)"
+    code = (
+        "from ottla.simulation.stories.one_broker_story import run; print(run(7, seconds=5).digest)"
+    )
     for hash_seed in ("0", "123"):
         there = subprocess.run(
             [sys.executable, "-c", code],

@@ -3,9 +3,9 @@
 from ottla.broker.peers.peer_connection import PeerConnection
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
-from ottla.simulation.broker_program import PORT
-from ottla.simulation.machine import Machine
-from ottla.simulation.workload import TOPIC
+from ottla.simulation.stories.broker_program import PORT
+from ottla.simulation.workloads.workload import TOPIC
+from ottla.simulation.world.machine import Machine
 from ottla.wire.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsPartitionResult,

@@ -11,8 +11,8 @@ from ottla.broker.peers.peer_connection import PeerConnection
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
 from ottla.replication.partition import Partition
-from ottla.simulation.broker_program import PORT
-from ottla.simulation.machine import Machine
+from ottla.simulation.stories.broker_program import PORT
+from ottla.simulation.world.machine import Machine
 from ottla.wire.messages.create_topics import CreatableTopic
 from ottla.wire.messages.fetch import (
     FetchPartition,

@@ -6,7 +6,7 @@ seen (`checkers`). Metadata arrives late here, or not at all, which ZooKeeper wo
 
 import pytest
 
-from ottla.simulation.history import Outcome
+from ottla.simulation.checks.history import Outcome
 from tests.simulation.replicated_story import run
 
 SEEDS = range(4)

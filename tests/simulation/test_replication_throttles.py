@@ -8,7 +8,7 @@ import pytest
 from ottla.clients.admin.admin_configs import ConfigResource
 from ottla.clients.admin.async_admin import AsyncAdmin
 from ottla.model.identifiers import TopicPartition
-from ottla.simulation.machine import Machine
+from ottla.simulation.world.machine import Machine
 from tests.simulation.client_making import producer_on, send_all
 from tests.simulation.zookeeper_cluster import BROKERS, ZooKeeperCluster
 

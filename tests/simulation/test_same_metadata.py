@@ -12,8 +12,8 @@ from ottla.machines.decision import Decision
 from ottla.metadata.image import ClusterImage
 from ottla.metadata.records import NO_LEADER, MetadataRecord
 from ottla.model.api_error import ApiError
-from ottla.simulation.dice import dice
-from ottla.simulation.disk import SimulatedDisk
+from ottla.simulation.world.disk import SimulatedDisk
+from ottla.simulation.world.randomness import dice
 from ottla.wire.messages import incremental_alter_configs as configs
 from ottla.wire.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,

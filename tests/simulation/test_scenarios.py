@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from ottla.simulation import scenario
+from ottla.simulation.stories import scenario
 
 FILES = sorted((Path(__file__).parent / "scenarios").glob("*.toml"))
 

@@ -5,10 +5,10 @@ from typing import NamedTuple
 
 import pytest
 
-from ottla.simulation import scenario
-from ottla.simulation.cluster import Setting, run
-from ottla.simulation.cluster_nemesis import Trouble
-from ottla.simulation.nemesis import Fault
+from ottla.simulation.faults.cluster_nemesis import Trouble
+from ottla.simulation.faults.nemesis import Fault
+from ottla.simulation.stories import scenario
+from ottla.simulation.stories.cluster_story import Setting, run
 from tests.simulation.transaction_mutants import MUTANTS
 
 

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from ottla.clients.consumer.state.errors import LogTruncationError
 from ottla.clients.consumer.state.subscription import Position
 from ottla.model.identifiers import TopicPartition
-from ottla.simulation.machine import Machine
-from ottla.simulation.noted_reader import ALL, consumer_at
-from ottla.simulation.workload import TOPIC
+from ottla.simulation.workloads.recorded_reader import ALL, consumer_at
+from ottla.simulation.workloads.workload import TOPIC
+from ottla.simulation.world.machine import Machine
 from tests.simulation.client_making import producer_on, send_all
 from tests.simulation.client_mutants import trusting_every_new_leader
 from tests.simulation.zookeeper_cluster import BROKERS, ZooKeeperCluster

@@ -11,9 +11,9 @@ from ottla.broker.coordinators.transaction_coordinator import ENDING_MS_MAX
 from ottla.broker.peers.peer_connection import PeerConnection
 from ottla.machines.transactions.producer_ids import Producer
 from ottla.model.error_code import ErrorCode
-from ottla.simulation.broker_program import PORT
-from ottla.simulation.machine import Machine
-from ottla.simulation.workload import TOPIC
+from ottla.simulation.stories.broker_program import PORT
+from ottla.simulation.workloads.workload import TOPIC
+from ottla.simulation.world.machine import Machine
 from ottla.wire.apis import API_BY_KEY
 from ottla.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from ottla.wire.messages.add_partitions_to_txn import (

@@ -2,10 +2,10 @@
 
 from ottla.broker.peers.peer_connection import PeerConnection
 from ottla.model.error_code import ErrorCode
-from ottla.simulation.broker_program import PORT
-from ottla.simulation.cluster import SETTINGS, ClusterStory, Setting
-from ottla.simulation.machine import Machine
-from ottla.simulation.zookeeper import MACHINE as ZOOKEEPER
+from ottla.simulation.stories.broker_program import PORT
+from ottla.simulation.stories.cluster_story import SETTINGS, ClusterStory, Setting
+from ottla.simulation.world.machine import Machine
+from ottla.simulation.world.zookeeper import MACHINE as ZOOKEEPER
 from ottla.wire.messages.produce import (
     PartitionProduceData,
     ProduceRequest,

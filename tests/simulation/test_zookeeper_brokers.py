@@ -5,7 +5,7 @@ import pytest
 from ottla.broker.metadata_store.zookeeper.znodes import BROKER_IDS
 from ottla.environment.zookeeper import Delete
 from ottla.metadata.records import NO_LEADER
-from ottla.simulation.zookeeper import MACHINE
+from ottla.simulation.world.zookeeper import MACHINE
 from ottla.wire.messages.elect_leaders import ElectLeadersRequest
 from tests.simulation.store_stories import (
     bring_back,

@@ -16,11 +16,11 @@ from ottla.environment.zookeeper import Create, ZooKeeperSession
 from ottla.metadata.image import ClusterImage
 from ottla.model.error_code import ErrorCode
 from ottla.model.topic_names import CONSUMER_OFFSETS_TOPIC
-from ottla.simulation.broker_program import DATA, PORT, BrokerProgram
-from ottla.simulation.machine import Machine
-from ottla.simulation.workload import TOPIC
-from ottla.simulation.zookeeper import MACHINE as ZOOKEEPER
-from ottla.simulation.zookeeper import SimulatedZooKeeper
+from ottla.simulation.stories.broker_program import DATA, PORT, BrokerProgram
+from ottla.simulation.workloads.workload import TOPIC
+from ottla.simulation.world.machine import Machine
+from ottla.simulation.world.zookeeper import MACHINE as ZOOKEEPER
+from ottla.simulation.world.zookeeper import SimulatedZooKeeper
 from ottla.storage.files.checkpoints import CLEAN_SHUTDOWN_FILE, HIGH_WATERMARK_FILE, read_offsets
 from ottla.wire.messages.produce import (
     PartitionProduceData,

@@ -8,7 +8,7 @@ from ottla.broker.metadata_store.zookeeper.znodes import CONTROLLER, topic_path
 from ottla.environment.zookeeper import Delete
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
-from ottla.simulation.zookeeper import MACHINE
+from ottla.simulation.world.zookeeper import MACHINE
 from tests.simulation.store_stories import create, deletion, others, tell
 from tests.simulation.stores import Stores, in_sync_request
 

@@ -9,14 +9,14 @@ from ottla.clients.cluster.cluster_client import ClusterView
 from ottla.clients.config.settings import ClientSettings
 from ottla.clients.connection import Address
 from ottla.metadata.image import ClusterImage, PartitionImage
-from ottla.simulation.broker_program import PORT, BrokerProgram
-from ottla.simulation.checkers import check_history, lost_commits
-from ottla.simulation.complaints import complaints_of
-from ottla.simulation.history import History, Outcome
-from ottla.simulation.machine import Machine
-from ottla.simulation.workload import TOPIC, Workload
-from ottla.simulation.world import World
-from ottla.simulation.zookeeper import SimulatedZooKeeper
+from ottla.simulation.checks.checkers import check_history, lost_commits
+from ottla.simulation.checks.history import History, Outcome
+from ottla.simulation.checks.log_capture import complaints_of
+from ottla.simulation.stories.broker_program import PORT, BrokerProgram
+from ottla.simulation.workloads.workload import TOPIC, Workload
+from ottla.simulation.world.machine import Machine
+from ottla.simulation.world.world import World
+from ottla.simulation.world.zookeeper import SimulatedZooKeeper
 
 BROKERS = ("broker-0", "broker-1", "broker-2")
 SESSION_SECONDS = 2.0

@@ -14,9 +14,9 @@ from ottla.cli.exits import CommandError, WrongCallError, say
 from ottla.cli.options import Format
 from ottla.cli.output import OutputFormat, Row, show, show_one
 from ottla.runtime.clock import SystemClock
-from ottla.simulation import cluster, one_broker, scenario
-from ottla.simulation.history import Outcome
-from ottla.simulation.report import Report
+from ottla.simulation.checks.history import Outcome
+from ottla.simulation.stories import cluster_story, one_broker_story, scenario
+from ottla.simulation.stories.report import Report
 
 COLUMNS: Final = (
     "SEED", "SECONDS", "SPEED", "STEPS", "OK", "UNKNOWN", "READ", "FAULTS", "VIOLATIONS",
@@ -34,8 +34,8 @@ class Story(StrEnum):
 
 
 RUN_BY_STORY: Final[dict[Story, Callable[..., Report]]] = {
-    Story.ONE_BROKER: one_broker.run,
-    Story.CLUSTER: cluster.run,
+    Story.ONE_BROKER: one_broker_story.run,
+    Story.CLUSTER: cluster_story.run,
 }
 
 
@@ -59,10 +59,10 @@ def simulate(
     story: Annotated[Story, typer.Option(help="What is simulated.")] = Story.ONE_BROKER,
     seconds: Annotated[
         float, typer.Option(min=0, help="How long faults happen, in simulated seconds.")
-    ] = one_broker.SECONDS,
+    ] = one_broker_story.SECONDS,
     brokers: Annotated[
         int, typer.Option(min=3, max=5, help="With --story cluster: how many there are.")
-    ] = cluster.BROKERS,
+    ] = cluster_story.BROKERS,
     scenario_file: Annotated[
         Path | None, typer.Option("--scenario", help="Tell the story of this file instead.")
     ] = None,

@@ -8,9 +8,9 @@ import pytest
 
 from ottla.cli import simulate
 from ottla.cli.main import main
-from ottla.simulation.checkers import Violation
-from ottla.simulation.one_broker import run
-from ottla.simulation.report import Report
+from ottla.simulation.checks.checkers import Violation
+from ottla.simulation.stories.one_broker_story import run
+from ottla.simulation.stories.report import Report
 
 
 def call(*words: str) -> int:

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from ottla.concurrency.timer_queue import CROWD_MAX, STALE_MAX, WOKEN_AT_ONCE_MAX, Deadlines
 from ottla.runtime.clock import SystemClock
-from ottla.simulation.clock import SimulatedClock
-from ottla.simulation.world import World
+from ottla.simulation.world.clock import SimulatedClock
+from ottla.simulation.world.world import World
 
 FAR_MS = 60_000
 

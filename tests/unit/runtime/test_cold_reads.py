@@ -10,7 +10,7 @@ import pytest
 from ottla.runtime import cold_reads
 from ottla.runtime.disk import KernelDisk, KernelFile
 from ottla.runtime.page_cache import is_cached
-from ottla.simulation.disk import SimulatedDisk
+from ottla.simulation.world.disk import SimulatedDisk
 
 SIZE_BYTES = 8 << 20
 

@@ -3,8 +3,8 @@
 import pytest
 
 from ottla.environment.disk import Disk
-from ottla.simulation.disk import SimulatedDisk
-from ottla.simulation.disk_nodes import Dice
+from ottla.simulation.world.disk import SimulatedDisk
+from ottla.simulation.world.disk_nodes import Dice
 from ottla.storage.indexes.offset_index import OffsetIndex
 from ottla.storage.indexes.time_index import TimeIndex
 

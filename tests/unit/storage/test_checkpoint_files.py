@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from ottla.model.identifiers import ZERO_UUID
 from ottla.runtime.disk import KernelDisk
-from ottla.simulation.disk import SimulatedDisk
+from ottla.simulation.world.disk import SimulatedDisk
 from ottla.storage.files.checkpoints import (
     CorruptCheckpointError,
     MetaProperties,

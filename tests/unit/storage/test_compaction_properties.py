@@ -6,7 +6,7 @@ from typing import NamedTuple
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ottla.simulation.disk import SimulatedDisk
+from ottla.simulation.world.disk import SimulatedDisk
 from ottla.storage.files.open_files import OpenFiles
 from ottla.storage.log.log import PartitionLog
 from ottla.storage.producers.producer_snapshot import ProducerEntry

@@ -8,8 +8,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
-from ottla.simulation.disk import SimulatedDisk
-from ottla.simulation.disk_nodes import Keep
+from ottla.simulation.world.disk import SimulatedDisk
+from ottla.simulation.world.disk_nodes import Keep
 from ottla.storage.producers.producer_state import ProducerStates
 from ottla.wire.records.batch import RecordBatch
 from ottla.wire.records.builder import BatchBuilder

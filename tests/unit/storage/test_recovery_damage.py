@@ -3,7 +3,7 @@
 import pytest
 
 from ottla.model.error_code import ErrorCode
-from ottla.simulation.disk import SimulatedDisk
+from ottla.simulation.world.disk import SimulatedDisk
 from ottla.storage.files.damage import Damage, write_damage
 from ottla.storage.files.open_files import OpenFiles
 from ottla.storage.log.log import PartitionLog

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ottla.simulation.disk import SimulatedDisk
+from ottla.simulation.world.disk import SimulatedDisk
 from ottla.storage.indexes.offset_index import OffsetIndex
 from ottla.storage.indexes.sparse_index import CorruptIndexError
 from tests.unit.storage.sparse_indexes import (

@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.model.settings.topic_config import CleanupPolicy
-from ottla.simulation.disk import SimulatedDisk
+from ottla.simulation.world.disk import SimulatedDisk
 from ottla.storage.compaction.compaction_plan import first_dirty_offset
 from ottla.storage.files.open_files import OpenFiles
 from ottla.storage.log.retention import apply_retention

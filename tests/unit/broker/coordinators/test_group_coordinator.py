@@ -24,8 +24,8 @@ from ottla.model.identifiers import TopicPartition
 from ottla.model.topic_names import CONSUMER_OFFSETS_TOPIC
 from ottla.replication.partition import Partition
 from ottla.replication.roles import Assignment
-from ottla.simulation.machine import Machine
-from ottla.simulation.world import World
+from ottla.simulation.world.machine import Machine
+from ottla.simulation.world.world import World
 from ottla.wire.coordinator_records.codec import CONSUMER_OFFSETS, RecordCodec
 from ottla.wire.messages.heartbeat import HeartbeatRequest
 from ottla.wire.messages.join_group import (

@@ -16,8 +16,8 @@ from ottla.metadata.image import ClusterImage
 from ottla.metadata.records import NO_LEADER, PartitionRecord, TopicRecord
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
-from ottla.simulation.machine import Machine
-from ottla.simulation.world import World
+from ottla.simulation.world.machine import Machine
+from ottla.simulation.world.world import World
 from ottla.wire.api_key import ApiKey
 from ottla.wire.messages.write_txn_markers import (
     WritableTxnMarkerPartitionResult,

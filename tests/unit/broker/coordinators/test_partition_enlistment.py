@@ -16,9 +16,9 @@ from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
 from ottla.model.topic_names import TRANSACTION_STATE_TOPIC
-from ottla.simulation.broker_program import PORT, BrokerProgram
-from ottla.simulation.machine import Machine
-from ottla.simulation.world import World
+from ottla.simulation.stories.broker_program import PORT, BrokerProgram
+from ottla.simulation.world.machine import Machine
+from ottla.simulation.world.world import World
 from ottla.wire.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
 from ottla.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from ottla.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse

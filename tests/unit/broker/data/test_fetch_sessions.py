@@ -5,7 +5,7 @@ from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.replication.fetched import Fetched
 from ottla.replication.traffic import Traffic
-from ottla.simulation.disk import SimulatedDisk
+from ottla.simulation.world.disk import SimulatedDisk
 from ottla.storage.files.log_slice import LogSlice
 from ottla.storage.log.leader_epochs import EpochEnd
 from ottla.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic

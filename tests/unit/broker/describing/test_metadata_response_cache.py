@@ -11,7 +11,7 @@ from ottla.metadata.image import BrokerImage, ClusterImage, PartitionImage, Topi
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
 from ottla.replication.partition import Partition
-from ottla.simulation.disk import SimulatedDisk
+from ottla.simulation.world.disk import SimulatedDisk
 from ottla.wire.messages.metadata import MetadataResponsePartition
 from tests.log_building import LogFolder
 from tests.metadata_building import CLUSTER_ID, ENDPOINT

@@ -5,7 +5,7 @@ from ottla.broker.handlers.incremental_alter_configs import IncrementalAlterConf
 from ottla.broker.metadata_store.embedded.store import EmbeddedMetadataStore
 from ottla.broker.requests.request_context import RequestContext
 from ottla.model.error_code import ErrorCode
-from ottla.simulation.disk import SimulatedDisk
+from ottla.simulation.world.disk import SimulatedDisk
 from ottla.wire.messages import alter_configs, incremental_alter_configs
 from tests.metadata_building import tell
 

@@ -9,7 +9,7 @@ from ottla.broker.metadata_store.embedded.store import EmbeddedMetadataStore
 from ottla.broker.requests.request_context import RequestContext
 from ottla.broker.requests.time_slices import TimeSlices
 from ottla.model.settings.broker_config import BrokerConfig
-from ottla.simulation.disk import SimulatedDisk
+from ottla.simulation.world.disk import SimulatedDisk
 from ottla.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from tests.metadata_building import FixedClock, tell
 

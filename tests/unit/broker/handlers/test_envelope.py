@@ -11,7 +11,7 @@ from ottla.broker.handlers.envelope import EnvelopeHandler
 from ottla.broker.requests.request_context import RequestContext
 from ottla.broker.requests.routes import Route
 from ottla.model.error_code import ErrorCode
-from ottla.simulation.disk import SimulatedDisk
+from ottla.simulation.world.disk import SimulatedDisk
 from ottla.wire.api_key import ApiKey
 from ottla.wire.codec import decode_response, encode_request
 from ottla.wire.frames import LENGTH_BYTES

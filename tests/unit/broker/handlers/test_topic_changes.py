@@ -10,7 +10,7 @@ from ottla.broker.handlers.delete_topics import DeleteTopicsHandler
 from ottla.broker.metadata_store.embedded.store import EmbeddedMetadataStore
 from ottla.broker.requests.request_context import RequestContext
 from ottla.model.error_code import ErrorCode
-from ottla.simulation.disk import SimulatedDisk
+from ottla.simulation.world.disk import SimulatedDisk
 from ottla.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from ottla.wire.messages.create_topics import CreateTopicsRequest
 from ottla.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState

@@ -9,8 +9,8 @@ from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
 from ottla.replication.partition import Partition
 from ottla.replication.roles import Assignment, Follower
-from ottla.simulation.machine import Machine
-from ottla.simulation.world import World
+from ottla.simulation.world.machine import Machine
+from ottla.simulation.world.world import World
 from tests.log_building import NOW_MS, batch, new_log
 
 TIMEOUT_MS = 1_000

@@ -5,8 +5,8 @@ import posixpath
 import pytest
 
 from ottla.broker.hosting.unclean_shutdown import BOOT_ID_FILE, LostTail
-from ottla.simulation.dice import dice
-from ottla.simulation.disk import SimulatedDisk
+from ottla.simulation.world.disk import SimulatedDisk
+from ottla.simulation.world.randomness import dice
 from ottla.storage.files.checkpoints import (
     CLEAN_SHUTDOWN_FILE,
     write_atomically,

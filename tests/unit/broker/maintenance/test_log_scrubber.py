@@ -14,9 +14,9 @@ from ottla.broker.maintenance.log_scrubber import (
 )
 from ottla.model.identifiers import TopicPartition
 from ottla.replication.partition import Partition
-from ottla.simulation import cold_reads
-from ottla.simulation.disk import SimulatedDisk
-from ottla.simulation.disk_faults import OperationKind
+from ottla.simulation.world import cold_reads
+from ottla.simulation.world.disk import SimulatedDisk
+from ottla.simulation.world.disk_faults import OperationKind
 from ottla.storage.files.damage import Damage
 from tests.log_building import DIRECTORY, LogFolder, batch, fill
 from tests.metadata_building import FixedClock

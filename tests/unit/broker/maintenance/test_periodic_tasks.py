@@ -9,7 +9,7 @@ from ottla.broker.maintenance.periodic_tasks import Background
 from ottla.model.identifiers import TopicPartition
 from ottla.model.settings.topic_config import TopicConfig
 from ottla.replication.partition import Partition
-from ottla.simulation.disk import SimulatedDisk
+from ottla.simulation.world.disk import SimulatedDisk
 from ottla.storage.log_dirs.log_dirs import LogDirs
 from ottla.wire.records.builder import build_batch
 from ottla.wire.records.record import Record

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from ottla.environment.zookeeper import Node, Operation, SessionState, Stat, Watch
-from ottla.simulation.zookeeper_tree import ZooKeeperTree
+from ottla.simulation.world.zookeeper_tree import ZooKeeperTree
 
 
 class DirectSession:

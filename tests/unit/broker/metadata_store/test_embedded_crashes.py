@@ -15,9 +15,9 @@ from ottla.broker.metadata_store.embedded.store import EmbeddedMetadataStore
 from ottla.metadata.image import ClusterImage
 from ottla.model.api_error import ApiError
 from ottla.runtime.disk import KernelDisk
-from ottla.simulation.disk import SimulatedDisk
-from ottla.simulation.disk_faults import CrashMoment, SimulatedCrash
-from ottla.simulation.disk_nodes import Keep
+from ottla.simulation.world.disk import SimulatedDisk
+from ottla.simulation.world.disk_faults import CrashMoment, SimulatedCrash
+from ottla.simulation.world.disk_nodes import Keep
 from ottla.wire.messages.delete_topics import DeleteTopicState
 from tests.metadata_building import create, new_topic, open_store, register
 

@@ -15,7 +15,7 @@ from ottla.metadata.image import ClusterImage
 from ottla.metadata.records import MetadataRecord
 from ottla.model.settings.config_operation import ConfigOperation
 from ottla.runtime.disk import KernelDisk
-from ottla.simulation.disk import SimulatedDisk
+from ottla.simulation.world.disk import SimulatedDisk
 from ottla.wire.messages.create_partitions import CreatePartitionsTopic
 from ottla.wire.messages.delete_topics import DeleteTopicState
 from ottla.wire.messages.incremental_alter_configs import AlterableConfig, AlterConfigsResource

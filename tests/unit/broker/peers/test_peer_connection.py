@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from ottla.broker.peers.peer_connection import PeerConnection
-from ottla.simulation.broker_program import PORT, BrokerProgram
-from ottla.simulation.machine import Machine
-from ottla.simulation.world import World
+from ottla.simulation.stories.broker_program import PORT, BrokerProgram
+from ottla.simulation.world.machine import Machine
+from ottla.simulation.world.world import World
 from ottla.wire.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,

@@ -22,8 +22,8 @@ from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
 from ottla.model.settings.topic_config import TopicConfig
 from ottla.replication.partition import Partition
-from ottla.simulation.disk import SimulatedDisk
-from ottla.simulation.disk_faults import OperationKind
+from ottla.simulation.world.disk import SimulatedDisk
+from ottla.simulation.world.disk_faults import OperationKind
 from ottla.storage.log_dirs.log_dirs import LogDirs
 from ottla.storage.log_dirs.room import PROBE_BYTES, PROBE_FILE
 from ottla.wire.messages.assign_replicas_to_dirs import AssignReplicasToDirsRequestTopic

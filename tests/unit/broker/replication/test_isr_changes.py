@@ -11,8 +11,8 @@ from ottla.model.identifiers import TopicPartition
 from ottla.replication.in_sync import InSync
 from ottla.replication.partition import Partition
 from ottla.replication.roles import Assignment, Follower
-from ottla.simulation.machine import Machine
-from ottla.simulation.world import World
+from ottla.simulation.world.machine import Machine
+from ottla.simulation.world.world import World
 from ottla.wire.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
 from tests.log_building import NOW_MS, batch, new_log
 from tests.metadata_building import run

@@ -16,7 +16,7 @@ from ottla.model.identifiers import TopicPartition
 from ottla.model.settings.topic_config import TopicConfig
 from ottla.replication.partition import Partition
 from ottla.runtime.clock import SystemClock
-from ottla.simulation.disk import SimulatedDisk
+from ottla.simulation.world.disk import SimulatedDisk
 from ottla.storage.log_dirs.log_dirs import LogDirs
 from ottla.wire.messages.assign_replicas_to_dirs import AssignReplicasToDirsRequestTopic
 

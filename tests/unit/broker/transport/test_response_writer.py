@@ -24,7 +24,7 @@ from ottla.broker.transport.response_writer import (
 from ottla.environment.disk import File
 from ottla.runtime import cold_reads
 from ottla.runtime.disk import KernelDisk
-from ottla.simulation.disk import SimulatedDisk
+from ottla.simulation.world.disk import SimulatedDisk
 from ottla.storage.files.log_slice import LogSlice
 from tests.unit.broker.serving import AllHot
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ottla.simulation.disk import SimulatedDisk
+from ottla.simulation.world.disk import SimulatedDisk
 from ottla.storage.compaction import cleaned_segment
 from ottla.storage.compaction.batch_cleaner import BatchCleaner, emptied, placeholder
 from ottla.storage.compaction.cleaned_segment import CleanedSegment, OversizedSegmentError

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ottla.simulation.disk import SimulatedDisk
+from ottla.simulation.world.disk import SimulatedDisk
 from ottla.storage.compaction.batch_cleaner import emptied
 from ottla.storage.compaction.cleaned_transactions import (
     SeenMarker,

@@ -4,7 +4,7 @@ import pytest
 
 from ottla.model.identifiers import TopicPartition
 from ottla.model.settings.topic_config import TopicConfig
-from ottla.simulation.disk import SimulatedDisk
+from ottla.simulation.world.disk import SimulatedDisk
 from ottla.storage.compaction.compaction_plan import (
     FIRST_DIRTY_OFFSET_FILE,
     CompactionPlan,

@@ -3,7 +3,7 @@
 import pytest
 
 from ottla.model.settings.topic_config import TimestampType, TopicConfig
-from ottla.simulation.disk import SimulatedDisk
+from ottla.simulation.world.disk import SimulatedDisk
 from ottla.storage.compaction.compaction_plan import CompactionPlan, plan
 from ottla.storage.compaction.log_compaction import AbandonedCompactionError, Compaction
 from ottla.storage.files.damage import Damage

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from ottla.simulation.disk import SimulatedDisk
+from ottla.simulation.world.disk import SimulatedDisk
 from ottla.storage.compaction import _compaction_python, batch_cleaner, offset_map
 from ottla.storage.compaction.offset_map import DEDUPE_BUFFER_BYTES
 from ottla.wire.protocol_error import ProtocolError

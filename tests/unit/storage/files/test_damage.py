@@ -2,7 +2,7 @@
 
 import pytest
 
-from ottla.simulation.disk import SimulatedDisk
+from ottla.simulation.world.disk import SimulatedDisk
 from ottla.storage.files.checkpoints import CorruptCheckpointError
 from ottla.storage.files.damage import Damage, damage_path, read_damage, write_damage
 

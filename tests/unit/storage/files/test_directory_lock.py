@@ -4,7 +4,7 @@ import errno
 
 import pytest
 
-from ottla.simulation.disk import SimulatedDisk
+from ottla.simulation.world.disk import SimulatedDisk
 from ottla.storage.files.directory_lock import FolderInUseError
 from ottla.storage.log_dirs.log_dirs import LogDirs
 

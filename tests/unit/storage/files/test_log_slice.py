@@ -1,6 +1,6 @@
 """A part of a log, named and not read."""
 
-from ottla.simulation.disk import SimulatedDisk
+from ottla.simulation.world.disk import SimulatedDisk
 from ottla.storage.files.log_slice import LogSlice
 
 

@@ -5,8 +5,8 @@ from contextlib import nullcontext
 import pytest
 
 from ottla.model.identifiers import TopicPartition
-from ottla.simulation.disk import SimulatedDisk
-from ottla.simulation.disk_faults import OperationKind
+from ottla.simulation.world.disk import SimulatedDisk
+from ottla.simulation.world.disk_faults import OperationKind
 from ottla.storage.files.checkpoints import read_offsets
 from ottla.storage.files.offset_checkpoint import OffsetTable
 

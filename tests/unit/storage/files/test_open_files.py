@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from ottla.runtime.disk import KernelDisk
-from ottla.simulation.disk import SimulatedDisk
+from ottla.simulation.world.disk import SimulatedDisk
 from ottla.storage.files.open_files import OpenFiles
 from tests.descriptors import is_open, no_more_descriptors
 from tests.log_building import NOW_MS, LogFolder, fill, tiny

@@ -5,7 +5,7 @@ import pytest
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.model.settings.topic_config import TimestampType
-from ottla.simulation.disk import SimulatedDisk
+from ottla.simulation.world.disk import SimulatedDisk
 from ottla.storage.files.log_slice import NOTHING
 from ottla.storage.indexes.sparse_index import RELATIVE_OFFSET_MAX
 from ottla.storage.log.log import Appended, PartitionLog

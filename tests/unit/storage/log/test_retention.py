@@ -5,7 +5,7 @@ import pytest
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.model.settings.topic_config import CleanupPolicy, TopicConfig
-from ottla.simulation.disk import SimulatedDisk
+from ottla.simulation.world.disk import SimulatedDisk
 from ottla.storage.log.log import PartitionLog
 from ottla.storage.log.retention import apply_retention, expired_segments
 from tests.unit.storage.compacted_logs import (

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.runtime.disk import KernelDisk
-from ottla.simulation.disk import SimulatedDisk
+from ottla.simulation.world.disk import SimulatedDisk
 from ottla.storage.producers.producer_snapshot import (
     CorruptSnapshotError,
     ProducerEntry,

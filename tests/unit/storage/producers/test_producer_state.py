@@ -4,7 +4,7 @@ import pytest
 
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
-from ottla.simulation.disk import SimulatedDisk
+from ottla.simulation.world.disk import SimulatedDisk
 from ottla.storage.producers.producer import AppendedBatch
 from ottla.storage.producers.producer_snapshot import ProducerEntry
 from ottla.storage.producers.producer_state import CompletedTransaction, ProducerStates

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from ottla.simulation import cold_reads
-from ottla.simulation.disk import SimulatedDisk
-from ottla.simulation.disk_faults import SimulatedCrash
+from ottla.simulation.world import cold_reads
+from ottla.simulation.world.disk import SimulatedDisk
+from ottla.simulation.world.disk_faults import SimulatedCrash
 from ottla.storage.log.log import PartitionLog
 from ottla.storage.recovery.repair import RepairError, UnfitBatchError, repairs
 from ottla.storage.recovery.scrubbing import closed_segments, fence_off, next_damage

@@ -3,8 +3,8 @@
 import pytest
 
 from ottla.environment.disk import File
-from ottla.simulation import cold_reads
-from ottla.simulation.disk import SimulatedDisk
+from ottla.simulation.world import cold_reads
+from ottla.simulation.world.disk import SimulatedDisk
 from ottla.storage.files.damage import Damage, DamageKind, damage_path, read_damage
 from ottla.storage.log.log import PartitionLog
 from ottla.storage.recovery.scrubbing import (

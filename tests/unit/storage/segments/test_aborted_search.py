@@ -2,7 +2,7 @@
 
 from ottla.model.settings.topic_config import TopicConfig
 from ottla.replication.partition import Partition
-from ottla.simulation.disk import SimulatedDisk
+from ottla.simulation.world.disk import SimulatedDisk
 from ottla.storage.files.open_files import OpenFiles
 from ottla.storage.log.admission import Origin
 from ottla.storage.log.log import PartitionLog

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ottla.model.settings.topic_config import TopicConfig
-from ottla.simulation.disk import SimulatedDisk
+from ottla.simulation.world.disk import SimulatedDisk
 from ottla.storage.files.checkpoints import INT64_MAX
 from ottla.storage.files.open_files import OpenFiles
 from ottla.storage.producers.producer_state import ProducerStates

@@ -10,8 +10,8 @@ from ottla.broker.metadata_store.embedded.metadata_log import DamagedMetadataErr
 from ottla.metadata.records import MetadataRecord, ProducerIdsRecord, TopicRecord
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
-from ottla.simulation.disk import SimulatedDisk
-from ottla.simulation.disk_faults import OperationKind
+from ottla.simulation.world.disk import SimulatedDisk
+from ottla.simulation.world.disk_faults import OperationKind
 from ottla.storage.log.admission import Origin
 from ottla.wire.records.builder import BatchBuilder
 from tests.metadata_building import uuid_of

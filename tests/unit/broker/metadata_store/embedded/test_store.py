@@ -16,7 +16,7 @@ from ottla.metadata.records import MetadataRecord, RemoveTopicRecord, TopicRecor
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import uuid_to_text
-from ottla.simulation.disk import SimulatedDisk
+from ottla.simulation.world.disk import SimulatedDisk
 from ottla.wire.messages.delete_topics import DeleteTopicState
 from tests.metadata_building import (
     LOG_DIR,

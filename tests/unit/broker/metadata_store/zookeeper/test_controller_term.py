@@ -24,7 +24,7 @@ from ottla.environment.zookeeper import Create, Node, Watch
 from ottla.machines.controller.settings import ControllerSettings
 from ottla.metadata.image import EVERY_BROKER
 from ottla.model.api_error import ApiError
-from ottla.simulation.zookeeper_tree import ZooKeeperTree
+from ottla.simulation.world.zookeeper_tree import ZooKeeperTree
 from tests.metadata_building import CLUSTER_ID, FixedClock, new_broker, new_topic, uuid_of
 from tests.unit.broker.metadata_store.direct_session import DirectSession
 

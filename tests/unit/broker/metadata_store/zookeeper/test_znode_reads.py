@@ -17,7 +17,7 @@ from ottla.environment.zookeeper import Create, Node, NoNodeError, Watch
 from ottla.machines.controller.settings import ControllerSettings
 from ottla.metadata.image import ClusterImage
 from ottla.metadata.replay import replay
-from ottla.simulation.zookeeper_tree import ZooKeeperTree
+from ottla.simulation.world.zookeeper_tree import ZooKeeperTree
 from ottla.wire.messages.create_topics import CreatableTopic
 from tests.metadata_building import CLUSTER_ID, FixedClock, new_broker, new_topic, uuid_of
 from tests.unit.broker.metadata_store.direct_session import DirectSession

@@ -23,7 +23,7 @@ from ottla.metadata.records import ConfigRecord, MetadataRecord, RegisterBrokerR
 from ottla.metadata.replay import replay
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
-from ottla.simulation.zookeeper_tree import ZooKeeperTree
+from ottla.simulation.world.zookeeper_tree import ZooKeeperTree
 from ottla.wire.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     ReassignablePartition,

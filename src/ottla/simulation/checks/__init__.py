@@ -1,0 +1,1 @@
+"""Invariants, the checkers of client histories and the models that they compare with."""

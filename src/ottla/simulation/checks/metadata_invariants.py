@@ -1,0 +1,141 @@
+"""What must hold of metadata in ZooKeeper, looked at whenever somebody writes or publishes.
+
+M9   all brokers see the same at the same offset, and nobody goes back
+M10  the controller writes by its office alone, nobody else writes what is its, epochs never
+     fall, and no broker registers again before it has stepped down
+R9   who is fenced is not in sync; nobody else may lead where enough are in sync
+"""
+
+import json
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from ottla.broker.metadata_store.zookeeper.store import NO_EPOCH, ZooKeeperMetadataStore
+from ottla.broker.metadata_store.zookeeper.znodes import (
+    BROKER_IDS,
+    CONTROLLER_EPOCH,
+    PERSISTENT_PATHS,
+)
+from ottla.environment.zookeeper import Check, Create, Operation, Write
+from ottla.metadata.image import ClusterImage
+from ottla.metadata.records import NO_LEADER, MetadataRecord
+from ottla.simulation.checks.checkers import Violation
+from ottla.simulation.world.process import Process
+from ottla.simulation.world.zookeeper_tree import ZooKeeperTree
+
+OWNED_BY_CONTROLLER: Final = (
+    "/brokers/topics/",
+    "/config/",
+    "/admin/",
+    "/feature",
+    "/latest",
+    "/ottla",
+)
+R9: Final = "R9"
+MIN_ISR: Final = "min.insync.replicas"
+
+
+class MetadataRules:
+    """Notes in `broken` what did not hold."""
+
+    def __init__(
+        self,
+        tree: ZooKeeperTree,
+        process_of_broker: Callable[[int], Process | None],
+        min_isr: int = 1,
+    ) -> None:
+        """`min_isr` is how many have to be in sync where a topic says nothing itself."""
+        self.broken: list[str] = []
+        self._tree = tree
+        self._process_of_broker = process_of_broker
+        self._min_isr = min_isr
+        self._image_by_offset: dict[int, ClusterImage] = {}
+        self._stores: dict[int, tuple[Process | None, ZooKeeperMetadataStore]] = {}
+        tree.on_commit.append(self._on_commit)
+
+    def follow(self, broker_id: int, store: ZooKeeperMetadataStore) -> None:
+        """Look at all that the store of a broker's process publishes."""
+        last = store.image
+
+        def on_change(image: ClusterImage, _: Sequence[MetadataRecord]) -> None:
+            nonlocal last
+            self._on_image(broker_id, last, image)
+            last = image
+
+        store.subscribe(on_change)
+        self._stores[broker_id] = (self._process_of_broker(broker_id), store)
+
+    def violations(self) -> list[Violation]:
+        """Return what did not hold, with the name of its rule."""
+        return [
+            Violation(R9, one.removeprefix(f"{R9} "))
+            if one.startswith(R9)
+            else Violation("M10", one)
+            for one in self.broken
+        ]
+
+    # -- what is written ------------------------------------------------------------------------
+
+    def _on_commit(self, operations: Sequence[Operation]) -> None:
+        for operation in operations:
+            self._on_operation(operation, operations)
+            if operation.path.endswith("/state") and isinstance(operation, Create | Write):
+                epoch = int(self._tree.get(CONTROLLER_EPOCH).data)
+                written_by = json.loads(operation.data)["controller_epoch"]
+                if written_by != epoch:
+                    self.broken.append(f"{operation.path} of epoch {written_by} in epoch {epoch}")
+
+    def _on_operation(self, operation: Operation, operations: Sequence[Operation]) -> None:
+        is_owned = operation.path.startswith(OWNED_BY_CONTROLLER)
+        is_fenced = isinstance(operations[0], Check) and operations[0].path == CONTROLLER_EPOCH
+        is_setup = isinstance(operation, Create) and any(
+            path == operation.path or path.startswith(f"{operation.path}/")
+            for path in PERSISTENT_PATHS
+        )
+        if is_owned and not is_fenced and not is_setup:
+            self.broken.append(f"without a fence: {operation}")
+        if isinstance(operation, Create) and operation.path.startswith(f"{BROKER_IDS}/"):
+            self._on_registration(int(operation.path.rpartition("/")[2]))
+
+    def _on_registration(self, broker_id: int) -> None:
+        process, store = self._stores.get(broker_id, (None, None))
+        is_same = process is not None and process is self._process_of_broker(broker_id)
+        if is_same and store is not None and store.broker_epoch != NO_EPOCH:
+            self.broken.append(f"broker {broker_id} registers again without having stepped down")
+
+    # -- what is published ----------------------------------------------------------------------
+
+    def _on_image(self, broker_id: int, last: ClusterImage, image: ClusterImage) -> None:
+        if image.end_offset < last.end_offset:
+            self.broken.append(f"broker {broker_id} goes back from {last.end_offset}")
+        known = self._image_by_offset.setdefault(image.end_offset, image)
+        if known != image:
+            self.broken.append(f"broker {broker_id} sees something else at {image.end_offset}")
+        self._look_at_members(image)
+        for topic_id, topic in image.topics_by_id.items():
+            old = last.topics_by_id.get(topic_id)
+            if old is topic:
+                continue
+            for number, one in enumerate(topic.partitions):
+                if one.leader != NO_LEADER and one.leader not in one.isr:
+                    self.broken.append(f"{topic.name}-{number} is led by who is not in sync")
+                before = None if old is None else old.partition(number)
+                if before is not None and (
+                    before.leader_epoch > one.leader_epoch
+                    or before.partition_epoch > one.partition_epoch
+                    or (before.leader != one.leader and before.leader_epoch == one.leader_epoch)
+                ):
+                    self.broken.append(f"{topic.name}-{number}: {before} became {one}")
+
+    def _look_at_members(self, image: ClusterImage) -> None:
+        fenced = {one.broker_id for one in image.brokers.values() if one.is_fenced}
+        for topic in image.topics.values():
+            min_isr = int(image.topic_settings(topic.name).get(MIN_ISR, self._min_isr))
+            for number, one in enumerate(topic.partitions):
+                if fenced.intersection(one.isr):
+                    self.broken.append(
+                        f"{R9} {topic.name}-{number} has who is fenced in sync: {one}"
+                    )
+                is_enough = len(one.isr) >= min(min_isr, len(one.replicas))
+                if is_enough and one.eligible_leader_replicas:
+                    self.broken.append(f"{R9} {topic.name}-{number} has enough in sync: {one}")

@@ -1,0 +1,1 @@
+"""Faults in the simulated world and the moments at which they happen."""

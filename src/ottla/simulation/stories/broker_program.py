@@ -1,0 +1,80 @@
+"""A production broker as the program of a simulated machine."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from ottla.broker.startup.assembly import Broker
+from ottla.broker.startup.environment import Environment
+from ottla.environment.zookeeper import ZooKeeperSession
+from ottla.model.settings.broker_config import BrokerConfig
+from ottla.simulation.world import cold_reads
+from ottla.simulation.world.machine import Machine
+from ottla.simulation.world.zookeeper import SimulatedZooKeeper
+
+PORT: Final = 9092
+DATA: Final = "/data"
+DEFAULTS: Final = {
+    "ottla.admin.listener": "",
+    "log.dirs": DATA,
+    "group.initial.rebalance.delay.ms": "0",
+    "offsets.topic.num.partitions": "3",
+}
+"""What differs from other brokers: no HTTP, which needs a thread of its own, and fewer files."""
+
+
+class BrokerProgram:
+    """Runs a broker with these settings, which have Kafka's names, until it is told to stop.
+
+    May be started again and again, on one machine: each time is another life of the same broker.
+    """
+
+    def __init__(
+        self,
+        settings: Mapping[str, str] | None = None,
+        zookeeper: SimulatedZooKeeper | None = None,
+        on_start: Callable[[Broker], None] = lambda _: None,
+    ) -> None:
+        """`on_start` is told of the broker of each life, when it lets clients in."""
+        self._settings = dict(settings or {})
+        self._zookeeper = zookeeper
+        self._on_start = on_start
+        self._stopping: asyncio.Event | None = None
+        self.broker: Broker | None = None
+        """The broker of this life, once it lets clients in."""
+
+    async def __call__(self, machine: Machine) -> None:
+        """Start, serve, stop."""
+        self.broker = None
+        stopping = self._stopping = asyncio.Event()
+        listeners = f"PLAINTEXT://{machine.name}:{PORT}"
+        config = BrokerConfig.parse({**DEFAULTS, "listeners": listeners, **self._settings})
+        environment = environment_of(machine, self._zookeeper)
+        self.broker = broker = await Broker.start(config, environment)
+        self._on_start(broker)
+        await broker.serve_until(stopping)
+        await broker.stop()
+
+    def stop(self) -> None:
+        """Ask for a clean stop, as SIGTERM does; the machine's task ends when that is done."""
+        assert self._stopping is not None, "it was never started"
+        self._stopping.set()
+
+
+def environment_of(machine: Machine, zookeeper: SimulatedZooKeeper | None = None) -> Environment:
+    """Return what a machine is to a broker."""
+
+    async def connect(_hosts: str, timeout_seconds: float) -> ZooKeeperSession:  # noqa: RUF029
+        assert zookeeper is not None, "there is no ZooKeeper in this world"
+        return zookeeper.connect(timeout_seconds)
+
+    return Environment(
+        machine.disk,
+        machine.clock,
+        machine.randomness,
+        cold_reads,
+        machine.name,
+        machine.network,
+        connect,
+        machine.boot_id,
+    )

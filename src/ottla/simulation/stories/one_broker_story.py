@@ -1,0 +1,137 @@
+"""The story of one broker: clients write, read and commit while it dies, pauses and is cut off.
+
+What a run is like is drawn from its seed: how many clients there are, how slow the network is,
+which faults happen, how restless the logs are, and whether the broker flushes before it answers.
+If it does, power cuts are among the faults.
+"""
+
+import asyncio
+from dataclasses import dataclass
+from random import Random  # noqa: TID251 - only the type: the stream is given
+from typing import Final
+
+from ottla.clients.connection import Address
+from ottla.simulation.checks.checkers import Violation, check_history, lost_commits
+from ottla.simulation.checks.history import History
+from ottla.simulation.checks.log_capture import complaints_of
+from ottla.simulation.faults.nemesis import Fault, Nemesis
+from ottla.simulation.stories.broker_program import PORT, BrokerProgram
+from ottla.simulation.stories.report import Report, report_of
+from ottla.simulation.workloads.workload import Workload
+from ottla.simulation.world.randomness import dice
+from ottla.simulation.world.world import World
+
+BROKER: Final = "broker"
+SECONDS: Final = 30.0
+SETTLED_SECONDS_MAX: Final = 120.0
+"""When everybody must be through, after the last fault."""
+PARTITIONS_MAX: Final = 3
+WRITERS_MAX: Final = 3
+DELAY_SECONDS_MAX: Final = 0.02
+FLUSHED: Final = {"log.flush.interval.messages": "1"}
+RESTLESS: Final = {
+    "log.roll.ms": "1000",
+    "log.segment.delete.delay.ms": "1000",
+    "log.flush.offset.checkpoint.interval.ms": "500",
+    "log.cleaner.backoff.ms": "500",
+    "log.cleaner.min.cleanable.ratio": "0.01",
+}
+"""Many small segments, checkpoints and compactions of what groups have committed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What a run is like."""
+
+    partitions: int
+    writers: int
+    delay_seconds: float
+    faults: tuple[Fault, ...]
+    settings: dict[str, str]
+
+    @classmethod
+    def draw(cls, stream: Random) -> "Setting":
+        """Draw one; a fault that is not possible in it is not in it."""
+        is_flushed = stream.random() < 0.5
+        possible = [fault for fault in Fault if is_flushed or fault is not Fault.POWER]
+        faults = [fault for fault in possible if stream.random() < 0.6]
+        return cls(
+            partitions=stream.randint(1, PARTITIONS_MAX),
+            writers=stream.randint(1, WRITERS_MAX),
+            delay_seconds=stream.random() * DELAY_SECONDS_MAX,
+            faults=tuple(faults),
+            settings={
+                **(FLUSHED if is_flushed else {}),
+                **(RESTLESS if stream.random() < 0.5 else {}),
+            },
+        )
+
+
+def run(
+    seed: int,
+    *,
+    seconds: float = SECONDS,
+    setting: Setting | None = None,
+    keeps_lines: bool = False,
+) -> Report:
+    """Run it, with faults for so many simulated seconds, and check everything."""
+    drawn = setting or Setting.draw(dice(seed, "setting"))
+    world = World(seed, keeps_lines=keeps_lines)
+    story = _Story(world, seed, drawn)
+    with complaints_of(world) as complaints:
+        violations = world.run(story.tell(seconds))
+    return report_of(
+        world,
+        story.history,
+        setting=drawn,
+        faults={fault.value: count for fault, count in story.nemesis.counts.items()},
+        violations=[*violations, *complaints.violations()],
+    )
+
+
+class _Story:
+    def __init__(self, world: World, seed: int, setting: Setting) -> None:
+        self.history = History(world.loop.time)
+        self._world = world
+        self._setting = setting
+        self._workload = Workload(
+            self.history, [Address(BROKER, PORT)], seed, partitions=setting.partitions
+        )
+        self._program = BrokerProgram(setting.settings)
+        self._clients = self._workload.programs(setting.writers)
+        self.nemesis = Nemesis(
+            world,
+            dice(seed, "nemesis"),
+            {BROKER: self._program},
+            self._clients,
+            lambda _: self._program.stop(),
+            setting.faults,
+        )
+
+    async def tell(self, seconds: float) -> list[Violation]:
+        """Let it all happen; return what is wrong with it."""
+        try:
+            async with asyncio.timeout(None) as patience:
+                return await self._tell(seconds, patience)
+        except TimeoutError:
+            return [Violation("L1 stuck", "not everybody is through in time")]
+
+    async def _tell(self, seconds: float, patience: asyncio.Timeout) -> list[Violation]:
+        patience.reschedule(self._world.loop.time() + SETTLED_SECONDS_MAX)
+        world, workload = self._world, self._workload
+        world.machine(BROKER).start(self._program)
+        await world.machine("setup").start(workload.create_topic)
+        for name, program in self._clients.items():
+            for way in ((name, BROKER), (BROKER, name)):
+                world.network.link(*way).delay_seconds = self._setting.delay_seconds
+            world.machine(name).start(program)
+        patience.reschedule(None)
+        await self.nemesis.run(seconds)
+        patience.reschedule(world.loop.time() + SETTLED_SECONDS_MAX)
+        workload.is_over = True
+        for name in self._clients:
+            await world.machine(name).ended()
+        committed = await world.machine("last-reader").start(workload.read_to_the_end)
+        self._program.stop()
+        await world.machine(BROKER).ended()
+        return [*check_history(self.history), *lost_commits(self.history.commits, committed)]

@@ -1,0 +1,1 @@
+"""Simulated clients that record their operations."""

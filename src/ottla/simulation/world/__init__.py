@@ -1,0 +1,1 @@
+"""The simulated outside world: time, disks, network, ZooKeeper, processes."""

@@ -1,0 +1,228 @@
+"""A network of machines with names, in the manner of TCP. The twin of `runtime.network`.
+
+Within a direction nothing is lost, repeated or reordered; loss only takes time. A blocked link
+holds what is on the way until it is unblocked. A process that dies has its connections ended by
+its machine's kernel; a machine that loses power says nothing to anybody: what is sent to it waits,
+and once it is up again the answer is a reset.
+"""
+
+import errno
+from contextvars import Context
+from random import Random  # noqa: TID251 - only the type: the stream is given
+from typing import Final
+
+from ottla.environment.network import ListeningSocket, StreamSocket
+from ottla.simulation.world.link import Link
+from ottla.simulation.world.process import Process, current_process
+from ottla.simulation.world.sockets import Address, Mark, SimulatedListener, SimulatedSocket
+from ottla.simulation.world.virtual_loop import VirtualLoop
+
+FIRST_FREE_PORT: Final = 40_000
+CONNECT_AGAIN_SECONDS: Final = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
+"""After these a connection attempt is given up, as kernels do."""
+
+
+class SimulatedNetwork:
+    """All machines, all connections, all links."""
+
+    def __init__(self, loop: VirtualLoop, stream: Random) -> None:
+        self._loop = loop
+        self._stream = stream
+        self._context = Context()  # the network's own doings belong to no process
+        self._links: dict[tuple[str, str], Link] = {}
+        self._down: dict[str, None] = {}
+        self._listeners: dict[Address, SimulatedListener] = {}
+        self._sockets: dict[SimulatedSocket, None] = {}
+        self._ports: dict[str, int] = {}
+
+    # -- what machines do -----------------------------------------------------------------------
+
+    async def listen(self, _host: str, port: int) -> list[SimulatedListener]:
+        """Listen on a port of the machine whose process asks."""
+        owner = current_process()
+        address = (owner.name, port or self._free_port(owner.name))
+        if address in self._listeners:
+            raise OSError(errno.EADDRINUSE, f"{address[0]}:{address[1]} is in use")
+        listener = SimulatedListener(self, owner, address)
+        self._listeners[address] = listener
+        return [listener]
+
+    async def connect(self, host: str, port: int) -> SimulatedSocket:
+        """Connect to a machine by its name; as long as packets are lost, try again."""
+        owner = current_process()
+        for pause in CONNECT_AGAIN_SECONDS:
+            there, back = self.link(owner.name, host), self.link(host, owner.name)
+            if not (there.is_blocked or back.is_blocked or host in self._down):
+                await self._loop.elapse(there.draw_delay() + back.draw_delay())
+                return self._connected(owner, (host, port))
+            await self._loop.elapse(pause)
+        raise TimeoutError(errno.ETIMEDOUT, f"{host}:{port} does not answer")
+
+    def set_send_buffer(self, connected: StreamSocket, size_bytes: int) -> None:
+        """Change nothing: here all streams are of the same width."""
+
+    def set_receive_buffer(self, listening: ListeningSocket, size_bytes: int) -> None:
+        """Change nothing: here all streams are of the same width."""
+
+    def untaken_bytes(self, connected: StreamSocket) -> int:
+        """Return what is on the way, or unread."""
+        assert isinstance(connected, SimulatedSocket)
+        return connected.untaken_bytes
+
+    def _connected(self, owner: Process, address: Address) -> SimulatedSocket:
+        listener = self._listeners.get(address)
+        if listener is None:
+            raise ConnectionRefusedError(errno.ECONNREFUSED, f"nobody listens at {address}")
+        local = (owner.name, self._free_port(owner.name))
+        near = SimulatedSocket(self, owner, owner.name, local)
+        far = SimulatedSocket(self, listener.owner, address[0], address)
+        near.peer, far.peer = far, near
+        self._sockets[near] = self._sockets[far] = None
+        listener.waiting.append(far)
+        self._loop.touch(listener)
+        return near
+
+    def _free_port(self, machine: str) -> int:
+        port = self._ports.get(machine, FIRST_FREE_PORT)
+        self._ports[machine] = port + 1
+        return port
+
+    def forget_listener(self, listener: SimulatedListener) -> None:
+        """Let nobody connect to it any more."""
+        self._listeners.pop(listener.address, None)
+
+    # -- faults ---------------------------------------------------------------------------------
+
+    def link(self, source: str, target: str) -> Link:
+        """Return the way from one machine to another, to look at or to make worse."""
+        link = self._links.get((source, target))
+        if link is None:
+            link = self._links[source, target] = Link(self._stream)
+        return link
+
+    def block(self, source: str, target: str) -> None:
+        """Let nothing through in this direction."""
+        self.link(source, target).is_blocked = True
+
+    def unblock(self, source: str, target: str) -> None:
+        """Let everything through again, what was held first."""
+        self.link(source, target).is_blocked = False
+        for sender in list(self._sockets):
+            if sender.machine == source and sender.peer and sender.peer.machine == target:
+                self._schedule_all(sender)
+
+    def reset(self, connected: SimulatedSocket) -> None:
+        """Break a connection, for both ends."""
+        for end in (connected, connected.peer):
+            if end is not None:
+                end.on_the_way.clear()
+                self._put(end, Mark.RESET)
+
+    def hold(self, connected: SimulatedSocket, seconds: float) -> None:
+        """Let what is sent from here on take so much longer; other connections are as they were."""
+        connected.arrives_at = max(connected.arrives_at, self._loop.time() + seconds)
+
+    def connections(self, machine: str) -> list[SimulatedSocket]:
+        """Return the open ends on a machine, oldest first."""
+        return [end for end in self._sockets if end.machine == machine and end.is_open]
+
+    def end_process(self, process: Process) -> None:
+        """Do what a kernel does for a process that has died: close everything."""
+        for listener in list(self._listeners.values()):
+            if listener.owner is process:
+                listener.close()
+        for end in list(self._sockets):
+            if end.owner is process:
+                end.close()
+
+    def power_off(self, process: Process) -> None:
+        """Let a machine vanish without a word."""
+        self._down[process.name] = None
+        for listener in list(self._listeners.values()):
+            if listener.owner is process:
+                self.forget_listener(listener)
+        for end in list(self._sockets):
+            if end.owner is process:
+                end.is_open = False
+                end.on_the_way.clear()
+
+    def power_on(self, machine: str) -> None:
+        """Let a machine answer again; of the connections that it had it knows nothing."""
+        del self._down[machine]
+        for end in list(self._sockets):
+            if end.machine == machine and not end.is_open and end.peer is not None:
+                self._schedule_all(end.peer)
+
+    # -- streams --------------------------------------------------------------------------------
+
+    def transmit(self, sender: SimulatedSocket, piece: bytes | Mark) -> None:
+        """Put something on the way, in as many packets as the link makes of it."""
+        assert sender.peer is not None
+        link = self.link(sender.machine, sender.peer.machine)
+        if isinstance(piece, Mark):
+            self._send(sender, piece, link)
+            return
+        first = link.cut(len(piece))
+        self._send(sender, piece[:first], link)
+        if first < len(piece):
+            self._send(sender, piece[first:], link)
+
+    def taken(self, receiver: SimulatedSocket, size_bytes: int) -> None:
+        """Let the sender send more: the receiver has read this much."""
+        sender = receiver.peer
+        assert sender is not None
+        sender.untaken_bytes -= size_bytes
+        self._loop.touch(sender)
+
+    def _send(self, sender: SimulatedSocket, piece: bytes | Mark, link: Link) -> None:
+        sender.on_the_way.append(piece)
+        self._schedule(sender, link)
+
+    def _schedule_all(self, sender: SimulatedSocket) -> None:
+        assert sender.peer is not None
+        link = self.link(sender.machine, sender.peer.machine)
+        for _ in range(len(sender.on_the_way)):
+            self._schedule(sender, link)
+
+    def _schedule(self, sender: SimulatedSocket, link: Link) -> None:
+        """Let the next piece arrive in its time, and not before those that were sent before it."""
+        arrives_at = max(self._loop.time() + link.draw_delay(), sender.arrives_at)
+        sender.arrives_at = arrives_at
+        self._loop.call_at(arrives_at, self._arrive, sender, context=self._context)
+
+    def _arrive(self, sender: SimulatedSocket) -> None:
+        receiver = sender.peer
+        assert receiver is not None
+        is_held = self.link(sender.machine, receiver.machine).is_blocked
+        if is_held or receiver.machine in self._down or not sender.on_the_way:
+            return
+        piece = sender.on_the_way.popleft()
+        self._loop.trace.add(self._loop.time(), sender.machine, receiver.machine, _told(piece))
+        if receiver.is_open:
+            self._put(receiver, piece)
+        elif isinstance(piece, bytes):
+            self._answer_with_reset(sender, receiver.machine)
+        self._forget_if_over(sender)
+
+    def _answer_with_reset(self, sender: SimulatedSocket, machine: str) -> None:
+        """Say that nobody has this connection; once, and only if it gets through."""
+        link = self.link(machine, sender.machine)
+        if not link.is_blocked:
+            self._loop.call_later(
+                link.draw_delay(), self._put, sender, Mark.RESET, context=self._context
+            )
+
+    def _put(self, receiver: SimulatedSocket, piece: bytes | Mark) -> None:
+        receiver.arrive(piece)
+        self._loop.touch(receiver)
+
+    def _forget_if_over(self, end: SimulatedSocket) -> None:
+        assert end.peer is not None
+        both = (end, end.peer)
+        if not any(one.is_open or one.on_the_way for one in both):
+            for one in both:
+                self._sockets.pop(one, None)
+
+
+def _told(piece: bytes | Mark) -> int | str:
+    return len(piece) if isinstance(piece, bytes) else piece.value
