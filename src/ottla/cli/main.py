@@ -14,28 +14,43 @@ from typing import Annotated, Final
 import typer
 
 import ottla
-from ottla.cli.exits import INTERRUPTED, CommandError, say
+from ottla.cli.support.exit_codes import INTERRUPTED, CommandError, say
 
 PROGRAM: Final = "ottla"
 MODULE_BY_COMMAND: Final = {
-    "start": ("ottla.cli.start", "Run a broker until it is told to stop."),
-    "topic": ("ottla.cli.topic", "Create, list, describe, alter, trim and delete topics."),
-    "produce": ("ottla.cli.produce", "Write records, read from stdin, to a topic."),
-    "consume": ("ottla.cli.consume", "Read records from topics to stdout."),
-    "group": ("ottla.cli.group", "List, describe, reset and delete consumer groups."),
-    "transaction": ("ottla.cli.transaction", "List, describe, find and end transactions."),
-    "config": ("ottla.cli.config", "Describe and change settings of topics, brokers, groups."),
-    "partition": ("ottla.cli.partition", "List, move and reassign partitions, elect leaders."),
-    "broker": ("ottla.cli.broker", "List brokers, empty them and remove them."),
-    "cluster": ("ottla.cli.cluster", "Start a local cluster; describe brokers and their disks."),
-    "mirror": ("ottla.cli.mirror", "Copy topics and group offsets to another cluster."),
-    "connect": ("ottla.cli.connect", "Run connectors that a file declares, or check them."),
-    "pipeline": ("ottla.cli.pipeline", "Run, list, look at and stop pipelines on Spark."),
-    "bench": ("ottla.cli.bench", "Measure how fast a cluster takes and gives records."),
-    "simulate": ("ottla.cli.simulate", "Let a simulated cluster go through faults, by a seed."),
-    "log": ("ottla.cli.log", "Look into the files of a partition, without a broker."),
-    "doctor": ("ottla.cli.doctor", "Check this machine and this installation."),
-    "version": ("ottla.cli.version", "Show the versions of Ottla and Python."),
+    "start": ("ottla.cli.commands.start", "Run a broker until it is told to stop."),
+    "topic": ("ottla.cli.commands.topic", "Create, list, describe, alter, trim and delete topics."),
+    "produce": ("ottla.cli.commands.produce", "Write records, read from stdin, to a topic."),
+    "consume": ("ottla.cli.commands.consume", "Read records from topics to stdout."),
+    "group": ("ottla.cli.commands.group", "List, describe, reset and delete consumer groups."),
+    "transaction": ("ottla.cli.commands.transaction", "List, describe, find and end transactions."),
+    "config": (
+        "ottla.cli.commands.config",
+        "Describe and change settings of topics, brokers, groups.",
+    ),
+    "partition": (
+        "ottla.cli.commands.partition",
+        "List, move and reassign partitions, elect leaders.",
+    ),
+    "broker": ("ottla.cli.commands.broker", "List brokers, empty them and remove them."),
+    "cluster": (
+        "ottla.cli.commands.cluster",
+        "Start a local cluster; describe brokers and their disks.",
+    ),
+    "mirror": ("ottla.cli.commands.mirror", "Copy topics and group offsets to another cluster."),
+    "connect": (
+        "ottla.cli.commands.connect",
+        "Run connectors that a file declares, or check them.",
+    ),
+    "pipeline": ("ottla.cli.commands.pipeline", "Run, list, look at and stop pipelines on Spark."),
+    "bench": ("ottla.cli.commands.bench", "Measure how fast a cluster takes and gives records."),
+    "simulate": (
+        "ottla.cli.commands.simulate",
+        "Let a simulated cluster go through faults, by a seed.",
+    ),
+    "log": ("ottla.cli.commands.log", "Look into the files of a partition, without a broker."),
+    "doctor": ("ottla.cli.commands.doctor", "Check this machine and this installation."),
+    "version": ("ottla.cli.commands.version", "Show the versions of Ottla and Python."),
 }
 """Where each command is, and what help says about it while it is not loaded."""
 

@@ -163,5 +163,5 @@ def test_a_file_that_is_wrong_is_told_by_its_line(shell: Shell) -> None:
 
 
 def test_listing_and_stopping_load_no_spark() -> None:
-    program = "import sys, ottla.cli.pipeline; sys.exit('pyspark' in sys.modules)"
+    program = "import sys, ottla.cli.commands.pipeline; sys.exit('pyspark' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0

@@ -1,0 +1,254 @@
+"""`ottla consume`: records from topics to stdout."""
+
+import math
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Annotated, Final
+
+import typer
+
+from ottla.cli.support.exit_codes import WrongCallError, say
+from ottla.cli.support.group_reader import ReadingMember
+from ottla.cli.support.options import DEFAULT_BROKERS, Brokers, Settings, with_cluster
+from ottla.cli.support.positions import END, Position, parse_position, resolve
+from ottla.cli.support.record_format import Render, renderer
+from ottla.clients.admin.admin_offsets import OffsetSpec
+from ottla.clients.admin.async_admin import AsyncAdmin
+from ottla.clients.cluster.cluster_client import ClusterView
+from ottla.clients.consumer.async_consumer import AsyncConsumer
+from ottla.clients.consumer.state.errors import ConsumerError
+from ottla.clients.consumer.state.settings import ConsumerSettings
+from ottla.model.identifiers import TopicPartition
+from ottla.runtime.clock import SystemClock
+from ottla.wire.records.consumer_record import ConsumerRecord
+
+POLLED_RECORDS_MAX: Final = 2_000
+LOOK_SECONDS: Final = 0.2
+"""How long to wait for records before looking whether there are any left."""
+READING: Final = ConsumerSettings(
+    enable_auto_commit=False,
+    auto_offset_reset="none",
+    fetch_max_bytes=16 << 20,
+    max_partition_fetch_bytes=4 << 20,
+    allow_auto_create_topics=False,
+)
+DETAILS: Final = """Reads what is there and ends; --follow waits for more.
+Records of open and aborted transactions are left out; --read-uncommitted shows them.
+
+Where to begin and to end (--from, --to):
+
+\b
+  start, end           the ends of the log
+  47                   this offset
+  +2, -3               two after the start, three before the end
+  @1700000000000       the first record at or after this time, in milliseconds,
+  @2026-11-15T12:00    or by date (UTC, if no other zone is said),
+  @-5m                 or this long ago (ms, s, m, h, d)
+
+The format is `json`, for one object per line, or has these fields:
+
+\b
+  %t topic   %p partition   %o offset   %k key   %v value   %h headers
+  %T time in milliseconds   %K %V size of key and value    %H number of headers
+  %e leader epoch   %i number of the record   %%   \\n \\t \\r \\0 \\xHH
+"""
+
+
+def register(app: typer.Typer, name: str, summary: str) -> None:
+    """Add the command to the application."""
+    app.command(name, help=f"{summary}\n\n{DETAILS}")(consume)
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What is to be read, and how it is to be shown."""
+
+    topics: list[str]
+    partitions: list[int]
+    begin: Position
+    end: Position | None
+    """None to go on for ever."""
+    count_max: int | None
+    render: Render
+    is_committed_only: bool
+
+    def settings(self, group_id: str | None = None) -> ConsumerSettings:
+        """Return how a consumer is to be."""
+        level = "read_committed" if self.is_committed_only else "read_uncommitted"
+        return replace(READING, group_id=group_id, isolation_level=level)
+
+
+def consume(
+    topics: Annotated[list[str], typer.Argument(metavar="TOPIC…", help="What to read.")],
+    form: Annotated[
+        str, typer.Option("--format", "-f", metavar="FORMAT", help="json, or percent fields.")
+    ] = "%v\\n",
+    begin: Annotated[
+        str, typer.Option("--from", "-o", "--offset", metavar="PLACE", help="Where to begin.")
+    ] = "start",
+    end: Annotated[
+        str | None, typer.Option("--to", metavar="PLACE", help="Where to end; this is left out.")
+    ] = None,
+    count: Annotated[
+        int | None, typer.Option("--num", "-n", min=1, help="End after so many records.")
+    ] = None,
+    partitions: Annotated[
+        list[int] | None, typer.Option("--partition", "-p", help="Only this one. Repeatable.")
+    ] = None,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-F", help="Wait for more at the end.")
+    ] = False,
+    group: Annotated[
+        str | None, typer.Option("--group", "-g", help="Read as a member of this consumer group.")
+    ] = None,
+    read_committed: Annotated[
+        bool,
+        typer.Option(
+            "--read-committed/--read-uncommitted",
+            help="Leave out or show records of transactions that are open or aborted.",
+        ),
+    ] = True,
+    brokers: Brokers = DEFAULT_BROKERS,
+    settings: Settings = None,
+) -> None:
+    """Read records from topics."""
+    if group is not None and partitions:
+        raise WrongCallError("a group shares out the partitions itself: leave out --partition")
+    if follow and end is not None:
+        raise WrongCallError("--follow does not end, but --to says where: give one of them")
+    reading = Reading(
+        topics,
+        partitions or [],
+        parse_position(begin),
+        None if follow else parse_position(end) if end is not None else END,
+        count,
+        renderer(form),
+        read_committed,
+    )
+    read = _read if group is None else partial(_read_as_member, group_id=group)
+    with_cluster(brokers, settings, lambda view: read(view, reading), ConsumerError)
+
+
+async def _read(view: ClusterView, reading: Reading) -> None:
+    names = await _partitions(view, reading)
+    begins, ends = await _bounds(AsyncAdmin.over(view), names, reading)
+    pending = {name: at for name, at in begins.items() if name not in ends or at < ends[name]}
+    printer = Printer(reading.render, reading.count_max)
+    async with AsyncConsumer.over(view, reading.settings(), SystemClock()) as consumer:
+        consumer.assign(pending)
+        for name, offset in pending.items():
+            consumer.seek(name, offset)
+        while consumer.assignment() and not printer.is_done:
+            printer.write(await _poll(consumer, printer.wanted_max, ends))
+            if ends:
+                consumer.assign(unread(consumer, ends))
+
+
+async def _read_as_member(view: ClusterView, reading: Reading, group_id: str) -> None:
+    admin = AsyncAdmin.over(view)
+    names = await _partitions(view, reading)
+    _, ends = await _bounds(admin, names, reading)
+    printer = Printer(reading.render, reading.count_max)
+    async with AsyncConsumer.over(view, reading.settings(group_id), SystemClock()) as consumer:
+        member = ReadingMember(consumer, lambda unknown: resolve(admin, unknown, reading.begin))
+        await member.subscribe(reading.topics)
+        while not printer.is_done:
+            printer.write(await _poll(consumer, printer.wanted_max, ends))
+            await member.mark()
+            if ends and member.has_partitions and not unread(consumer, ends):
+                return
+
+
+async def _poll(
+    consumer: AsyncConsumer, count_max: int, ends: Mapping[TopicPartition, int]
+) -> list[ConsumerRecord]:
+    """Return the next records before the ends; where one is reached, no more is read."""
+    records = await consumer.poll(count_max, timeout=LOOK_SECONDS)
+    places = consumer.core.state.consumed() if ends else {}
+    at_end = [name for name, place in places.items() if place.offset >= ends.get(name, math.inf)]
+    consumer.pause(*at_end)
+    past = [name for name in at_end if places[name].offset > ends[name]]
+    if not past:
+        return records
+    for name in past:
+        consumer.seek(name, ends[name])
+    return [one for one in records if one.offset < ends.get(TopicPartition(*one[:2]), math.inf)]
+
+
+def unread(consumer: AsyncConsumer, ends: Mapping[TopicPartition, int]) -> list[TopicPartition]:
+    """Return the partitions of this consumer that it has not read to these ends."""
+    places = consumer.core.state.consumed()
+    return [
+        name
+        for name in consumer.core.state.assigned
+        if name not in places or name not in ends or places[name].offset < ends[name]
+    ]
+
+
+async def _partitions(view: ClusterView, reading: Reading) -> list[TopicPartition]:
+    names = []
+    for topic in reading.topics:
+        numbers = reading.partitions or range(len((await view.topic(topic)).partitions))
+        names += [TopicPartition(topic, number) for number in sorted(set(numbers))]
+    for name in names:
+        await view.partition(name)
+    return names
+
+
+async def _bounds(
+    admin: AsyncAdmin, names: list[TopicPartition], reading: Reading
+) -> tuple[dict[TopicPartition, int], Mapping[TopicPartition, int]]:
+    begins = await resolve(admin, names, reading.begin)
+    if reading.end is None:
+        return begins, {}
+    if reading.end == END and reading.is_committed_only:
+        return begins, await _stable_ends(admin, names)
+    return begins, await resolve(admin, names, reading.end)
+
+
+async def _stable_ends(admin: AsyncAdmin, names: list[TopicPartition]) -> dict[TopicPartition, int]:
+    """Return the last stable offset of each partition, and report partitions that end later.
+
+    High watermarks are asked for first: a transaction that ends in between is not reported.
+    """
+    latest = dict.fromkeys(names, OffsetSpec.LATEST)
+    ends = await admin.offsets.find(latest)
+    stable = await admin.offsets.find(latest, is_committed_only=True)
+    held = [name for name in names if stable[name].offset < ends[name].offset]
+    if held:
+        more = f" (and {len(held) - 1} more partitions)" if len(held) > 1 else ""
+        say(
+            f"{held[0]}{more} has an open transaction: records from offset "
+            f"{stable[held[0]].offset} on are left out, and --read-uncommitted shows them"
+        )
+    return {name: found.offset for name, found in stable.items()}
+
+
+class Printer:
+    """Writes records to stdout until there are enough."""
+
+    def __init__(self, render: Render, count_max: int | None) -> None:
+        self._render = render
+        self._count_max = count_max
+        self._number = 0
+
+    @property
+    def is_done(self) -> bool:
+        """Whether no more records are wanted."""
+        return self._count_max is not None and self._number >= self._count_max
+
+    @property
+    def wanted_max(self) -> int:
+        """How many records are wanted at once."""
+        if self._count_max is None:
+            return POLLED_RECORDS_MAX
+        return min(self._count_max - self._number, POLLED_RECORDS_MAX)
+
+    def write(self, records: Sequence[ConsumerRecord]) -> None:
+        """Write records, and see that they are out."""
+        numbers = range(self._number + 1, self._number + len(records) + 1)
+        self._number += len(records)
+        sys.stdout.buffer.write(b"".join(map(self._render, records, numbers)))
+        sys.stdout.flush()

@@ -1,0 +1,223 @@
+"""`ottla produce`: records from stdin to a topic."""
+
+import sys
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, Final
+
+import typer
+
+from ottla.cli.support.deliveries import REFUSALS, Deliveries, producer_over
+from ottla.cli.support.exit_codes import WrongCallError, say
+from ottla.cli.support.input_format import (
+    RECORD_BYTES_MAX,
+    InputReader,
+    InputRecord,
+    UnreadableInputError,
+    parse_header,
+)
+from ottla.cli.support.options import DEFAULT_BROKERS, Brokers, Settings, with_cluster
+from ottla.cli.support.standard_input import chunks
+from ottla.clients.cluster.cluster_client import ClusterView
+from ottla.clients.producer.bulk.bulk_delivery import BulkDelivery
+from ottla.clients.producer.state.settings import ALL_REPLICAS, ProducerSettings
+from ottla.model.identifiers import TopicPartition
+from ottla.wire.records.compression.codecs import Compression
+
+ACKS_BY_WORD: Final = {"all": ALL_REPLICAS, "-1": ALL_REPLICAS, "0": 0, "1": 1}
+REQUEST_BYTES_MAX: Final = RECORD_BYTES_MAX + (1 << 20)
+"""How large a request may be: what a record may have at most is for the topic to say."""
+SENDING: Final = ProducerSettings(
+    max_request_size=REQUEST_BYTES_MAX, buffer_memory=REQUEST_BYTES_MAX
+)
+DETAILS: Final = """By default every line is a value. --format says otherwise:
+
+\b
+  -f '%k:%v\\n'        a key, a colon and a value on every line
+  -f '%k\\t%h\\t%v\\n'   with headers, as a=b,c=d
+  -f '%v\\0'           values that end with a zero byte
+  -f json             what `ottla consume -f json` writes; --ignore-partition
+                      fits it to a topic with other partitions
+
+%k key, %v value, %h headers, %t topic, %p partition, %T time in milliseconds.
+What the command line says of records goes before what they say themselves.
+"""
+
+
+Codec = Annotated[str, typer.Option("--compression", "-z", help="none, gzip, snappy, lz4 or zstd.")]
+IgnorePartition = Annotated[
+    bool,
+    typer.Option(
+        "--ignore-partition", help="Let keys choose partitions, whatever the records say."
+    ),
+]
+
+
+def register(app: typer.Typer, name: str, summary: str) -> None:
+    """Add the command to the application."""
+    app.command(name, help=f"{summary}\n\n{DETAILS}")(produce)
+
+
+def parse_compression(word: str) -> Compression:
+    """Read the name of a codec; nonsense is a wrong call."""
+    if word.upper() not in Compression.__members__:
+        names = ", ".join(codec.lower() for codec in Compression.__members__)
+        raise WrongCallError(f"--compression is one of {names}, not {word!r}")
+    return Compression[word.upper()]
+
+
+def parse_acks(word: str) -> int:
+    """Read how many replicas are to have a record; nonsense is a wrong call."""
+    if word not in ACKS_BY_WORD:
+        raise WrongCallError(f"--acks is all, 1 or 0, not {word!r}")
+    return ACKS_BY_WORD[word]
+
+
+def produce(
+    topic: Annotated[
+        str | None,
+        typer.Argument(metavar="[TOPIC]", help="Where records go, if they do not say it (%t)."),
+    ] = None,
+    form: Annotated[
+        str, typer.Option("--format", "-f", metavar="FORMAT", help="How stdin is to be read.")
+    ] = "%v\\n",
+    key: Annotated[str | None, typer.Option("--key", "-k", help="The key of every record.")] = None,
+    headers: Annotated[
+        list[str] | None,
+        typer.Option("--header", "-H", metavar="KEY:VALUE", help="On every record. Repeatable."),
+    ] = None,
+    partition: Annotated[
+        int | None, typer.Option("--partition", "-p", min=0, help="Send everything to this one.")
+    ] = None,
+    ignore_partition: IgnorePartition = False,
+    compression: Codec = "none",
+    acks: Annotated[
+        str, typer.Option("--acks", help="Who must have a record: all replicas, 1 (the leader), 0.")
+    ] = "all",
+    tombstone: Annotated[
+        bool, typer.Option("--tombstone", "-Z", help="An empty value is null: it deletes the key.")
+    ] = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Say on stderr where batches went.")
+    ] = False,
+    brokers: Brokers = DEFAULT_BROKERS,
+    settings: Settings = None,
+) -> None:
+    """Write records to a topic."""
+    if topic is None and form != "json" and "%t" not in form:
+        raise WrongCallError("no topic is named: give TOPIC, or a format with %t")
+    if ignore_partition and partition is not None:
+        raise WrongCallError("--partition names one, --ignore-partition none: give one of them")
+    key_bytes = None if key is None else key.encode()
+    fixed = _Fixed(topic, key_bytes, _headers(headers), partition, ignore_partition)
+    reader = InputReader(form)
+    how = replace(SENDING, acks=parse_acks(acks), compression_type=parse_compression(compression))
+
+    async def work(view: ClusterView) -> None:
+        async with producer_over(view, how) as producer:
+            on_delivered = _tell if verbose else _say_nothing
+            gathering = _Gathering(view, fixed, is_empty_null=tombstone)
+            await _send_all(Deliveries(producer), gathering, reader, on_delivered)
+
+    if sys.stdin.isatty():
+        say("every line is a record; Ctrl-D ends")
+    with_cluster(brokers, settings, work, UnreadableInputError, *REFUSALS)
+
+
+@dataclass(frozen=True, slots=True)
+class _Fixed:
+    """What the command line says of every record, whatever the record says itself."""
+
+    topic: str | None
+    key: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+    partition: int | None
+    ignores_partition: bool
+    """The partitioner chooses, as if records had no partition of their own."""
+
+    def partition_of(self, record: InputRecord) -> int | None:
+        """Return where a record goes; None leaves it to the partitioner."""
+        if self.ignores_partition:
+            return None
+        return record.partition if self.partition is None else self.partition
+
+
+def _headers(words: list[str] | None) -> tuple[tuple[str, bytes | None], ...]:
+    try:
+        return tuple(parse_header(word, ":=") for word in words or ())
+    except ValueError as error:
+        raise WrongCallError(str(error)) from None
+
+
+async def _send_all(
+    deliveries: Deliveries,
+    gathering: "_Gathering",
+    reader: InputReader,
+    on_delivered: Callable[[BulkDelivery], None],
+) -> None:
+    """Send what stdin gives, and wait for it as soon as no more is there at the moment."""
+
+    async def send(records: Iterable[InputRecord]) -> None:
+        try:
+            for record in records:
+                gathering.add(record)
+        finally:  # what comes before a record that cannot be read is sent
+            for topic, rows in await gathering.take():
+                await deliveries.send(topic, rows, on_delivered)
+
+    async for chunk in chunks():
+        await send(reader.feed(chunk.data))
+        if not chunk.has_more:
+            await deliveries.flush()
+    await send(reader.finish())
+    await deliveries.flush()
+
+
+class _Gathering:
+    """Records that are sent together."""
+
+    def __init__(self, view: ClusterView, fixed: _Fixed, *, is_empty_null: bool) -> None:
+        self._view = view
+        self._fixed = fixed
+        self._is_empty_null = is_empty_null
+        self._rows_by_topic: dict[str, list[Any]] = {}
+        self._is_known_by_partition: dict[TopicPartition, bool] = {}
+
+    def add(self, record: InputRecord) -> None:
+        """Add a record; UnreadableInputError if nobody names a topic."""
+        fixed = self._fixed
+        topic = fixed.topic or record.topic
+        if topic is None:
+            raise UnreadableInputError("a record names no topic: give TOPIC")
+        value = None if self._is_empty_null and not record.value else record.value
+        key = record.key if fixed.key is None else fixed.key
+        headers = (*record.headers, *fixed.headers)
+        partition = fixed.partition_of(record)
+        row: Any = (key, value)
+        if headers or partition is not None or record.timestamp_ms is not None:
+            row = {"value": value, "key": key, "headers": headers}
+            row |= {"timestamp": record.timestamp_ms, "partition": partition}
+        if partition is not None:
+            self._is_known_by_partition.setdefault(TopicPartition(topic, partition), False)
+        self._rows_by_topic.setdefault(topic, []).append(row)
+
+    async def take(self) -> list[tuple[str, list[Any]]]:
+        """Return what was added; raises at once if broker, topic or partition is not there."""
+        taken, self._rows_by_topic = list(self._rows_by_topic.items()), {}
+        for topic, _ in taken:
+            await self._view.topic(topic, allow_auto_creation=True)
+        for name, is_known in self._is_known_by_partition.items():
+            if not is_known:
+                await self._view.partition(name)
+        self._is_known_by_partition = dict.fromkeys(self._is_known_by_partition, True)
+        return taken
+
+
+def _tell(delivery: BulkDelivery) -> None:
+    for partition, landed in delivery.result().offsets.items():
+        name = TopicPartition(delivery.topic, partition)
+        say(f"{landed.record_count} records to {name} from offset {landed.first_offset} on")
+
+
+def _say_nothing(_: BulkDelivery) -> None:
+    """Nobody wants to know."""

@@ -1,0 +1,155 @@
+"""`ottla simulate`: runs of a simulated cluster, each of which can be had again by its seed."""
+
+import sys
+from collections.abc import Callable, Iterable
+from enum import StrEnum
+from functools import partial
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Annotated, Final, NamedTuple
+
+import typer
+
+from ottla.cli.support.exit_codes import CommandError, WrongCallError, say
+from ottla.cli.support.options import Format
+from ottla.cli.support.output import OutputFormat, Row, show, show_one
+from ottla.runtime.clock import SystemClock
+from ottla.simulation.checks.history import Outcome
+from ottla.simulation.stories import cluster_story, one_broker_story, scenario
+from ottla.simulation.stories.report import Report
+
+COLUMNS: Final = (
+    "SEED", "SECONDS", "SPEED", "STEPS", "OK", "UNKNOWN", "READ", "FAULTS", "VIOLATIONS",
+)  # fmt: skip
+VIOLATIONS_SHOWN: Final = 20
+RUNS_IN_A_PROCESS_MAX: Final = 10
+"""A world that ends leaves clients behind in the middle of their work: tens of megabytes each."""
+
+
+class Story(StrEnum):
+    """What is simulated."""
+
+    ONE_BROKER = "one-broker"
+    CLUSTER = "cluster"
+
+
+RUN_BY_STORY: Final[dict[Story, Callable[..., Report]]] = {
+    Story.ONE_BROKER: one_broker_story.run,
+    Story.CLUSTER: cluster_story.run,
+}
+
+
+class Timed(NamedTuple):
+    """What came of a run, and how many simulated seconds it did in a second."""
+
+    report: Report
+    speed: float
+
+
+def register(app: typer.Typer, name: str, summary: str) -> None:
+    """Add the command to the application."""
+    app.command(name, help=summary)(simulate)
+
+
+def simulate(
+    seed: Annotated[int | None, typer.Option(help="Run this one, and tell more about it.")] = None,
+    seeds: Annotated[
+        str | None, typer.Option(metavar="A:B", help="Run all from A up to, without, B.")
+    ] = None,
+    story: Annotated[Story, typer.Option(help="What is simulated.")] = Story.ONE_BROKER,
+    seconds: Annotated[
+        float, typer.Option(min=0, help="How long faults happen, in simulated seconds.")
+    ] = one_broker_story.SECONDS,
+    brokers: Annotated[
+        int, typer.Option(min=3, max=5, help="With --story cluster: how many there are.")
+    ] = cluster_story.BROKERS,
+    scenario_file: Annotated[
+        Path | None, typer.Option("--scenario", help="Tell the story of this file instead.")
+    ] = None,
+    lines: Annotated[
+        int, typer.Option(min=0, help="With --seed: how many of the last events to show.")
+    ] = 0,
+    form: Format = OutputFormat.TABLE,
+) -> None:
+    """Simulate; the shell is told 1 if anything came out that must not be."""
+    run = partial(RUN_BY_STORY[story], seconds=seconds)
+    if scenario_file is not None:
+        told = _scenario(scenario_file)
+        run = partial(scenario.run, told)
+        seed = told.seed if seed is None and seeds is None else seed
+    elif story is Story.CLUSTER:
+        run = partial(run, brokers=brokers)
+    if (seed is None) == (seeds is None):
+        raise WrongCallError("give --seed for one run, or --seeds for several")
+    if seeds is not None:
+        runs = _run_all(run, _range(seeds))
+        show([_row(one) for one in runs], COLUMNS, form)
+    else:
+        assert seed is not None
+        runs = [_timed(partial(run, keeps_lines=True), seed)]
+        _tell(runs[0], lines, form)
+    failed = [str(one.report.seed) for one in runs if one.report.violations]
+    if failed:
+        raise CommandError(f"violations with seed {', '.join(failed)}")
+
+
+def _range(text: str) -> range:
+    first, colon, end = text.partition(":")
+    if not colon or not first.isascii() or not (first + end).isdecimal():
+        raise WrongCallError(f"{text!r} is no range of seeds: expected A:B, as in 0:100")
+    return range(int(first), int(end))
+
+
+def _scenario(path: Path) -> scenario.Scenario:
+    try:
+        return scenario.parse(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise WrongCallError(f"{path}: {error}") from error
+
+
+def _run_all(run: Callable[..., Report], seeds: Iterable[int]) -> list[Timed]:
+    """Run them side by side, on all cores."""
+    processes = get_context("spawn")
+    with processes.Pool(maxtasksperchild=RUNS_IN_A_PROCESS_MAX) as pool:
+        return [_checked(one) for one in pool.imap(partial(_timed, run), seeds)]
+
+
+def _timed(run: Callable[..., Report], seed: int) -> Timed:
+    clock = SystemClock()
+    began_ns = clock.monotonic_ns()
+    report = run(seed)
+    passed = max(clock.monotonic_ns() - began_ns, 1) / 1e9
+    return Timed(report, report.simulated_seconds / passed)
+
+
+def _checked(timed: Timed) -> Timed:
+    """Say at once what is wrong: it may be long until all are through."""
+    report = timed.report
+    for violation in report.violations[:VIOLATIONS_SHOWN]:
+        say(f"seed {report.seed}: {violation}")
+    return timed
+
+
+def _row(timed: Timed) -> Row:
+    report = timed.report
+    return {
+        "SEED": report.seed,
+        "SECONDS": round(report.simulated_seconds),
+        "SPEED": round(timed.speed, 1),
+        "STEPS": report.steps,
+        "OK": report.sent.get(Outcome.OK, 0),
+        "UNKNOWN": report.sent.get(Outcome.UNKNOWN, 0),
+        "READ": report.read_count,
+        "FAULTS": sum(report.faults.values()),
+        "VIOLATIONS": len(report.violations),
+    }
+
+
+def _tell(timed: Timed, lines: int, form: OutputFormat) -> None:
+    report = timed.report
+    faults = [f"{name}: {count}" for name, count in report.faults.items()]
+    show_one({**_row(timed), "FAULTS": faults, "DIGEST": report.digest}, form)
+    if form is OutputFormat.TABLE:
+        told = [*report.news, *(report.lines[-lines:] if lines else [])]
+        sys.stdout.writelines(f"{line}\n" for line in told)
+    _checked(timed)

@@ -1,0 +1,293 @@
+"""Moves of partitions between brokers: planned from what is there, begun, watched to their end."""
+
+import asyncio
+import sys
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final
+
+from ottla.cli.support.exit_codes import FAILURE, CommandError, say, sentence_of
+from ottla.cli.support.outcomes import outcomes_of
+from ottla.cli.support.output import OutputFormat, Row, show, show_one
+from ottla.clients.admin.admin_cluster import BrokerDescription
+from ottla.clients.admin.admin_partitions import Reassignment
+from ottla.clients.admin.async_admin import AsyncAdmin
+from ottla.clients.admin.plan_file import write_plan
+from ottla.clients.admin.reassignment_plan import Plan, Site
+from ottla.clients.admin.reassignment_throttle import (
+    remove_throttle,
+    set_throttle,
+    throttled_replicas,
+)
+from ottla.concurrency.sleep import pause
+from ottla.model.api_error import ApiError
+from ottla.model.identifiers import TopicPartition
+
+PLAN_COLUMNS: Final = ("TOPIC", "PARTITION", "REPLICAS", "TARGET", "STATUS")
+MOVE_COLUMNS: Final = ("TOPIC", "PARTITION", "REPLICAS", "ADDING", "REMOVING", "BYTES-BEHIND")
+LOST: Final = "elsewhere"
+LOOK_EVERY_MS: Final = 250
+ARRIVAL_SECONDS_MAX: Final = 15
+"""How long a broker may take to hear that a move has ended."""
+TELL_EVERY_SECONDS: Final = 5
+"""How often progress is told where it cannot be shown in place."""
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """The cluster that a plan is made for."""
+
+    current: dict[TopicPartition, tuple[int, ...]]
+    """Who keeps each partition; of one on the move, who will."""
+    brokers: tuple[BrokerDescription, ...]
+
+    @property
+    def sites(self) -> list[Site]:
+        """The brokers that are in service."""
+        return [Site(row.broker_id, row.rack) for row in self.brokers if not row.is_fenced]
+
+    def sites_of(self, broker_ids: Iterable[int]) -> list[Site]:
+        """Return these brokers; one that is not in service ends the command."""
+        site_by_id = {site.broker_id: site for site in self.sites}
+        missing = [one for one in broker_ids if one not in site_by_id]
+        if missing:
+            raise CommandError(
+                f"broker {missing[0]} is not in service: `ottla broker list` shows those that are"
+            )
+        return [site_by_id[one] for one in broker_ids]
+
+
+@dataclass(frozen=True, slots=True)
+class How:
+    """What is to be done with a plan."""
+
+    is_dry_run: bool
+    waits: bool
+    """Until it is done; so does everybody who asks for a throttle, which somebody must take off."""
+    throttle: int | None
+    form: OutputFormat
+
+
+async def take_picture(admin: AsyncAdmin) -> Picture:
+    """Look at every partition and every broker."""
+    described = await admin.partitions.describe()
+    moves = await admin.partitions.reassignments()
+    current = {
+        row.name: moves[row.name].target if row.name in moves else row.replicas for row in described
+    }
+    return Picture(current, (await admin.cluster.describe(include_fenced=True)).brokers)
+
+
+async def carry_out(admin: AsyncAdmin, picture: Picture, plan: Plan, how: How) -> None:
+    """Show a plan, or begin it and watch it to its end; a refusal ends the command."""
+    if how.is_dry_run:
+        _show_plan(picture, plan, dict.fromkeys(plan, "planned"), how.form, is_only_planned=True)
+        return
+    limited = _limited_brokers(picture, plan) if how.throttle else []
+    lists = throttled_replicas(picture.current, plan) if how.throttle else {}
+    try:
+        if how.throttle:
+            await set_throttle(admin.configs, how.throttle, limited, lists)
+        outcomes = await outcomes_of(plan, admin.partitions.reassign(plan))
+    except ApiError:
+        await remove_throttle(admin.configs, limited, lists)
+        raise
+    status = {name: _status(error, "begun") for name, error in outcomes.items()}
+    if how.waits:
+        begun = {name: plan[name] for name, error in outcomes.items() if error is None}
+        await _wait_for(admin, begun, is_throttled=bool(how.throttle))
+        await remove_throttle(admin.configs, limited, lists)
+        status |= await _arrivals(admin, begun)
+    _show_plan(picture, plan, status, how.form, is_only_planned=False)
+    end_with_failures(outcomes)
+    if LOST in status.values():
+        raise CommandError("somebody has moved partitions elsewhere meanwhile")
+
+
+async def take_back(admin: AsyncAdmin, names: Sequence[TopicPartition], form: OutputFormat) -> None:
+    """End moves that are under way, and their throttle; each stays where it was."""
+    outcomes = await outcomes_of(names, admin.partitions.reassign(dict.fromkeys(names)))
+    rows = [
+        {
+            "TOPIC": name.topic,
+            "PARTITION": name.partition,
+            "STATUS": _status(error, "cancelled"),
+        }
+        for name, error in outcomes.items()
+    ]
+    show(rows, ("TOPIC", "PARTITION", "STATUS"), form)
+    if not await admin.partitions.reassignments():
+        await _remove_every_throttle(admin, {name.topic for name in names})
+    end_with_failures(outcomes)
+
+
+async def show_moves(admin: AsyncAdmin, form: OutputFormat, *, waits: bool) -> None:
+    """Show what moves; waiting also takes off the throttle of moves that nobody watched."""
+    moves = await admin.partitions.reassignments()
+    if waits:
+        await _wait_for(admin, {name: move.target for name, move in moves.items()})
+        moves = await admin.partitions.reassignments()
+    if waits and not moves:  # else somebody has begun others meanwhile
+        topics = {row.name.topic for row in await admin.partitions.describe()}
+        await _remove_every_throttle(admin, topics)
+    behind = await _bytes_behind(admin, moves.values())
+    rows = [
+        {
+            "TOPIC": name.topic,
+            "PARTITION": name.partition,
+            "REPLICAS": move.replicas,
+            "ADDING": move.adding,
+            "REMOVING": move.removing,
+            "BYTES-BEHIND": behind[name],
+        }
+        for name, move in moves.items()
+    ]
+    show(rows, MOVE_COLUMNS, form)
+
+
+def end_with_failures(outcomes: Mapping[TopicPartition, ApiError | None]) -> None:
+    """Say what was refused, each once, and end the command if anything was."""
+    failures = [error for error in outcomes.values() if error is not None]
+    for sentence in dict.fromkeys(map(sentence_of, failures)):
+        say(sentence)
+    if failures:
+        raise SystemExit(FAILURE)
+
+
+class Progress:
+    """Tells how far something is: in place on a terminal, else every now and then."""
+
+    def __init__(self) -> None:
+        self._told_at = -float("inf")
+        self._is_terminal = sys.stderr.isatty()
+
+    def tell(self, sentence: str) -> None:
+        """Tell it, unless something was told only just now."""
+        if self._is_terminal:
+            sys.stderr.write(f"\r\x1b[Kottla: {sentence}")
+            sys.stderr.flush()
+            return
+        now = asyncio.get_running_loop().time()
+        if now - self._told_at >= TELL_EVERY_SECONDS:
+            self._told_at = now
+            say(sentence)
+
+    def end(self) -> None:
+        """Leave the terminal as it was."""
+        if self._is_terminal:
+            sys.stderr.write("\r\x1b[K")
+            sys.stderr.flush()
+
+
+async def _wait_for(
+    admin: AsyncAdmin,
+    targets: Mapping[TopicPartition, Sequence[int]],
+    *,
+    is_throttled: bool = False,
+) -> None:
+    progress = Progress()
+    try:
+        while True:
+            moves = await admin.partitions.reassignments()
+            left = [move for name, move in moves.items() if name in targets]
+            if not left:
+                break
+            behind = sum((await _bytes_behind(admin, left)).values())
+            progress.tell(
+                f"{len(left)} of {len(targets)} partitions move, {behind} bytes are to come"
+            )
+            await pause(LOOK_EVERY_MS)
+    except asyncio.CancelledError:
+        progress.end()
+        say("the moves go on: `ottla partition reassign --status` shows them")
+        if is_throttled:
+            say("so does their throttle: `--status --wait` waits for the end and takes it off")
+        raise
+    progress.end()
+
+
+async def _arrivals(
+    admin: AsyncAdmin, targets: Mapping[TopicPartition, Sequence[int]]
+) -> dict[TopicPartition, str]:
+    """Return which partitions are where they were to be; brokers may hear of it a little later."""
+    deadline = asyncio.get_running_loop().time() + ARRIVAL_SECONDS_MAX
+    while True:
+        found = {row.name: row.replicas for row in await admin.partitions.describe()}
+        arrived = {name: found.get(name) == tuple(target) for name, target in targets.items()}
+        if all(arrived.values()) or asyncio.get_running_loop().time() > deadline:
+            return {name: "done" if is_there else LOST for name, is_there in arrived.items()}
+        await pause(LOOK_EVERY_MS)
+
+
+async def _bytes_behind(
+    admin: AsyncAdmin, moves: Iterable[Reassignment]
+) -> dict[TopicPartition, int]:
+    """Return how much the new replicas of each partition lack, by the sizes of their logs."""
+    moves = list(moves)
+    sizes = await sizes_by_broker(admin, {one for move in moves for one in move.replicas})
+    behind = {}
+    for move in moves:
+        size_by_broker = {one: sizes.get(one, Counter())[move.name] for one in move.replicas}
+        whole = max(
+            (size_by_broker[one] for one in move.replicas if one not in move.adding), default=0
+        )
+        behind[move.name] = sum(max(whole - size_by_broker[one], 0) for one in move.adding)
+    return behind
+
+
+async def sizes_by_broker(
+    admin: AsyncAdmin, broker_ids: Iterable[int]
+) -> dict[int, Counter[TopicPartition]]:
+    """Return how many bytes each broker has of each partition; one that is away is left out."""
+    reachable = {row.broker_id for row in (await admin.cluster.describe()).brokers}
+    sizes: dict[int, Counter[TopicPartition]] = {}
+    for broker_id in sorted(reachable.intersection(broker_ids)):
+        with suppress(ApiError, OSError):
+            folders = (await admin.cluster.log_dirs(broker_id))[broker_id]
+            sizes[broker_id] = Counter()
+            for folder in folders:
+                sizes[broker_id].update(folder.size_by_partition)
+    return sizes
+
+
+async def _remove_every_throttle(admin: AsyncAdmin, topics: Iterable[str]) -> None:
+    brokers = (await admin.cluster.describe()).brokers
+    await remove_throttle(admin.configs, [row.broker_id for row in brokers], sorted(topics))
+
+
+def _status(error: ApiError | None, fine: str) -> str:
+    return fine if error is None else error.code.name
+
+
+def _limited_brokers(picture: Picture, plan: Plan) -> list[int]:
+    """Return the brokers that send or receive, and can be told a limit."""
+    involved = {one for name in plan for one in (*plan[name], *picture.current[name])}
+    return sorted(involved & {site.broker_id for site in picture.sites})
+
+
+def _show_plan(
+    picture: Picture,
+    plan: Plan,
+    status: Mapping[TopicPartition, str],
+    form: OutputFormat,
+    *,
+    is_only_planned: bool,
+) -> None:
+    if is_only_planned and form is OutputFormat.JSON:
+        show_one(write_plan(plan), form)
+        return
+    rows: list[Row] = [
+        {
+            "TOPIC": name.topic,
+            "PARTITION": name.partition,
+            "REPLICAS": list(picture.current[name]),
+            "TARGET": list(target),
+            "STATUS": status[name],
+        }
+        for name, target in sorted(plan.items())
+    ]
+    show(rows, PLAN_COLUMNS, form)
+    if not plan:
+        say("there is nothing to move")
