@@ -5,8 +5,8 @@ table says what it took, and what is allowed; who makes a mutant harder to find 
 
 Some have tests of their own: a failed sync that is tried again (`test_failed_sync.py`), who waits
 at a leader in doubt (`test_waiting_in_doubt.py`), answers of an epoch that is over
-(`tests/unit/broker/replication/test_replica_fetch_state.py`: in a run it would take three elections while one answer
-is on its way).
+(`tests/unit/broker/replication/test_replica_fetch_state.py`: in a run it would take three elections
+while one answer is on its way).
 
 Not to be seen here, since another rule holds as well:
 

@@ -1,7 +1,7 @@
 """Runs the groups: each is kept by one partition of `__consumer_offsets`, and by its machine.
 
-How machines are run is in `coordinator_runtime.py`. Who has to wait for others (JoinGroup, SyncGroup)
-waits for the bell of the group and asks again.
+How machines are run is in `coordinator_runtime.py`. Who has to wait for others (JoinGroup,
+SyncGroup) waits for the bell of the group and asks again.
 """
 
 import logging

@@ -2,8 +2,8 @@
 
 A transaction that its coordinator does not know of would never end, and keep everything behind it
 from those who read committed data. So a partition takes the first batch only after its coordinator
-has been asked; `storage/producers/transaction_terms.py` says how an answer that comes too late is found out. Who
-sends the newest versions has the partition added in the same breath.
+has been asked; `storage/producers/transaction_terms.py` says how an answer that comes too late is
+found out. Who sends the newest versions has the partition added in the same breath.
 """
 
 from collections.abc import Callable, Mapping, Sequence

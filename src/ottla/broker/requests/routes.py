@@ -21,7 +21,7 @@ class Route:
     is_offered: Callable[[], bool] = lambda: True
     """Whether clients are told of it; one that asks all the same is answered."""
     is_for_controller: bool = False
-    """Whether only the controller can answer: other brokers pass it on (`request_forwarding.py`)."""
+    """Whether only the controller can answer: other brokers forward it."""
 
 
 Routes = Mapping[int, Route]

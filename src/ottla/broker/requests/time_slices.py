@@ -2,11 +2,11 @@
 
     iteration:  | sockets | short requests | slice of the first long request | sockets | ...
 
-`yield_budget.py` does the same for one piece of background work by itself. Requests come in any number, so
-they share: all that run in one iteration of the loop have one slice together, and those that need
-more wait for the next iteration, in which one of them goes on. It is always the request that has
-waited first, to its end: of all others only the request itself, and not half a response, takes
-memory.
+`yield_budget.py` does the same for one piece of background work by itself. Requests come in any
+number, so they share: all that run in one iteration of the loop have one slice together, and those
+that need more wait for the next iteration, in which one of them goes on. It is always the request
+that has waited first, to its end: of all others only the request itself, and not half a response,
+takes memory.
 """
 
 import asyncio

@@ -56,7 +56,7 @@ class LogState(NamedTuple):
 
 
 class PartitionLog(DiskBound):
-    """The log of one partition; raises nothing but ApiError. `ottla.storage.recovery.log_recovery` opens it."""
+    """The log of one partition; raises nothing but ApiError. `storage.recovery` opens it."""
 
     def __init__(
         self,

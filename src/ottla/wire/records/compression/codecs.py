@@ -98,5 +98,5 @@ def decompress(
 @cache
 def _codec(codec: Compression) -> _Codec:
     # Loaded at first use: the four libraries together take longer than the rest of the package.
-    module = import_module(f"ottla.wire.records.{_MODULES[codec]}")
+    module = import_module(f"ottla.wire.records.compression.{_MODULES[codec]}")
     return _Codec(module.compress, module.decompress)
