@@ -10,10 +10,10 @@ from tempfile import TemporaryDirectory
 
 from benchmarks.comparison import Case, Unit
 from benchmarks.storage import NOW_MS, batch_of, new_log
-from ottla.concurrency.notifier import Bells
+from ottla.concurrency.notifier import Notifier
 from ottla.model.identifiers import TopicPartition
 from ottla.model.settings.topic_config import TopicConfig
-from ottla.replication.follower_keys import end_bell
+from ottla.replication.follower_keys import log_end_key
 from ottla.replication.partition import Partition
 from ottla.replication.roles import Assignment
 from ottla.runtime.clock import SystemClock
@@ -38,13 +38,13 @@ def cases() -> Iterator[Case]:
 async def wake_ups(followers: int) -> float:
     """Return how many waits an append ends, with so many followers."""
     clock = SystemClock()
-    bells = Bells(clock)
+    notifier = Notifier(clock)
     with TemporaryDirectory() as folder:
-        partitions = [_led(folder, number, followers, bells) for number in range(followers)]
+        partitions = [_led(folder, number, followers, notifier) for number in range(followers)]
         for number in range(APPENDS):
             waits = [
                 asyncio.create_task(
-                    bells.wait_any([end_bell(broker_id)], clock.monotonic_ms() + WAIT_MS)
+                    notifier.wait_any([log_end_key(broker_id)], clock.monotonic_ms() + WAIT_MS)
                 )
                 for broker_id in range(1, followers + 1)
             ]
@@ -55,12 +55,12 @@ async def wake_ups(followers: int) -> float:
             await asyncio.gather(*waits, return_exceptions=True)
         for partition in partitions:
             partition.log.close(NOW_MS)
-    return bells.wake_up_count / APPENDS
+    return notifier.wake_up_count / APPENDS
 
 
-def _led(folder: str, number: int, followers: int, bells: Bells) -> Partition:
+def _led(folder: str, number: int, followers: int, notifier: Notifier) -> Partition:
     log = new_log(folder, f"wakeups-{number}", TopicConfig())
-    partition = Partition(TopicPartition("wakeups", number), bytes(16), log, bells.ring)
+    partition = Partition(TopicPartition("wakeups", number), bytes(16), log, notifier.notify)
     here = min(followers, FOLLOWERS_OF_EACH)
     replicas = (0, *(1 + (number + step) % followers for step in range(here)))
     partition.lead(0, Assignment(0, replicas, replicas, 0))

@@ -184,7 +184,7 @@ def test_who_ends_in_a_listener_does_not_join_again(
     async def story() -> None:
         heard: list[tuple[str, list[TopicPartition]]] = []
 
-        async def hear(what: str, names: list[TopicPartition]) -> None:
+        async def on_notify(what: str, names: list[TopicPartition]) -> None:
             heard.append((what, names))
             if what == moment:
                 await getattr(consumer, end)()
@@ -192,8 +192,8 @@ def test_who_ends_in_a_listener_does_not_join_again(
         async with joined(story_servers, topic) as consumer:
             await consumer.subscribe(
                 [topic],
-                on_assigned=lambda names: hear("assigned", names),
-                on_revoked=lambda names: hear("revoked", names),
+                on_assigned=lambda names: on_notify("assigned", names),
+                on_revoked=lambda names: on_notify("revoked", names),
             )
             if moment == "revoked":
                 await read_until(consumer, consumer.assignment)

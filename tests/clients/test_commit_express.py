@@ -170,7 +170,7 @@ def test_a_socket_with_little_room_takes_a_large_batch_piece_by_piece(
         with meanwhile(lambda: producer.partitions_for(topic)):
             for value in values:
                 commit_one(producer, topic, value)
-        assert lane_of(producer).express.departures > 0
+        assert lane_of(producer).express.controlled_shutdown > 0
         assert producer.metrics()["record-retry-total"] == 0
     assert committed(servers, topic, 9) == [b"first", *values]
 
@@ -198,7 +198,7 @@ def test_no_other_thread_comes_between_taking_a_large_batch_and_having_it_on_its
         with meanwhile(look):
             for _ in range(100):
                 commit_one(producer, topic, bytes(LARGE))
-        assert lane_of(producer).express.departures > 50
+        assert lane_of(producer).express.controlled_shutdown > 50
     assert not lost
 
 

@@ -91,7 +91,7 @@ def test_all_but_the_first_go_from_the_thread_that_waits_and_all_are_counted(
     keep_offers(monkeypatch)
     with Producer(bootstrap_servers=servers, linger_ms=0) as producer:
         assert send_and_wait(producer, topic, 300) == list(range(300))
-        assert express_of(producer).departures > 200
+        assert express_of(producer).controlled_shutdown > 200
         assert express_of(producer).answers > 100
         counts = producer.metrics()
         assert counts["record-send-total"] == 300
@@ -229,8 +229,8 @@ BEFORE_IT_IS_TAKEN = {
     "PlainIdentity.sends_at_once",
     "ProducerCore._pick",
     "ExpressDesk._make_flight",
-    "Shipment.__init__",
-    "Flights.make",
+    "ReadyBatch.__init__",
+    "InFlightRequests.make",
     "Flight.__init__",
     "SystemClock.monotonic_ms",
     "ProduceCalls.taking",
@@ -398,7 +398,7 @@ def test_asyncio_uses_it_too(servers: str, topic: str, monkeypatch: pytest.Monke
     async def run() -> list[int]:
         async with AsyncProducer(bootstrap_servers=servers, linger_ms=0) as producer:
             offsets = [(await (await producer.send(topic, b"x"))).offset for _ in range(50)]
-            assert express_of(producer).departures > 30
+            assert express_of(producer).controlled_shutdown > 30
             return offsets
 
     assert asyncio.run(run()) == list(range(50))

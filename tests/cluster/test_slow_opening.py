@@ -86,14 +86,14 @@ def is_in_sync(broker: Broker) -> bool:
 async def until_in_sync(*brokers: Broker) -> None:
     for broker in brokers:
         is_changed = asyncio.Event()
-        broker.metadata.store.subscribe(partial(_ring, is_changed))
+        broker.metadata.store.subscribe(partial(_notify, is_changed))
         while not is_in_sync(broker):
             await is_changed.wait()
             is_changed.clear()
 
 
-def _ring(bell: asyncio.Event, *_: object) -> None:
-    bell.set()
+def _notify(key: asyncio.Event, *_: object) -> None:
+    key.set()
 
 
 async def both_have_the_topic(pair: Pair) -> None:

@@ -219,21 +219,21 @@ def test_an_ephemeral_node_goes_with_its_session_and_comes_back_as_another_one(
     place.run(story)
 
 
-def test_watches_ring_once_each_for_what_they_watch(place: Place) -> None:
+def test_watches_notify_once_each_for_what_they_watch(place: Place) -> None:
     async def story(place: Place) -> None:
         session, other = await place.connect(), await place.connect()
-        rung: list[str] = []
+        notified: list[str] = []
         await session.commit([Create("/a"), Create("/b")])
-        await session.exists("/new", lambda: rung.append("created"))
-        await session.get("/a", lambda: rung.append("written"))
-        await session.children("/a", lambda: rung.append("child"))
-        await session.exists("/b", lambda: rung.append("deleted"))
-        await session.get("/", lambda: rung.append("untouched"))
+        await session.exists("/new", lambda: notified.append("created"))
+        await session.get("/a", lambda: notified.append("written"))
+        await session.children("/a", lambda: notified.append("child"))
+        await session.exists("/b", lambda: notified.append("deleted"))
+        await session.get("/", lambda: notified.append("untouched"))
         await other.commit([Create("/new"), Write("/a", b"x"), Create("/a/c"), Delete("/b")])
         await other.commit([Delete("/new"), Write("/a", b"y"), Delete("/a/c"), Create("/b")])
-        await until(place, lambda: len(rung) >= 4)
+        await until(place, lambda: len(notified) >= 4)
         await place.elapse(0.1)
-        assert sorted(rung) == ["child", "created", "deleted", "written"]
+        assert sorted(notified) == ["child", "created", "deleted", "written"]
 
     place.run(story)
 

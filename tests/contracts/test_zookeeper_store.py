@@ -127,7 +127,7 @@ def test_three_brokers_know_the_same_and_a_topic_has_its_nodes(
         assert len(reader.get_children("/brokers/topics/t/partitions")) == 6
         reader.stop()
         reader.close()
-        assert all(store.is_sure_of_session for store in cluster.stores)
+        assert all(store.is_session_confirmed for store in cluster.stores)
 
     tell(zookeeper_server, story)
 
@@ -165,7 +165,7 @@ def test_a_zookeeper_that_was_silent_for_a_while_finds_the_cluster_again(
         zookeeper_server.pause()
         with pytest.raises(ApiError, match="NOT_CONTROLLER"):
             await cluster.create("u", 2)
-        await cluster.until(lambda: not any(one.is_sure_of_session for one in cluster.stores))
+        await cluster.until(lambda: not any(one.is_session_confirmed for one in cluster.stores))
         zookeeper_server.resume()
         await cluster.until(lambda: cluster.stores[0].controller_epoch > epoch)
         await cluster.until(cluster.is_settled)

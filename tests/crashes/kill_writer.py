@@ -116,7 +116,7 @@ class Promises:
     start_max: int = 0
     cut_min: int | None = None
 
-    def hear(self, line: str) -> None:
+    def on_notify(self, line: str) -> None:
         *words, number = line.split()
         match words:
             case ["appended", end_offset]:
@@ -160,7 +160,7 @@ def run_rounds(folder: str, rounds: int, seed: int) -> int:
     for number in range(rounds):
         lines = killed(folder, seed=dice.randrange(1 << 30), dice=dice)
         for line in lines:
-            promises.hear(line)
+            promises.on_notify(line)
         heard += sum(line.startswith("appended") for line in lines)
         try:
             promises.check(LogFolder(KernelDisk(), CONFIG, folder).start())

@@ -52,7 +52,7 @@ class TestPromises:
         fill(log, 6)
         promises = self.promised(log)
         for line in ("cutting 5", "letting go 3"):
-            promises.hear(line)
+            promises.on_notify(line)
         log.truncate_to(5)
         log.delete_segments(1, 0)
         promises.check(log)

@@ -97,7 +97,7 @@ class World:
             self.sync(client)
         else:
             self.beat(client)
-        self.ring()
+        self.notify()
 
     def join(self, client: Client) -> None:
         answer = self.host.join(
@@ -144,7 +144,7 @@ class World:
         answer = self.host.sync(member_id, generation, work, instance=instance)
         if isinstance(answer, SyncGroupResponse) and answer.error_code == ErrorCode.NONE:
             self.check_work(member_id, generation, answer.assignment)
-        self.ring()
+        self.notify()
 
     def new_work(self, members: list[str]) -> dict[str, bytes]:
         self.assigned += 1
@@ -194,12 +194,12 @@ class World:
         assert (code == ErrorCode.NONE) == is_allowed
         if is_allowed:
             self.committed = offset
-        self.ring()
+        self.notify()
 
-    def ring(self) -> None:
+    def notify(self) -> None:
         """Have those ask again that wait in a group whose bell has rung, until all is quiet."""
-        while self.host.rung and not self.is_sluggish:
-            self.host.rung.clear()
+        while self.host.notified and not self.is_sluggish:
+            self.host.notified.clear()
             for client in self.clients:
                 self.ask_again(client)
 
@@ -216,10 +216,10 @@ class World:
 
     def pass_ms(self, duration_ms: int) -> None:
         self.host.pass_ms(duration_ms)
-        self.ring()
+        self.notify()
 
     def check_waiting(self) -> None:
-        if self.host.rung:
+        if self.host.notified:
             return
         for client in self.clients:
             if client.join_wait is not None:
@@ -300,7 +300,7 @@ class GroupLife(RuleBasedStateMachine):
         client.join_wait = client.sync_wait = None
         client.lose_generation()
         self.world.join(client)
-        self.world.ring()
+        self.world.notify()
 
     @rule(number=st.integers(0, CLIENTS - 1), preference=st.integers(0, len(PREFERENCES) - 1))
     def a_client_changes_its_mind(self, number: int, preference: int) -> None:
@@ -309,25 +309,25 @@ class GroupLife(RuleBasedStateMachine):
         if client.is_working:
             client.lose_generation()
             self.world.join(client)
-            self.world.ring()
+            self.world.notify()
 
     @rule(number=st.integers(0, CLIENTS - 1))
     def a_client_leaves(self, number: int) -> None:
         client = self.client(number)
         if client.member_id:
             self.world.host.leave(client.member_id)
-            self.world.ring()
+            self.world.notify()
             client.restart()
 
     @rule(number=st.integers(0, CLIENTS - 1))
     def an_operator_removes_a_member(self, number: int) -> None:
         self.world.host.leave(self.client(number).member_id)
-        self.world.ring()
+        self.world.notify()
 
     @rule(is_sluggish=st.booleans())
-    def bells_are_heard_late_or_at_once(self, is_sluggish: bool) -> None:
+    def notifier_are_heard_late_or_at_once(self, is_sluggish: bool) -> None:
         self.world.is_sluggish = is_sluggish
-        self.world.ring()
+        self.world.notify()
 
     @rule(number=st.integers(0, CLIENTS - 1), offset=st.integers(0, 1_000))
     def a_client_commits(self, number: int, offset: int) -> None:
@@ -346,8 +346,8 @@ class GroupLife(RuleBasedStateMachine):
     @rule(compacted=st.booleans())
     def the_coordinator_fails_over(self, compacted: bool) -> None:
         self.world.host.reload(compacted=compacted)
-        self.world.host.rung.add(GROUP)
-        self.world.ring()
+        self.world.host.notified.add(GROUP)
+        self.world.notify()
 
     @invariant()
     def nobody_waits_for_nothing(self) -> None:
@@ -366,7 +366,7 @@ class GroupLife(RuleBasedStateMachine):
     def teardown(self) -> None:
         if hasattr(self, "world"):
             self.world.is_sluggish = False
-            self.world.ring()
+            self.world.notify()
             check_that_silence_answers_all(deepcopy(self.world))
             check_that_the_group_becomes_stable(self.world)
 

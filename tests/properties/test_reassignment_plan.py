@@ -181,8 +181,8 @@ def test_a_drain_thinks_again_where_the_first_choice_makes_loads_uneven() -> Non
 
 
 def test_a_new_broker_takes_its_share_and_leads_its_share() -> None:
-    ring = [(1, 2, 3), (2, 3, 1), (3, 1, 2)]
-    current: Assignment = {TopicPartition("letters", n): ring[n % 3] for n in range(12)}
+    notify = [(1, 2, 3), (2, 3, 1), (3, 1, 2)]
+    current: Assignment = {TopicPartition("letters", n): notify[n % 3] for n in range(12)}
     plan = spread(current, [Site(one) for one in (1, 2, 3, 4)])
     assert moved_replicas(current, plan) == 9
     planned = after(current, plan)
@@ -194,8 +194,8 @@ def test_a_new_broker_takes_its_share_and_leads_its_share() -> None:
 def test_a_second_broker_in_a_rack_leads_half_of_it(turn: int, order: list[int]) -> None:
     racks = ("prague", "berlin", "vienna", "prague")
     sites = [Site(number, rack) for number, rack in enumerate(racks, 1)]
-    ring = [(1, 2, 3), (2, 3, 1), (3, 1, 2)]
-    current = {TopicPartition("letters", n): ring[(n + turn) % 3] for n in order}
+    notify = [(1, 2, 3), (2, 3, 1), (3, 1, 2)]
+    current = {TopicPartition("letters", n): notify[(n + turn) % 3] for n in order}
     planned = after(current, spread(current, sites))
     assert loads(planned) == {1: 4, 2: 8, 3: 8, 4: 4}
     assert set(Counter(replicas[0] for replicas in planned.values()).values()) == {2}

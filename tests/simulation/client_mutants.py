@@ -5,22 +5,22 @@ from contextlib import AbstractContextManager
 
 from ottla.clients.consumer.fetching.prefetcher import Prefetcher
 from ottla.clients.consumer.state.subscription import Position, SubscriptionState
-from ottla.clients.producer.batching.ready_batch import NOBODY, Outbox, Shipment
+from ottla.clients.producer.batching.ready_batch import NOBODY, PartitionQueue, ReadyBatch
 from ottla.model.identifiers import TopicPartition
 from tests.simulation.mutants import patched
 
 
 def numbering_anew_what_is_sent_again() -> AbstractContextManager[None]:
     """A batch that is sent again gets other sequences, so that no broker knows the copy."""
-    queue_again = Outbox.queue_again
+    queue_again = PartitionQueue.queue_again
 
-    def queue_numbered(self: Outbox, shipments: Sequence[Shipment]) -> None:
+    def queue_numbered(self: PartitionQueue, shipments: Sequence[ReadyBatch]) -> None:
         for one in shipments:
             if one.producer != NOBODY:
                 self.assign(one)
         queue_again(self, shipments)
 
-    return patched(Outbox, "queue_again", queue_numbered)
+    return patched(PartitionQueue, "queue_again", queue_numbered)
 
 
 def committing_what_was_only_fetched() -> AbstractContextManager[None]:
@@ -43,4 +43,4 @@ def trusting_every_new_leader() -> AbstractContextManager[None]:
 
 def sending_ahead_of_the_first() -> AbstractContextManager[None]:
     """A producer sends on to a new leader while its first batch is still on its way to the old."""
-    return patched(Outbox, "is_first_awaited", property(lambda _: False))
+    return patched(PartitionQueue, "is_first_awaited", property(lambda _: False))

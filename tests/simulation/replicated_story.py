@@ -10,7 +10,7 @@ from ottla.broker.startup.assembly import THREADS, Broker
 from ottla.broker.startup.metadata_backend import Embedded
 from ottla.broker.startup.observability import Operations
 from ottla.clients.connection import Address
-from ottla.concurrency.notifier import Bells
+from ottla.concurrency.notifier import Notifier
 from ottla.model.settings.broker_config import BrokerConfig
 from ottla.simulation.checks.checkers import Violation, check_history, lost_commits
 from ottla.simulation.checks.history import History
@@ -84,7 +84,7 @@ class ReplicaProgram:
                 environment,
                 ThreadPoolExecutor(THREADS),
                 InTheSky(self._broker_id, store, store.identity.directory_ids, machine.clock),
-                Bells(machine.clock),
+                Notifier(machine.clock),
                 operations,
                 log_dirs,
             )

@@ -38,7 +38,7 @@ from ottla.broker.transport.connection_limits import ConnectionLimits
 from ottla.broker.transport.server import Server
 from ottla.broker.wiring.controller import controller_routes
 from ottla.broker.wiring.replicas import replica_routes
-from ottla.concurrency.notifier import Bells
+from ottla.concurrency.notifier import Notifier
 from ottla.machines.controller.settings import ControllerSettings
 from ottla.metadata.image import ClusterImage
 from ottla.model.settings.broker_config import BrokerConfig
@@ -98,7 +98,7 @@ class Speakers:
         self.machine(broker_id).kill()
 
     async def _serve(self, broker_id: int, machine: Machine) -> None:
-        network, clock, bells = machine.network, machine.clock, Bells(machine.clock)
+        network, clock, notifier = machine.network, machine.clock, Notifier(machine.clock)
         source = ControllerMetadata(broker_id, lambda: store.broker_epoch, LISTENER, network)
         store = await ZooKeeperMetadataStore.open(
             self._connect,
@@ -109,14 +109,14 @@ class Speakers:
             session_timeout_ms=int(SESSION_SECONDS * 1000),
             rebalance_seconds=math.inf,
         )
-        cluster = Cluster.of(broker_id, store, source, network, clock, bells, None)
+        cluster = Cluster.of(broker_id, store, source, network, clock, notifier, None)
         meters = Meters()
         routes: dict[int, Route] = {}
         slices = TimeSlices(clock)
         dispatch = Dispatch.of(routes, clock, meters, slices)
         server = Server(dispatch, slices, ConnectionLimits(), clock, cold_reads, None, network)
         await server.bind(Listener(LISTENER, machine.name, PORT))
-        speaker = _speaker(broker_id, machine, store, source, cluster, bells, meters, slices)
+        speaker = _speaker(broker_id, machine, store, source, cluster, notifier, meters, slices)
         routes.update(Forwarding(cluster.controller).routes(speaker.here))
         server.start()
         store.subscribe(lambda image, _: speaker.images.append(image))
@@ -227,7 +227,7 @@ def _speaker(
     store: Any,
     source: ControllerMetadata,
     cluster: Cluster,
-    bells: Bells,
+    notifier: Notifier,
     meters: Meters,
     slices: TimeSlices,
 ) -> Speaker:
@@ -239,7 +239,7 @@ def _speaker(
     )
     fetching = fetch.FetchHandler(
         Partitions(),
-        bells,
+        notifier,
         FetchSessions(machine.randomness, 10),
         CurrentLeaders(lambda: store.image),
         OldFormats(None),  # type: ignore[arg-type]

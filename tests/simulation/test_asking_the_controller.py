@@ -138,7 +138,9 @@ def test_a_broker_that_stops_leads_nothing_any_more_and_everyone_knows(
         stopping = speakers.controller if is_controller else speakers.others[0]
         cluster = speakers.by_id[stopping].cluster
         began = speakers.world.loop.time()
-        await speakers.within(stopping, cluster.controller.shut_down(cluster.departures.grant))
+        await speakers.within(
+            stopping, cluster.controller.shut_down(cluster.controlled_shutdown.grant)
+        )
         assert speakers.world.loop.time() - began < 0.2
         for one in speakers.ids:
             if one == stopping and not is_controller:
@@ -159,7 +161,9 @@ def test_a_broker_that_stops_waits_for_one_that_does_not_know_yet() -> None:
         network = speakers.world.network
         network.block(f"b{speakers.controller}", f"b{deaf}")
         leaving = asyncio.ensure_future(
-            speakers.within(stopping, cluster.controller.shut_down(cluster.departures.grant))
+            speakers.within(
+                stopping, cluster.controller.shut_down(cluster.controlled_shutdown.grant)
+            )
         )
         await speakers.world.elapse(1)
         assert not leaving.done()

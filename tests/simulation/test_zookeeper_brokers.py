@@ -118,11 +118,11 @@ def test_who_loses_its_session_steps_down_and_is_registered_anew() -> None:
         await stores.until(
             lambda: stores.store_by_id[controller].image.brokers[broker_id].is_fenced
         )
-        assert not store.is_sure_of_session
+        assert not store.is_session_confirmed
         bring_back(stores, broker_id)
         await stores.until_settled()
         assert store.broker_epoch > before
-        assert store.is_sure_of_session
+        assert store.is_session_confirmed
 
     tell(story)
 
@@ -133,11 +133,11 @@ def test_nobody_is_sure_of_a_session_that_zookeeper_has_ended(seed: int) -> None
         store = stores.store_by_id[0]
         stores.world.network.link(MACHINE, "b0").delay_seconds = 0.9  # answers are old
         await stores.world.elapse(10 + seed * 0.37)
-        assert store.is_sure_of_session
+        assert store.is_session_confirmed
         stores.world.network.block("b0", MACHINE)
         while stores.zookeeper.tree.exists(f"{BROKER_IDS}/0") is not None:
             await stores.world.elapse(0.01)
-        assert not store.is_sure_of_session
+        assert not store.is_session_confirmed
 
     tell(story, seed)
 

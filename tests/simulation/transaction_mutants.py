@@ -54,7 +54,7 @@ def being_slow_to_append() -> AbstractContextManager[None]:
 
     async def slow(self: TransactionVerification, *asked: Any) -> dict[Any, Any]:
         found = await verdicts(self, *asked)
-        await self.bells.wait_any((), self.clock.monotonic_ms() + 20)
+        await self.notifier.wait_any((), self.clock.monotonic_ms() + 20)
         return found
 
     return patched(TransactionVerification, "verdicts", slow)

@@ -4,28 +4,28 @@ import asyncio
 from collections.abc import Hashable, Iterable
 
 
-class Lines:
+class KeyedLock:
     """A line in front of each name; who finds nobody there does not wait."""
 
     def __init__(self) -> None:
-        self._last_by_name: dict[Hashable, _Turn] = {}
+        self._last_by_name: dict[Hashable, _Hold] = {}
         """Who stands last in each line."""
 
-    def is_anybody_at(self, names: Iterable[Hashable]) -> bool:
+    def is_held(self, names: Iterable[Hashable]) -> bool:
         """Return whether somebody waits for one of these names, or is in a block."""
         return not self._last_by_name.keys().isdisjoint(names)
 
-    def turn(self, *names: Hashable) -> "_Turn":
+    def hold(self, *names: Hashable) -> "_Hold":
         """Wait until everybody who came before has left the block, at each of these names."""
-        return _Turn(self._last_by_name, names)
+        return _Hold(self._last_by_name, names)
 
 
-class _Turn:
+class _Hold:
     """One block, from the moment that it gets in line; it costs little where nobody else is."""
 
     __slots__ = ("_before", "_last_by_name", "_left", "_names")
 
-    def __init__(self, last_by_name: "dict[Hashable, _Turn]", names: tuple[Hashable, ...]) -> None:
+    def __init__(self, last_by_name: "dict[Hashable, _Hold]", names: tuple[Hashable, ...]) -> None:
         self._last_by_name = last_by_name
         self._names = names
         self._before: list[asyncio.Future[None]] = []

@@ -2,7 +2,7 @@
 
 A request looks, and if what it finds is not enough it waits for a bell and looks again. No ring is
 lost in between: `wait_any` registers before its first suspension, and until then nobody else runs.
-Who waits for many bells, again and again, keeps a `BellListener`, which also tells which rang.
+Who waits for many bells, again and again, keeps a `Subscription`, which also tells which rang.
 """
 
 import asyncio
@@ -15,15 +15,15 @@ from ottla.concurrency.timer_queue import WOKEN_AT_ONCE_MAX, Deadlines
 from ottla.environment.clock import Clock
 
 
-class Bells:
+class Notifier:
     """A bell per name, rung for everyone who waits for that name at the time."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._deadlines = Deadlines(clock)
         # Dicts in place of sets, for their order: who came first is woken first.
-        self._waiting: dict[Hashable, dict[BellListener, None]] = {}
-        self._crowd: deque[tuple[Hashable, BellListener]] = deque()  # rung for, and not woken yet
+        self._waiting: dict[Hashable, dict[Subscription, None]] = {}
+        self._crowd: deque[tuple[Hashable, Subscription]] = deque()  # rung for, and not woken yet
         self.is_closed = False
         self.wake_up_count = 0
         """How many listeners have been notified, for benchmarks and tests."""
@@ -32,9 +32,9 @@ class Bells:
         """Let nobody wait any more: the broker stops, and answers with what there is."""
         self.is_closed = True
         for name in list(self._waiting):
-            self.ring(name)
+            self.notify(name)
 
-    def ring(self, name: Hashable) -> None:
+    def notify(self, name: Hashable) -> None:
         """Wake all who wait for this name; of a crowd, some in each iteration of the loop."""
         waiting = self._waiting.pop(name, None)
         if waiting is None:
@@ -46,10 +46,10 @@ class Bells:
             asyncio.get_running_loop().call_soon(self._wake_some)
         self._crowd.extend((name, listener) for listener in waiting)
 
-    def _wake(self, name: Hashable, listeners: Iterable["BellListener"]) -> None:
+    def _wake(self, name: Hashable, listeners: Iterable["Subscription"]) -> None:
         for listener in listeners:
             self.wake_up_count += 1
-            listener.hear(name)
+            listener.on_notify(name)
 
     def _wake_some(self) -> None:
         for _ in range(min(WOKEN_AT_ONCE_MAX, len(self._crowd))):
@@ -67,16 +67,16 @@ class Bells:
         with self.listening(names) as listener:
             return await listener.wait(deadline_ms)
 
-    def listening(self, names: Sequence[Hashable]) -> "BellListener":
+    def listening(self, names: Sequence[Hashable]) -> "Subscription":
         """Begin to listen to these bells; the listener is to be closed, as by `with`."""
-        return BellListener(self, names)
+        return Subscription(self, names)
 
-    def add(self, names: Sequence[Hashable], listener: "BellListener") -> None:
+    def add(self, names: Sequence[Hashable], listener: "Subscription") -> None:
         """Have a listener hear the next ring of each of these."""
         for name in names:
             self._waiting.setdefault(name, {})[listener] = None
 
-    def remove(self, names: Sequence[Hashable], listener: "BellListener") -> None:
+    def remove(self, names: Sequence[Hashable], listener: "Subscription") -> None:
         """Have a listener hear nothing of these any more."""
         for name in names:
             waiting = self._waiting.get(name)
@@ -96,45 +96,45 @@ class Bells:
             self._deadlines.remove(deadline_ms, woken)
 
 
-class BellListener:
+class Subscription:
     """Hears some bells from its construction on until it is closed."""
 
-    __slots__ = ("_bells", "_names", "_rung", "_woken")
+    __slots__ = ("_names", "_notified", "_notifier", "_woken")
 
-    def __init__(self, bells: Bells, names: Sequence[Hashable]) -> None:
-        self._bells = bells
+    def __init__(self, notifier: Notifier, names: Sequence[Hashable]) -> None:
+        self._notifier = notifier
         self._names = names
-        self._rung: dict[Hashable, None] = {}
+        self._notified: dict[Hashable, None] = {}
         self._woken: Woken | None = None
-        bells.add(names, self)
+        notifier.add(names, self)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._bells.remove(self._names, self)
+        self._notifier.remove(self._names, self)
 
     def add(self, names: Sequence[Hashable]) -> None:
         """Listen to these, too."""
         self._names = [*self._names, *names]
-        self._bells.add(names, self)
+        self._notifier.add(names, self)
 
-    def hear(self, name: Hashable) -> None:
+    def on_notify(self, name: Hashable) -> None:
         """Take note of a ring. The next one of this bell is heard after it has been taken."""
-        self._rung[name] = None
+        self._notified[name] = None
         if self._woken is not None and not self._woken.done():
             self._woken.set_result(True)
 
     async def wait(self, deadline_ms: int) -> bool:
         """Wait until a bell has rung; False if the deadline, or the end, came first."""
-        if self._rung:
+        if self._notified:
             return True
         self._woken = Woken(loop=asyncio.get_running_loop())
-        return await self._bells.sleep(deadline_ms, self._woken)
+        return await self._notifier.sleep(deadline_ms, self._woken)
 
     def take(self) -> list[Hashable]:
         """Return which bells have rung, and listen to them again."""
-        rung = list(self._rung)
-        self._rung.clear()
-        self._bells.add(rung, self)
-        return rung
+        notified = list(self._notified)
+        self._notified.clear()
+        self._notifier.add(notified, self)
+        return notified

@@ -5,35 +5,35 @@ from typing import Final
 
 from ottla.environment.clock import Clock
 
-TURN_MS: Final = 5
+TIME_SLICE_MS: Final = 5
 
 
-class Turns:
+class YieldBudget:
     """Counts the time of one piece of work, which says after small parts of it whether to go on."""
 
     __slots__ = ("_clock", "_end_ms")
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._end_ms = clock.monotonic_ms() + TURN_MS
+        self._end_ms = clock.monotonic_ms() + TIME_SLICE_MS
 
     @property
-    def is_over(self) -> bool:
+    def is_spent(self) -> bool:
         """Whether this turn has taken its time."""
         return self._clock.monotonic_ms() >= self._end_ms
 
-    async def next(self) -> None:
+    async def yield_now(self) -> None:
         """Let everybody else go first, then begin the next turn."""
         loop = asyncio.get_running_loop()
         turn = loop.create_future()
         loop.call_soon(_end, turn)
         await turn
-        self._end_ms = self._clock.monotonic_ms() + TURN_MS
+        self._end_ms = self._clock.monotonic_ms() + TIME_SLICE_MS
 
-    async def pause(self) -> None:
+    async def yield_if_spent(self) -> None:
         """Begin the next turn, if this one is over."""
-        if self.is_over:
-            await self.next()
+        if self.is_spent:
+            await self.yield_now()
 
 
 def _end(turn: "asyncio.Future[None]") -> None:

@@ -19,7 +19,7 @@ from ottla.replication.deletion import deletion_offset
 from ottla.replication.epochs import divergence, end_of_epoch
 from ottla.replication.fetched import Fetched
 from ottla.replication.follower import truncation_offset
-from ottla.replication.follower_keys import FollowerBells
+from ottla.replication.follower_keys import FollowerKeys
 from ottla.replication.in_sync import InSync, ReplicaProgress
 from ottla.replication.roles import NO_LEADER, Assignment, Follower
 from ottla.replication.traffic import Traffic
@@ -62,7 +62,7 @@ class Partition:
         self.follower_news_count = 0
         """Rises with everything that a follower would be told."""
         self.traffic = Traffic()
-        self._bells = FollowerBells()
+        self._notifier = FollowerKeys()
         self._on_progress = on_progress
         self._on_candidate = on_candidate
         self._high_watermark = max(min(high_watermark, log.end_offset), log.log_start_offset)
@@ -122,12 +122,12 @@ class Partition:
         self.leader_id = here.broker_id
         self.is_alone = here.replicas == here.isr == (here.broker_id,)
         self.log.producers.acknowledge(self.high_watermark)
-        former, self._bells = self._bells, FollowerBells.of(here.broker_id, here.replicas)
+        former, self._notifier = self._notifier, FollowerKeys.of(here.broker_id, here.replicas)
         self.raise_high_watermark()
         if is_first:  # only a follower that asked before the log was made can be waiting
-            self._bells.ring_changed(former, self._on_progress)
+            self._notifier.notify_changed(former, self._on_progress)
         else:
-            self._ring(former)
+            self._notify(former)
 
     def follow(self, leader_id: int, leader_epoch: int) -> None:
         """Take no writes but this leader's; NO_LEADER if there is none."""
@@ -137,14 +137,14 @@ class Partition:
         self.leader_epoch = leader_epoch
         self.in_sync = None
         self.is_alone = False
-        former, self._bells = self._bells, FollowerBells()
-        self._ring(former)
+        former, self._notifier = self._notifier, FollowerKeys()
+        self._notify(former)
 
-    def _ring(self, former: FollowerBells) -> None:
+    def _notify(self, former: FollowerKeys) -> None:
         """Have everyone look again."""
         self.follower_news_count += 1
         self._on_progress(self.name)
-        self._bells.ring_changed(former, self._on_progress)
+        self._notifier.notify_changed(former, self._on_progress)
 
     def check_leader(self, leader_epoch: int = NO_EPOCH) -> None:
         """Raise ApiError unless this broker leads, in the epoch that the peer believes in."""
@@ -184,8 +184,8 @@ class Partition:
                 self._on_progress(self.name)
             else:
                 self.follower_news_count += 1
-                for bell in self._bells.end:
-                    self._on_progress(bell)
+                for key in self._notifier.end:
+                    self._on_progress(key)
                 self.raise_high_watermark()
         return appended
 
@@ -223,8 +223,8 @@ class Partition:
         self.follower_news_count += 1
         self.log.producers.acknowledge(committed)
         self._on_progress(self.name)
-        for bell in self._bells.committed:
-            self._on_progress(bell)
+        for key in self._notifier.committed:
+            self._on_progress(key)
         return True
 
     # -- following ------------------------------------------------------------------------------
@@ -395,5 +395,5 @@ class Partition:
         """
         self.check_leader()
         self.log.advance_log_start(deletion_offset(self.log, self.high_watermark, offset))
-        self._ring(self._bells)
+        self._notify(self._notifier)
         return self.log.log_start_offset

@@ -2,11 +2,11 @@
 
 import asyncio
 
-from ottla.concurrency.keyed_lock import Lines
+from ottla.concurrency.keyed_lock import KeyedLock
 
 
-async def pass_by(lines: Lines, name: str, number: int, steps: int, seen: list[str]) -> None:
-    async with lines.turn(name):
+async def pass_by(locks: KeyedLock, name: str, number: int, steps: int, seen: list[str]) -> None:
+    async with locks.hold(name):
         seen.append(f"{name}{number} in")
         for _ in range(steps):
             await asyncio.sleep(0)
@@ -15,11 +15,11 @@ async def pass_by(lines: Lines, name: str, number: int, steps: int, seen: list[s
 
 def test_who_comes_later_waits_however_quick_it_is() -> None:
     async def story() -> list[str]:
-        lines, seen = Lines(), list[str]()
+        locks, seen = KeyedLock(), list[str]()
         await asyncio.gather(
-            *(pass_by(lines, "a", number, 5 - number, seen) for number in range(4))
+            *(pass_by(locks, "a", number, 5 - number, seen) for number in range(4))
         )
-        assert not lines._last_by_name
+        assert not locks._last_by_name
         return seen
 
     expected = [f"a{number} {way}" for number in range(4) for way in ("in", "out")]
@@ -28,8 +28,8 @@ def test_who_comes_later_waits_however_quick_it_is() -> None:
 
 def test_other_names_do_not_wait() -> None:
     async def story() -> list[str]:
-        lines, seen = Lines(), list[str]()
-        await asyncio.gather(pass_by(lines, "a", 0, 3, seen), pass_by(lines, "b", 0, 0, seen))
+        locks, seen = KeyedLock(), list[str]()
+        await asyncio.gather(pass_by(locks, "a", 0, 3, seen), pass_by(locks, "b", 0, 0, seen))
         return seen
 
     assert asyncio.run(story()) == ["a0 in", "b0 in", "b0 out", "a0 out"]
@@ -37,34 +37,34 @@ def test_other_names_do_not_wait() -> None:
 
 def test_who_gives_up_in_the_line_does_not_let_others_pass() -> None:
     async def story() -> list[str]:
-        lines, seen = Lines(), list[str]()
-        tasks = [asyncio.create_task(pass_by(lines, "a", number, 3, seen)) for number in range(3)]
+        locks, seen = KeyedLock(), list[str]()
+        tasks = [asyncio.create_task(pass_by(locks, "a", number, 3, seen)) for number in range(3)]
         await asyncio.sleep(0)
         tasks[1].cancel()
         await asyncio.wait(tasks)
-        assert not lines._last_by_name
+        assert not locks._last_by_name
         return seen
 
     assert asyncio.run(story()) == ["a0 in", "a0 out", "a2 in", "a2 out"]
 
 
-def test_who_stands_in_several_lines_keeps_its_place_in_each() -> None:
+def test_who_stands_in_several_locks_keeps_its_place_in_each() -> None:
     async def story() -> list[str]:
-        lines, seen = Lines(), list[str]()
+        locks, seen = KeyedLock(), list[str]()
 
         async def pass_both() -> None:
-            async with lines.turn("a", "b"):
+            async with locks.hold("a", "b"):
                 seen.append("both in")
                 await asyncio.sleep(0)
                 seen.append("both out")
 
         await asyncio.gather(
-            pass_by(lines, "a", 0, 3, seen),
+            pass_by(locks, "a", 0, 3, seen),
             pass_both(),
-            pass_by(lines, "b", 1, 0, seen),
-            pass_by(lines, "c", 0, 0, seen),
+            pass_by(locks, "b", 1, 0, seen),
+            pass_by(locks, "c", 0, 0, seen),
         )
-        assert not lines._last_by_name
+        assert not locks._last_by_name
         return seen
 
     assert asyncio.run(story()) == [
@@ -73,12 +73,12 @@ def test_who_stands_in_several_lines_keeps_its_place_in_each() -> None:
     ]
 
 
-def test_lines_tell_whether_somebody_is_there() -> None:
+def test_locks_tell_whether_somebody_is_there() -> None:
     async def story() -> None:
-        lines = Lines()
-        async with lines.turn("a", "b"):
-            assert lines.is_anybody_at(["c", "b"])
-            assert not lines.is_anybody_at(["c"])
-        assert not lines.is_anybody_at(["a", "b"])
+        locks = KeyedLock()
+        async with locks.hold("a", "b"):
+            assert locks.is_held(["c", "b"])
+            assert not locks.is_held(["c"])
+        assert not locks.is_held(["a", "b"])
 
     asyncio.run(story())

@@ -1,8 +1,8 @@
-"""Bells: who waits is woken, and nobody waits for ever."""
+"""Notifier: who waits is woken, and nobody waits for ever."""
 
 import asyncio
 
-from ottla.concurrency.notifier import Bells
+from ottla.concurrency.notifier import Notifier
 from ottla.concurrency.timer_queue import WOKEN_AT_ONCE_MAX
 from ottla.runtime.clock import SystemClock
 
@@ -13,14 +13,14 @@ def far(clock: SystemClock) -> int:
     return clock.monotonic_ms() + FAR_MS
 
 
-def test_a_ring_wakes_all_who_wait_for_the_name_and_nobody_else() -> None:
+def test_a_notify_wakes_all_who_wait_for_the_name_and_nobody_else() -> None:
     async def story() -> tuple[list[bool], bool]:
         clock = SystemClock()
-        bells = Bells(clock)
-        woken = [asyncio.create_task(bells.wait_any(["a", "b"], far(clock))) for _ in range(3)]
-        other = asyncio.create_task(bells.wait_any(["c"], far(clock)))
+        notifier = Notifier(clock)
+        woken = [asyncio.create_task(notifier.wait_any(["a", "b"], far(clock))) for _ in range(3)]
+        other = asyncio.create_task(notifier.wait_any(["c"], far(clock)))
         await asyncio.sleep(0)
-        bells.ring("b")
+        notifier.notify("b")
         results = await asyncio.gather(*woken)
         is_waiting = not other.done()
         other.cancel()
@@ -32,11 +32,11 @@ def test_a_ring_wakes_all_who_wait_for_the_name_and_nobody_else() -> None:
 def test_a_crowd_is_woken_over_several_iterations_of_the_loop() -> None:
     async def story() -> list[int]:
         clock = SystemClock()
-        bells = Bells(clock)
+        notifier = Notifier(clock)
         crowd = 3 * WOKEN_AT_ONCE_MAX
-        waits = [asyncio.create_task(bells.wait_any(["a"], far(clock))) for _ in range(crowd)]
+        waits = [asyncio.create_task(notifier.wait_any(["a"], far(clock))) for _ in range(crowd)]
         await asyncio.sleep(0)
-        bells.ring("a")
+        notifier.notify("a")
         counts = []
         while not all(wait.done() for wait in waits):
             before = sum(wait.done() for wait in waits)
@@ -50,12 +50,12 @@ def test_a_crowd_is_woken_over_several_iterations_of_the_loop() -> None:
     assert sum(counts) == 3 * WOKEN_AT_ONCE_MAX
 
 
-def test_a_deadline_that_passes_is_no_ring() -> None:
+def test_a_deadline_that_passes_is_no_notify() -> None:
     async def story() -> tuple[bool, bool]:
         clock = SystemClock()
-        bells = Bells(clock)
-        soon = await bells.wait_any(["a"], clock.monotonic_ms() + 5)
-        return soon, await bells.wait_any(["a"], clock.monotonic_ms() - 1)
+        notifier = Notifier(clock)
+        soon = await notifier.wait_any(["a"], clock.monotonic_ms() + 5)
+        return soon, await notifier.wait_any(["a"], clock.monotonic_ms() - 1)
 
     assert asyncio.run(story()) == (False, False)
 
@@ -63,11 +63,11 @@ def test_a_deadline_that_passes_is_no_ring() -> None:
 def test_when_the_broker_stops_everybody_is_woken_and_nobody_waits_again() -> None:
     async def story() -> tuple[bool, bool]:
         clock = SystemClock()
-        bells = Bells(clock)
-        waiting = asyncio.create_task(bells.wait_any(["a"], far(clock)))
+        notifier = Notifier(clock)
+        waiting = asyncio.create_task(notifier.wait_any(["a"], far(clock)))
         await asyncio.sleep(0)
-        bells.close()
-        return await waiting, await bells.wait_any(["a"], far(clock))
+        notifier.close()
+        return await waiting, await notifier.wait_any(["a"], far(clock))
 
     assert asyncio.run(story()) == (True, False)
 
@@ -75,32 +75,32 @@ def test_when_the_broker_stops_everybody_is_woken_and_nobody_waits_again() -> No
 def test_who_gives_up_leaves_nothing_behind() -> None:
     async def story() -> int:
         clock = SystemClock()
-        bells = Bells(clock)
-        waiting = asyncio.create_task(bells.wait_any(["a", "b"], far(clock)))
+        notifier = Notifier(clock)
+        waiting = asyncio.create_task(notifier.wait_any(["a", "b"], far(clock)))
         await asyncio.sleep(0)
         waiting.cancel()
         await asyncio.wait([waiting])
         assert waiting.cancelled()
-        return len(bells._waiting)
+        return len(notifier._waiting)
 
     assert asyncio.run(story()) == 0
 
 
-def test_a_listener_knows_which_bells_have_rung_also_while_it_does_not_wait() -> None:
+def test_a_listener_knows_which_notifier_have_notified_also_while_it_does_not_wait() -> None:
     async def story() -> None:
         clock = SystemClock()
-        bells = Bells(clock)
-        with bells.listening(["a", "b", "c"]) as listener:
+        notifier = Notifier(clock)
+        with notifier.listening(["a", "b", "c"]) as listener:
             waiting = asyncio.create_task(listener.wait(far(clock)))
             await asyncio.sleep(0)
             for name in ("b", "d", "a", "b"):
-                bells.ring(name)
+                notifier.notify(name)
             assert await waiting
             assert listener.take() == ["b", "a"]
-            bells.ring("b")
+            notifier.notify("b")
             assert await listener.wait(far(clock))
             assert listener.take() == ["b"]
             assert not await listener.wait(clock.monotonic_ms() + 5)
-        assert not bells._waiting
+        assert not notifier._waiting
 
     asyncio.run(story())

@@ -73,7 +73,7 @@ def test_those_who_left_long_before_their_time_take_no_memory() -> None:
     assert asyncio.run(story()) <= STALE_MAX + 2
 
 
-def test_who_is_rung_when_its_time_has_come_is_not_told_twice() -> None:
+def test_who_is_notified_when_its_time_has_come_is_not_told_twice() -> None:
     async def story() -> bool:
         clock = SystemClock()
         deadlines = Deadlines(clock)

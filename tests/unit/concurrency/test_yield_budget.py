@@ -3,7 +3,7 @@
 import asyncio
 from typing import Any
 
-from ottla.concurrency.yield_budget import Turns
+from ottla.concurrency.yield_budget import YieldBudget
 from ottla.runtime.clock import SystemClock
 
 
@@ -13,7 +13,7 @@ def test_cancelling_between_two_slices_reports_no_error_to_the_loop() -> None:
     async def story() -> bool:
         loop = asyncio.get_running_loop()
         loop.set_exception_handler(lambda _, context: reported.append(context))
-        task = loop.create_task(Turns(SystemClock()).next())
+        task = loop.create_task(YieldBudget(SystemClock()).yield_now())
         loop.call_soon(task.cancel)  # after the task's first step, before the end of its slice
         await asyncio.gather(task, return_exceptions=True)
         await asyncio.sleep(0)
@@ -27,9 +27,9 @@ def test_others_run_between_two_slices() -> None:
     order: list[str] = []
 
     async def story() -> None:
-        turns = Turns(SystemClock())
+        budget = YieldBudget(SystemClock())
         asyncio.get_running_loop().call_soon(order.append, "other")
-        await turns.next()
+        await budget.yield_now()
         order.append("next slice")
 
     asyncio.run(story())

@@ -7,7 +7,7 @@ import pytest
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.replication.follower import next_fetch
-from ottla.replication.follower_keys import committed_bell, end_bell
+from ottla.replication.follower_keys import committed_key, log_end_key
 from ottla.replication.partition import Partition
 from ottla.replication.roles import NO_LEADER, Assignment, Follower
 from ottla.storage.log.leader_epochs import EpochEnd
@@ -26,13 +26,13 @@ class Replica:
 
     def __init__(self, broker_id: int, **settings: object) -> None:
         self.broker_id = broker_id
-        self.rung: list[Hashable] = []
+        self.notified: list[Hashable] = []
         self.candidates: list[int] = []
         self.partition = Partition(
             PARTITION,
             bytes(16),
             new_log(**settings),
-            self.rung.append,
+            self.notified.append,
             lambda _, broker_id, now_ms: self.candidates.append(broker_id),
         )
 
@@ -93,22 +93,22 @@ def test_readers_see_what_everyone_in_sync_has() -> None:
 
 def test_followers_are_woken_by_an_append_and_readers_by_what_is_committed() -> None:
     leader, second, third = cluster()
-    leader.rung.clear()
+    leader.notified.clear()
     leader.write()
-    assert leader.rung == [end_bell(1), end_bell(2)]
+    assert leader.notified == [log_end_key(1), log_end_key(2)]
     for follower in (second, third) * 2:
         follower.fetch(leader)
-    assert leader.rung[2:] == [PARTITION, committed_bell(1), committed_bell(2)]
+    assert leader.notified[2:] == [PARTITION, committed_key(1), committed_key(2)]
 
 
 def test_a_replica_that_has_lost_its_place_or_its_leader_is_woken_to_learn_of_it() -> None:
     leader, _, _ = cluster()
-    leader.rung.clear()
+    leader.notified.clear()
     leader.partition.lead(0, Assignment(0, (0, 1, 3), (0, 1), 1))
-    assert leader.rung == [PARTITION, end_bell(1), end_bell(2), end_bell(3)]
-    leader.rung.clear()
+    assert leader.notified == [PARTITION, log_end_key(1), log_end_key(2), log_end_key(3)]
+    leader.notified.clear()
     leader.partition.follow(1, 1)
-    assert leader.rung == [PARTITION, end_bell(1), end_bell(3)]
+    assert leader.notified == [PARTITION, log_end_key(1), log_end_key(3)]
 
 
 def test_a_follower_has_what_its_leader_has_byte_for_byte() -> None:

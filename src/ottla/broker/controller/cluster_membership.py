@@ -5,16 +5,16 @@ from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import Protocol
 
-from ottla.broker.controller.controlled_shutdown import Departures
+from ottla.broker.controller.controlled_shutdown import ControlledShutdown
 from ottla.broker.controller.controller_client import NO_CONTROLLER, ActiveController
 from ottla.broker.controller.controller_connection import ChannelToController
 from ottla.broker.controller.metadata_log_client import ControllerMetadata
 from ottla.broker.controller.metadata_log_server import MetadataFetch
-from ottla.broker.controller.metadata_propagation import Spread, Spreading
+from ottla.broker.controller.metadata_propagation import PropagationBarrier, Spread
 from ottla.broker.controller.metadata_snapshot_cache import MetadataSnapshots
 from ottla.broker.metadata_store.metadata_history import MetadataFeed
 from ottla.broker.metadata_store.store import MetadataStore
-from ottla.concurrency.notifier import Bells
+from ottla.concurrency.notifier import Notifier
 from ottla.environment.clock import Clock
 from ottla.environment.network import Network
 
@@ -39,7 +39,7 @@ class ClusterStore(MetadataStore, Protocol):
         ...
 
     @property
-    def is_sure_of_session(self) -> bool:
+    def is_session_confirmed(self) -> bool:
         """Whether nobody can have taken this broker for dead yet."""
         ...
 
@@ -54,9 +54,9 @@ class Cluster:
     """What this broker has decided, while it is the controller."""
     snapshots: MetadataSnapshots
     metadata_fetch: MetadataFetch
-    departures: Departures
+    controlled_shutdown: ControlledShutdown
     spread: Spread
-    may_promise: Callable[[], bool]
+    has_valid_lease: Callable[[], bool]
     """Whether this broker still leads what it led, for sure."""
 
     @classmethod
@@ -67,7 +67,7 @@ class Cluster:
         source: ControllerMetadata,
         network: Network,
         clock: Clock,
-        bells: Bells,
+        notifier: Notifier,
         threads: Executor | None,
     ) -> "Cluster":
         """Make it all; requests for the controller go to whom the source pulls from."""
@@ -81,7 +81,7 @@ class Cluster:
         channel = ChannelToController(broker_id, network, lambda: source.endpoint)
         source.on_controller(channel.look_again)
         snapshots = MetadataSnapshots(threads)
-        fetch = MetadataFetch(broker_id, feed, snapshots, bells)
+        fetch = MetadataFetch(broker_id, feed, snapshots, notifier)
         return cls(
             controller=ActiveController(
                 broker_id,
@@ -96,7 +96,7 @@ class Cluster:
             feed=feed,
             snapshots=snapshots,
             metadata_fetch=fetch,
-            departures=Departures(broker_id, store, lambda: fetch.fetched),
-            spread=Spreading(broker_id, feed, fetch, clock, bells).spread,
-            may_promise=lambda: store.is_sure_of_session,
+            controlled_shutdown=ControlledShutdown(broker_id, store, lambda: fetch.fetched),
+            spread=PropagationBarrier(broker_id, feed, fetch, clock, notifier).spread,
+            has_valid_lease=lambda: store.is_session_confirmed,
         )

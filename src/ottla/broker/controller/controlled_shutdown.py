@@ -24,7 +24,7 @@ class _Decided(NamedTuple):
     """Who must know of it."""
 
 
-class Departures:
+class ControlledShutdown:
     """What the controller knows of brokers that want to go. Belongs to one event loop."""
 
     def __init__(
@@ -33,7 +33,7 @@ class Departures:
         self._broker_id = broker_id
         self._store = store
         self._fetched = fetched
-        self._departures: dict[int, _Departure] = {}
+        self._controlled_shutdown: dict[int, _Departure] = {}
 
     async def grant(self, broker_id: int, broker_epoch: int) -> bool:
         """Let others lead what a broker leads; tell whether everyone knows, so that it may go.
@@ -53,9 +53,9 @@ class Departures:
             return Decision(records, _Decided(end_offset, bool(records), others))
 
         decided = await self._store.execute(decide)
-        departure = self._departures.get(broker_id)
+        departure = self._controlled_shutdown.get(broker_id)
         if departure is None or departure.broker_epoch != broker_epoch or decided.has_moved:
             departure = _Departure(broker_epoch, decided.end_offset)
-            self._departures[broker_id] = departure
+            self._controlled_shutdown[broker_id] = departure
         fetched = self._fetched()
         return all(fetched.get(one, 0) >= departure.end_offset for one in decided.others)

@@ -16,7 +16,7 @@ from typing import Final
 
 from ottla.broker.controller.metadata_snapshot_cache import MetadataSnapshots
 from ottla.broker.metadata_store.metadata_history import Batches, MetadataFeed, Snapshot
-from ottla.concurrency.notifier import Bells
+from ottla.concurrency.notifier import Notifier
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.wire.messages.fetch import (
@@ -31,9 +31,9 @@ from ottla.wire.messages.fetch import (
 
 METADATA_TOPIC_ID: Final = bytes(15) + b"\x01"
 NO_EPOCH: Final = -1
-FETCHED_BELL: Final = "metadata fetched"
+METADATA_FETCHED: Final = "metadata fetched"
 """Rung when a broker has come to another offset."""
-_BELL: Final = "metadata feed"
+_METADATA_DECIDED: Final = "metadata feed"
 
 
 class MetadataFetch:
@@ -44,12 +44,12 @@ class MetadataFetch:
         broker_id: int,
         feed: Callable[[], MetadataFeed | None],
         snapshots: MetadataSnapshots,
-        bells: Bells,
+        notifier: Notifier,
     ) -> None:
         self._broker_id = broker_id
         self._feed = feed
         self._snapshots = snapshots
-        self._bells = bells
+        self._notifier = notifier
         self.fetched: dict[int, int] = {}
         """The offset that each broker has come to, as far as it has come in this term."""
         self.heard_ms: dict[int, int] = {}
@@ -83,7 +83,7 @@ class MetadataFetch:
         self.heard_ms[broker_id] = received_ms
         if self.fetched.get(broker_id) != offset:
             self.fetched[broker_id] = offset
-            self._bells.ring(FETCHED_BELL)
+            self._notifier.notify(METADATA_FETCHED)
 
     def _checked_feed(self, request: FetchRequest, wanted: FetchPartition) -> MetadataFeed:
         feed = self._feed()
@@ -104,11 +104,11 @@ class MetadataFetch:
         """Wait until there is something after the offset; NOT_CONTROLLER if the term ends."""
         while True:
             self._listen_to(feed)
-            is_rung = await self._bells.wait_any([_BELL], deadline_ms)
+            is_notified = await self._notifier.wait_any([_METADATA_DECIDED], deadline_ms)
             if feed.is_closed:
                 raise ApiError(ErrorCode.NOT_CONTROLLER, f"term {feed.epoch} is over")
             pulled = feed.read(wanted.last_fetched_epoch, wanted.fetch_offset)
-            if not is_rung or pulled is None or pulled.data:
+            if not is_notified or pulled is None or pulled.data:
                 return pulled
 
     def _listen_to(self, feed: MetadataFeed) -> None:
@@ -120,7 +120,7 @@ class MetadataFetch:
     def _on_news(self, feed: MetadataFeed) -> None:
         if self._listening_to is feed:
             self._listening_to = None
-        self._bells.ring(_BELL)
+        self._notifier.notify(_METADATA_DECIDED)
 
     def _response(self, feed: MetadataFeed, found: Batches | Snapshot) -> FetchResponse:
         answer = PartitionData(

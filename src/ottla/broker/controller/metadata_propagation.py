@@ -8,9 +8,9 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Final, TypeAlias
 
 from ottla.broker.controller.metadata_log_client import WAIT_MS
-from ottla.broker.controller.metadata_log_server import FETCHED_BELL, MetadataFetch
+from ottla.broker.controller.metadata_log_server import METADATA_FETCHED, MetadataFetch
 from ottla.broker.metadata_store.metadata_history import MetadataFeed
-from ottla.concurrency.notifier import Bells
+from ottla.concurrency.notifier import Notifier
 from ottla.environment.clock import Clock
 from ottla.model.error_code import ErrorCode
 
@@ -26,7 +26,7 @@ async def nobody(_codes: Iterable[int], _timeout_ms: int) -> None:
     """Wait for nobody: there are no others."""
 
 
-class Spreading:
+class PropagationBarrier:
     """Knows which brokers have heard of a decision. Belongs to one event loop."""
 
     def __init__(
@@ -35,13 +35,13 @@ class Spreading:
         feed: Callable[[], MetadataFeed | None],
         fetch: MetadataFetch,
         clock: Clock,
-        bells: Bells,
+        notifier: Notifier,
     ) -> None:
         self._broker_id = broker_id
         self._feed = feed
         self._fetch = fetch
         self._clock = clock
-        self._bells = bells
+        self._notifier = notifier
 
     async def spread(self, codes: Iterable[int], timeout_ms: int) -> None:
         """Return when all who listen have come to what is decided by now, or time is over."""
@@ -50,8 +50,8 @@ class Spreading:
             return
         deadline_ms = self._clock.monotonic_ms() + min(timeout_ms, SPREAD_MS_MAX)
         end_offset = feed.end_offset
-        while self._is_awaited(feed, end_offset) and await self._bells.wait_any(
-            [FETCHED_BELL], deadline_ms
+        while self._is_awaited(feed, end_offset) and await self._notifier.wait_any(
+            [METADATA_FETCHED], deadline_ms
         ):
             pass
 

@@ -7,7 +7,7 @@ from concurrent.futures import Executor
 from typing import Final, NamedTuple, Protocol, TypeAlias
 
 from ottla.broker.coordinators.compacted_view import LastValues
-from ottla.concurrency.yield_budget import Turns
+from ottla.concurrency.yield_budget import YieldBudget
 from ottla.environment.clock import Clock
 from ottla.replication.partition import Partition
 from ottla.storage.files.log_slice import LogSlice
@@ -83,7 +83,7 @@ class CoordinatorLog:
 
         Nobody may append to it meanwhile. What is no record of ours is passed over, and told.
         """
-        turns = Turns(self._clock)
+        budget = YieldBudget(self._clock)
         values = await self._last_values(partition)
         for number, (key, value, producer_id) in enumerate(values.in_order()):
             try:
@@ -92,8 +92,8 @@ class CoordinatorLog:
                 _log.warning("%s: a record is passed over: %s", partition.name, error)
             else:
                 replay(*decoded, producer_id)
-            if number % _RECORDS_PER_LOOK == 0 and turns.is_over:
-                await turns.next()
+            if number % _RECORDS_PER_LOOK == 0 and budget.is_spent:
+                await budget.yield_now()
 
     async def _last_values(self, partition: Partition) -> LastValues:
         """Return the last value of every key, as compaction would leave it: far fewer to decode."""

@@ -20,7 +20,7 @@ from ottla.broker.controller.topic_creation import TopicCreation
 from ottla.broker.hosting.hosted_partitions import Partitions
 from ottla.broker.hosting.log_flusher import Flushing
 from ottla.broker.hosting.replication_wait import Awaited, committed
-from ottla.concurrency.notifier import Bells
+from ottla.concurrency.notifier import Notifier
 from ottla.environment.clock import Clock
 from ottla.machines.decision import Decision
 from ottla.machines.moment import Moment
@@ -79,10 +79,10 @@ class CoordinatorWorld:
 
     partitions: Partitions
     creation: TopicCreation
-    bells: Bells
+    notifier: Notifier
     clock: Clock
     flushing: Flushing
-    may_promise: Callable[[], bool]
+    has_valid_lease: Callable[[], bool]
     """Tells whether this broker still leads what it led, for sure."""
 
 
@@ -98,7 +98,7 @@ class CoordinatedTopic(ABC, Generic[M, R]):
     def __init__(self, world: CoordinatorWorld, topic: CreatableTopic, commit_ms_max: int) -> None:
         self._world = world
         self._partitions = world.partitions
-        self._bells = world.bells
+        self._notifier = world.notifier
         self._clock = world.clock
         self._wanted = topic
         self.topic = topic.name
@@ -264,8 +264,8 @@ class CoordinatedTopic(ABC, Generic[M, R]):
             raise ApiError(ErrorCode.NOT_COORDINATOR, f"{partition.name} could not be flushed")
         if not partition.is_alone:
             deadline_ms = self._clock.monotonic_ms() + self._commit_ms_max
-            may_promise = self._world.may_promise
-            (error,) = await committed(self._bells, [decided], deadline_ms, may_promise)
+            has_valid_lease = self._world.has_valid_lease
+            (error,) = await committed(self._notifier, [decided], deadline_ms, has_valid_lease)
             if error is not None:
                 raise _told(error)
 

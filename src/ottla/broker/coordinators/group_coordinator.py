@@ -17,7 +17,7 @@ from ottla.broker.coordinators.coordinator_log import (
 )
 from ottla.broker.coordinators.coordinator_runtime import CoordinatedTopic, CoordinatorWorld
 from ottla.broker.coordinators.group_log_messages import tell_rebalances
-from ottla.concurrency.yield_budget import Turns
+from ottla.concurrency.yield_budget import YieldBudget
 from ottla.machines.decision import Decision
 from ottla.machines.groups.group_memory import GroupMemory
 from ottla.machines.groups.group_records import GroupRecord
@@ -103,8 +103,8 @@ class GroupCoordinator(CoordinatedTopic[GroupMachine, GroupRecord]):
         answer = self.execute(group_id, decide)
         while isinstance(answer, NotYet):
             deadline_ms = self._clock.monotonic_ms() + _WAIT_MS
-            await self._bells.wait_any([_bell(group_id)], deadline_ms)
-            if self._bells.is_closed:
+            await self._notifier.wait_any([_key(group_id)], deadline_ms)
+            if self._notifier.is_closed:
                 raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "the broker stops")
             answer = self.execute(group_id, _asking_again(ask_again, answer))
         return answer
@@ -138,7 +138,7 @@ class GroupCoordinator(CoordinatedTopic[GroupMachine, GroupRecord]):
     ) -> None:
         if records:
             tell_rebalances(records)
-        self._ring(machine.take_rung())
+        self._notify(machine.take_notified())
 
     async def _on_loaded(self, index: int, machine: GroupMachine) -> None:
         # Topics that were deleted while nobody could forget them, as the broker died.
@@ -147,11 +147,11 @@ class GroupCoordinator(CoordinatedTopic[GroupMachine, GroupRecord]):
 
     def _on_dropped(self, _index: int, machine: GroupMachine) -> None:
         machine.stop()
-        self._ring(machine.group_ids())
+        self._notify(machine.group_ids())
 
-    def _ring(self, group_ids: Sequence[str]) -> None:
+    def _notify(self, group_ids: Sequence[str]) -> None:
         for group_id in group_ids:
-            self._bells.ring(_bell(group_id))
+            self._notifier.notify(_key(group_id))
 
     # -- offsets in topics that are gone --------------------------------------------------------
 
@@ -159,11 +159,11 @@ class GroupCoordinator(CoordinatedTopic[GroupMachine, GroupRecord]):
         self._begin(self._forget([topic], list(self._machines)))
 
     async def _forget(self, topics: Sequence[str], indexes: Sequence[int]) -> None:
-        turns = Turns(self._clock)
+        budget = YieldBudget(self._clock)
         for index, topic in product(indexes, topics):
             while index in self._machines and self._forget_some(index, topic):
-                if turns.is_over:
-                    await turns.next()
+                if budget.is_spent:
+                    await budget.yield_now()
 
     def _forget_some(self, index: int, topic: str) -> bool:
         alive = self._image.topics.get(topic)
@@ -181,5 +181,5 @@ def _asking_again(
     return lambda machine: ask_again(machine, waiting)
 
 
-def _bell(group_id: str) -> tuple[str, str]:
+def _key(group_id: str) -> tuple[str, str]:
     return ("group", group_id)

@@ -51,7 +51,7 @@ class MarkerWriting:
 
     partitions: Partitions
     clock: Clock
-    may_promise: Callable[[], bool]
+    has_valid_lease: Callable[[], bool]
     """Tells whether this broker still leads what it led, for sure."""
     readers: Mapping[str, MarkerReader]
     """By topic."""
@@ -76,7 +76,7 @@ class MarkerWriting:
     def append(self, name: TopicPartition, marker: WritableTxnMarker) -> Awaited:
         """Append a marker; return what to wait for. ApiError if it is refused."""
         partition = self.partitions.get(name)
-        if not self.may_promise():
+        if not self.has_valid_lease():
             raise in_doubt(name)
         partition.check_leader()
         partition.check_enough_in_sync()

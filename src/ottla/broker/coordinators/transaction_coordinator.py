@@ -18,7 +18,7 @@ from ottla.broker.coordinators.coordinator_runtime import CoordinatedTopic, Coor
 from ottla.broker.coordinators.marker_sender import TransactionMarkers
 from ottla.broker.coordinators.producer_id_allocator import ProducerIds
 from ottla.broker.coordinators.transaction_state_topic import TransactionsTopic
-from ottla.concurrency.yield_budget import Turns
+from ottla.concurrency.yield_budget import YieldBudget
 from ottla.machines.controller.machine import TRANSACTION_VERSION_FEATURE
 from ottla.machines.decision import Decision
 from ottla.machines.transactions.add_partitions import Enlistment
@@ -49,7 +49,7 @@ DecideWithId = Callable[
 _log = logging.getLogger(__name__)
 
 
-class _EndBell(NamedTuple):
+class _TransactionEnd(NamedTuple):
     """What is rung when the markers of an id are written."""
 
     transactional_id: str
@@ -117,8 +117,8 @@ class TransactionCoordinator(CoordinatedTopic[TransactionMachine, TransactionRec
         again after 20 or 100 ms.
         """
         deadline_ms = self._clock.monotonic_ms() + ENDING_MS_MAX
-        while self._is_ending(transactional_id) and await self._bells.wait_any(
-            [_EndBell(transactional_id)], deadline_ms
+        while self._is_ending(transactional_id) and await self._notifier.wait_any(
+            [_TransactionEnd(transactional_id)], deadline_ms
         ):
             pass
 
@@ -131,7 +131,7 @@ class TransactionCoordinator(CoordinatedTopic[TransactionMachine, TransactionRec
     # -- what machines of transactions need -----------------------------------------------------
 
     def _led(self, index: int) -> Partition:
-        if not self._world.may_promise():
+        if not self._world.has_valid_lease():
             raise ApiError(ErrorCode.NOT_COORDINATOR, "another broker may be its coordinator")
         return super()._led(index)
 
@@ -193,10 +193,10 @@ class TransactionCoordinator(CoordinatedTopic[TransactionMachine, TransactionRec
                 _log.info("%s-%d: markers have to wait: %s", self.topic, index, error)
                 await self._pause()
                 continue
-            turns = Turns(self._clock)
+            budget = YieldBudget(self._clock)
             for each in owed:
                 self._send(index, machine, each)
-                await turns.pause()
+                await budget.yield_if_spent()
             return
 
     def _send(self, index: int, machine: TransactionMachine, owed: OwedMarkers) -> None:
@@ -239,7 +239,7 @@ class TransactionCoordinator(CoordinatedTopic[TransactionMachine, TransactionRec
             _log.info("%s-%d: an end has to wait: %s", self.topic, index, error)
             return False
         if is_last:
-            self._bells.ring(_EndBell(owed.transactional_id))
+            self._notifier.notify(_TransactionEnd(owed.transactional_id))
         return True
 
     def _is_ending(self, transactional_id: str) -> bool:
@@ -251,12 +251,12 @@ class TransactionCoordinator(CoordinatedTopic[TransactionMachine, TransactionRec
 
     def _runs(self, index: int, machine: TransactionMachine) -> bool:
         """Tell whether a machine is still that of its partition; none is when the broker stops."""
-        return self._machines.get(index) is machine and not self._bells.is_closed
+        return self._machines.get(index) is machine and not self._notifier.is_closed
 
     async def _pause(self) -> None:
         # A bell that nobody rings: only the end of the broker comes earlier than the deadline.
         deadline_ms = self._clock.monotonic_ms() + AGAIN_MS
-        await self._bells.wait_any((), deadline_ms)
+        await self._notifier.wait_any((), deadline_ms)
 
 
 def _with(

@@ -44,7 +44,7 @@ class Transactions:
         store = world.creation.store
         producer_ids = ProducerIds(world.creation.controller.allocate_producer_ids)
         # Markers wait for replicas; what partitions ask must not wait for them.
-        writing = MarkerWriting(world.partitions, world.clock, world.may_promise, readers)
+        writing = MarkerWriting(world.partitions, world.clock, world.has_valid_lease, readers)
         of_markers, of_partitions = Peers(peers, "markers"), Peers(peers, "transactions")
         markers = TransactionMarkers(of_markers, peers.image, writing)
         codec = RecordCodec(TRANSACTION_STATE)

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from ottla.broker.coordinators.partition_enlistment import Enlist
-from ottla.concurrency.keyed_lock import Lines
-from ottla.concurrency.notifier import Bells
+from ottla.concurrency.keyed_lock import KeyedLock
+from ottla.concurrency.notifier import Notifier
 from ottla.environment.clock import Clock
 from ottla.machines.transactions.add_partitions import Enlistment
 from ottla.machines.transactions.producer_ids import Producer
@@ -54,12 +54,12 @@ class TransactionVerification:
     """Says on which terms batches of transactions may be appended."""
 
     clock: Clock
-    bells: Bells
+    notifier: Notifier
     is_enabled: Callable[[], bool]
     """Whether `transaction.partition.verification.enable` is set."""
     enlist: Enlist | None = None
     """None if there is no coordinator to be asked."""
-    lines: Lines = field(default_factory=Lines)
+    locks: KeyedLock = field(default_factory=KeyedLock)
     """Batches of one transaction are verified and appended in the order in which they came."""
 
     async def verdicts(
@@ -97,11 +97,11 @@ class TransactionVerification:
         while True:
             errors = await self._ask_once(wanted)
             is_busy = ErrorCode.CONCURRENT_TRANSACTIONS in errors.values()
-            if not is_busy or not support.is_adding or self.bells.is_closed:
+            if not is_busy or not support.is_adding or self.notifier.is_closed:
                 return errors
             if self.clock.monotonic_ms() + ASK_AGAIN_MS > deadline_ms:
                 return errors
-            await self.bells.wait_any((), self.clock.monotonic_ms() + ASK_AGAIN_MS)
+            await self.notifier.wait_any((), self.clock.monotonic_ms() + ASK_AGAIN_MS)
 
     async def _ask_once(self, wanted: Enlistment) -> Mapping[TopicPartition, ErrorCode]:
         if self.enlist is None:  # so that no transaction can have begun

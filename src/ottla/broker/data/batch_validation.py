@@ -13,7 +13,7 @@ from concurrent.futures import Executor
 from functools import partial
 from typing import Final, TypeAlias
 
-from ottla.concurrency.keyed_lock import Lines
+from ottla.concurrency.keyed_lock import KeyedLock
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
@@ -81,12 +81,12 @@ class BatchValidation:
 
     def __init__(self, threads: Executor) -> None:
         self._threads = threads
-        self._lines = Lines()
+        self._locks = KeyedLock()
         self._is_thread_free = asyncio.Semaphore(THREADS_MAX)
 
     def is_at_work(self, names: Collection[TopicPartition]) -> bool:
         """Return whether a request for these partitions would overtake one that is validated."""
-        return self._lines.is_anybody_at(names)
+        return self._locks.is_held(names)
 
     async def batches(
         self,
@@ -104,7 +104,7 @@ class BatchValidation:
             validated = _on_loop(found, configs, now_ms)
             if validated is not None:
                 return validated
-        async with self._lines.turn(*names):
+        async with self._locks.hold(*names):
             validated = _on_loop(found, configs, now_ms)
             if validated is not None:
                 return validated

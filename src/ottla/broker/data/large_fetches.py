@@ -7,7 +7,7 @@ from typing import Final
 from ottla.broker.data.fetch_response import grouped
 from ottla.broker.data.fetch_sessions import FetchedPartition, Read
 from ottla.broker.requests.time_slices import TimeSlices
-from ottla.concurrency.notifier import Bells
+from ottla.concurrency.notifier import Notifier
 from ottla.model.api_error import ApiError
 from ottla.replication.fetched import Fetched
 from ottla.wire.messages.fetch import FetchableTopicResponse
@@ -20,7 +20,7 @@ async def read_in_turns(
     wanted: Collection[FetchedPartition],
     read: Callable[[FetchedPartition, int], Read],
     bytes_min: int,
-    bells: Bells,
+    notifier: Notifier,
     slices: TimeSlices,
 ) -> tuple[list[Read], int]:
     """Read each with a function that is told how many bytes the others have; and how many in all.
@@ -32,7 +32,7 @@ async def read_in_turns(
     remaining = iter(tuple(wanted))  # those of a session may change meanwhile
     reads: list[Read] = []
     size_bytes = heard = 0
-    with bells.listening(()) as listener:
+    with notifier.listening(()) as listener:
         while some := tuple(islice(remaining, PARTITIONS_AT_ONCE)):
             if sliced.is_over:
                 listener.add([one.name for one, _ in reads[heard:] if one.name is not None])
@@ -41,12 +41,12 @@ async def read_in_turns(
             for partition in some:
                 reads.append(read(partition, size_bytes))
                 size_bytes += counted_bytes(reads[-1][1])
-        rung = set(listener.take())
-    if rung:
+        notified = set(listener.take())
+    if notified:
         for place, (partition, found) in enumerate(reads):
             if size_bytes >= bytes_min:
                 break
-            if partition.name in rung:
+            if partition.name in notified:
                 size_bytes -= counted_bytes(found)
                 reads[place] = read(partition, size_bytes)
                 size_bytes += counted_bytes(reads[place][1])

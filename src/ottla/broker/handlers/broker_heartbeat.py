@@ -7,7 +7,7 @@ other heartbeats: one that does not want to shut down is told how it is known he
 
 from dataclasses import dataclass
 
-from ottla.broker.controller.controlled_shutdown import Departures
+from ottla.broker.controller.controlled_shutdown import ControlledShutdown
 from ottla.broker.metadata_store.store import MetadataStore
 from ottla.broker.requests.request_context import RequestContext
 from ottla.machines.controller.brokers import check_broker_epoch
@@ -25,7 +25,7 @@ class BrokerHeartbeatHandler:
     """Answers BrokerHeartbeat."""
 
     store: MetadataStore
-    departures: Departures
+    controlled_shutdown: ControlledShutdown
 
     async def handle(
         self, _context: RequestContext, request: BrokerHeartbeatRequest
@@ -42,7 +42,7 @@ class BrokerHeartbeatHandler:
             )
 
         try:
-            may_go = request.want_shut_down and await self.departures.grant(
+            may_go = request.want_shut_down and await self.controlled_shutdown.grant(
                 request.broker_id, request.broker_epoch
             )
             response = await self.store.execute(decide)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from ottla.broker.hosting.hosted_partitions import Partitions
 from ottla.broker.requests.request_context import RequestContext
 from ottla.broker.requests.time_slices import TimeSlices
-from ottla.concurrency.notifier import Bells
+from ottla.concurrency.notifier import Notifier
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
@@ -47,7 +47,7 @@ class DeleteRecordsHandler:
     """Answers DeleteRecords."""
 
     partitions: Partitions
-    bells: Bells
+    notifier: Notifier
     is_alive: Callable[[int], bool]
     """Whether a broker is there, so that its replica counts."""
     slices: TimeSlices
@@ -87,7 +87,7 @@ class DeleteRecordsHandler:
         while True:
             deletions = [one for one in deletions if not self._try_to_settle(one)]
             names = [one.partition.name for one in deletions]
-            if not deletions or not await self.bells.wait_any(names, deadline_ms):
+            if not deletions or not await self.notifier.wait_any(names, deadline_ms):
                 break
         for one in deletions:
             one.result.error_code = ErrorCode.REQUEST_TIMED_OUT

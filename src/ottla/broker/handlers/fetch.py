@@ -42,12 +42,12 @@ from ottla.broker.metrics.request_metrics import Meters
 from ottla.broker.replication.replication_quotas import LeaderThrottle
 from ottla.broker.requests.request_context import RequestContext
 from ottla.broker.requests.time_slices import TimeSlices
-from ottla.concurrency.notifier import BellListener, Bells
+from ottla.concurrency.notifier import Notifier, Subscription
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
 from ottla.replication.fetched import NO_REPLICA, Fetched
-from ottla.replication.follower_keys import FollowerBell, committed_bell, end_bell
+from ottla.replication.follower_keys import FollowerKey, committed_key, log_end_key
 from ottla.replication.roles import Follower
 from ottla.wire.api_key import ApiKey
 from ottla.wire.messages.fetch import (
@@ -76,7 +76,7 @@ class FetchHandler:
     """Answers Fetch."""
 
     partitions: Partitions
-    bells: Bells
+    notifier: Notifier
     sessions: FetchSessions
     leaders: CurrentLeaders
     old_formats: OldFormats
@@ -103,11 +103,11 @@ class FetchHandler:
                 now_ms=context.received_ms,
             )
             if reader.follower is not None:  # an earlier fetch of its session ends
-                self.bells.ring(end_bell(reader.follower.broker_id))
+                self.notifier.notify(log_end_key(reader.follower.broker_id))
             wait_ms = request.max_wait_ms
             if len(fetching.partitions) > LARGE_FETCH_PARTITIONS:
                 wait_ms = min(wait_ms, LARGE_FETCH_WAIT_MS_MAX)
-            deadline_ms = self.bells.shared_deadline(context.received_ms, wait_ms)
+            deadline_ms = self.notifier.shared_deadline(context.received_ms, wait_ms)
             reads = await self._read_enough(fetching, reader, deadline_ms)
             answer = fetching.conclude(reads)
         except ApiError as error:
@@ -145,7 +145,7 @@ class FetchHandler:
         if reader.follower is None:
             return await self._read_until(fetching, reader, deadline_ms, None)
         # A follower listens before it reads: it may be suspended while it does.
-        with self.bells.listening(self._bells_of(reader.follower)) as listener:
+        with self.notifier.listening(self._notifier_of(reader.follower)) as listener:
             return await self._read_until(fetching, reader, deadline_ms, listener)
 
     async def _read_until(
@@ -153,7 +153,7 @@ class FetchHandler:
         fetching: Fetching,
         reader: FetchReader,
         deadline_ms: int,
-        listener: BellListener | None,
+        listener: Subscription | None,
     ) -> list[Read]:
         reads, size_bytes = await self._read_all(fetching.partitions, reader)
         if size_bytes >= reader.bytes_min:
@@ -184,10 +184,10 @@ class FetchHandler:
         for place, (partition, _) in enumerate(reads):
             if partition.name is not None:
                 places.setdefault(partition.name, []).append(place)
-        is_rung = False
-        with self.bells.listening(tuple(places)) as listener:
+        is_notified = False
+        with self.notifier.listening(tuple(places)) as listener:
             while await listener.wait(deadline_ms):
-                is_rung = True
+                is_notified = True
                 again: list[Read] = []
                 bytes_before = counted = 0
                 for place in sorted(place for name in listener.take() for place in places[name]):
@@ -198,7 +198,7 @@ class FetchHandler:
                     again.append(read)
                 if sum(sizes_bytes) >= reader.bytes_min or self._is_final(again, 0):
                     break
-        return is_rung
+        return is_notified
 
     def _is_final(self, reads: list[Read], missing: int) -> bool:
         """Tell whether a reader should not wait for more than this.
@@ -227,12 +227,12 @@ class FetchHandler:
             one.begins_later(found) or (is_rack_aware and one.is_new(found)) for one, found in reads
         )
 
-    def _bells_of(self, follower: Follower) -> tuple[FollowerBell, ...]:
+    def _notifier_of(self, follower: Follower) -> tuple[FollowerKey, ...]:
         """Return what a follower waits for: few keys, however many partitions it fetches."""
         broker_id = follower.broker_id
         if self.preferred.is_rack_aware:
-            return end_bell(broker_id), committed_bell(broker_id)
-        return (end_bell(broker_id),)
+            return log_end_key(broker_id), committed_key(broker_id)
+        return (log_end_key(broker_id),)
 
     def _is_behind(self, partition: FetchedPartition) -> bool:
         assert partition.name is not None, "it has been read from"
@@ -247,7 +247,7 @@ class FetchHandler:
                 wanted,
                 lambda one, bytes_before: self._try_to_read(one, bytes_before, reader),
                 reader.bytes_min,
-                self.bells,
+                self.notifier,
                 self.slices,
             )
         size_bytes = 0

@@ -37,7 +37,7 @@ from ottla.broker.hosting.log_flusher import Flushing
 from ottla.broker.hosting.replication_wait import Awaited, committed, in_doubt
 from ottla.broker.metrics.request_metrics import Meters
 from ottla.broker.requests.request_context import RequestContext
-from ottla.concurrency.notifier import Bells
+from ottla.concurrency.notifier import Notifier
 from ottla.environment.clock import Clock
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
@@ -125,8 +125,8 @@ class ProduceHandler:
     old_formats: OldFormats
     validation: BatchValidation
     meters: Meters
-    bells: Bells
-    may_promise: Callable[[], bool]
+    notifier: Notifier
+    has_valid_lease: Callable[[], bool]
     """Tells whether this broker still leads what it led, for sure."""
     verification: TransactionVerification
 
@@ -139,7 +139,7 @@ class ProduceHandler:
         prepared = await self._prepare(request, version) if must_prepare else None
         if request.transactional_id:
             # What was verified already must not overtake what still is.
-            async with self.verification.lines.turn(request.transactional_id):
+            async with self.verification.locks.hold(request.transactional_id):
                 verdicts = await self._verify(request, version)
                 outcomes = self._append_each(request, _Common(version, acks, prepared, verdicts))
         else:
@@ -169,7 +169,7 @@ class ProduceHandler:
     async def _replicate(self, late: Sequence[_Outcome], deadline_ms: int) -> None:
         """Return when the replicas in sync have everything, or when that is not to be."""
         wanted = [outcome.awaited for outcome in late if outcome.awaited]
-        errors = await committed(self.bells, wanted, deadline_ms, self.may_promise)
+        errors = await committed(self.notifier, wanted, deadline_ms, self.has_valid_lease)
         for (response, *_), error in zip(late, errors, strict=True):
             if error is not None:
                 self.meters.errors[ApiKey.PRODUCE, error.code] += 1
@@ -261,7 +261,7 @@ class ProduceHandler:
 
     def _append(self, name: TopicPartition, records: Prepared | None, common: _Common) -> _Outcome:
         partition = self.partitions.get(name)
-        if not self.may_promise():
+        if not self.has_valid_lease():
             raise in_doubt(name)
         if common.acks not in ACKS_KNOWN:
             raise ApiError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks {common.acks}")

@@ -14,7 +14,7 @@ from ottla.broker.hosting.log_flusher import Flushing
 from ottla.broker.hosting.replication_wait import Awaited, committed
 from ottla.broker.requests.request_context import RequestContext
 from ottla.broker.requests.time_slices import SlicedRequest, TimeSlices
-from ottla.concurrency.notifier import Bells
+from ottla.concurrency.notifier import Notifier
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
@@ -45,9 +45,9 @@ class WriteTxnMarkersHandler:
 
     writing: MarkerWriting
     flushing: Flushing
-    bells: Bells
+    notifier: Notifier
     slices: TimeSlices
-    may_promise: Callable[[], bool]
+    has_valid_lease: Callable[[], bool]
     """Tells whether this broker still leads what it led, for sure."""
 
     async def handle(
@@ -67,7 +67,7 @@ class WriteTxnMarkersHandler:
         partitions = {awaited.partition.name: awaited.partition for _, awaited in late}
         unflushed = await self.flushing.flush_where_due(partitions.values())
         wanted = [awaited for _, awaited in late]
-        errors = await committed(self.bells, wanted, deadline_ms, self.may_promise)
+        errors = await committed(self.notifier, wanted, deadline_ms, self.has_valid_lease)
         for (result, awaited), error in zip(late, errors, strict=True):
             if any(awaited.partition is one for one in unflushed):
                 result.error_code = ErrorCode.KAFKA_STORAGE_ERROR

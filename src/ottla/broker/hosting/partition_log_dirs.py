@@ -11,7 +11,7 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from threading import Event
 from typing import Final
 
-from ottla.concurrency.yield_budget import Turns
+from ottla.concurrency.yield_budget import YieldBudget
 from ottla.environment.clock import Clock
 from ottla.environment.randomness import Randomness
 from ottla.model.api_error import ApiError
@@ -175,11 +175,11 @@ class PartitionFolders:
     async def delete(self, partitions: Iterable[tuple[TopicPartition, bytes]]) -> None:
         """Take logs away, each with a mark of its own; files go when this has returned."""
         deleted: dict[LogDir, list[str]] = {folder: [] for folder in self.log_dirs.dirs}
-        turns = Turns(self._clock)
+        budget = YieldBudget(self._clock)
         for partition, mark in partitions:
             for folder in deleted:
                 deleted[folder] += self._begin_delete(folder, partition, mark)
-            await turns.pause()
+            await budget.yield_if_spent()
         for folder, directories in deleted.items():
             if directories:
                 await self.settle(folder, directories)

@@ -3,13 +3,13 @@
 from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 
-from ottla.concurrency.notifier import Bells
+from ottla.concurrency.notifier import Notifier
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
 from ottla.replication.partition import Partition
 
-DOUBT_BELL: Final = "doubt"
+LEASE_IN_DOUBT: Final = "doubt"
 """What is rung while this broker does not know for sure that it leads what it led."""
 
 
@@ -22,7 +22,10 @@ class Awaited(NamedTuple):
 
 
 async def committed(
-    bells: Bells, awaited: Iterable[Awaited], deadline_ms: int, may_promise: Callable[[], bool]
+    notifier: Notifier,
+    awaited: Iterable[Awaited],
+    deadline_ms: int,
+    has_valid_lease: Callable[[], bool],
 ) -> list[ApiError | None]:
     """Return, in the same order, None for what is committed, or why that is not known.
 
@@ -38,12 +41,12 @@ async def committed(
     left = list(range(len(every)))
     while True:
         left = [number for number in left if not _try_to_settle(every[number], outcome, number)]
-        if left and not may_promise():
+        if left and not has_valid_lease():
             for number in left:
                 outcome[number] = in_doubt(every[number].partition.name)
             return outcome
-        names = [DOUBT_BELL, *(every[number].partition.name for number in left)]
-        if not left or not await bells.wait_any(names, deadline_ms):
+        names = [LEASE_IN_DOUBT, *(every[number].partition.name for number in left)]
+        if not left or not await notifier.wait_any(names, deadline_ms):
             return outcome
 
 

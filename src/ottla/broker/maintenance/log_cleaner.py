@@ -21,7 +21,7 @@ from typing import Final, TypeVar, TypeVarTuple
 
 from ottla.broker.hosting.hosted_partitions import Partitions
 from ottla.broker.maintenance.cleaner_throttle import CleaningPace, CleaningStoppedError
-from ottla.concurrency.yield_budget import Turns
+from ottla.concurrency.yield_budget import YieldBudget
 from ottla.environment.clock import Clock
 from ottla.model.identifiers import TopicPartition
 from ottla.replication.partition import Partition
@@ -154,12 +154,12 @@ class LogCleaner:
 
     async def _dirtiest(self) -> tuple[Partition, CompactionPlan] | None:
         best: tuple[Partition, CompactionPlan] | None = None
-        turns = Turns(self._clock)
+        budget = YieldBudget(self._clock)
         for partition in list(self._partitions):
             planned = self._planned(partition)
             if planned is not None and (best is None or planned.dirty_ratio > best[1].dirty_ratio):
                 best = partition, planned
-            await turns.pause()
+            await budget.yield_if_spent()
         # It may have been taken, deleted or cut while others had their turn.
         planned = None if best is None else self._planned(best[0])
         return None if best is None or planned is None else (best[0], planned)

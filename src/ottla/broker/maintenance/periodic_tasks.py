@@ -12,7 +12,7 @@ from typing import Final
 
 from ottla.broker.hosting.hosted_partitions import Partitions
 from ottla.broker.hosting.log_flusher import Flushing, has_unflushed_segment
-from ottla.concurrency.yield_budget import Turns
+from ottla.concurrency.yield_budget import YieldBudget
 from ottla.environment.clock import Clock
 from ottla.model.api_error import ApiError
 from ottla.replication.partition import Partition
@@ -97,13 +97,13 @@ class Background:
                 folder.refuse(error)
 
     async def _over_partitions(self, work: Callable[[Partition], None]) -> None:
-        turns = Turns(self._clock)
+        budget = YieldBudget(self._clock)
         for partition in list(self._partitions):
             try:
                 work(partition)
             except ApiError as error:
                 _log.debug("%s is passed over: %s", partition.name, error)
-            await turns.pause()
+            await budget.yield_if_spent()
 
     def every(self, name: str, interval_ms: int, work: Callable[[], Awaitable[None]]) -> None:
         """Do something again and again, with this time between the end and the next beginning."""

@@ -89,12 +89,12 @@ class MetadataFeed:
         self.image = image
         while self._kept_bytes > KEPT_BYTES_MAX and len(self._batches) > 1:
             self._kept_bytes -= len(self._batches.popleft()[1])
-        self._ring()
+        self._notify()
 
     def close(self) -> None:
         """Say that the term is over."""
         self.is_closed = True
-        self._ring()
+        self._notify()
 
     def on_news(self, listener: Callable[[], None]) -> None:
         """Call someone once, when something is added or the term is over.
@@ -128,7 +128,7 @@ class MetadataFeed:
         )
         return Snapshot(self.epoch, image.end_offset, data)
 
-    def _ring(self) -> None:
+    def _notify(self) -> None:
         listeners, self._listeners = self._listeners, []
         for listener in listeners:
             listener()

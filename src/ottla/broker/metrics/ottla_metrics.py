@@ -49,7 +49,7 @@ def ottla_families(snapshot: Snapshot) -> Iterator[Family]:
     yield gauge(
         "ottla_full_log_directories",
         "Log folders whose disk is full.",
-        snapshot.full_folders,
+        snapshot.full_log_dirs,
     )
     yield Family(
         "ottla_request_seconds",

@@ -18,7 +18,7 @@ from ottla.broker.metrics.request_metrics import Meters
 from ottla.broker.replication.isr_changes import IsrChanges
 from ottla.broker.transport.close_reason import CloseReason
 from ottla.broker.transport.server import Server
-from ottla.concurrency.yield_budget import Turns
+from ottla.concurrency.yield_budget import YieldBudget
 from ottla.environment.clock import Clock
 from ottla.machines.groups.machine import GroupMachine
 from ottla.metadata.image import ClusterImage
@@ -129,7 +129,7 @@ class Snapshot:
     accepted_connections: int
     closed_by_reason: Mapping[CloseReason, int]
     offline_folders: int
-    full_folders: int
+    full_log_dirs: int
     cold_reads: int
     cold_bytes: int
     damage: DamageCounts
@@ -159,11 +159,11 @@ class Sources:
 
     async def snapshot(self) -> Snapshot:
         """Gather everything. It takes several turns, so different parts may differ a little."""
-        turns = Turns(self.clock)
+        budget = YieldBudget(self.clock)
         by_topic: dict[str, Traffic] = {}
-        partitions = await self._partition_facts(turns, by_topic)
-        groups = await self._group_facts(turns)
-        transactions = await self._transaction_facts(turns)
+        partitions = await self._partition_facts(budget, by_topic)
+        groups = await self._group_facts(budget)
+        transactions = await self._transaction_facts(budget)
         total = Traffic()
         total.add(self.partitions.past_traffic)
         for traffic in by_topic.values():
@@ -184,7 +184,7 @@ class Sources:
             accepted_connections=self.server.accepted_count,
             closed_by_reason=dict(self.server.closed_by_reason),
             offline_folders=sum(not folder.is_online for folder in self.log_dirs.dirs),
-            full_folders=sum(map(_is_full, self.log_dirs.online)),
+            full_log_dirs=sum(map(_is_full, self.log_dirs.online)),
             cold_reads=self.cold_reads.count,
             cold_bytes=self.cold_reads.size_bytes,
             damage=replace(self.damage),
@@ -194,31 +194,33 @@ class Sources:
             ),
         )
 
-    async def _partition_facts(self, turns: Turns, by_topic: dict[str, Traffic]) -> PartitionFacts:
+    async def _partition_facts(
+        self, budget: YieldBudget, by_topic: dict[str, Traffic]
+    ) -> PartitionFacts:
         facts = PartitionFacts()
         for number, partition in enumerate(list(self.partitions)):
-            if number % ITEMS_PER_LOOK == 0 and turns.is_over:
-                await turns.next()
+            if number % ITEMS_PER_LOOK == 0 and budget.is_spent:
+                await budget.yield_now()
             by_topic.setdefault(partition.name.topic, Traffic()).add(partition.traffic)
             facts.add(partition)
         return facts
 
-    async def _group_facts(self, turns: Turns) -> list[GroupFacts]:
+    async def _group_facts(self, budget: YieldBudget) -> list[GroupFacts]:
         facts: list[GroupFacts] = []
         for machine in self.coordinator.machines:
             for group_id in machine.group_ids():
-                if len(facts) % ITEMS_PER_LOOK == 0 and turns.is_over:
-                    await turns.next()
+                if len(facts) % ITEMS_PER_LOOK == 0 and budget.is_spent:
+                    await budget.yield_now()
                 if (found := _facts_of_group(machine, group_id)) is not None:
                     facts.append(found)
         return facts
 
-    async def _transaction_facts(self, turns: Turns) -> TransactionFacts:
+    async def _transaction_facts(self, budget: YieldBudget) -> TransactionFacts:
         counts: Counter[str] = Counter()
         for machine in self.transactions.coordinator.machines:
             for number, transactional_id in enumerate(machine.transactional_ids()):
-                if number % ITEMS_PER_LOOK == 0 and turns.is_over:
-                    await turns.next()
+                if number % ITEMS_PER_LOOK == 0 and budget.is_spent:
+                    await budget.yield_now()
                 if (found := machine.transaction(transactional_id)) is not None:
                     counts[found.state.value] += 1
         return TransactionFacts(counts, self.transactions.markers.unsendable_count)

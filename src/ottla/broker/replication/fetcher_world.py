@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from ottla.broker.hosting.log_flusher import Flushing
 from ottla.broker.replication.replication_quotas import FollowerThrottle
-from ottla.concurrency.notifier import Bells
+from ottla.concurrency.notifier import Notifier
 from ottla.environment.clock import Clock
 from ottla.environment.network import Network
 from ottla.metadata.image import Endpoint
@@ -33,7 +33,7 @@ class FetcherWorld:
     """Where another broker listens for brokers, if that is known."""
     network: Network
     clock: Clock
-    bells: Bells
+    notifier: Notifier
     flushing: Flushing
     throttle: FollowerThrottle
     settings: FetcherSettings

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from ottla.broker.hosting.hosted_partitions import Partitions
-from ottla.concurrency.yield_budget import Turns
+from ottla.concurrency.yield_budget import YieldBudget
 from ottla.environment.clock import Clock
 from ottla.machines.controller.lost_replicas import can_leave
 from ottla.metadata.image import ClusterImage
@@ -75,7 +75,7 @@ class _Fill:
     wait_ms: int
 
 
-class FullFolders:
+class FullLogDirs:
     """Finds full folders, and reports them. Belongs to one event loop."""
 
     def __init__(
@@ -172,7 +172,7 @@ class FullFolders:
         image = self._image()
         full = [folder for folder, fill in self._fill_by_folder.items() if fill.is_full]
         topics: dict[bytes, AssignReplicasToDirsRequestTopic] = {}
-        turns = Turns(self._clock)
+        budget = YieldBudget(self._clock)
         for partition in [one for folder in full for one in self._in(folder)]:
             partition.log.has_room = False
             if self._leaves(partition, image):
@@ -183,7 +183,7 @@ class FullFolders:
                 wanted.partitions.append(
                     AssignReplicasToDirsRequestPartition(partition_index=number)
                 )
-            await turns.pause()
+            await budget.yield_if_spent()
         if not topics:
             return
         try:

@@ -12,7 +12,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Final, NamedTuple, TypeAlias
 
-from ottla.concurrency.notifier import Bells
+from ottla.concurrency.notifier import Notifier
 from ottla.environment.clock import Clock
 from ottla.metadata.image import ClusterImage
 from ottla.model.api_error import ApiError
@@ -76,7 +76,7 @@ class IsrChanges:
         broker_epoch: Callable[[], int],
         image: Callable[[], ClusterImage],
         alter_partition: AlterPartition,
-        bells: Bells,
+        notifier: Notifier,
         clock: Clock,
         lag_ms_max: int,
     ) -> None:
@@ -84,7 +84,7 @@ class IsrChanges:
         self._broker_epoch = broker_epoch
         self._image = image
         self._alter_partition = alter_partition
-        self._bells = bells
+        self._notifier = notifier
         self._clock = clock
         self._lag_ms_max = lag_ms_max
         self._questions: dict[TopicPartition, _Question] = {}
@@ -155,11 +155,11 @@ class IsrChanges:
     async def _ask_all(self) -> None:
         """Ask, all that there is at a time, until there is nothing left to ask."""
         try:
-            while self._questions and not self._bells.is_closed:
+            while self._questions and not self._notifier.is_closed:
                 asked, self._questions = self._questions, {}
                 asked = {name: one for name, one in asked.items() if one.is_open}
                 if asked and not await self._ask(asked):
-                    await self._bells.wait_any([_RETRY], self._clock.monotonic_ms() + RETRY_MS)
+                    await self._notifier.wait_any([_RETRY], self._clock.monotonic_ms() + RETRY_MS)
         finally:
             self._asking = None
 

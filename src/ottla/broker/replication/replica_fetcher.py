@@ -29,7 +29,7 @@ from ottla.broker.replication.replica_fetch_state import (
     by_topic,
     forgotten,
 )
-from ottla.concurrency.yield_budget import Turns
+from ottla.concurrency.yield_budget import YieldBudget
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.replication.follower import beginning_before
@@ -65,7 +65,7 @@ class ReplicaFetcher:
         self._connection: PeerConnection | None = None
         self._session_id = 0
         self._session_epoch = 0
-        self._bell = ("fetcher", leader_id)
+        self._key = ("fetcher", leader_id)
         self._problem = ProblemLog(_log)
         self._is_waiting = False
         """Whether a fetch is on its way."""
@@ -91,7 +91,7 @@ class ReplicaFetcher:
         self._refused.pop(key, None)
         self._gone.pop(key, None)
         self._moved[key] = None
-        self._world.bells.ring(self._bell)
+        self._world.notifier.notify(self._key)
 
     def remove(self, partition: Partition) -> None:
         """Follow a partition no more; an answer that is on its way is not looked at."""
@@ -101,12 +101,12 @@ class ReplicaFetcher:
             self._gone[key] = None
         self._moved.pop(key, None)
         self._refused.pop(key, None)
-        self._world.bells.ring(self._bell)
+        self._world.notifier.notify(self._key)
 
     async def run(self) -> None:
         """Fetch until cancelled, or until the broker stops."""
         try:
-            while not self._world.bells.is_closed:
+            while not self._world.notifier.is_closed:
                 self._readmit()
                 self._hold_back()
                 if len(self._refused) == len(self._positions):
@@ -131,7 +131,7 @@ class ReplicaFetcher:
     async def _rest(self, wait_ms: int) -> None:
         """Wait as long, or until there is something new to follow."""
         world = self._world
-        await world.bells.wait_any([self._bell], world.clock.monotonic_ms() + wait_ms)
+        await world.notifier.wait_any([self._key], world.clock.monotonic_ms() + wait_ms)
 
     def _ms_to_retry(self, wait_ms: int) -> int:
         """Return how long to wait: not past the next try of a partition that was refused."""
@@ -281,7 +281,7 @@ class ReplicaFetcher:
 
     async def _take_all(self, response: FetchResponse) -> None:
         appended: list[Partition] = []
-        turns = Turns(self._world.clock)
+        budget = YieldBudget(self._world.clock)
         for topic in response.responses:
             for answer in topic.partitions:
                 # Looked up anew each time: who leads may have changed in the meantime.
@@ -292,7 +292,7 @@ class ReplicaFetcher:
                     self._moved[position.key] = None
                 elif await self._take(position, answer):
                     appended.append(position.partition)
-                await turns.pause()
+                await budget.yield_if_spent()
         if appended:
             for partition in await self._world.flushing.flush_where_due(appended):
                 self._refuse(partition, "its disk does not keep it")

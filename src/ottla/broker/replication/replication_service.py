@@ -16,14 +16,14 @@ from ottla.broker.replication.damaged_replicas import LOOK_MS as DAMAGED_LOOK_MS
 from ottla.broker.replication.damaged_replicas import DamagedReplicas
 from ottla.broker.replication.fetcher_world import FetcherSettings, FetcherWorld
 from ottla.broker.replication.full_log_dirs import LOOK_MS as FULL_LOOK_MS
-from ottla.broker.replication.full_log_dirs import FullFolders
+from ottla.broker.replication.full_log_dirs import FullLogDirs
 from ottla.broker.replication.isr_changes import IsrChanges
 from ottla.broker.replication.offline_replicas import LOOK_MS, LostReplicas
 from ottla.broker.replication.replica_fetchers import ReplicaFetchers
 from ottla.broker.replication.replica_repair import ReplicaRepair
 from ottla.broker.replication.replication_quotas import Throttles
-from ottla.concurrency.notifier import Bells
-from ottla.concurrency.yield_budget import Turns
+from ottla.concurrency.notifier import Notifier
+from ottla.concurrency.yield_budget import YieldBudget
 from ottla.environment.clock import Clock
 from ottla.environment.network import Network
 from ottla.metadata.image import ClusterImage, Endpoint
@@ -41,7 +41,7 @@ class ReplicationSources:
     clock: Clock
     network: Network
     threads: Executor
-    bells: Bells
+    notifier: Notifier
     flushing: Flushing
     throttles: Throttles
     partitions: Partitions
@@ -72,7 +72,7 @@ class Replication:
             sources.broker_epoch,
             sources.image,
             sources.controller.alter_partition,
-            sources.bells,
+            sources.notifier,
             sources.clock,
             config.replica_lag_time_max_ms,
         )
@@ -83,7 +83,7 @@ class Replication:
             sources.controller.lose_replicas,
             self._fetchers.forget,
         )
-        self._full_folders = _full_folders(sources, self._fetchers)
+        self._full_log_dirs = _full_log_dirs(sources, self._fetchers)
         self._scrub_threads = ScrubThreads(sources.clock)
         self.scrubber = LogScrubber(
             sources.partitions,
@@ -96,7 +96,7 @@ class Replication:
         self.roles = PartitionRoles(
             config.node_id,
             sources.clock,
-            sources.bells.ring,
+            sources.notifier.notify,
             broker_epoch=sources.broker_epoch,
             following=self._fetchers,
             on_candidate=self.isr_changes.on_candidate,
@@ -110,7 +110,7 @@ class Replication:
             self._endpoint_of,
             sources.network,
             sources.clock,
-            sources.bells,
+            sources.notifier,
             sources.flushing,
             sources.throttles.follower,
             _fetcher_settings(self._config),
@@ -134,7 +134,7 @@ class Replication:
         lag_ms = self._config.replica_lag_time_max_ms
         background.every("in-sync replicas", max(lag_ms // 2, 1), self._check_in_sync)
         background.every("lost replicas", LOOK_MS, self._lost_replicas.tell)
-        background.every("full folders", FULL_LOOK_MS, self._full_folders.look)
+        background.every("full folders", FULL_LOOK_MS, self._full_log_dirs.look)
         background.every("damaged replicas", DAMAGED_LOOK_MS, self._damaged_replicas.look)
         background.every("suspect segments", SUSPECTS_MS, self.scrubber.check_suspects)
         self.scrubber.start()
@@ -149,11 +149,11 @@ class Replication:
         self.scrubber.apply(scrub_settings(config))
 
     async def _check_in_sync(self) -> None:
-        turns = Turns(self._clock)
+        budget = YieldBudget(self._clock)
         for partition in list(self._partitions):
             self.isr_changes.check(partition)
             _suspect_where_stuck(partition)
-            await turns.pause()
+            await budget.yield_if_spent()
 
     async def stop(self) -> None:
         """Follow nobody any more, and tell the controller nothing."""
@@ -179,8 +179,8 @@ class Replication:
         return None if broker is None else broker.endpoint(self._config.inter_broker_listener)
 
 
-def _full_folders(sources: ReplicationSources, fetchers: ReplicaFetchers) -> FullFolders:
-    return FullFolders(
+def _full_log_dirs(sources: ReplicationSources, fetchers: ReplicaFetchers) -> FullLogDirs:
+    return FullLogDirs(
         sources.config.node_id,
         sources.image,
         sources.partitions,

@@ -48,7 +48,7 @@ from ottla.broker.wiring.replicas import replica_routes
 from ottla.broker.wiring.services import Services
 from ottla.broker.wiring.topics import topic_routes
 from ottla.broker.wiring.transactions import transaction_routes
-from ottla.concurrency.notifier import Bells
+from ottla.concurrency.notifier import Notifier
 from ottla.machines.groups.group_memory import GroupMemory
 from ottla.model.settings.broker_config import BrokerConfig
 from ottla.model.settings.listeners import Listener
@@ -73,7 +73,7 @@ class Broker:
         environment: Environment,
         threads: ThreadPoolExecutor,
         metadata: MetadataMode,
-        bells: Bells,
+        notifier: Notifier,
         operations: Operations,
         log_dirs: LogDirs,
     ) -> None:
@@ -88,7 +88,7 @@ class Broker:
         self._store = metadata.store
         self._live_config = LiveConfig(config)
         self._log_dirs = log_dirs
-        self._bells = bells
+        self._notifier = notifier
         self._flushing = Flushing(threads, clock)
         self._throttles = Throttles(config, clock)
         self._replication = self._make_replication()
@@ -136,9 +136,9 @@ class Broker:
         log_dirs: LogDirs,
     ) -> Self:
         threads = ThreadPoolExecutor(THREADS, thread_name_prefix="ottla")
-        bells = Bells(environment.clock)
-        metadata = await open_metadata(config, environment, bells, threads, log_dirs)
-        broker = cls(config, environment, threads, metadata, bells, operations, log_dirs)
+        notifier = Notifier(environment.clock)
+        metadata = await open_metadata(config, environment, notifier, threads, log_dirs)
+        broker = cls(config, environment, threads, metadata, notifier, operations, log_dirs)
         try:
             await broker._open()
         except (Exception, asyncio.CancelledError):
@@ -153,7 +153,7 @@ class Broker:
                 clock=self._environment.clock,
                 network=self._environment.network,
                 threads=self._threads,
-                bells=self._bells,
+                notifier=self._notifier,
                 flushing=self._flushing,
                 throttles=self._throttles,
                 partitions=self.partitions,
@@ -203,9 +203,9 @@ class Broker:
         self._are_logs_open = True
         await self._register(await self._bind())
         creation = self._make_creation()
-        clock, may_promise = self._environment.clock, self._may_promise()
+        clock, has_valid_lease = self._environment.clock, self._may_promise()
         world = CoordinatorWorld(
-            self.partitions, creation, self._bells, clock, self._flushing, may_promise
+            self.partitions, creation, self._notifier, clock, self._flushing, has_valid_lease
         )
         self._coordinator = self._open_groups(world)
         self._transactions = self._open_transactions(world, self._coordinator)
@@ -223,7 +223,7 @@ class Broker:
             disk=self._environment.disk,
             store=self._store,
             partitions=self.partitions,
-            bells=self._bells,
+            notifier=self._notifier,
             threads=self._threads,
             flushing=self._flushing,
             throttles=self._throttles,
@@ -237,7 +237,7 @@ class Broker:
             transactions=self._transactions,
             verification=TransactionVerification(
                 self._environment.clock,
-                self._bells,
+                self._notifier,
                 lambda: self._live_config.current.transaction_partition_verification_enable,
                 self._transactions.channel.enlist,
             ),
@@ -268,7 +268,7 @@ class Broker:
 
     def _may_promise(self) -> Callable[[], bool]:
         cluster = self.metadata.cluster
-        return (lambda: True) if cluster is None else cluster.may_promise
+        return (lambda: True) if cluster is None else cluster.has_valid_lease
 
     def _start_background(self, follower: ImageFollower) -> Background:
         background = Background(
@@ -388,7 +388,7 @@ class Broker:
 
     async def _close(self, broker_epoch: int) -> None:
         """End what runs, and close the logs where the mark of a clean stop would be true."""
-        self._bells.close()
+        self._notifier.close()
         await self._server.stop()
         if self._coordinator is not None:
             self._coordinator.stop()

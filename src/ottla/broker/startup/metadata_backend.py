@@ -18,7 +18,7 @@ from ottla.broker.controller.controller_client import ActiveController
 from ottla.broker.controller.metadata_log_client import ControllerMetadata
 from ottla.broker.controller.request_forwarding import Forwarding
 from ottla.broker.hosting.metadata_applier import ImageFollower
-from ottla.broker.hosting.replication_wait import DOUBT_BELL
+from ottla.broker.hosting.replication_wait import LEASE_IN_DOUBT
 from ottla.broker.hosting.unclean_shutdown import LostTail
 from ottla.broker.metadata_store.embedded.store import EmbeddedMetadataStore
 from ottla.broker.metadata_store.meta_properties import claim_folders
@@ -27,7 +27,7 @@ from ottla.broker.metadata_store.zookeeper.store import ZooKeeperMetadataStore
 from ottla.broker.requests.routes import Route, Routes
 from ottla.broker.startup.environment import Environment
 from ottla.concurrency.first_of import first_of
-from ottla.concurrency.notifier import Bells
+from ottla.concurrency.notifier import Notifier
 from ottla.environment.clock import Clock
 from ottla.environment.zookeeper import ZooKeeperSession
 from ottla.metadata.image import BrokerImage, ClusterImage
@@ -105,7 +105,7 @@ class MetadataMode(Protocol):
 async def open_metadata(
     config: BrokerConfig,
     environment: Environment,
-    bells: Bells,
+    notifier: Notifier,
     threads: Executor,
     log_dirs: LogDirs,
 ) -> MetadataMode:
@@ -116,7 +116,7 @@ async def open_metadata(
     """
     if config.zookeeper_connect is None:
         return Embedded.open(config, environment, threads, log_dirs)
-    return await InZooKeeper.open(config, environment, bells, threads, log_dirs)
+    return await InZooKeeper.open(config, environment, notifier, threads, log_dirs)
 
 
 class Embedded:
@@ -243,7 +243,7 @@ class InZooKeeper:
         cls,
         config: BrokerConfig,
         environment: Environment,
-        bells: Bells,
+        notifier: Notifier,
         threads: Executor,
         log_dirs: LogDirs,
     ) -> "InZooKeeper":
@@ -269,8 +269,8 @@ class InZooKeeper:
             session_timeout_ms=config.zookeeper_session_timeout_ms,
             rebalance_seconds=_rebalance_seconds(config),
         )
-        store.on_doubt(lambda: bells.ring(DOUBT_BELL))
-        cluster = Cluster.of(config.node_id, store, source, network, clock, bells, threads)
+        store.on_doubt(lambda: notifier.notify(LEASE_IN_DOUBT))
+        cluster = Cluster.of(config.node_id, store, source, network, clock, notifier, threads)
         try:
             return cls(config, environment, store, source, cluster, threads, log_dirs)
         except BaseException:
@@ -354,7 +354,9 @@ class InZooKeeper:
         """Let others lead, as far as somebody can be found who decides on it."""
         if self._shut_down_ms and self._running is not None and not self._running.done():
             try:
-                await self.controller.shut_down(self.cluster.departures.grant, self._shut_down_ms)
+                await self.controller.shut_down(
+                    self.cluster.controlled_shutdown.grant, self._shut_down_ms
+                )
             except ApiError as error:
                 _log.warning("stopping while this broker leads: %s", error)
         self.cluster.channel.close()

@@ -40,7 +40,7 @@ def _routes_for_brokers(
     store = services.store
     isr = alter_partition.AlterPartitionHandler(store)
     producer_ids = allocate_producer_ids.AllocateProducerIdsHandler(store)
-    heartbeat = broker_heartbeat.BrokerHeartbeatHandler(store, cluster.departures)
+    heartbeat = broker_heartbeat.BrokerHeartbeatHandler(store, cluster.controlled_shutdown)
     lost = assign_replicas_to_dirs.AssignReplicasToDirsHandler(store)
     snapshot = fetch_snapshot.FetchSnapshotHandler(cluster.feed, cluster.snapshots)
     wrapped = envelope.EnvelopeHandler(

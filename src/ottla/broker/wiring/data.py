@@ -24,7 +24,7 @@ def data_routes(services: Services) -> dict[int, Route]:
     partitions = services.partitions
     leaders = CurrentLeaders(lambda: services.view.image)
     old_formats = OldFormats(services.threads)
-    may_promise = _always if services.cluster is None else services.cluster.may_promise
+    has_valid_lease = _always if services.cluster is None else services.cluster.has_valid_lease
     produce_ = produce.ProduceHandler(
         partitions,
         services.flushing,
@@ -33,21 +33,21 @@ def data_routes(services: Services) -> dict[int, Route]:
         old_formats,
         BatchValidation(services.threads),
         services.meters,
-        services.bells,
-        may_promise,
+        services.notifier,
+        has_valid_lease,
         services.verification,
     )
     markers = write_txn_markers.WriteTxnMarkersHandler(
         services.transactions.writing,
         services.flushing,
-        services.bells,
+        services.notifier,
         services.slices,
-        may_promise,
+        has_valid_lease,
     )
     fetch_ = _fetch_handler(services, leaders, old_formats)
     offsets = list_offsets.ListOffsetsHandler(partitions, services.clock, services.slices)
     delete = delete_records.DeleteRecordsHandler(
-        partitions, services.bells, leaders.is_alive, services.slices
+        partitions, services.notifier, leaders.is_alive, services.slices
     )
     epochs = offset_for_leader_epoch.OffsetForLeaderEpochHandler(partitions, services.slices)
     producers = describe_producers.DescribeProducersHandler(partitions, services.slices)
@@ -68,7 +68,7 @@ def _fetch_handler(
     config = services.config
     return fetch.FetchHandler(
         services.partitions,
-        services.bells,
+        services.notifier,
         FetchSessions(services.randomness, config.max_incremental_fetch_session_cache_slots),
         leaders,
         old_formats,

@@ -19,7 +19,7 @@ from ottla.broker.metrics.request_metrics import Meters
 from ottla.broker.replication.log_dir_moves import ReplicaMoves
 from ottla.broker.replication.replication_quotas import Throttles
 from ottla.broker.requests.time_slices import TimeSlices
-from ottla.concurrency.notifier import Bells
+from ottla.concurrency.notifier import Notifier
 from ottla.environment.clock import Clock
 from ottla.environment.disk import Disk
 from ottla.environment.randomness import Randomness
@@ -39,7 +39,7 @@ class Services:
     disk: Disk
     store: MetadataStore
     partitions: Partitions
-    bells: Bells
+    notifier: Notifier
     threads: Executor
     flushing: Flushing
     throttles: Throttles

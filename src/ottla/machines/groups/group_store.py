@@ -131,7 +131,7 @@ class Roster:
                 self._take_in(ClassicGroup.loaded(group_id, value))
             elif self._has_offsets(group_id):
                 self._take_in(ClassicGroup(group_id))
-        self._liveness.ring(group_id)
+        self._liveness.notify(group_id)
 
     def _put_offset(self, place: Place, committed: CommittedOffset, producer_id: int) -> None:
         if place.group_id not in self._groups:

@@ -187,7 +187,7 @@ class Joining:
         group.replace(old_id, member)
         self._liveness.end_session(group.group_id, old_id)
         self._rebalancing.renew_session(group, member.member_id, now)
-        self._liveness.ring(group.group_id)
+        self._liveness.notify(group.group_id)
         if group.state is not GroupState.STABLE or group.vote() != group.protocol:
             return self._wait(group, member, now)
         work = {member_id: each.assignment for member_id, each in group.members.items()}
@@ -221,7 +221,7 @@ class Joining:
         )
         if member.member_id in group.attendance.joining:
             # A request of the same member that waits already waits in vain, and is told so.
-            self._liveness.ring(group.group_id)
+            self._liveness.notify(group.group_id)
         group.attendance.joining[member.member_id] = wait.number
         records = self._rebalancing.advance(group, now)
         return Decision(records, self._answer(wait))

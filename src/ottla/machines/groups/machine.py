@@ -22,7 +22,7 @@ from ottla.machines.groups.group_memory import GroupMemory
 from ottla.machines.groups.group_records import CommittedOffset, GroupRecord
 from ottla.machines.groups.group_store import Roster
 from ottla.machines.groups.join_group import JoinDecision, Joining
-from ottla.machines.groups.member_requests import Membership, SyncDecision
+from ottla.machines.groups.member_requests import MemberRequests, SyncDecision
 from ottla.machines.groups.offset_requests import Committing
 from ottla.machines.groups.rebalance import Rebalancing
 from ottla.machines.groups.request_types import Caller, NotYet, answer_only
@@ -57,7 +57,7 @@ class GroupMachine:
         self._roster = Roster(self._liveness)
         self._rebalancing = Rebalancing(settings, self._liveness)
         self._joining = Joining(settings, self._roster, self._liveness, self._rebalancing)
-        self._membership = Membership(settings, self._roster, self._liveness, self._rebalancing)
+        self._membership = MemberRequests(settings, self._roster, self._liveness, self._rebalancing)
         self._committing = Committing(settings, self._roster, self._rebalancing)
         self._transactional = TransactionalOffsets(settings, self._roster)
         self._retention = Retention(settings, self._roster, self._liveness)
@@ -114,9 +114,9 @@ class GroupMachine:
         self._roster.drop_if_void(group)
         return Decision(records, None)
 
-    def take_rung(self) -> tuple[str, ...]:
+    def take_notified(self) -> tuple[str, ...]:
         """Return the groups whose bells have rung since the last time, each once."""
-        return self._liveness.take_rung()
+        return self._liveness.take_notified()
 
     def decide_join(
         self, request: JoinGroupRequest, caller: Caller, fresh_uuid: bytes, now: Moment

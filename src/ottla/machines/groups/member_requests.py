@@ -28,7 +28,7 @@ SyncDecision = Decision[GroupRecord, SyncGroupResponse | NotYet]
 SEVERAL_LEAVE_SINCE: Final = 3
 
 
-class Membership:
+class MemberRequests:
     """Decides about the requests of members."""
 
     def __init__(

@@ -63,7 +63,7 @@ class Rebalancing:
         """Take out a member, or one that was to become one; requests it waits with are answered."""
         group.remove(member_id)
         self._liveness.end_session(group.group_id, member_id)
-        self._liveness.ring(group.group_id)
+        self._liveness.notify(group.group_id)
 
     def renew_session(self, group: ClassicGroup, member_id: str, now: Moment) -> None:
         """Give a member the time that it asked for until it must be heard of again."""
@@ -130,7 +130,7 @@ class Rebalancing:
         for member_id in group.members:
             self.renew_session(group, member_id, now)
         self._set_deadline(Phase.SYNC, group, now, group.rebalance_timeout_ms())
-        self._liveness.ring(group.group_id)
+        self._liveness.notify(group.group_id)
 
     def _await_more(self, group: ClassicGroup, now: Moment) -> None:
         delay_ms = self._settings.group_initial_rebalance_delay_ms
@@ -145,7 +145,7 @@ class Rebalancing:
                 # It was excused from heartbeats, so its session may have passed unnoticed.
                 self.renew_session(group, member_id, now)
         group.attendance.syncing.clear()
-        self._liveness.ring(group.group_id)
+        self._liveness.notify(group.group_id)
 
     def _set_deadline(self, phase: Phase, group: ClassicGroup, now: Moment, delay_ms: int) -> None:
         self._liveness.deadlines.set(Due(phase, group.group_id), now, delay_ms)

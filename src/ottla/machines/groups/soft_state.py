@@ -153,18 +153,18 @@ class Liveness:
 
     def __init__(self) -> None:
         self.deadlines = Deadlines()
-        self._rung: dict[str, None] = {}
+        self._notified: dict[str, None] = {}
         self._number = 0
 
-    def ring(self, group_id: str) -> None:
+    def notify(self, group_id: str) -> None:
         """Have the waiting requests of a group ask again."""
-        self._rung[group_id] = None
+        self._notified[group_id] = None
 
-    def take_rung(self) -> tuple[str, ...]:
+    def take_notified(self) -> tuple[str, ...]:
         """Return the groups whose bells have rung since the last time."""
-        rung = tuple(self._rung)
-        self._rung.clear()
-        return rung
+        notified = tuple(self._notified)
+        self._notified.clear()
+        return notified
 
     def next_number(self) -> int:
         """Return a number for a request that waits; none is given twice."""

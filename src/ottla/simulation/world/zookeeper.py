@@ -104,15 +104,15 @@ class SimulatedSession:
 
     async def get(self, path: str, watch: Watch | None = None) -> Node:
         """Read a node."""
-        return await self._ask(lambda: self._server.tree.get(path, self._ring(watch)))
+        return await self._ask(lambda: self._server.tree.get(path, self._notify(watch)))
 
     async def exists(self, path: str, watch: Watch | None = None) -> Stat | None:
         """Look for a node."""
-        return await self._ask(lambda: self._server.tree.exists(path, self._ring(watch)))
+        return await self._ask(lambda: self._server.tree.exists(path, self._notify(watch)))
 
     async def children(self, path: str, watch: Watch | None = None) -> list[str]:
         """Return the names below a node."""
-        return await self._ask(lambda: self._server.tree.children(path, self._ring(watch)))
+        return await self._ask(lambda: self._server.tree.children(path, self._notify(watch)))
 
     async def commit(self, operations: Sequence[Operation]) -> None:
         """Do all of these or none."""
@@ -172,20 +172,20 @@ class SimulatedSession:
             answered.set_exception(ConnectionLostError("no answer"))
             self._become(SessionState.SUSPENDED)
 
-    def _ring(self, watch: Watch | None) -> Ring | None:
+    def _notify(self, watch: Watch | None) -> Ring | None:
         """Return what the server rings: it takes its time to get to the client, or gets lost."""
         if watch is None:
             return None
 
-        def ring() -> None:
+        def notify() -> None:
             back = self._server.network.link(MACHINE, self._machine)
             if back.is_blocked:
                 # Told once the client is back: reconnecting sets its watches again.
-                self._server.later(self._ping_seconds, ring)
+                self._server.later(self._ping_seconds, notify)
             else:
                 self._loop.call_later(back.draw_delay(), watch, context=self._process.context)
 
-        return ring
+        return notify
 
     def _ping_later(self) -> asyncio.TimerHandle:
         return self._loop.call_later(self._ping_seconds, self._ping)

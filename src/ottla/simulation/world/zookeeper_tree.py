@@ -69,29 +69,29 @@ class ZooKeeperTree:
         for path in owned:
             self.zxid += 1
             self._remove(path)
-            self._ring([path], [posixpath.dirname(path)])
+            self._notify([path], [posixpath.dirname(path)])
 
     # -- reading --------------------------------------------------------------------------------
 
-    def get(self, path: str, ring: Ring | None = None) -> Node:
+    def get(self, path: str, notify: Ring | None = None) -> Node:
         """Read a node."""
         node = self._node(path)
-        if ring is not None:
-            self._node_watches.setdefault(path, []).append(ring)
+        if notify is not None:
+            self._node_watches.setdefault(path, []).append(notify)
         return Node(node.data, node.stat())
 
-    def exists(self, path: str, ring: Ring | None = None) -> Stat | None:
+    def exists(self, path: str, notify: Ring | None = None) -> Stat | None:
         """Look for a node."""
         node = self._nodes.get(path)
-        if ring is not None:
-            self._node_watches.setdefault(path, []).append(ring)
+        if notify is not None:
+            self._node_watches.setdefault(path, []).append(notify)
         return None if node is None else node.stat()
 
-    def children(self, path: str, ring: Ring | None = None) -> list[str]:
+    def children(self, path: str, notify: Ring | None = None) -> list[str]:
         """Return the names below a node."""
         node = self._node(path)
-        if ring is not None:
-            self._child_watches.setdefault(path, []).append(ring)
+        if notify is not None:
+            self._child_watches.setdefault(path, []).append(notify)
         return sorted(node.children)
 
     # -- writing --------------------------------------------------------------------------------
@@ -114,7 +114,7 @@ class ZooKeeperTree:
             raise
         for look in self.on_commit:
             look(operations)
-        self._ring(nodes, parents)
+        self._notify(nodes, parents)
 
     def _do(
         self,
@@ -175,11 +175,11 @@ class ZooKeeperTree:
     def _restore(node: _Znode, data: bytes, version: int) -> None:
         node.data, node.version = data, version
 
-    def _ring(self, nodes: Sequence[str], parents: Sequence[str]) -> None:
-        rung: list[Ring] = []
+    def _notify(self, nodes: Sequence[str], parents: Sequence[str]) -> None:
+        notified: list[Ring] = []
         for path in dict.fromkeys(nodes):
-            rung += self._node_watches.pop(path, [])
+            notified += self._node_watches.pop(path, [])
         for path in dict.fromkeys(parents):
-            rung += self._child_watches.pop(path, [])
-        for ring in rung:
-            ring()
+            notified += self._child_watches.pop(path, [])
+        for notify in notified:
+            notify()

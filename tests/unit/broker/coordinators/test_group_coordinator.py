@@ -15,7 +15,7 @@ from ottla.broker.handlers.sync_group import SyncGroupHandler
 from ottla.broker.hosting.hosted_partitions import Partitions
 from ottla.broker.hosting.log_flusher import Flushing
 from ottla.broker.requests.request_context import RequestContext
-from ottla.concurrency.notifier import Bells
+from ottla.concurrency.notifier import Notifier
 from ottla.machines.groups.classic_group import GroupState
 from ottla.machines.groups.group_memory import GroupMemory
 from ottla.machines.groups.settings import GroupSettings
@@ -58,10 +58,10 @@ class Readers:
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
         self.is_sure = True
-        clock, self.bells = machine.clock, Bells(machine.clock)
+        clock, self.notifier = machine.clock, Notifier(machine.clock)
         log = new_log(segment_bytes=1 << 20, min_insync_replicas=2)
         name = TopicPartition(CONSUMER_OFFSETS_TOPIC, 0)
-        self.partition = Partition(name, bytes(16), log, self.bells.ring)
+        self.partition = Partition(name, bytes(16), log, self.notifier.notify)
         self.set_isr(0, 1, epoch=0)
         partitions = Partitions()
         partitions.add(self.partition)
@@ -71,7 +71,7 @@ class Readers:
         creation: Any = SimpleNamespace(store=SimpleNamespace(image=controller.image))
         flushing = Flushing(threads, clock)
         world = CoordinatorWorld(
-            partitions, creation, self.bells, clock, flushing, lambda: self.is_sure
+            partitions, creation, self.notifier, clock, flushing, lambda: self.is_sure
         )
         self.coordinator = GroupCoordinator(
             world,

@@ -11,7 +11,7 @@ from ottla.broker.coordinators.transaction_verification import (
     VerdictByPartition,
     Write,
 )
-from ottla.concurrency.notifier import Bells
+from ottla.concurrency.notifier import Notifier
 from ottla.machines.transactions.add_partitions import Enlistment
 from ottla.machines.transactions.producer_ids import Producer
 from ottla.model.api_error import ApiError
@@ -63,7 +63,7 @@ def verdicts_on(
 ) -> VerdictByPartition:
     clock = PassingClock()
     enlist = None if coordinators is None else coordinators.enlist
-    verification = TransactionVerification(clock, Bells(clock), lambda: is_enabled, enlist)
+    verification = TransactionVerification(clock, Notifier(clock), lambda: is_enabled, enlist)
     return asyncio.run(verification.verdicts("copier", writes, support))
 
 

@@ -7,7 +7,7 @@ from ottla.broker.data.fetch_response import grouped
 from ottla.broker.data.fetch_sessions import FetchedPartition, Read
 from ottla.broker.data.large_fetches import PARTITIONS_AT_ONCE, grouped_in_turns, read_in_turns
 from ottla.broker.requests.time_slices import TimeSlices
-from ottla.concurrency.notifier import Bells
+from ottla.concurrency.notifier import Notifier
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.replication.fetched import Fetched
@@ -38,7 +38,7 @@ def missing(partition: FetchedPartition, _bytes_before: int) -> Read:
 def test_others_have_their_turn_between_partitions_that_are_not_there() -> None:
     async def story() -> None:
         clock = PassingClock()
-        work = read_in_turns(wanted(), missing, 1, Bells(clock), TimeSlices(clock))
+        work = read_in_turns(wanted(), missing, 1, Notifier(clock), TimeSlices(clock))
         (reads, size_bytes), turns = await turns_of_others(work)
         assert (len(reads), size_bytes) == (COUNT, 0)
         assert turns >= 5
@@ -56,7 +56,7 @@ class Written:
         clock = PassingClock()
         self.partitions = wanted()
         self._sizes = size_by_index
-        self._bells, self._slices = Bells(clock), TimeSlices(clock)
+        self._notifier, self._slices = Notifier(clock), TimeSlices(clock)
         self.told: list[int] = []
 
     def _read(self, partition: FetchedPartition, bytes_before: int) -> Read:
@@ -68,15 +68,15 @@ class Written:
     async def read(self, bytes_min: int, size_by_index: dict[int, int]) -> tuple[list[Read], int]:
         """Begin to read, then write, which makes these the sizes; return what is read."""
         reading = asyncio.ensure_future(
-            read_in_turns(self.partitions, self._read, bytes_min, self._bells, self._slices)
+            read_in_turns(self.partitions, self._read, bytes_min, self._notifier, self._slices)
         )
         await asyncio.sleep(0)
         self._sizes |= size_by_index
         for index in size_by_index:
-            self._bells.ring(self.partitions[index].name)
+            self._notifier.notify(self.partitions[index].name)
         assert not reading.done()
         result = await reading
-        assert not self._bells._waiting
+        assert not self._notifier._waiting
         return result
 
 

@@ -11,7 +11,7 @@ from ottla.broker.handlers.fetch import FetchHandler
 from ottla.broker.hosting.hosted_partitions import Partitions
 from ottla.broker.requests.request_context import RequestContext
 from ottla.broker.requests.time_slices import TimeSlices
-from ottla.concurrency.notifier import Bells
+from ottla.concurrency.notifier import Notifier
 from ottla.environment.clock import Clock
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
@@ -41,7 +41,7 @@ def handler_of(fetching: Remembering, clock: Clock) -> FetchHandler:
     unused: Any = SimpleNamespace(errors=Counter(), begin=lambda *_, **__: fetching)
     return FetchHandler(
         Partitions(),
-        Bells(clock),
+        Notifier(clock),
         unused,
         unused,
         unused,

@@ -11,7 +11,7 @@ from ottla.broker.coordinators.partition_enlistment import Enlist
 from ottla.broker.coordinators.transaction_verification import TransactionVerification
 from ottla.broker.handlers.produce import ProduceHandler
 from ottla.broker.hosting.hosted_partitions import Partitions
-from ottla.concurrency.notifier import Bells
+from ottla.concurrency.notifier import Notifier
 from ottla.machines.transactions.add_partitions import Enlistment
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
@@ -48,13 +48,13 @@ def test_a_partition_that_comes_to_be_led_while_another_is_verified_is_tried_aga
 async def produced(partitions: Partitions, enlist: Enlist) -> list[int]:
     """Write to each partition in one request of a transaction, and return what is answered."""
     clock = FixedClock()
-    bells = Bells(clock)
+    notifier = Notifier(clock)
     leader = SimpleNamespace(leader_id=1, leader_epoch=1, endpoint=None)
     unused: Any = SimpleNamespace(
         flush_where_due=AsyncMock(return_value=[]), find=lambda *_: leader, errors=Counter()
     )
     validation: Any = SimpleNamespace(is_at_work=lambda _: False)
-    verification = TransactionVerification(clock, bells, lambda: True, enlist)
+    verification = TransactionVerification(clock, notifier, lambda: True, enlist)
     handler = ProduceHandler(
         partitions,
         unused,
@@ -63,7 +63,7 @@ async def produced(partitions: Partitions, enlist: Enlist) -> list[int]:
         unused,
         validation,
         unused,
-        bells,
+        notifier,
         lambda: True,
         verification,
     )

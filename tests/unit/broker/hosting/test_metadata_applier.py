@@ -56,10 +56,10 @@ class Life:
     def __init__(self, disk: SimulatedDisk, threads: ThreadPoolExecutor) -> None:
         self.dirs = LogDirs(disk, ("/a", "/b"))
         self.partitions = Partitions()
-        self.rung: list[Hashable] = []
+        self.notified: list[Hashable] = []
         self.folders = PartitionFolders(self.dirs, threads, SystemClock(), SystemRandomness())
         self.follower = ImageFollower(
-            PartitionRoles(NODE, SystemClock(), self.rung.append),
+            PartitionRoles(NODE, SystemClock(), self.notified.append),
             self.folders,
             self.partitions,
             LiveConfig(BrokerConfig.parse({})),
@@ -110,7 +110,7 @@ def test_partitions_are_there_before_the_image_is_published(life: Life) -> None:
 def test_deleted_partitions_leave_nothing_behind(life: Life, disk: SimulatedDisk) -> None:
     life.create()
     life.delete()
-    assert [name for name in life.rung if isinstance(name, TopicPartition)] == NAMES
+    assert [name for name in life.notified if isinstance(name, TopicPartition)] == NAMES
     assert life.codes() == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * 4
     assert not any(name.startswith("orders") for name in disk.list_directory("/a"))
 

@@ -3,8 +3,8 @@
 import asyncio
 from collections.abc import Callable
 
-from ottla.broker.hosting.replication_wait import DOUBT_BELL, Awaited, committed
-from ottla.concurrency.notifier import Bells
+from ottla.broker.hosting.replication_wait import LEASE_IN_DOUBT, Awaited, committed
+from ottla.concurrency.notifier import Notifier
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
 from ottla.replication.partition import Partition
@@ -21,14 +21,14 @@ class Stage:
     """Two partitions that are led here and followed elsewhere, with a batch in each."""
 
     def __init__(self, machine: Machine) -> None:
-        self.bells = Bells(machine.clock)
+        self.notifier = Notifier(machine.clock)
         self.deadline_ms = machine.clock.monotonic_ms() + TIMEOUT_MS
         self.partitions = [self._led(number) for number in range(2)]
         self.is_sure = True
 
     def _led(self, number: int) -> Partition:
         log = new_log(min_insync_replicas=2)
-        partition = Partition(TopicPartition("a", number), bytes(16), log, self.bells.ring)
+        partition = Partition(TopicPartition("a", number), bytes(16), log, self.notifier.notify)
         partition.lead(EPOCH, Assignment(0, (0, 1), (0, 1), 0))
         partition.append_as_leader(batch(), NOW_MS)
         return partition
@@ -42,7 +42,7 @@ class Stage:
 
     def doubt(self) -> None:
         self.is_sure = False
-        self.bells.ring(DOUBT_BELL)
+        self.notifier.notify(LEASE_IN_DOUBT)
 
 
 def outcomes(*acts: Callable[[Stage], None]) -> list[ErrorCode | None]:
@@ -53,7 +53,7 @@ def outcomes(*acts: Callable[[Stage], None]) -> list[ErrorCode | None]:
         stage = Stage(machine)
         awaited = [Awaited(one, 1, EPOCH) for one in stage.partitions]
         waiting = asyncio.create_task(
-            committed(stage.bells, awaited, stage.deadline_ms, lambda: stage.is_sure)
+            committed(stage.notifier, awaited, stage.deadline_ms, lambda: stage.is_sure)
         )
         for act in acts:
             await machine.loop.elapse(0.1)
@@ -109,5 +109,5 @@ def test_what_is_committed_is_so_whoever_leads_by_now() -> None:
 
 
 def test_a_broker_that_stops_does_not_keep_its_clients_waiting() -> None:
-    told = outcomes(lambda stage: stage.bells.close())
+    told = outcomes(lambda stage: stage.notifier.close())
     assert told == [ErrorCode.REQUEST_TIMED_OUT] * 2

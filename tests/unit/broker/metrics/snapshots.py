@@ -40,7 +40,7 @@ def snapshot_of(
         accepted_connections=0,
         closed_by_reason={},
         offline_folders=0,
-        full_folders=0,
+        full_log_dirs=0,
         cold_reads=0,
         cold_bytes=0,
         damage=DamageCounts(),

@@ -13,7 +13,7 @@ from ottla.broker.replication.full_log_dirs import (
     RELAPSE_MS,
     WAIT_MS_MAX,
     WAIT_MS_MIN,
-    FullFolders,
+    FullLogDirs,
 )
 from ottla.metadata.image import ClusterImage, PartitionImage, TopicImage
 from ottla.metadata.records import FULL_DIRECTORY
@@ -56,7 +56,7 @@ class World:
             self.partitions.add(roles.new(name, TOPIC_ID, log))
         topic = TopicImage("orders", TOPIC_ID, states or (ALL, ALL, ALL))
         self.image = replace(ClusterImage("cluster"), topics={"orders": topic})
-        self.folders = FullFolders(
+        self.folders = FullLogDirs(
             NODE,
             lambda: self.image,
             self.partitions,

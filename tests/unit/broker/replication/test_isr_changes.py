@@ -5,7 +5,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from ottla.broker.replication.isr_changes import IsrChanges
-from ottla.concurrency.notifier import Bells
+from ottla.concurrency.notifier import Notifier
 from ottla.machines.controller.machine import Controller
 from ottla.model.identifiers import TopicPartition
 from ottla.replication.in_sync import InSync
@@ -54,7 +54,7 @@ class Leader:
             lambda: self.controller.image.brokers[LEADER].broker_epoch,
             lambda: self.controller.image,
             self.channel.alter_partition,
-            Bells(machine.clock),
+            Notifier(machine.clock),
             machine.clock,
             LAG_MS,
         )

@@ -12,7 +12,7 @@ from ottla.broker.peers.peer_connection import PeerConnection
 from ottla.broker.replication.fetcher_world import FetcherSettings, FetcherWorld
 from ottla.broker.replication.replica_fetchers import ReplicaFetchers
 from ottla.broker.replication.replication_quotas import Throttles
-from ottla.concurrency.notifier import Bells
+from ottla.concurrency.notifier import Notifier
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
 from ottla.model.settings.broker_config import BrokerConfig
@@ -90,7 +90,9 @@ class Leader:
         return FetchResponse(session_id=7, responses=[topic])
 
 
-def fetchers_of(leader: Leader, bells: Bells, monkeypatch: pytest.MonkeyPatch) -> ReplicaFetchers:
+def fetchers_of(
+    leader: Leader, notifier: Notifier, monkeypatch: pytest.MonkeyPatch
+) -> ReplicaFetchers:
     """Return what follows this leader and knows no other."""
 
     async def connect(*_: Any, **_more: Any) -> Any:
@@ -108,7 +110,7 @@ def fetchers_of(leader: Leader, bells: Bells, monkeypatch: pytest.MonkeyPatch) -
             lambda broker_id: address if broker_id == LEADER else None,  # type: ignore[arg-type,return-value]
             nowhere,
             clock,
-            bells,
+            notifier,
             Flushing(InlineExecutor(), clock),
             Throttles(BrokerConfig(), clock).follower,
             SETTINGS,
@@ -121,9 +123,9 @@ def test_one_that_leaves_while_its_beginning_is_asked_for_stops_no_other(
     monkeypatch: pytest.MonkeyPatch, is_deleted: bool
 ) -> None:
     async def run() -> None:
-        bells = Bells(SystemClock())
+        notifier = Notifier(SystemClock())
         leaving, staying = (
-            Partition(TopicPartition(name, 0), name.encode() * 16, new_log(), bells.ring)
+            Partition(TopicPartition(name, 0), name.encode() * 16, new_log(), notifier.notify)
             for name in "ab"
         )
 
@@ -135,7 +137,7 @@ def test_one_that_leaves_while_its_beginning_is_asked_for_stops_no_other(
                 fetchers.follow(leaving)
 
         leader = Leader(leaving, leave)
-        fetchers = fetchers_of(leader, bells, monkeypatch)
+        fetchers = fetchers_of(leader, notifier, monkeypatch)
         for partition in (leaving, staying):
             partition.follow(LEADER, 0)
             fetchers.follow(partition)
@@ -152,14 +154,14 @@ def test_one_that_is_beyond_its_leader_begins_anew_if_it_has_nothing_to_lose(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, is_empty: bool
 ) -> None:
     async def run() -> None:
-        bells = Bells(SystemClock())
-        follower = Partition(TopicPartition("a", 0), b"a" * 16, new_log(), bells.ring)
+        notifier = Notifier(SystemClock())
+        follower = Partition(TopicPartition("a", 0), b"a" * 16, new_log(), notifier.notify)
         follower.follow(LEADER, 0)
         follower.restart_at(50, 0)
         if not is_empty:
             follower.append_as_follower(stamped(batch(), 50), 0)
         leader = Leader(follower, start_offset=3)
-        fetchers = fetchers_of(leader, bells, monkeypatch)
+        fetchers = fetchers_of(leader, notifier, monkeypatch)
         fetchers.follow(follower)
         fetchers.start()
         await leader.has_been_asked()

@@ -57,7 +57,7 @@ class Host:
         self.wall_ms = 1_700_000_000_000
         self.monotonic_ms = 5_000
         self.uuids = 0
-        self.rung: set[str] = set()
+        self.notified: set[str] = set()
         self.machine = GroupMachine(self.settings, self.memory)
         self.machine.start(self.now)
 
@@ -73,7 +73,7 @@ class Host:
                 value = CODEC.encode_value(record.value, record.version)
             self.log.append((key, value))
             self.machine.replay(*CODEC.decode(key, value))
-        self.rung.update(self.machine.take_rung())
+        self.notified.update(self.machine.take_notified())
         return decision.response
 
     def pass_ms(self, duration_ms: int) -> None:
@@ -98,7 +98,7 @@ class Host:
         assert self.memory.used_bytes == 0
         self.machine = self.loaded(compacted=compacted)
         self.machine.start(self.now)
-        self.rung.update(self.machine.take_rung())
+        self.notified.update(self.machine.take_notified())
 
     def loaded(self, *, compacted: bool = False) -> GroupMachine:
         records = self.log

@@ -146,7 +146,7 @@ def test_a_new_member_makes_the_others_join_again() -> None:
     assert isinstance(last, JoinGroupResponse)
     assert len(last.members) == 3
     assert {host.joined(wait).generation_id for wait in (newcomer, again)} == {2}
-    assert GROUP in host.rung
+    assert GROUP in host.notified
 
 
 def test_who_does_not_join_in_time_is_out_and_loses_the_lead() -> None:
@@ -200,9 +200,9 @@ def test_metadata_that_changes_while_work_is_assigned_begins_anew() -> None:
 def test_of_two_joins_of_one_member_the_first_is_answered_too() -> None:
     host = Host()
     first = host.join_anew()
-    host.rung.clear()
+    host.notified.clear()
     second = host.join(first.member_id)
-    assert GROUP in host.rung
+    assert GROUP in host.notified
     assert host.joined(first).error_code == ErrorCode.REBALANCE_IN_PROGRESS
     host.pass_ms(3_000)
     assert host.joined(second).error_code == ErrorCode.NONE
@@ -283,9 +283,9 @@ def test_a_machine_keeps_no_more_groups_than_it_may() -> None:
 def test_who_comes_wakes_nobody_that_waits_for_more_to_come() -> None:
     host = Host()
     first = host.join_anew()
-    host.rung.clear()
+    host.notified.clear()
     host.join_anew()
-    assert host.rung == set()
+    assert host.notified == set()
     again = host.join(first.member_id)
-    assert host.rung == {GROUP}
+    assert host.notified == {GROUP}
     assert isinstance(again, NotYet)

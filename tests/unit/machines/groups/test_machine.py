@@ -98,7 +98,7 @@ def test_a_record_of_somebody_else_ends_what_was_under_way() -> None:
     value = GroupMetadataValue(protocol_type="consumer", generation=9, protocol=None, leader=None)
     host.machine.replay(GroupMetadataKey(group=GROUP), value)
     assert (host.group.state, host.group.generation) == (GroupState.EMPTY, 9)
-    assert GROUP in host.machine.take_rung()
+    assert GROUP in host.machine.take_notified()
     assert host.joined(waiting).error_code == ErrorCode.UNKNOWN_MEMBER_ID
     host.pass_ms(SESSION_MS)
 

@@ -26,7 +26,7 @@ def test_followers_wait_until_the_leader_has_assigned() -> None:
     wait = host.sync(follower, 1)
     assert isinstance(wait, NotYet)
     assert wait.group_id == GROUP
-    host.rung.clear()
+    host.notified.clear()
 
     answer = host.sync(leader, 1, {leader: b"mine", follower: b"yours", "stranger": b"nobody's"})
 
@@ -36,7 +36,7 @@ def test_followers_wait_until_the_leader_has_assigned() -> None:
         "consumer",
         "range",
     )
-    assert host.rung == {GROUP}
+    assert host.notified == {GROUP}
     assert host.synced(wait).assignment == b"yours"
     assert host.group.state is GroupState.STABLE
 
@@ -103,9 +103,9 @@ def test_a_rebalance_sends_those_away_that_wait_for_work() -> None:
     host = Host()
     _, follower = completing(host)
     wait = host.sync(follower, 1)
-    host.rung.clear()
+    host.notified.clear()
     host.join_anew()
-    assert host.rung == {GROUP}
+    assert host.notified == {GROUP}
     assert host.synced(wait).error_code == ErrorCode.REBALANCE_IN_PROGRESS
     host.pass_ms(SESSION_MS - 1)
     assert follower in host.group.members
@@ -301,7 +301,7 @@ def test_each_leaving_member_has_an_answer_of_its_own() -> None:
     leader, follower = host.stable_group()
     wait = host.join(instance="static")
     assert isinstance(wait, NotYet)
-    host.rung.clear()
+    host.notified.clear()
     answer = host.leave(
         "stranger",
         follower,
@@ -318,7 +318,7 @@ def test_each_leaving_member_has_an_answer_of_its_own() -> None:
     ]
     assert answer.members[2].group_instance_id == "static"
     assert list(host.group.members) == [leader]
-    assert host.rung == {GROUP}
+    assert host.notified == {GROUP}
     assert host.joined(wait).error_code == ErrorCode.UNKNOWN_MEMBER_ID
 
 

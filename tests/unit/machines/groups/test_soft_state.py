@@ -95,9 +95,9 @@ def test_nothing_is_kept_for_a_member_that_is_forgotten() -> None:
     assert not attendance.new | attendance.unsynced | attendance.syncing
 
 
-def test_a_bell_rings_once_however_often_it_was_rung() -> None:
+def test_a_key_rings_once_however_often_it_was_notified() -> None:
     liveness = Liveness()
     for group_id in ("b", "a", "b"):
-        liveness.ring(group_id)
-    assert liveness.take_rung() == ("b", "a")
-    assert liveness.take_rung() == ()
+        liveness.notify(group_id)
+    assert liveness.take_notified() == ("b", "a")
+    assert liveness.take_notified() == ()

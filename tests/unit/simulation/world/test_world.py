@@ -94,17 +94,17 @@ def test_time_passes_only_when_nobody_has_anything_to_do() -> None:
     assert world.run(story()) == 86_400
 
 
-def test_timers_of_one_moment_ring_in_the_order_in_which_they_were_set() -> None:
+def test_timers_of_one_moment_notify_in_the_order_in_which_they_were_set() -> None:
     world = World(1)
-    rung: list[int] = []
+    notified: list[int] = []
 
     async def story() -> None:
         for number in range(50):
-            world.loop.call_at(5.0, rung.append, number)
+            world.loop.call_at(5.0, notified.append, number)
         await asyncio.sleep(6)
 
     world.run(story())
-    assert rung == list(range(50))
+    assert notified == list(range(50))
 
 
 def test_a_world_in_which_nothing_can_happen_any_more_says_so() -> None:

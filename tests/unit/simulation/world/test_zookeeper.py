@@ -104,15 +104,15 @@ def test_an_ephemeral_node_goes_when_its_machine_has_been_dead_for_the_timeout()
 
 def test_a_watch_rings_once_and_says_nothing_but_look_again() -> None:
     async def story(world: World, session: SimulatedSession) -> None:
-        rung = []
+        notified = []
         await session.commit([Create("/a")])
-        await session.children("/a", lambda: rung.append("children"))
-        await session.get("/a", lambda: rung.append("data"))
+        await session.children("/a", lambda: notified.append("children"))
+        await session.get("/a", lambda: notified.append("data"))
         await session.commit([Create("/a/b")])
         await session.commit([Create("/a/c"), Write("/a", b"x")])
         await session.commit([Write("/a", b"y")])
         await world.elapse(1)
-        assert sorted(rung) == ["children", "data"]
+        assert sorted(notified) == ["children", "data"]
 
     tell(story)
 

@@ -155,7 +155,7 @@ class ZooKeeperMetadataStore:
         return None if self._term is None or self._term.is_over else self._term
 
     @property
-    def is_sure_of_session(self) -> bool:
+    def is_session_confirmed(self) -> bool:
         """Whether the session cannot have ended yet: nobody else leads what this broker leads."""
         is_over = self._session.state is SessionState.EXPIRED
         return not is_over and self._clock.monotonic_ms() < self._sure_until_ms

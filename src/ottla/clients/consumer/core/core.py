@@ -12,7 +12,7 @@ from threading import get_ident
 from typing import Any, Final, TypeVar
 
 from ottla.clients.cluster.cluster_client import ClusterView
-from ottla.clients.consumer.core.poll_notifier import Bell
+from ottla.clients.consumer.core.poll_notifier import PollNotifier
 from ottla.clients.consumer.fetching.fetch_buffer import FetchBuffer
 from ottla.clients.consumer.fetching.fetch_responses import FetchAnswers
 from ottla.clients.consumer.fetching.partition_leaders import Leaders
@@ -77,7 +77,7 @@ class ConsumerCore:
         self._positions = PositionFinder(
             view, self.state, settings, leaders, policy, clock, self._answers.back_off
         )
-        self._bell = Bell()
+        self._notifier = PollNotifier()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread_id = 0
         self._prefetcher: Prefetcher | None = None
@@ -174,7 +174,7 @@ class ConsumerCore:
                 return
             if is_enough is not None and is_enough():
                 return
-            if not await self._bell.heard(deadline):
+            if not await self._notifier.wait(deadline):
                 return
 
     def is_poll_over(self, deadline: float | None) -> bool:
@@ -189,7 +189,7 @@ class ConsumerCore:
         It takes no turn of the event loop, and is of use only once that fetches.
         """
         if self._prefetcher is not None:
-            self._bell.listen(self._has_news, seconds)
+            self._notifier.wait_in_thread(self._has_news, seconds)
 
     def _has_news(self) -> bool:
         if self.buffer.has_records or not self.is_quick():
@@ -206,7 +206,7 @@ class ConsumerCore:
         while (found := find()) is None:
             self._check_wakeup()
             self._raise_failure()
-            if not await self._bell.heard(deadline):
+            if not await self._notifier.wait(deadline):
                 raise NoAnswerError(f"{what}: nothing within {seconds:g} s")
         return found
 
@@ -231,7 +231,7 @@ class ConsumerCore:
         self._is_woken_up = True
         if self._loop is not None:
             with suppress(RuntimeError):  # the loop has ended: nobody waits
-                self._loop.call_soon_threadsafe(self._bell.ring)
+                self._loop.call_soon_threadsafe(self._notifier.notify)
 
     def _check_wakeup(self) -> None:
         if self._is_woken_up and not self.is_closing:
@@ -240,7 +240,7 @@ class ConsumerCore:
 
     def wake_poll(self) -> None:
         """Let `prepare` look again whether there is something to do."""
-        self._bell.ring()
+        self._notifier.notify()
 
     def _on_change(self) -> None:
         if self._prefetcher is None or self._loop is None or self.is_closed:
@@ -254,7 +254,7 @@ class ConsumerCore:
     def _look_again(self) -> None:
         assert self._prefetcher is not None
         self._prefetcher.wake()
-        self._bell.ring()
+        self._notifier.notify()
 
     # -- the group ------------------------------------------------------------------------------
 
@@ -287,7 +287,7 @@ class ConsumerCore:
         try:
             while not committing.done():
                 self._check_wakeup()
-                await self._bell.heard(None)
+                await self._notifier.wait(None)
         finally:
             committing.cancel()
         committing.result()

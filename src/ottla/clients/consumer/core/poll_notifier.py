@@ -5,23 +5,23 @@ from collections.abc import Callable
 from threading import Event
 from typing import Final
 
-LISTENING_SECONDS_MAX: Final = 1.0
+THREAD_WAIT_SECONDS_MAX: Final = 1.0
 """So long a thread waits by itself; then it had better have the event loop look at everything."""
 
 
-class Bell:
+class PollNotifier:
     """Rung in the event loop's thread. Who hears it looks again whether there is what it wants."""
 
     def __init__(self) -> None:
         self._for_tasks = asyncio.Event()
         self._for_threads = Event()
 
-    def ring(self) -> None:
+    def notify(self) -> None:
         """Have all look again who wait now."""
         self._for_tasks.set()
         self._for_threads.set()
 
-    async def heard(self, deadline: float | None) -> bool:
+    async def wait(self, deadline: float | None) -> bool:
         """Wait for it in a task; False if the deadline, by the loop's time, comes first."""
         self._for_tasks.clear()
         try:
@@ -31,12 +31,14 @@ class Bell:
             return False
         return True
 
-    def listen(self, is_needless: Callable[[], bool], seconds: float | None) -> None:
+    def wait_in_thread(self, is_needless: Callable[[], bool], seconds: float | None) -> None:
         """Wait for it in another thread, of which there is one at a time; not for ever.
 
         What is rung after something has become needless is heard: that is asked in between.
         """
-        limit = LISTENING_SECONDS_MAX if seconds is None else min(seconds, LISTENING_SECONDS_MAX)
+        limit = (
+            THREAD_WAIT_SECONDS_MAX if seconds is None else min(seconds, THREAD_WAIT_SECONDS_MAX)
+        )
         self._for_threads.clear()
         if not is_needless():
             self._for_threads.wait(limit)

@@ -8,7 +8,7 @@ from logging import getLogger
 from ottla.clients.consumer.group.group_requests import Generation, GroupRequests
 from ottla.clients.consumer.group.heartbeats import Heartbeats
 from ottla.clients.consumer.group.joining import Joined
-from ottla.clients.consumer.group.member_state import LOST, Standing
+from ottla.clients.consumer.group.member_state import LOST, MemberState
 from ottla.clients.consumer.group.topic_watch import TopicWatch
 from ottla.clients.consumer.state.settings import ConsumerSettings
 from ottla.clients.errors import NoAnswerError, UnreachableError
@@ -19,14 +19,14 @@ from ottla.model.error_code import ErrorCode
 _log = getLogger(__name__)
 
 
-class KeepingUp:
+class HeartbeatTasks:
     """Two tasks for one generation; what they find goes to the standing."""
 
     def __init__(
         self,
         requests: GroupRequests,
         settings: ConsumerSettings,
-        standing: Standing,
+        standing: MemberState,
         watch: TopicWatch,
         polled_at: Callable[[], float],
         wake: Callable[[], None],

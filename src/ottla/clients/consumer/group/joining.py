@@ -35,7 +35,7 @@ class Joined:
 
 
 @dataclass(frozen=True, slots=True)
-class Joining:
+class JoinAttempt:
     """Joins. `on_generation` hears who we are as soon as the coordinator has said so."""
 
     requests: GroupRequests

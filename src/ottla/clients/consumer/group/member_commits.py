@@ -8,7 +8,7 @@ from ottla.clients.consumer.group.group_errors import (
     RebalanceInProgressError,
 )
 from ottla.clients.consumer.group.group_protocol import OffsetAndMetadata
-from ottla.clients.consumer.group.member_state import LOST, Standing
+from ottla.clients.consumer.group.member_state import LOST, MemberState
 from ottla.clients.consumer.group.offset_commits import OffsetCommits
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
@@ -21,7 +21,7 @@ class MemberCommits:
     def __init__(
         self,
         offsets: OffsetCommits,
-        standing: Standing,
+        standing: MemberState,
         on_committed: Callable[[Mapping[TopicPartition, OffsetAndMetadata]], None],
     ) -> None:
         """`on_committed` is called after every commit that succeeds, whoever asked for it."""

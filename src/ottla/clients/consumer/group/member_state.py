@@ -16,7 +16,7 @@ _FIRST: Final = "the consumer has subscribed"
 _log = getLogger(__name__)
 
 
-class Standing:
+class MemberState:
     """What the tasks of a membership tell each other. It is used on the event loop alone.
 
     Only `is_lost`, `failure` and `rejoin_reason` are also read from the polling thread, one by one.

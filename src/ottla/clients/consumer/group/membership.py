@@ -10,11 +10,11 @@ heartbeats go on in tasks of their own, so that neither depends on how often the
 It waits for listeners alone. Each task wakes the poll when it is over, and the next call goes on:
 
     rebalance                 goes on in a poll once               which is woken by
-    none                      there is a reason to join, or lost   `Standing`
+    none                      there is a reason to join, or lost   `MemberState`
                               the subscription is another          nobody: it follows that call
-    last commit, then join    the commit is over, or lost          `LastCommit`, `Standing`
+    last commit, then join    the commit is over, or lost          `LastCommit`, `MemberState`
     joining                   that has succeeded or failed         `_joining`
-    last commit, then assign  the commit is over, or lost          `LastCommit`, `Standing`
+    last commit, then assign  the commit is over, or lost          `LastCommit`, `MemberState`
 """
 
 import asyncio
@@ -32,10 +32,10 @@ from ottla.clients.consumer.group.final_auto_commit import LastCommit
 from ottla.clients.consumer.group.group_metadata import ConsumerGroupMetadata
 from ottla.clients.consumer.group.group_protocol import OffsetAndMetadata
 from ottla.clients.consumer.group.group_requests import NO_GENERATION, GroupRequests
-from ottla.clients.consumer.group.heartbeat_tasks import KeepingUp
-from ottla.clients.consumer.group.joining import Joined, Joining
+from ottla.clients.consumer.group.heartbeat_tasks import HeartbeatTasks
+from ottla.clients.consumer.group.joining import JoinAttempt, Joined
 from ottla.clients.consumer.group.member_commits import MemberCommits
-from ottla.clients.consumer.group.member_state import LOST, Standing
+from ottla.clients.consumer.group.member_state import LOST, MemberState
 from ottla.clients.consumer.group.offset_commits import OffsetCommits
 from ottla.clients.consumer.group.topic_watch import TopicWatch
 from ottla.clients.consumer.state.settings import ConsumerSettings
@@ -74,7 +74,7 @@ class GroupMembership:
         self._assignors = assignors(settings.partition_assignment_strategy)
         self._is_cooperative = all(assignor.is_cooperative for assignor in self._assignors)
         self._requests = GroupRequests(view.sibling(), settings.group_id, settings)
-        self._standing = Standing(settings.group_id, state, wake)
+        self._standing = MemberState(settings.group_id, state, wake)
         self._offsets = OffsetCommits(self._requests, view)
         self._commits = MemberCommits(self._offsets, self._standing, on_committed)
         self._background = BackgroundCommits(self._commits.commit)
@@ -82,8 +82,8 @@ class GroupMembership:
         self._last_commit = LastCommit(self._auto, self._commit_in_time, wake)
         self._changes = AssignmentChanges(state)
         self._watch = TopicWatch(self._requests, state, settings)
-        self._joiner = Joining(self._requests, self._assignors, self._standing.become)
-        self._keeping_up = KeepingUp(
+        self._joiner = JoinAttempt(self._requests, self._assignors, self._standing.become)
+        self._keeping_up = HeartbeatTasks(
             self._requests, settings, self._standing, self._watch, lambda: self._polled_at, wake
         )
         self._joined_for: tuple[object, frozenset[str]] | None = None

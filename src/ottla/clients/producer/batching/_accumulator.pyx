@@ -160,7 +160,7 @@ cdef class Batch:
 
     def take_answer(self, double seconds_max):
         """See the twin."""
-        cdef Lane lane = self._accumulator._lane(self.topic, self.partition, None)
+        cdef OpenBatches lane = self._accumulator._lane(self.topic, self.partition, None)
         if lane is not None and lane.express is not None:
             lane.express.take_answer(self, <int>(seconds_max * 1000))
         return self.is_done
@@ -274,7 +274,7 @@ cdef class Batch:
                 call()
 
 
-cdef class Lane:
+cdef class OpenBatches:
     """See the twin."""
 
     cdef readonly str topic
@@ -368,7 +368,7 @@ cdef class Accumulator:
             raise too_large(
                 topic, needed + HEADER_ROOM_BYTES, self.request_bytes_max, self.memory_bytes_max
             )
-        cdef Lane lane = self._lane(topic, partition, key_bytes)
+        cdef OpenBatches lane = self._lane(topic, partition, key_bytes)
         if lane is None or self.used_bytes + HEADER_ROOM_BYTES + needed > self.memory_bytes_max:
             return None
         cdef int64_t at_ms
@@ -380,7 +380,7 @@ cdef class Accumulator:
             at_ms = self._now_ms()
         return self._put(lane, needed, at_ms, key_bytes, value_bytes, header_bytes, on_delivery)
 
-    cdef Delivery _put(self, Lane lane, Py_ssize_t needed, int64_t at_ms, bytes key, bytes value,
+    cdef Delivery _put(self, OpenBatches lane, Py_ssize_t needed, int64_t at_ms, bytes key, bytes value,
                        bytes headers, on_delivery):
         cdef bint rings = False
         cdef Batch batch
@@ -414,14 +414,14 @@ cdef class Accumulator:
             or batch.records._size + needed <= self.batch_bytes_max
         )
 
-    cdef inline bint _make_room(self, Lane lane, Py_ssize_t needed) except -1:
+    cdef inline bint _make_room(self, OpenBatches lane, Py_ssize_t needed) except -1:
         """Open a batch if there is none with room; return whether the sender should look."""
         cdef Batch batch = lane.open
         if batch is not None and self._has_room(batch, needed):
             return False
         return self._open(lane, batch)
 
-    cdef bint _open(self, Lane lane, Batch full) except -1:
+    cdef bint _open(self, OpenBatches lane, Batch full) except -1:
         # Making a batch may run other threads, which may have been quicker: look again.
         cdef int64_t created_ms = self._monotonic_ms()
         cdef Batch fresh = Batch(self, lane.topic, lane.partition, RecordAccumulator(), created_ms)
@@ -440,7 +440,7 @@ cdef class Accumulator:
         cdef Py_ssize_t size = records._size
         if size > min(self.request_bytes_max, self.memory_bytes_max):
             raise too_large(topic, size, self.request_bytes_max, self.memory_bytes_max)
-        cdef Lane lane = self._lane(topic, partition, None)
+        cdef OpenBatches lane = self._lane(topic, partition, None)
         if lane is None or self.used_bytes + size > self.memory_bytes_max:
             return None
         cdef Batch batch = Batch(self, topic, partition, records, self._monotonic_ms())
@@ -456,7 +456,7 @@ cdef class Accumulator:
 
     def choose_partition(self, str topic not None, key=None):
         """See the twin."""
-        cdef Lane lane = self._lane(topic, None, as_bytes(key))
+        cdef OpenBatches lane = self._lane(topic, None, as_bytes(key))
         return None if lane is None else lane.partition
 
     def set_partition_count(self, str topic not None, int32_t count):
@@ -464,7 +464,7 @@ cdef class Accumulator:
         known = self._topics.setdefault(topic, Topic(topic))
         cdef list lanes = (<Topic>known).lanes
         while len(lanes) < count:
-            lanes.append(Lane(topic, len(lanes), known))
+            lanes.append(OpenBatches(topic, len(lanes), known))
         (<Topic>known).count = count
         if (<Topic>known).sticky >= count:
             (<Topic>known).sticky = NO_PARTITION
@@ -479,25 +479,25 @@ cdef class Accumulator:
         for topic in list(self._topics.values()):
             yield from list((<Topic>topic).lanes)
 
-    def close_open(self, Lane lane not None):
+    def close_open(self, OpenBatches lane not None):
         """See the twin."""
         with cython.critical_section(self):
             self._close(lane)
 
     def hurry(self, Batch batch not None):
         """See the twin."""
-        cdef Lane lane = (<Topic>self._topics[batch.topic]).lanes[batch.partition]
+        cdef OpenBatches lane = (<Topic>self._topics[batch.topic]).lanes[batch.partition]
         if lane.open is batch and not self._depart(lane, batch):
             self.ring()
 
-    cdef bint _depart(self, Lane lane, Batch batch) except -1:
+    cdef bint _depart(self, OpenBatches lane, Batch batch) except -1:
         try:
             return lane.express is not None and lane.express.depart(batch)
         except BaseException:  # Ctrl-C, it may be, and nobody has sent the batch
             self.ring()
             raise
 
-    def take_open(self, Lane lane not None, Batch batch not None, Py_ssize_t bytes_max):
+    def take_open(self, OpenBatches lane not None, Batch batch not None, Py_ssize_t bytes_max):
         """Take the open batch of a lane away; False if there is another, or one before, or more."""
         cdef bint is_alone = lane.open is batch and not lane.closed
         if is_alone and batch.charged_bytes <= bytes_max:
@@ -506,7 +506,7 @@ cdef class Accumulator:
             return True
         return False
 
-    def retire(self, Lane lane not None):
+    def retire(self, OpenBatches lane not None):
         """See the twin."""
         with cython.critical_section(self):
             if lane.open is None and not lane.closed:
@@ -526,7 +526,7 @@ cdef class Accumulator:
                 self._wake()
                 raise
 
-    cdef inline Lane _lane(self, str topic, partition, bytes key):
+    cdef inline OpenBatches _lane(self, str topic, partition, bytes key):
         known = self._topics.get(topic)
         if known is None:
             return None
@@ -538,7 +538,7 @@ cdef class Accumulator:
         else:
             chosen = partition
         if 0 <= chosen < count:
-            return <Lane>lanes[chosen]
+            return <OpenBatches>lanes[chosen]
         return None
 
     cdef inline int32_t _partition_for(self, Topic topic, bytes key, int32_t count) except? -9:
@@ -554,7 +554,7 @@ cdef class Accumulator:
             topic.sticky = sticky
         return sticky
 
-    cdef inline int _close(self, Lane lane) except -1:
+    cdef inline int _close(self, OpenBatches lane) except -1:
         cdef Batch batch = lane.open
         if batch is not None:
             lane.closed.append(batch)

@@ -28,7 +28,7 @@ NO_PARTITION: Final = -1
 NO_TIMESTAMP_MS: Final = -1
 
 
-class Lane:
+class OpenBatches:
     """What waits for one partition: full batches, and one that is still filled."""
 
     __slots__ = ("closed", "express", "open", "outbox", "partition", "sticky_of", "topic")
@@ -59,7 +59,7 @@ class Topic:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.lanes: list[Lane] = []
+        self.lanes: list[OpenBatches] = []
         self.count = 0
         self.sticky = NO_PARTITION
 
@@ -95,7 +95,7 @@ class Accumulator:
         self.linger_ms = linger_ms
         self.lock = Lock()
         self.loop: asyncio.AbstractEventLoop | None = None
-        self.active: dict[Lane, None] = {}
+        self.active: dict[OpenBatches, None] = {}
         """The lanes in which something waits."""
         self.used_bytes = 0
         self.failure: BaseException | None = None
@@ -182,7 +182,7 @@ class Accumulator:
         with self.lock:
             known = self._topics.setdefault(topic, Topic(topic))
             for partition in range(len(known.lanes), count):
-                known.lanes.append(Lane(topic, partition, known))
+                known.lanes.append(OpenBatches(topic, partition, known))
             known.count = count
             if known.sticky >= count:
                 known.sticky = NO_PARTITION
@@ -192,12 +192,12 @@ class Accumulator:
         known = self._topics.get(topic)
         return 0 if known is None else known.count
 
-    def lanes(self) -> Iterator[Lane]:
+    def lanes(self) -> Iterator[OpenBatches]:
         """Iterate over all lanes, also those in which nothing waits."""
         for topic in list(self._topics.values()):
             yield from list(topic.lanes)
 
-    def close_open(self, lane: Lane) -> None:
+    def close_open(self, lane: OpenBatches) -> None:
         """Let nothing more into the open batch of a lane, and queue it."""
         with self.lock:
             self._close(lane)
@@ -207,7 +207,7 @@ class Accumulator:
         if self._topics[batch.topic].lanes[batch.partition].open is batch:
             self.ring()
 
-    def retire(self, lane: Lane) -> None:
+    def retire(self, lane: OpenBatches) -> None:
         """Take a lane out of the active ones if nothing waits in it."""
         with self.lock:
             if lane.open is None and not lane.closed:
@@ -228,7 +228,7 @@ class Accumulator:
                 self._wake()
                 raise
 
-    def _lane(self, topic: str, partition: int | None, key: bytes | None) -> Lane | None:
+    def _lane(self, topic: str, partition: int | None, key: bytes | None) -> OpenBatches | None:
         known = self._topics.get(topic)
         if known is None:
             return None
@@ -249,7 +249,7 @@ class Accumulator:
             topic.sticky = self._pick(topic.name, count)
         return topic.sticky
 
-    def _batch_with_room(self, lane: Lane, needed: int) -> tuple[Batch, bool]:
+    def _batch_with_room(self, lane: OpenBatches, needed: int) -> tuple[Batch, bool]:
         batch = lane.open
         if batch is not None and batch.records.size_bytes + needed <= self.batch_bytes_max:
             return batch, False
@@ -265,7 +265,7 @@ class Accumulator:
         if self.failure is not None:
             raise self.failure
 
-    def _close(self, lane: Lane) -> None:
+    def _close(self, lane: OpenBatches) -> None:
         if lane.open is not None:
             lane.closed.append(lane.open)
             lane.open = None

@@ -6,7 +6,11 @@ from ottla.clients.producer.batching._accumulator_python import NO_PARTITION
 from ottla.clients.producer.batching._delivery_python import OnDelivery
 
 if TYPE_CHECKING:
-    from ottla.clients.producer.batching._accumulator_python import NEVER_MS, Accumulator, Lane
+    from ottla.clients.producer.batching._accumulator_python import (
+        NEVER_MS,
+        Accumulator,
+        OpenBatches,
+    )
     from ottla.clients.producer.batching._delivery_python import Batch, Delivery
 else:
     try:
@@ -15,10 +19,14 @@ else:
             Accumulator,
             Batch,
             Delivery,
-            Lane,
+            OpenBatches,
         )
     except ImportError:
-        from ottla.clients.producer.batching._accumulator_python import NEVER_MS, Accumulator, Lane
+        from ottla.clients.producer.batching._accumulator_python import (
+            NEVER_MS,
+            Accumulator,
+            OpenBatches,
+        )
         from ottla.clients.producer.batching._delivery_python import Batch, Delivery
 
 __all__ = [
@@ -27,6 +35,6 @@ __all__ = [
     "Accumulator",
     "Batch",
     "Delivery",
-    "Lane",
     "OnDelivery",
+    "OpenBatches",
 ]

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from struct import Struct
 from typing import Final
 
-from ottla.clients.producer.batching.accumulator import Batch, Lane
+from ottla.clients.producer.batching.accumulator import Batch, OpenBatches
 from ottla.clients.producer.state.producer_identity import (
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
@@ -33,7 +33,7 @@ _PRODUCER: Final = Struct(">qhi")
 _PRODUCER_AT: Final = 43
 
 
-class Shipment:
+class ReadyBatch:
     """A batch with its bytes, which stay the same however often they are sent."""
 
     __slots__ = (
@@ -50,7 +50,9 @@ class Shipment:
         "record_count",
     )
 
-    def __init__(self, outbox: "Outbox", batch: Batch, number: int, payload: bytearray) -> None:
+    def __init__(
+        self, outbox: "PartitionQueue", batch: Batch, number: int, payload: bytearray
+    ) -> None:
         self.outbox = outbox
         self.batch = batch
         self.number = number
@@ -73,7 +75,7 @@ class Shipment:
         write_crc(memoryview(self.payload))
 
 
-class Outbox:
+class PartitionQueue:
     """What the sender knows of one partition: what is to be sent again, and what is on its way."""
 
     __slots__ = (
@@ -91,12 +93,12 @@ class Outbox:
         "waiting",
     )
 
-    def __init__(self, lane: Lane) -> None:
+    def __init__(self, lane: OpenBatches) -> None:
         self.lane = lane
         self.name = TopicPartition(lane.topic, lane.partition)
-        self.waiting: deque[Shipment] = deque()
+        self.waiting: deque[ReadyBatch] = deque()
         """To be sent again, in order; nothing new goes before it is."""
-        self.flying: list[Shipment] = []
+        self.flying: list[ReadyBatch] = []
         self.number = 0
         self.acknowledged = 0
         """The last place in the line that was acknowledged with sequences of this producer."""
@@ -109,7 +111,7 @@ class Outbox:
         self.leader_epoch = -1
         """Which leader the last batch was sent to."""
 
-    def queue_again(self, shipments: Sequence[Shipment]) -> None:
+    def queue_again(self, shipments: Sequence[ReadyBatch]) -> None:
         """Put shipments that follow each other back where they were in the line."""
         at = 0
         while at < len(self.waiting) and self.waiting[at].number < shipments[0].number:
@@ -117,7 +119,7 @@ class Outbox:
         for shipment in reversed(shipments):
             self.waiting.insert(at, shipment)
 
-    def assign(self, shipment: Shipment) -> None:
+    def assign(self, shipment: ReadyBatch) -> None:
         """Give a batch the next sequence numbers."""
         shipment.stamp(self.producer, self.next_sequence)
         self.next_sequence = (self.next_sequence + shipment.record_count) % SEQUENCE_MODULUS
@@ -130,12 +132,12 @@ class Outbox:
         """
         return self.producer != NOBODY and self.acknowledged == 0
 
-    def acknowledge(self, shipment: Shipment) -> None:
+    def acknowledge(self, shipment: ReadyBatch) -> None:
         """Note that a broker has taken a batch, now or when it came first."""
         if shipment.producer == self.producer != NOBODY:
             self.acknowledged = max(self.acknowledged, shipment.number)
 
-    def is_surely_written(self, shipment: Shipment) -> bool:
+    def is_surely_written(self, shipment: ReadyBatch) -> bool:
         """Whether a batch must be in the log: one behind it was taken, and there are no gaps."""
         return shipment.producer == self.producer and shipment.number < self.acknowledged
 
@@ -149,14 +151,14 @@ class Outbox:
         for shipment in self.waiting:
             self.assign(shipment)
 
-    def next_bytes(self, lane: Lane) -> int:
+    def next_bytes(self, lane: OpenBatches) -> int:
         """Return how large the batch is that is to be sent next, before compression."""
         if self.waiting:
             return len(self.waiting[0].payload)
         batch = lane.closed[0] if lane.closed else lane.open
         return 0 if batch is None else batch.charged_bytes
 
-    def oldest(self, lane: Lane) -> Batch | None:
+    def oldest(self, lane: OpenBatches) -> Batch | None:
         """Return the first batch of which it is not known what became of it."""
         for shipment in self.flying:
             if not shipment.batch.is_done:
@@ -165,7 +167,7 @@ class Outbox:
             return self.waiting[0].batch
         return lane.closed[0] if lane.closed else lane.open
 
-    def is_first(self, shipment: Shipment) -> bool:
+    def is_first(self, shipment: ReadyBatch) -> bool:
         """Whether what became of everything before this batch is known."""
         before = [one for one in (*self.flying, *self.waiting) if one.number < shipment.number]
         return not before

@@ -357,7 +357,7 @@ cdef class Express(Wire):
         )
 
     cdef _number(self, shipment, batch):
-        """Make a batch the last one in the line, as `Packing.take` does."""
+        """Make a batch the last one in the line, as `BatchSealer.take` does."""
         outbox = self._outbox
         identity = self._sender.settling.identity
         records = batch.records

@@ -6,7 +6,12 @@ from typing import Final
 from ottla.clients.cluster.cluster_client import ClusterView
 from ottla.clients.errors import RETRIABLE, error_code
 from ottla.clients.producer.batching.accumulator import Accumulator, Batch
-from ottla.clients.producer.batching.ready_batch import Outbox, Shipment, seal, split_records
+from ottla.clients.producer.batching.ready_batch import (
+    PartitionQueue,
+    ReadyBatch,
+    seal,
+    split_records,
+)
 from ottla.clients.producer.sending.leaders import Leaders
 from ottla.clients.producer.sending.produce_requests import Outcomes
 from ottla.clients.producer.state.errors import RecordNotSentError
@@ -60,7 +65,7 @@ class Counts:
         self.batch_splits = 0
 
 
-class Settling:
+class BatchCompletion:
     """Decides about batches that were on their way."""
 
     def __init__(
@@ -84,7 +89,7 @@ class Settling:
         self._accumulator = accumulator
         self._leaders = leaders
 
-    def settle(self, shipments: Sequence[Shipment], outcomes: Outcomes) -> None:
+    def settle(self, shipments: Sequence[ReadyBatch], outcomes: Outcomes) -> None:
         """Take an answer, which should tell about each of the batches that were sent."""
         for shipment in shipments:
             outbox = shipment.outbox
@@ -96,7 +101,7 @@ class Settling:
             else:
                 self._settle_one(outbox, shipment, row)
 
-    def settle_failed(self, shipments: Sequence[Shipment], error: Exception) -> None:
+    def settle_failed(self, shipments: Sequence[ReadyBatch], error: Exception) -> None:
         """There was no answer: what may help is tried again, anything else is for good."""
         is_retriable = isinstance(error, OSError) or (
             isinstance(error, ApiError) and error.code in RETRIABLE | _UNKNOWN_LEADER
@@ -111,7 +116,7 @@ class Settling:
 
     def give_up(
         self,
-        shipment: Shipment,
+        shipment: ReadyBatch,
         error: Exception,
         error_by_index: dict[int, BaseException] | None = None,
     ) -> None:
@@ -137,7 +142,7 @@ class Settling:
         self.release(charged_bytes)
         self.identity.batch_failed(TopicPartition(batch.topic, batch.partition), error)
 
-    def drop_all(self, shipments: Collection[Shipment], error: Exception) -> None:
+    def drop_all(self, shipments: Collection[ReadyBatch], error: Exception) -> None:
         """Fail batches that are not on their way any more."""
         for shipment in list(shipments):
             self.give_up(shipment, error)
@@ -151,7 +156,7 @@ class Settling:
     # -- one batch ------------------------------------------------------------------------------
 
     def _settle_one(
-        self, outbox: Outbox, shipment: Shipment, row: PartitionProduceResponse
+        self, outbox: PartitionQueue, shipment: ReadyBatch, row: PartitionProduceResponse
     ) -> None:
         code = error_code(row.error_code)
         if code is ErrorCode.NONE or code is ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
@@ -172,7 +177,9 @@ class Settling:
             errors = _errors_by_index(outbox.name, code, row)
             self._refuse(shipment, _for_the_others(error) if errors else error, errors)
 
-    def _complete(self, outbox: Outbox, shipment: Shipment, row: PartitionProduceResponse) -> None:
+    def _complete(
+        self, outbox: PartitionQueue, shipment: ReadyBatch, row: PartitionProduceResponse
+    ) -> None:
         outbox.backoff_ms = 0
         self.counts.records += shipment.record_count
         is_known = row.error_code == ErrorCode.NONE
@@ -184,13 +191,13 @@ class Settling:
                 outbox.waiting.remove(one)
                 self._complete_forgotten(one)
 
-    def _complete_forgotten(self, shipment: Shipment) -> None:
+    def _complete_forgotten(self, shipment: ReadyBatch) -> None:
         """Take a batch for written though a broker that has started anew knows no copy of it."""
         self.counts.records += shipment.record_count
         self.release(shipment.charged_bytes)
         shipment.batch.complete(-1, -1)
 
-    def _plan_retry(self, outbox: Outbox, shipment: Shipment, code: ErrorCode) -> bool:
+    def _plan_retry(self, outbox: PartitionQueue, shipment: ReadyBatch, code: ErrorCode) -> bool:
         """Return whether a batch that was refused may go again, and note if it needs a new epoch.
 
         One that does not fit behind the last one may where an earlier one is still to come. Where
@@ -206,7 +213,7 @@ class Settling:
             outbox.must_renumber = True
         return True
 
-    def _again(self, shipment: Shipment, error: Exception) -> None:
+    def _again(self, shipment: ReadyBatch, error: Exception) -> None:
         outbox = shipment.outbox
         shipment.last_failure = self.last_failure = error
         if shipment.batch.is_done:  # its time was over while it was on its way
@@ -219,7 +226,7 @@ class Settling:
         outbox.queue_again([shipment])
         self._back_off(outbox, error)
 
-    def _back_off(self, outbox: Outbox, error: Exception) -> None:
+    def _back_off(self, outbox: PartitionQueue, error: Exception) -> None:
         """Wait before the next try, unless the answer has said who leads now."""
         if isinstance(error, ApiError) and error.code in _UNKNOWN_LEADER:
             if self._leaders.epoch_of(outbox.name) > outbox.leader_epoch:
@@ -232,14 +239,14 @@ class Settling:
 
     def _refuse(
         self,
-        shipment: Shipment,
+        shipment: ReadyBatch,
         error: Exception,
         error_by_index: dict[int, BaseException] | None = None,
     ) -> None:
         self.release(shipment.charged_bytes)
         self.give_up(shipment, error, error_by_index)
 
-    def _split(self, outbox: Outbox, shipment: Shipment) -> None:
+    def _split(self, outbox: PartitionQueue, shipment: ReadyBatch) -> None:
         """Send a batch that is too large for the broker as two, with the same numbers."""
         self.counts.batch_splits += 1
         records = split_records(shipment.payload)
@@ -254,7 +261,7 @@ class Settling:
                 self._settings.compression_level,
                 is_transactional=self.identity.is_transactional,
             )
-            piece = Shipment(outbox, part, shipment.number, payload)
+            piece = ReadyBatch(outbox, part, shipment.number, payload)
             piece.charged_bytes = charge // 2 if part is parts[0] else charge - charge // 2
             piece.attempts = shipment.attempts
             piece.stamp(shipment.producer, sequence)
@@ -264,7 +271,7 @@ class Settling:
         outbox.queue_again(again)
 
 
-def _is_out_of_order(shipment: Shipment) -> bool:
+def _is_out_of_order(shipment: ReadyBatch) -> bool:
     error = shipment.last_failure
     return isinstance(error, ApiError) and error.code is _OUT_OF_ORDER
 

@@ -4,9 +4,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ottla.clients.cluster.cluster_client import ClusterView
-from ottla.clients.producer.batching.accumulator import Accumulator, Batch, Lane
-from ottla.clients.producer.batching.ready_batch import NOBODY, Outbox, Shipment, seal
-from ottla.clients.producer.sending.batch_completion import Settling
+from ottla.clients.producer.batching.accumulator import Accumulator, Batch, OpenBatches
+from ottla.clients.producer.batching.ready_batch import NOBODY, PartitionQueue, ReadyBatch, seal
+from ottla.clients.producer.sending.batch_completion import BatchCompletion
 from ottla.clients.producer.state.producer_identity import PlainIdentity
 from ottla.clients.producer.state.settings import ProducerSettings
 from ottla.clients.threads.loop_thread import create_background_task
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from asyncio import Task
 
 
-class Packing:
+class BatchSealer:
     """Takes one lane's next batch at a time; sequences are given when a batch is first taken."""
 
     def __init__(
@@ -25,7 +25,7 @@ class Packing:
         view: ClusterView,
         settings: ProducerSettings,
         accumulator: Accumulator,
-        settling: Settling,
+        settling: BatchCompletion,
         on_news: Callable[[], None],
     ) -> None:
         self._view = view
@@ -35,12 +35,12 @@ class Packing:
         self._on_news = on_news
         self._introduction: Task[None] | None = None
 
-    def is_stale(self, outbox: Outbox) -> bool:
+    def is_stale(self, outbox: PartitionQueue) -> bool:
         """Whether the producer has another id or epoch than the lane's sequences."""
         identity = self._settling.identity
         return outbox.producer != (identity.producer_id, identity.producer_epoch)
 
-    def take(self, lane: Lane, outbox: Outbox) -> Shipment | None:
+    def take(self, lane: OpenBatches, outbox: PartitionQueue) -> ReadyBatch | None:
         """Take what is to be sent next of a lane, of which nothing new flies if it is held.
 
         None where the producer has no id yet; `on_news` is called when it has.
@@ -66,7 +66,7 @@ class Packing:
         if self._introduction is not None:
             self._introduction.cancel()
 
-    def _sealed(self, outbox: Outbox, batch: Batch) -> Shipment:
+    def _sealed(self, outbox: PartitionQueue, batch: Batch) -> ReadyBatch:
         payload = seal(
             batch.records,
             self._settings.compression_type,
@@ -74,14 +74,14 @@ class Packing:
             is_transactional=self._settling.identity.is_transactional,
         )
         outbox.number += 1
-        shipment = Shipment(outbox, batch, outbox.number, payload)
+        shipment = ReadyBatch(outbox, batch, outbox.number, payload)
         if outbox.producer == NOBODY:
             shipment.stamp(NOBODY, shipment.base_sequence)
         else:
             outbox.assign(shipment)
         return shipment
 
-    def _renumber(self, outbox: Outbox) -> bool:
+    def _renumber(self, outbox: PartitionQueue) -> bool:
         """Begin new sequences, in a new epoch if the producer still has the lane's."""
         identity = self._settling.identity
         if outbox.must_renumber and not self.is_stale(outbox):
@@ -115,7 +115,7 @@ class Packing:
         self._on_news()
 
 
-def _taken(outbox: Outbox, shipment: Shipment) -> Shipment:
+def _taken(outbox: PartitionQueue, shipment: ReadyBatch) -> ReadyBatch:
     shipment.attempts += 1
     outbox.flying.append(shipment)
     return shipment

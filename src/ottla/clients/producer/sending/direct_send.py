@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ottla.clients.connection import Connection, Pending
 from ottla.clients.producer.batching import _accumulator_python
-from ottla.clients.producer.batching.accumulator import NEVER_MS, Accumulator, Batch, Lane
-from ottla.clients.producer.batching.ready_batch import Shipment
-from ottla.clients.producer.sending.in_flight_requests import Flight
+from ottla.clients.producer.batching.accumulator import NEVER_MS, Accumulator, Batch, OpenBatches
+from ottla.clients.producer.batching.ready_batch import ReadyBatch
+from ottla.clients.producer.sending.in_flight_requests import InFlightRequest
 from ottla.clients.producer.sending.produce_requests import NO_ANSWER, ProduceCalls
 from ottla.clients.producer.state.settings import ProducerSettings
 from ottla.environment.clock import Clock
@@ -68,7 +68,7 @@ class Route(NamedTuple):
     tail: bytes
     answer: bytes
     """What is answered if all is well, apart from the numbers in it."""
-    make_flight: Callable[[Batch], tuple[Flight, int, Pending]]
+    make_flight: Callable[[Batch], tuple[InFlightRequest, int, Pending]]
     """Gives a flight, its number on the connection, and what awaits the answer there."""
     until: float
     """By the monotonic clock, in seconds."""
@@ -96,12 +96,12 @@ class ExpressDesk:
             and calls.acks != NO_ANSWER
         )
         self._offer_ms = min(OFFER_MS, settings.metadata_max_idle_ms // 2)
-        self._lanes: list[Lane] = []
+        self._lanes: list[OpenBatches] = []
         self._until_ms: int = NEVER_MS
 
-    def offer(self, flight: Flight) -> None:
+    def offer(self, flight: InFlightRequest) -> None:
         """Let the next batches of a lane go the way that this one has gone, if it was alone."""
-        lane: Lane = flight.shipments[0].outbox.lane
+        lane: OpenBatches = flight.shipments[0].outbox.lane
         identity = self._sender.identity
         if (
             not self._is_open
@@ -125,7 +125,7 @@ class ExpressDesk:
 
         If not, some may be on their way: a flush waits for them.
         """
-        lanes: tuple[Lane, ...] = tuple(self._accumulator.active)
+        lanes: tuple[OpenBatches, ...] = tuple(self._accumulator.active)
         if len(lanes) != 1:
             return not lanes
         batch, express = lanes[0].open, lanes[0].express
@@ -140,7 +140,7 @@ class ExpressDesk:
             self._until_ms = NEVER_MS
         return self._until_ms
 
-    def _route(self, flight: Flight, request: ProduceRequest, version: int) -> Route:
+    def _route(self, flight: InFlightRequest, request: ProduceRequest, version: int) -> Route:
         request.topic_data[0].partition_data[0].records = b""
         frame = b"".join(flight.connection.encoded(request, version))
         return Route(
@@ -154,10 +154,10 @@ class ExpressDesk:
         )
 
     def _make_flight(
-        self, like: Flight, request: ProduceRequest, version: int, batch: Batch
-    ) -> tuple[Flight, int, Pending]:
+        self, like: InFlightRequest, request: ProduceRequest, version: int, batch: Batch
+    ) -> tuple[InFlightRequest, int, Pending]:
         """Make a flight like another; what is in it is filled in at its departure."""
-        shipment = Shipment(like.shipments[0].outbox, batch, 0, bytearray())
+        shipment = ReadyBatch(like.shipments[0].outbox, batch, 0, bytearray())
         shipment.attempts = 1
         shipment.is_in_doubt = True
         flight = self._sender.flights.make(

@@ -5,16 +5,16 @@ from collections import defaultdict
 from ottla.clients.connection import Connection
 from ottla.clients.errors import NoAnswerError
 from ottla.clients.producer.batching.accumulator import NEVER_MS
-from ottla.clients.producer.batching.ready_batch import Shipment
+from ottla.clients.producer.batching.ready_batch import ReadyBatch
 
 
-class Flight:
+class InFlightRequest:
     """A request on its way, and when its answer is late."""
 
     __slots__ = ("broker_id", "connection", "failure", "late_at_ms", "shipments")
 
     def __init__(
-        self, broker_id: int, shipments: list[Shipment], connection: Connection, late_at_ms: int
+        self, broker_id: int, shipments: list[ReadyBatch], connection: Connection, late_at_ms: int
     ) -> None:
         self.broker_id = broker_id
         self.shipments = shipments
@@ -23,31 +23,31 @@ class Flight:
         self.failure: Exception | None = None
 
 
-class Flights:
+class InFlightRequests:
     """All of them, by broker, in the order of their times."""
 
     def __init__(self, timeout_ms: int) -> None:
         self._timeout_ms = timeout_ms
-        self._by_broker: defaultdict[int, dict[Flight, None]] = defaultdict(dict)
+        self._by_broker: defaultdict[int, dict[InFlightRequest, None]] = defaultdict(dict)
 
     def __len__(self) -> int:
         return sum(map(len, list(self._by_broker.values())))
 
-    def to(self, broker_id: int) -> dict[Flight, None]:
+    def to(self, broker_id: int) -> dict[InFlightRequest, None]:
         """Return the requests that are on their way to a broker: the same dict at any time."""
         return self._by_broker[broker_id]
 
     def make(
-        self, broker_id: int, shipments: list[Shipment], connection: Connection, now_ms: int
-    ) -> Flight:
+        self, broker_id: int, shipments: list[ReadyBatch], connection: Connection, now_ms: int
+    ) -> InFlightRequest:
         """Return a request that is sent now, and has its time, but is not watched yet."""
-        return Flight(broker_id, shipments, connection, now_ms + self._timeout_ms)
+        return InFlightRequest(broker_id, shipments, connection, now_ms + self._timeout_ms)
 
-    def begin(self, flight: Flight) -> None:
+    def begin(self, flight: InFlightRequest) -> None:
         """Watch a request."""
         self.to(flight.broker_id)[flight] = None
 
-    def end(self, flight: Flight) -> None:
+    def end(self, flight: InFlightRequest) -> None:
         """Watch a request no longer."""
         self.to(flight.broker_id).pop(flight, None)
 
@@ -66,7 +66,7 @@ class Flights:
                     self._end_late(flight)
         return next_ms
 
-    def _end_late(self, flight: Flight) -> None:
+    def _end_late(self, flight: InFlightRequest) -> None:
         flight.failure = NoAnswerError(
             f"{flight.connection.address} did not answer Produce within "
             f"{self._timeout_ms / 1000:g} s"

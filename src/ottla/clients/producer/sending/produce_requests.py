@@ -8,7 +8,7 @@ from weakref import WeakKeyDictionary
 from ottla.clients.cluster.cluster_client import ClusterView
 from ottla.clients.connection import Address, Connection, TakeAnswer
 from ottla.clients.errors import NoAnswerError
-from ottla.clients.producer.batching.ready_batch import Shipment
+from ottla.clients.producer.batching.ready_batch import ReadyBatch
 from ottla.clients.producer.state.producer_identity import Identity
 from ottla.model.identifiers import ZERO_UUID, TopicPartition
 from ottla.wire.messages.produce import (
@@ -41,7 +41,7 @@ class ProduceCalls:
         self,
         connection: Connection,
         identity: Identity,
-        shipments: Sequence[Shipment],
+        shipments: Sequence[ReadyBatch],
         take: TakeOutcomes,
     ) -> bool:
         """Send at once, and have `take` told what became of each partition's batch.
@@ -63,7 +63,7 @@ class ProduceCalls:
         return told
 
     async def ask(
-        self, connection: Connection, identity: Identity, shipments: Sequence[Shipment]
+        self, connection: Connection, identity: Identity, shipments: Sequence[ReadyBatch]
     ) -> Outcomes:
         """Return what became of each partition's batch.
 
@@ -86,7 +86,7 @@ class ProduceCalls:
         return self._outcomes(request, answer)
 
     def request(
-        self, identity: Identity, shipments: Sequence[Shipment]
+        self, identity: Identity, shipments: Sequence[ReadyBatch]
     ) -> tuple[ProduceRequest, int]:
         """Return the request for these batches, and the highest version that it can be sent in."""
         version_max = identity.produce_version_max or EVERY_VERSION

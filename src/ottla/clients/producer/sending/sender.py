@@ -16,14 +16,14 @@ from ottla.clients.producer.batching.accumulator import (
     NO_PARTITION,
     Accumulator,
     Batch,
-    Lane,
+    OpenBatches,
 )
 from ottla.clients.producer.batching.delivery_wait import all_done
-from ottla.clients.producer.batching.ready_batch import Outbox, Shipment
-from ottla.clients.producer.sending.batch_completion import Settling
-from ottla.clients.producer.sending.batch_sealing import Packing
+from ottla.clients.producer.batching.ready_batch import PartitionQueue, ReadyBatch
+from ottla.clients.producer.sending.batch_completion import BatchCompletion
+from ottla.clients.producer.sending.batch_sealing import BatchSealer
 from ottla.clients.producer.sending.direct_send import ExpressDesk
-from ottla.clients.producer.sending.in_flight_requests import Flight, Flights
+from ottla.clients.producer.sending.in_flight_requests import InFlightRequest, InFlightRequests
 from ottla.clients.producer.sending.leaders import NO_LEADER, Leaders
 from ottla.clients.producer.sending.produce_requests import NO_ANSWER, Outcomes, ProduceCalls
 from ottla.clients.producer.state.errors import DeliveryTimeoutError
@@ -49,19 +49,19 @@ class Sender:
         identity: Identity,
     ) -> None:
         self.leaders = Leaders(view, accumulator, settings, self.look)
-        self.settling = Settling(view, clock, settings, accumulator, self.leaders, identity)
+        self.settling = BatchCompletion(view, clock, settings, accumulator, self.leaders, identity)
         self.is_short_of_memory = False
         """Whether somebody waits for room, so that nothing lingers."""
         self.is_busy = False
         """Whether it is decided here what goes next: meanwhile no other thread sends."""
         self.request_count = 0
-        self.flights = Flights(view.settings.request_timeout_ms)
+        self.flights = InFlightRequests(view.settings.request_timeout_ms)
         self._view = view
         self._clock = clock
         self._settings = settings
         self._accumulator = accumulator
         self._calls = ProduceCalls(view, settings.acks)
-        self._packing = Packing(view, settings, accumulator, self.settling, self.look)
+        self._packing = BatchSealer(view, settings, accumulator, self.settling, self.look)
         self._loop = asyncio.get_running_loop()
         self._desk = ExpressDesk(self, clock, settings, accumulator, self._calls)
         self._request_bytes_max = settings.max_request_size - REQUEST_OVERHEAD_BYTES
@@ -122,14 +122,14 @@ class Sender:
                 self._start(broker_id, shipments, now_ms)
         self._set_timer(now_ms)
 
-    def _requests(self, now_ms: int) -> tuple[dict[int, list[Shipment]], bool]:
+    def _requests(self, now_ms: int) -> tuple[dict[int, list[ReadyBatch]], bool]:
         """Take batches for at most one request to each broker; say whether more could go."""
-        requests: dict[int, list[Shipment]] = {}
+        requests: dict[int, list[ReadyBatch]] = {}
         room_by_broker: dict[int, int] = {}
-        served: list[Lane] = []
+        served: list[OpenBatches] = []
         is_more = False
         for lane in list(self._accumulator.active):
-            outbox: Outbox = lane.outbox or self._outbox(lane)
+            outbox: PartitionQueue = lane.outbox or self._outbox(lane)
             self._expire(lane, outbox, now_ms)
             if not self._is_ready(lane, outbox, now_ms):
                 self._retire(lane, outbox)
@@ -152,7 +152,7 @@ class Sender:
         self._rotate(served)
         return requests, is_more or any(lane.closed for lane in served)
 
-    def _rotate(self, served: list[Lane]) -> None:
+    def _rotate(self, served: list[OpenBatches]) -> None:
         """Let the other lanes be first the next time."""
         active = self._accumulator.active
         if len(served) < len(active):
@@ -160,7 +160,7 @@ class Sender:
                 active.pop(lane, None)
                 active[lane] = None
 
-    def _is_ready(self, lane: Lane, outbox: Outbox, now_ms: int) -> bool:
+    def _is_ready(self, lane: OpenBatches, outbox: PartitionQueue, now_ms: int) -> bool:
         if now_ms < outbox.retry_at_ms:
             self._come_back(outbox.retry_at_ms)
             return False
@@ -178,7 +178,7 @@ class Sender:
         self._come_back(due_ms)
         return False
 
-    def _leave(self, lane: Lane) -> None:
+    def _leave(self, lane: OpenBatches) -> None:
         """Let the next records without a key go to another partition."""
         if lane.sticky_of.sticky == lane.partition:
             lane.sticky_of.sticky = NO_PARTITION
@@ -187,7 +187,7 @@ class Sender:
         in_flight = len(self.flights.to(broker_id)) + self._slow.get(broker_id, 0)
         return in_flight < self._settings.max_in_flight_requests_per_connection
 
-    def _expire(self, lane: Lane, outbox: Outbox, now_ms: int) -> None:
+    def _expire(self, lane: OpenBatches, outbox: PartitionQueue, now_ms: int) -> None:
         """Give up, in order, what has waited for longer than delivery.timeout.ms."""
         limit_ms = now_ms - self._settings.delivery_timeout_ms
         for shipment in outbox.flying:
@@ -207,7 +207,7 @@ class Sender:
         if oldest is not None and not oldest.is_done:
             self._come_back(oldest.created_ms + self._settings.delivery_timeout_ms)
 
-    def _timeout(self, batch: Batch, shipment: Shipment | None) -> DeliveryTimeoutError:
+    def _timeout(self, batch: Batch, shipment: ReadyBatch | None) -> DeliveryTimeoutError:
         last = shipment.last_failure if shipment is not None else None
         last = last or self.settling.last_failure or self.leaders.last_failure
         is_in_doubt = shipment is not None and shipment.is_in_doubt
@@ -215,12 +215,12 @@ class Sender:
             batch, self._settings.delivery_timeout_ms, last, is_in_doubt=is_in_doubt
         )
 
-    def _retire(self, lane: Lane, outbox: Outbox) -> None:
+    def _retire(self, lane: OpenBatches, outbox: PartitionQueue) -> None:
         if not outbox.waiting and not outbox.flying:
             self._accumulator.retire(lane)
 
-    def _outbox(self, lane: Lane) -> Outbox:
-        outbox = Outbox(lane)
+    def _outbox(self, lane: OpenBatches) -> PartitionQueue:
+        outbox = PartitionQueue(lane)
         lane.outbox = outbox
         return outbox
 
@@ -244,7 +244,7 @@ class Sender:
 
     # -- sending --------------------------------------------------------------------------------
 
-    def _start(self, broker_id: int, shipments: list[Shipment], now_ms: int) -> None:
+    def _start(self, broker_id: int, shipments: list[ReadyBatch], now_ms: int) -> None:
         """Send at once where that can be done; else, and in order, in a task."""
         if self._slow.get(broker_id, 0) == 0 and self._start_now(broker_id, shipments, now_ms):
             return
@@ -253,7 +253,7 @@ class Sender:
         self._tasks[task] = None
         task.add_done_callback(self._tasks.pop)
 
-    def _start_now(self, broker_id: int, shipments: list[Shipment], now_ms: int) -> bool:
+    def _start_now(self, broker_id: int, shipments: list[ReadyBatch], now_ms: int) -> bool:
         if self._calls.acks == NO_ANSWER or not self.identity.sends_at_once():
             return False
         connection = self._view.open_connection_to(broker_id)
@@ -278,7 +278,9 @@ class Sender:
             self.flights.end(flight)
         return is_sent
 
-    def land(self, flight: Flight, outcomes: Outcomes | None, error: Exception | None) -> None:
+    def land(
+        self, flight: InFlightRequest, outcomes: Outcomes | None, error: Exception | None
+    ) -> None:
         """Take an answer, or the reason why there is none."""
         self.is_busy = True  # until it was looked what goes next
         self.flights.end(flight)
@@ -293,7 +295,7 @@ class Sender:
             self.settling.settle_failed(flight.shipments, failure)
         self.look()
 
-    async def _exchange(self, broker_id: int, shipments: list[Shipment]) -> None:
+    async def _exchange(self, broker_id: int, shipments: list[ReadyBatch]) -> None:
         try:
             outcomes = await self._asked(broker_id, shipments)
         except Exception as error:  # noqa: BLE001 - whatever it is, the records hear of it
@@ -307,7 +309,7 @@ class Sender:
             self.request_count += 1
         self.look()
 
-    async def _asked(self, broker_id: int, shipments: list[Shipment]) -> Outcomes:
+    async def _asked(self, broker_id: int, shipments: list[ReadyBatch]) -> Outcomes:
         if self.identity.is_transactional:
             names = [shipment.outbox.name for shipment in shipments]
             async with self._order:  # what was taken first is sent first
@@ -336,7 +338,7 @@ class Sender:
         """Fail every record that is not on its way, and return when none is any more."""
         for lane in self._accumulator.lanes():
             self._accumulator.close_open(lane)
-            outbox: Outbox = lane.outbox or self._outbox(lane)
+            outbox: PartitionQueue = lane.outbox or self._outbox(lane)
             self.settling.drop_all(outbox.waiting, reason)
             outbox.waiting.clear()
             while (batch := lane.take()) is not None:
@@ -369,7 +371,7 @@ class Sender:
             if (batch := lane.open) is not None:
                 yield batch
             yield from list(lane.closed)
-            outbox: Outbox | None = lane.outbox
+            outbox: PartitionQueue | None = lane.outbox
             if outbox is not None:
                 yield from [one.batch for one in list(outbox.waiting)]  # whatever the thread
                 yield from [one.batch for one in list(outbox.flying)]

@@ -4,7 +4,7 @@ import asyncio
 from queue import SimpleQueue
 from threading import Thread
 
-from ottla.clients.consumer.core.poll_notifier import Bell
+from ottla.clients.consumer.core.poll_notifier import PollNotifier
 
 LONG = 60.0
 ROUNDS = 50
@@ -12,40 +12,40 @@ ROUNDS = 50
 
 def test_a_task_hears_it_and_does_not_wait_beyond_its_deadline() -> None:
     async def story() -> None:
-        bell = Bell()
+        notifier = PollNotifier()
         loop = asyncio.get_running_loop()
-        loop.call_soon(bell.ring)
-        assert await bell.heard(loop.time() + LONG)
-        assert not await bell.heard(loop.time())
+        loop.call_soon(notifier.notify)
+        assert await notifier.wait(loop.time() + LONG)
+        assert not await notifier.wait(loop.time())
 
     asyncio.run(story())
 
 
 def test_a_thread_hears_of_everything_however_close_it_comes() -> None:
-    bell = Bell()
+    notifier = PollNotifier()
     there: list[int] = []
     seen: SimpleQueue[int] = SimpleQueue()
 
-    def listen() -> None:
+    def wait_in_thread() -> None:
         for number in range(ROUNDS):
             while len(there) <= number:
-                bell.listen(lambda number=number: len(there) > number, None)  # type: ignore[misc]
+                notifier.wait_in_thread(lambda number=number: len(there) > number, None)  # type: ignore[misc]
             seen.put(number)
 
-    thread = Thread(target=listen)
+    thread = Thread(target=wait_in_thread)
     thread.start()
     for number in range(ROUNDS):
         there.append(number)
-        bell.ring()
+        notifier.notify()
         assert seen.get(timeout=LONG) == number
     thread.join()
 
 
 def test_a_thread_does_not_wait_for_what_is_there() -> None:
     asked: list[int] = []
-    Bell().listen(lambda: not asked.append(1), LONG)  # type: ignore[func-returns-value]
+    PollNotifier().wait_in_thread(lambda: not asked.append(1), LONG)  # type: ignore[func-returns-value]
     assert asked == [1]
 
 
 def test_a_thread_comes_back_though_nobody_rings() -> None:
-    Bell().listen(lambda: False, 0.0)
+    PollNotifier().wait_in_thread(lambda: False, 0.0)

@@ -69,7 +69,7 @@ class World:
 
     def _wake(self) -> None:
         self.rings += 1
-        self.accumulator.is_rung = False
+        self.accumulator.is_notified = False
 
     def lane(self, partition: int = 0) -> Any:
         return next(row for row in self.accumulator.lanes() if row.partition == partition)
@@ -125,10 +125,10 @@ def test_who_looks_in_time_anyway_is_not_woken(twin: Any) -> None:
     assert world.rings == 1
 
 
-def test_a_ring_is_heard_once(twin: Any) -> None:
+def test_a_notify_is_heard_once(twin: Any) -> None:
     world = World(twin)
-    world.accumulator.is_rung = True
-    world.accumulator.ring()
+    world.accumulator.is_notified = True
+    world.accumulator.notify()
     assert world.rings == 0
 
 

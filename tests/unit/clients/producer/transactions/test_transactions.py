@@ -12,8 +12,8 @@ import pytest
 
 from ottla.clients.errors import NoAnswerError
 from ottla.clients.producer.batching.accumulator import Accumulator
-from ottla.clients.producer.batching.ready_batch import Outbox, Shipment
-from ottla.clients.producer.sending.batch_completion import Settling
+from ottla.clients.producer.batching.ready_batch import PartitionQueue, ReadyBatch
+from ottla.clients.producer.sending.batch_completion import BatchCompletion
 from ottla.clients.producer.state.errors import DeliveryTimeoutError
 from ottla.clients.producer.transaction_calls import GroupName
 from ottla.clients.producer.transactions.transaction_errors import TransactionAbortableError
@@ -133,7 +133,7 @@ def test_what_expired_on_its_way_spoils_its_own_transaction_only() -> None:
     assert asyncio.run(run()) == (State.IN_TRANSACTION, 1)
 
 
-def on_its_way(transactions: Transactions) -> tuple[Settling, Shipment]:
+def on_its_way(transactions: Transactions) -> tuple[BatchCompletion, ReadyBatch]:
     """Return a batch of one record that was sent."""
     accumulator = Accumulator(
         batch_bytes_max=1_000,
@@ -152,11 +152,11 @@ def on_its_way(transactions: Transactions) -> tuple[Settling, Shipment]:
     accumulator.close_open(lane)
     batch = lane.take()
     assert batch is not None
-    outbox = Outbox(lane)
-    shipment = Shipment(outbox, batch, 1, bytearray(80))
+    outbox = PartitionQueue(lane)
+    shipment = ReadyBatch(outbox, batch, 1, bytearray(80))
     outbox.flying.append(shipment)
     nobody: Any = SimpleNamespace(forget=lambda _: None)
-    settling = Settling(nobody, nobody, SETTINGS, accumulator, nobody, transactions)
+    settling = BatchCompletion(nobody, nobody, SETTINGS, accumulator, nobody, transactions)
     return settling, shipment
 
 
