@@ -1,4 +1,4 @@
-"""The one exception that means "answer the peer with this code"."""
+"""The exception that becomes an error code in a response."""
 
 from ottla.model.error_code import ErrorCode
 from ottla.model.picklable_error import PortableError

@@ -1,4 +1,4 @@
-"""What partitions are known by, and how ids are written."""
+"""Identifiers of partitions, and the text form of ids."""
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Iterable

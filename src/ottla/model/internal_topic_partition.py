@@ -1,11 +1,11 @@
-"""Which partition of an internal topic keeps what has this name."""
+"""Maps names to partitions of an internal topic."""
 
 from functools import lru_cache
 from struct import unpack
 from typing import Final
 
 NAMES_KEPT_MAX: Final = 10_000
-"""Those that are in use are looked for several times in every transaction and heartbeat."""
+"""The size of the cache: names in use are mapped several times per transaction and heartbeat."""
 
 
 @lru_cache(NAMES_KEPT_MAX)
@@ -15,11 +15,11 @@ def partition_of_name(name: str, partition_count: int) -> int:
 
 
 def _java_hash(text: str) -> int:
-    """Return what Java's String.hashCode says, as a number that has a positive twin."""
+    """Return the result of Java's String.hashCode, as a signed number."""
     code = 0
     units = text.encode("utf-16-be", "surrogatepass")
     for unit in unpack(f">{len(units) // 2}H", units):
         code = (31 * code + unit) & 0xFFFFFFFF
-    # Kafka's abs() maps the one number that has no positive twin to 0.
+    # Kafka's abs() maps the smallest number, which has no positive counterpart, to 0.
     signed = code - (1 << 32) if code >= 1 << 31 else code
     return 0 if signed == -(1 << 31) else signed

@@ -1,4 +1,4 @@
-"""What readers ask for, by the protocol's numbers."""
+"""Isolation levels and special timestamps, by the protocol's numbers."""
 
 from typing import Final
 

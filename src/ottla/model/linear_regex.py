@@ -1,9 +1,9 @@
-r"""Regular expressions that strangers may write, matched in time that they cannot blow up.
+r"""Regular expressions of untrusted clients, matched in linear time.
 
-What `re` matches by trying one way after the other is matched here by going all ways at once: a
-step for each character, over at most `STATES_MAX` places in the pattern. It knows characters, `.`,
-`[a-z]`, `\d \w \s` and their opposites, groups, `|`, `* + ? {m,n}`; no backreferences, and nothing
-that looks ahead or behind.
+`re` tries alternatives one after the other, which can take exponential time. This matcher follows
+all alternatives at once: a step for each character, over at most `STATES_MAX` places in the
+pattern. It knows characters, `.`, `[a-z]`, `\d \w \s` and their opposites, groups, `|`,
+`* + ? {m,n}`; no backreferences, and no lookahead or lookbehind.
 """
 
 import re
@@ -76,7 +76,7 @@ class Pattern:
         return _END in current
 
     def _closure(self, places: list[int]) -> set[int]:
-        """Return these places, and those that are reached from them without a character."""
+        """Return these places, and the places reachable from them without a character."""
         found: set[int] = set()
         while places:
             place = places.pop()

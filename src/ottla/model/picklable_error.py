@@ -1,4 +1,4 @@
-"""Exceptions that can be sent to another process, whatever their constructors want."""
+"""Exceptions that can be pickled, whatever the signature of their constructor."""
 
 from typing import Any, TypeVar
 
@@ -6,10 +6,10 @@ E = TypeVar("E", bound="PortableError")
 
 
 class PortableError(Exception):
-    """Is pickled with its words and its attributes, and not made anew from its words alone.
+    """Pickles its message and its attributes, and is restored without a call of the constructor.
 
-    That is what Python does, and fails at where a constructor takes anything else: then it is not
-    the error that comes out of a pool of processes, but a broken pool.
+    Python calls the constructor with the message alone, which fails if it takes anything else: then
+    a pool of processes breaks instead of raising the error.
     """
 
     def __reduce__(self) -> tuple[Any, ...]:

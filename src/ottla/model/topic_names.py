@@ -15,7 +15,7 @@ TRANSACTION_STATE_TOPIC: Final = "__transaction_state"
 INTERNAL_TOPICS: Final = frozenset(
     {CONSUMER_OFFSETS_TOPIC, SHARE_GROUP_STATE_TOPIC, TRANSACTION_STATE_TOPIC}
 )
-"""What Metadata calls internal. The metadata log is none of them: clients never see it."""
+"""The topics that Metadata marks as internal. The metadata log is never shown to clients."""
 
 _LEGAL: Final = re.compile(r"[a-zA-Z0-9._-]+")
 _SHOWN_CHARACTERS_MAX: Final = 100
@@ -39,9 +39,9 @@ def check_topic_name(name: str) -> None:
 
 
 def folded(name: str) -> str | None:
-    """Return what two names have in common that clash, or None for one that clashes with none.
+    """Return the common form of names that collide, or None for a name that cannot.
 
-    Names that differ only in '.' and '_' clash: they would be the same in the names of metrics.
+    Names that differ only in '.' and '_' collide: they would be equal in the names of metrics.
     """
     return name.replace(".", "_") if "." in name or "_" in name else None
 

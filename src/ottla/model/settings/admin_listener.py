@@ -12,7 +12,7 @@ _PLACE = re.compile(r"(?:\[([0-9A-Za-z%._:-]*)\]|([0-9A-Za-z%._-]*)):([0-9]{1,5}
 
 @dataclass(frozen=True, slots=True)
 class AdminListener:
-    """A host and a port. No host is every address; port 0 is one that the kernel picks."""
+    """A host and a port. No host means every address; port 0 is chosen by the kernel."""
 
     host: str
     port: int

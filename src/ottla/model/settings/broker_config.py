@@ -1,8 +1,8 @@
 """A broker's settings: Kafka's names, and Kafka's defaults where those are safe.
 
-A setting is called `num.partitions` where people write it and `num_partitions` here. Kafka knows
-far more settings than Ottla uses: a file that sets them is read all the same, and `notes_on` tells
-which of them have no effect. Those that protect something are refused instead.
+A setting is `num.partitions` in files and `num_partitions` here. Kafka has far more settings than
+Ottla uses: a file that sets them is accepted, and `notes_on` lists those without an effect.
+Settings that protect something are refused instead.
 """
 
 import sys
@@ -36,7 +36,7 @@ from ottla.model.settings.settings import (
 from ottla.model.settings.topic_config import NO_LIMIT, CleanupPolicy, TimestampType, TopicConfig
 
 SERVED_PROTOCOLS: Final = frozenset({SecurityProtocol.PLAINTEXT})
-"""What listeners can speak so far. To open another one as something else would betray its users."""
+"""The supported listener protocols. Opening another one as plain text would betray its users."""
 
 _OF_TOPICS = TopicConfig()
 
@@ -45,8 +45,8 @@ _OF_TOPICS = TopicConfig()
 class BrokerConfig:
     """All settings of one broker that Ottla uses.
 
-    The constructor checks nothing; what people set comes through `parse`. None is for settings
-    that leave it to another one.
+    The constructor validates nothing; `parse` does. None means that the setting follows another
+    one.
     """
 
     node_id: int = 1
@@ -179,7 +179,7 @@ class BrokerConfig:
     ottla_groups_max_bytes: int = 128 << 20
 
     given: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
-    """What was set, as it was written; all else has its default."""
+    """The settings as they were written; all others have their defaults."""
 
     @property
     def broker_listeners(self) -> tuple[Listener, ...]:
@@ -198,11 +198,11 @@ class BrokerConfig:
         return self.inter_broker_listener_name or default
 
     def security_protocol(self, listener_name: str) -> SecurityProtocol | None:
-        """Return what the listener of a name speaks, if that was said."""
+        """Return the protocol of a listener, if the protocol map has one."""
         return dict(self.listener_security_protocol_map).get(listener_name)
 
     def to_advertise(self, port_by_name: Mapping[str, int], host_name: str) -> tuple[Listener, ...]:
-        """Return what clients are told of each open listener, once ports are bound."""
+        """Return the advertised address of each listener, once ports are bound."""
         return advertised_listeners(
             self.broker_listeners, self.advertised_listeners, port_by_name, host_name
         )
@@ -221,10 +221,10 @@ class BrokerConfig:
 
     @classmethod
     def parse(cls, settings: Mapping[str, str], defaults: Self | None = None) -> Self:
-        """Read settings by their dotted names; what is not among them is as in `defaults`.
+        """Read settings by their dotted names; missing settings are as in `defaults`.
 
-        InvalidSettingsError tells everything that is wrong at once: names that neither Ottla nor
-        Kafka knows, values that are not allowed, and what contradicts each other.
+        InvalidSettingsError lists every fault at once: names that neither Ottla nor Kafka knows,
+        invalid values, and contradictions.
         """
         used = {name: text for name, text in settings.items() if name in BROKER_SETTINGS}
         values, problem_by_name = read_settings(BROKER_SETTINGS, used)
@@ -254,7 +254,7 @@ def notes_on(settings: Mapping[str, str]) -> list[str]:
     ]
 
 
-# -- what can be wrong ----------------------------------------------------------------------------
+# -- validation -----------------------------------------------------------------------------------
 
 
 def _problems_with_names(settings: Mapping[str, str]) -> list[str]:
@@ -279,7 +279,7 @@ def _problems_with_ids(
 
 
 def _contradictions(config: BrokerConfig, problem_by_name: Mapping[str, str]) -> list[str]:
-    """Say what does not fit together, among what could be read."""
+    """Return the contradictions among the settings that could be read."""
     return [
         problem
         for names, check in _CHECKS.items()
@@ -384,4 +384,4 @@ _CHECKS: Final[Mapping[tuple[str, ...], Callable[[BrokerConfig], str | None]]] =
         "log.cleaner.max.compaction.lag.ms",
     ): _check_compaction_lags,
 }
-"""What must fit together; a check is left out if a setting that it looks at could not be read."""
+"""Checks across settings; a check is skipped if one of its settings could not be read."""

@@ -1,7 +1,7 @@
-"""Every broker setting that Ottla uses, declared: its kind, what it means, when it can change.
+"""Every broker setting that Ottla uses: its type, its meaning, and when it can change.
 
-Names, kinds and limits are Kafka's. Where Kafka allows a value that it then refuses, or that
-cannot work, the limit here is the narrower one.
+Names, types and limits are Kafka's. Where Kafka accepts a value that it later refuses, or that
+cannot work, the limit here is narrower.
 """
 
 import re
@@ -46,7 +46,7 @@ def _per_broker(name: str, kind: Kind, documentation: str) -> Setting:
 
 
 def _default_of_topics(topic_name: str) -> Setting:
-    """Declare the one broker setting behind a topic's."""
+    """Declare the broker setting that is the default of a topic setting."""
     topic, (synonym,) = TOPIC_SETTINGS[topic_name], TOPIC_SYNONYMS[topic_name]
     meaning = topic.documentation[0].lower() + topic.documentation[1:]
     return Setting(
@@ -375,7 +375,7 @@ BROKER_SETTINGS: Final[Mapping[str, Setting]] = table_of(
 """Every broker setting that Ottla uses, by its name."""
 
 NEEDS_RESTART: Final = frozenset({"listeners", "listener.security.protocol.map"})
-"""What a running Kafka can change, and Ottla only at a start."""
+"""Settings that Kafka can change dynamically, and Ottla only at start."""
 
 
 def can_change_while_running(name: str) -> bool:

@@ -28,7 +28,7 @@ ATTRIBUTES: Final = (
     "client_source_address",
     "client_source_port",
 )
-"""What clients can be told apart by."""
+"""The client attributes that a subscription can match."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class ClientMetricsConfig:
 
     @classmethod
     def parse(cls, settings: Mapping[str, str]) -> Self:
-        """Read settings by their dotted names; InvalidSettingsError says what would be right."""
+        """Read settings by their dotted names; InvalidSettingsError names the valid values."""
         known = {name: text for name, text in settings.items() if name in CLIENT_METRICS_SETTINGS}
         unknown = [name for name in settings if name not in known]
         problems = unknown_settings(unknown, "client metrics", CLIENT_METRICS_SETTINGS)
@@ -83,7 +83,7 @@ def _distinct(text: str) -> tuple[str, ...]:
 
 
 def _conditions(text: str) -> tuple[ClientMatch, ...]:
-    # As in Kafka, the last condition on an attribute is the one that counts.
+    # As in Kafka, the last condition on an attribute counts.
     return tuple({one.attribute: one for one in map(_condition, _distinct(text))}.values())
 
 

@@ -4,7 +4,7 @@ from enum import IntEnum
 
 
 class ConfigOperation(IntEnum):
-    """What IncrementalAlterConfigs can do to one setting, by the protocol's numbers."""
+    """The operations of IncrementalAlterConfigs, by the protocol's numbers."""
 
     SET = 0
     DELETE = 1

@@ -1,4 +1,4 @@
-"""Settings that say the same: what brokers say for topics, and what they say in several units."""
+"""Config synonyms: broker defaults of topic settings, and settings in several units."""
 
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
@@ -8,13 +8,13 @@ HOUR_MS: Final = 60 * MINUTE_MS
 
 
 class Synonym(NamedTuple):
-    """A broker setting that stands in for a topic's, and what makes milliseconds of it."""
+    """A broker setting that is the default of a topic setting, and its factor to milliseconds."""
 
     name: str
     factor: int = 1
 
     def converted(self, value: Any) -> Any:
-        """Return the value for the topic's setting; what is below 0 means no limit."""
+        """Return the value for the topic setting; a negative value means no limit."""
         return value if self.factor == 1 else max(value * self.factor, -1)
 
 

@@ -1,7 +1,7 @@
-"""A group's settings in the group protocols of Kafka 4: its names, defaults and limits.
+"""A group's settings in the group protocols of Kafka 4: names, defaults and limits.
 
-The session and the heartbeats of these groups are said by brokers, not by members, and can be
-changed for one group. Classic groups go by what their members ask for.
+For these groups the broker sets session timeouts and heartbeat intervals, which can be overridden
+per group. In classic groups each member sets its own.
 """
 
 import re
@@ -44,7 +44,7 @@ class GroupConfig:
 
     @classmethod
     def parse(cls, settings: Mapping[str, str]) -> Self:
-        """Read settings by their dotted names; InvalidSettingsError says what would be right."""
+        """Read settings by their dotted names; InvalidSettingsError names the valid values."""
         unknown = [name for name in settings if name not in GROUP_SETTINGS]
         problems = unknown_settings(unknown, "group", GROUP_SETTINGS)
         known = {name: text for name, text in settings.items() if name in GROUP_SETTINGS}

@@ -171,7 +171,7 @@ KAFKA_4_SETTING_NAMES: Final = frozenset(_OF_KAFKA_4.split())
 KAFKA_SETTING_NAMES: Final = frozenset((_OF_KAFKA_4 + _OF_PLUGINS + _OF_KAFKA_3).split())
 
 IDLE_SETTINGS: Final = frozenset(_ALTERABLE.split())
-"""What tools alter in a running Kafka and Ottla has no use for: remembered, and nothing more."""
+"""Settings that tools alter in a running Kafka and Ottla does not use: stored without effect."""
 
 _NO_POLICIES = "Ottla has no policies yet, and would let everything pass"
 
@@ -181,7 +181,7 @@ GUARDING_SETTINGS: Final[Mapping[str, str]] = {
     "config.providers": "Ottla looks up no variables yet, and would take them for values",
     "create.topic.policy.class.name": _NO_POLICIES,
 }
-"""Those that cannot be ignored without harm, and why. They must be empty."""
+"""Settings that cannot be ignored safely, with the reason. They must be empty."""
 
 
 def is_known_to_kafka(name: str) -> bool:

@@ -1,4 +1,4 @@
-"""Listeners: where a broker listens, by which protocol, and what it tells clients to connect to."""
+"""Listeners: address, protocol, and the address that is advertised to clients."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -27,7 +27,7 @@ class SecurityProtocol(StrEnum):
 
 
 class Listener(NamedTuple):
-    """A name, a host and a port. No host is every address; port 0 is one that the kernel picks."""
+    """A name, a host and a port. No host means every address; port 0 is chosen by the kernel."""
 
     name: str
     host: str
@@ -39,7 +39,7 @@ class Listener(NamedTuple):
 
     @property
     def is_on_every_address(self) -> bool:
-        """Whether the host is none that somebody could connect to."""
+        """Whether the host stands for every address, so that clients cannot connect to it."""
         return self.host in _EVERY_ADDRESS
 
 
@@ -59,11 +59,11 @@ def advertised_listeners(
     port_by_name: Mapping[str, int],
     host_name: str,
 ) -> tuple[Listener, ...]:
-    """Return what clients are told of each listener: as it was set, else as it is.
+    """Return the advertised address of each listener: the configured one, else its own.
 
-    `port_by_name` has the ports that were bound, and stands in for port 0. `host_name` is this
-    machine's, and stands in for hosts that are every address. A listener on localhost is
-    advertised as such, and reached from this machine only.
+    `port_by_name` has the bound ports, in place of port 0. `host_name` is this machine's, in place
+    of hosts that mean every address. A listener on localhost is advertised as such, and is
+    reachable from this machine only.
     """
     advertised_by_name = {listener.name: listener for listener in advertised}
     told = [advertised_by_name.get(listener.name, listener) for listener in listeners]

@@ -48,7 +48,7 @@ def escaped_property(value: str) -> str:
 
 
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
-    """Yield lines with those that continue them, without comments; each with its number."""
+    """Yield logical lines, with continuations joined and without comments, and their numbers."""
     parts: list[str] = []
     first = 0
     for number, line in enumerate(_LINE_END.split(text), 1):

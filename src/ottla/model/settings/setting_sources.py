@@ -51,7 +51,7 @@ _SAME_SETTINGS = [
 
 @dataclass(frozen=True, slots=True)
 class GatheredSettings:
-    """The settings of a broker, to be parsed, and what their author may want to know."""
+    """The settings of a broker, to be parsed, and notes for their author."""
 
     settings: dict[str, str]
     notes: tuple[str, ...]
@@ -91,7 +91,7 @@ def settings_from_environment(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def _over(settings: dict[str, str], lower: dict[str, str]) -> dict[str, str]:
-    """Put settings over others, which lose what these say by another name."""
+    """Merge settings over lower ones; synonyms of the same setting are replaced, too."""
     said = [names for names in _SAME_SETTINGS if not names.isdisjoint(settings)]
     hidden = set().union(*said)
     return {name: text for name, text in lower.items() if name not in hidden} | settings

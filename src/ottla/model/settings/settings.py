@@ -1,6 +1,6 @@
-"""What topic and broker settings have in common: a table declares them, and text is read by it.
+"""The common part of topic and broker settings: a table declares them, and text is parsed by it.
 
-A `Setting` says what DescribeConfigs and the documentation tell about it; the default is that of
+A `Setting` has the facts for DescribeConfigs and the documentation; its default is the default of
 the configuration's field of the same name, `segment_bytes` for `segment.bytes`.
 """
 
@@ -50,7 +50,7 @@ class UpdateMode(StrEnum):
 
 
 class InvalidSettingsError(ApiError):
-    """Settings cannot be what they were set to. Every problem is one sentence that says why."""
+    """Invalid settings. Each problem is one sentence with the reason."""
 
     def __init__(self, problems: Collection[str]) -> None:
         super().__init__(ErrorCode.INVALID_CONFIG, "; ".join(problems))
@@ -86,11 +86,11 @@ class Setting:
 
     @property
     def is_sensitive(self) -> bool:
-        """Whether nobody may be shown the value."""
+        """Whether the value must not be shown."""
         return self.kind.type is SettingType.PASSWORD
 
     def problem_with(self, text: str) -> str:
-        """Say that the text is not allowed, and what is."""
+        """Return a sentence that refuses the text and names the valid values."""
         given = "what was given" if self.is_sensitive else shown(text)
         return f"{self.name} cannot be {given}: it must be {self.kind.allowed}"
 
@@ -113,7 +113,7 @@ def table_of(*settings: Setting) -> dict[str, Setting]:
 def read_settings(
     table: Mapping[str, Setting], settings: Mapping[str, str]
 ) -> tuple[dict[str, Any], dict[str, str]]:
-    """Read settings of the table: values by field, and what is wrong by name."""
+    """Read settings of the table: values by field, and problems by name."""
     value_by_field: dict[str, Any] = {}
     problem_by_name: dict[str, str] = {}
     # A name takes precedence over its aliases.
@@ -145,9 +145,9 @@ def nearest_to(name: str, known: Collection[str]) -> str:
 
 
 def texts_of(config: object, table: Mapping[str, Setting]) -> dict[str, str]:
-    """Write the settings of a configuration as they are read; those without a value are left out.
+    """Write the settings of a configuration as text; settings without a value are left out.
 
-    One that has a value unless it is set to nothing is written as that: empty.
+    A setting with a default that is set to nothing is written as empty text.
     """
     default = type(config)()
     values = {name: getattr(config, setting.field) for name, setting in table.items()}
@@ -177,7 +177,7 @@ def field_name(name: str) -> str:
 
 
 def shown(text: str) -> str:
-    """Quote what somebody wrote, up to a length."""
+    """Quote a user's text, up to a length."""
     return repr(text if len(text) <= _SHOWN_CHARACTERS_MAX else text[:_SHOWN_CHARACTERS_MAX] + "…")
 
 

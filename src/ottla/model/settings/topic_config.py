@@ -30,7 +30,7 @@ from ottla.model.settings.settings import (
 )
 
 NO_LIMIT = INT64_MAX
-"""What stands for "never" and "no limit" in settings whose largest value it is."""
+"""The largest value: it means "never" or "no limit"."""
 PRODUCER_COMPRESSION = "producer"
 """The compression type that leaves batches as their producers compressed them."""
 
@@ -40,14 +40,14 @@ _THROTTLED_REPLICA = re.compile(r"[0-9]+:[0-9]+")
 
 
 class CleanupPolicy(StrEnum):
-    """What happens to old records: whole segments go, or only the last value of a key stays."""
+    """The cleanup of old records: delete whole segments, or keep only the last value per key."""
 
     COMPACT = "compact"
     DELETE = "delete"
 
 
 class TimestampType(StrEnum):
-    """Whose time a record carries: its producer's, or the broker's that appended it."""
+    """The timestamp of a record: the producer's, or the time of the append."""
 
     CREATE_TIME = "CreateTime"
     LOG_APPEND_TIME = "LogAppendTime"
@@ -57,8 +57,8 @@ class TimestampType(StrEnum):
 class TopicConfig:
     """All settings of one topic.
 
-    The constructor checks nothing, so that tests can have segments of a few bytes; what people
-    set comes through `parse`. A retention of -1 is none, and no cleanup policy keeps everything.
+    The constructor validates nothing, so that tests can have segments of a few bytes; `parse` does.
+    A retention of -1 means no limit, and an empty cleanup policy keeps everything.
     """
 
     cleanup_policy: frozenset[CleanupPolicy] = frozenset({CleanupPolicy.DELETE})
@@ -97,16 +97,16 @@ class TopicConfig:
 
     @property
     def roll_ms(self) -> int:
-        """How old a segment may become: only what is closed can be compacted in time."""
+        """The maximum age of the active segment: only closed segments can be compacted in time."""
         is_sooner = self.max_compaction_lag_ms < self.segment_ms
         return self.max_compaction_lag_ms if is_sooner and self.is_compacted else self.segment_ms
 
     @classmethod
     def parse(cls, settings: Mapping[str, str], defaults: Self | None = None) -> Self:
-        """Read settings by their dotted names; what is not among them is as in `defaults`.
+        """Read settings by their dotted names; missing settings are as in `defaults`.
 
-        A name that does not exist, a value that is not allowed, or two that contradict each other
-        raise InvalidSettingsError, which says what would be right.
+        Unknown names, invalid values and contradictions raise InvalidSettingsError, which names the
+        valid values.
         """
         unknown = [name for name in settings if name not in TOPIC_SETTINGS]
         problems = unknown_settings(unknown, "topic", TOPIC_SETTINGS)
