@@ -4,7 +4,7 @@ from enum import IntEnum
 
 
 class ApiKey(IntEnum):
-    """An API of the protocol. Those that Kafka 4 removed (4 to 7) are not here."""
+    """An API of the protocol. The APIs that Kafka 4 removed (4 to 7) are missing."""
 
     PRODUCE = 0
     FETCH = 1

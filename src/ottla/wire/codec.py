@@ -148,7 +148,7 @@ def _frame(header: bytes, message: Message, api_version: int) -> list[Any]:
 
 
 def _merged(pieces: list[Any], size_bytes: int) -> list[Any]:
-    """Join neighbouring bytes, but leave large ones, and what is not bytes, alone."""
+    """Join neighbouring small `bytes` pieces; large ones and other objects stay as they are."""
     if size_bytes <= COPIED_BYTES_MAX:
         try:
             return [b"".join(pieces)]

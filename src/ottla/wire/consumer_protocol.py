@@ -1,6 +1,6 @@
-"""What consumers of a classic group say to each other, inside JoinGroup and SyncGroup.
+"""The bytes that consumers of a classic group exchange inside JoinGroup and SyncGroup.
 
-The broker passes these bytes on unread, but for the topics of a subscription.
+The broker passes them on unread, except for the topics of a subscription.
 """
 
 from ottla.wire.schema import Message, Struct, array, int32, octets, string
@@ -14,7 +14,7 @@ class OwnedPartitions(Struct):
 
 
 class ConsumerProtocolSubscription(Message, versions=(0, 3)):
-    """What a consumer tells the leader of its group."""
+    """The metadata that a consumer sends to the leader of its group."""
 
     topics: list[str] = array("string")
     user_data: bytes | None = octets(default=None, nullable_since=0)
@@ -31,14 +31,14 @@ class AssignedPartitions(Struct):
 
 
 class ConsumerProtocolAssignment(Message, versions=(0, 3)):
-    """What the leader of the group gives to a consumer."""
+    """The assignment that the leader of the group computes for a consumer."""
 
     assigned_partitions: list[AssignedPartitions] = array(AssignedPartitions)
     user_data: bytes | None = octets(default=None, nullable_since=0)
 
 
 class StickyAssignment(Message, versions=(0, 1)):
-    """What the sticky assignor adds to a subscription. It is not led by its version."""
+    """User data that the sticky assignor adds to a subscription. It begins without a version."""
 
     previous_assignment: list[AssignedPartitions] = array(AssignedPartitions)
     generation_id: int = int32(default=-1, since=1, ignorable=True)

@@ -8,13 +8,13 @@ from ottla.wire.protocol_error import ProtocolError
 _LENGTH: Final = Layout(">i")
 LENGTH_BYTES: Final = _LENGTH.size
 SCRATCH_BYTES: Final = 1 << 16
-"""What a connection receives at once, unless the rest of a longer frame is awaited."""
+"""The size of one receive, unless the rest of a longer frame is awaited."""
 
 
 def frame_bytes_at(buffer: bytes | bytearray | memoryview, position: int, bytes_max: int) -> int:
     """Return the size of the frame whose length stands at a position.
 
-    A length that is negative or above bytes_max is refused before anyone makes room for it.
+    ProtocolError, before any allocation, if the length is negative or above bytes_max.
     """
     size: int = _LENGTH.unpack_from(buffer, position)[0]
     if not 0 <= size <= bytes_max:
@@ -28,12 +28,11 @@ def frame_prefix(size_bytes: int) -> bytes:
 
 
 class FrameBuffer:
-    """Says where received bytes go until they make a whole frame. Performs no I/O.
+    """Assembles received bytes into frames. Performs no I/O.
 
-    A turn: `room`, `received`, `take_frames`. Small frames are copied out of memory that is used
-    again; the rest of a larger one is received where it stays. Each frame is handed out as a
-    writable view of memory of its own, so record batches can be stamped in place and kept for as
-    long as the view is.
+    One cycle is `room`, `received`, `take_frames`. Small frames are copied out of a reused buffer;
+    the rest of a larger frame is received into its own. Each frame is a writable view of memory of
+    its own, so record batches can be stamped in place and kept for as long as the view is.
     """
 
     def __init__(self, frame_bytes_max: int) -> None:
@@ -44,7 +43,7 @@ class FrameBuffer:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing is here of a frame whose rest is still to come."""
+        """Whether no part of an unfinished frame is buffered."""
         return self._body is None and self._filled_bytes == 0
 
     def room(self) -> memoryview:

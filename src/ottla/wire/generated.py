@@ -1,7 +1,7 @@
-"""Source code that is written, compiled and kept: what readers and writers are made of.
+"""Generated source code: collected line by line, compiled, and kept.
 
-Every line remembers which field it is about. Generated code therefore carries no error handling
-of its own: when it fails, the traceback's line number names the field.
+Every line remembers its field. Generated code therefore needs no error handling of its own: when
+it fails, the line number in the traceback gives the field.
 """
 
 from collections.abc import Callable
@@ -52,12 +52,12 @@ class SourceCode:
         self._fields.append(field)
 
     def open(self, line: str, field: str = "") -> None:
-        """Add a line that ends in a colon; what follows is indented under it."""
+        """Add a line that ends in a colon; the following lines are indented under it."""
         self.add(line, field)
         self._depth += 1
 
     def close(self) -> None:
-        """End what the last open began."""
+        """End the block that the last `open` began."""
         self._depth -= 1
 
     def name(self, value: Any, hint: str) -> str:
@@ -71,7 +71,7 @@ class SourceCode:
         return Layout(">" + letters)
 
     def compile(self, function: str, title: str) -> Generated:
-        """Compile what was collected. The title shows in tracebacks."""
+        """Compile the collected lines. The title shows in tracebacks."""
         code = compile("\n".join(self._lines), f"<{title}>", "exec")
         exec(code, self._names)  # noqa: S102 - the source is made from our own declarations alone
         return Generated(self._names[function], tuple(self._fields))

@@ -1,9 +1,9 @@
-"""Request and response headers, written out by hand: every request pays for them.
+"""Request and response headers, written by hand because every request pays for them.
 
-Which header goes with a request follows from the version of its message: flexible messages have
-flexible headers. The answer to ApiVersions always has the plainest header, because a client that
-asks does not know yet what the broker speaks (KIP-511). The client's name keeps its old two-byte
-length even in flexible headers.
+The header's version follows from the version of the message: flexible messages have flexible
+headers. The response to ApiVersions always has header version 0, because the client does not yet
+know the versions of the broker (KIP-511). The client id keeps its two-byte length even in flexible
+headers.
 """
 
 import struct
@@ -15,7 +15,7 @@ from ottla.wire.primitives import read_tags, read_uvarint, write_tags
 from ottla.wire.protocol_error import ProtocolError
 
 HEADER_TAGS_MAX: Final = 64
-"""Headers are read before anyone has logged in: more tagged fields than this are abuse."""
+"""Headers are read before authentication: more tagged fields than this are abuse."""
 _FIRST: Final = struct.Struct(">hhi")
 _LENGTH: Final = struct.Struct(">h")
 _CORRELATION_ID: Final = struct.Struct(">i")
@@ -23,7 +23,7 @@ _NO_TAGS: Final = b"\0"
 
 
 class RequestHeader(NamedTuple):
-    """What comes before a request: its API and version, and a number to answer with."""
+    """The header of a request: API, version, and the correlation id of its response."""
 
     api_key: int
     api_version: int
@@ -33,7 +33,7 @@ class RequestHeader(NamedTuple):
 
 
 class ResponseHeader(NamedTuple):
-    """What comes before an answer."""
+    """The header of a response."""
 
     correlation_id: int
     tags: dict[int, bytes] | None = None
@@ -116,7 +116,7 @@ def write_response_header(header: ResponseHeader, version: int) -> bytes:
 
 
 def plain_response_header(correlation_id: int, version: int) -> bytes:
-    """Write a response header of version 0 or 1 that has no tags: that of nearly every answer."""
+    """Write a response header of version 0 or 1 without tags, as nearly every response has."""
     number = _CORRELATION_ID.pack(correlation_id)
     return number if version == 0 else number + _NO_TAGS
 

@@ -1,11 +1,11 @@
-"""What reading raises, and all that it raises, when a peer's bytes are not what they should be."""
+"""The only error that reading raises for bytes that break the protocol."""
 
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 
 
 class ProtocolError(ApiError):
-    """Bytes that break the protocol. The detail says what is wrong, and where."""
+    """Bytes that break the protocol. The detail names the fault and its position."""
 
     def __init__(self, detail: str, code: ErrorCode = ErrorCode.INVALID_REQUEST) -> None:
         super().__init__(code, detail)

@@ -1,11 +1,11 @@
 """Reads messages: one straight-line reader per message and version, generated at first use.
 
-Most messages never need it: where the extension is there, it reads what is sound and common, and
-leaves the rest to the generated reader, its twin, which alone knows what to complain about.
+Where the compiled extension is present, it reads well-formed messages and leaves the rest to the
+generated reader, which alone produces error messages.
 
-A reader trusts nothing. What it may allocate is bounded by a budget that grows with the frame:
-the count of every array is charged against it before the first item is read. Slices past the end
-of the buffer come out short, so every reader ends with a look at where it stopped.
+A reader does not trust its input. A budget that grows with the frame bounds its allocations: the
+count of every array is charged against the budget before the first item is read. Slices past the
+end of the buffer come out short, so every reader checks at the end where it stopped.
 """
 
 import struct
@@ -115,7 +115,7 @@ def compiled_reader_for(cls: type[Message], version: int) -> Callable[..., Any] 
 
 
 def _struct_reader(compiled: ModuleType, cls: type[Struct], version: int) -> Any:
-    """Return a StructReader, having told it what to do for each slot."""
+    """Return a StructReader with one instruction per slot."""
     steps: list[Any] = [("unknown_tags", "default", False, False, 0, None)]
     for field in cls.fields:
         if not field.is_present(version) or field.is_tagged(version):
@@ -271,9 +271,9 @@ class _ReaderSource(SourceCode):
             self.close()
 
     def _read_length(self, letter: str, target: str, path: str, *, nullable: bool) -> None:
-        """Leave a length in n: one more than it is, if it is compact.
+        """Leave a length in n; a compact length is one more than the real one.
 
-        If null may stand there, leave a block open for what is not null.
+        If the field is nullable, leave a block open for the other values.
         """
         if self._flexible:
             self._fixed("B", "n", path)
@@ -296,7 +296,7 @@ class _ReaderSource(SourceCode):
         self.open("else:", path)
 
     def _finish_uvarint(self, path: str) -> None:
-        """Read what follows the first byte, in n. A second byte is common, and cheaper in line."""
+        """Read the rest of a varint into n. A second byte is common, and cheaper in line."""
         self.open("if n > 127:", path)
         self.add("m = b[p]", path)
         self.open("if m < 128:", path)

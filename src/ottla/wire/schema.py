@@ -1,4 +1,4 @@
-"""Declares messages: a class whose fields say how they look on the wire, and since which version.
+"""Declares messages: a class whose fields give their encoding and their versions.
 
     class HeartbeatRequest(Message, versions=(0, 4), flexible_since=4):
         group_id: str = string()
@@ -24,7 +24,7 @@ EVERY_VERSION: Final = 1 << 15
 
 
 class How(TypedDict, total=False):
-    """What a declaration may say of a field besides its kind and default."""
+    """The options of a field's declaration besides its kind and default."""
 
     since: int
     until: int
@@ -141,9 +141,9 @@ def record_batches(**how: Unpack[How]) -> Any:
 
 
 def struct(item: "type[Struct]", **how: Unpack[How]) -> Any:
-    """Declare a nested structure. A tagged one is None where it is absent; so is a nullable one.
+    """Declare a nested structure. A tagged or nullable structure is None where it is absent.
 
-    One that is both can be there as null, and where it is absent it is empty, as in Kafka.
+    A structure that is both can be present as null; where it is absent it is empty, as in Kafka.
     """
     default = item if ("tag" in how) == ("nullable_since" in how) else None
     return Field("struct", default, how, item)
@@ -189,7 +189,7 @@ class StructType(type):
 
 
 class _Tagged:
-    """What every structure has besides its fields, and what its constructor does not take."""
+    """The unknown tagged fields of a structure; its constructor does not take them."""
 
     __slots__ = ("unknown_tags",)
 
@@ -220,7 +220,7 @@ class Struct(_Tagged, metaclass=StructType):
 
 
 class Message(Struct):
-    """The outermost structure: what a frame, or a record of an internal topic, carries."""
+    """The outermost structure: the content of a frame or of a record in an internal topic."""
 
     versions: ClassVar[tuple[int, int]]
     """The first and the last version."""

@@ -1,10 +1,10 @@
 """Writes messages: one straight-line writer per message and version, generated at first use.
 
-Most messages never need it: where the extension is there, it writes what is sound and common, and
-leaves the rest to the generated writer, its twin, which alone knows what to complain about.
+Where the compiled extension is present, it writes well-formed messages and leaves the rest to the
+generated writer, which alone produces error messages.
 
 The generated writer gives a list of pieces. Record batches are pieces of their own and may be
-anything that has a length, so that a broker can name a part of a file and let the kernel send it.
+any object with a length, so that a broker can name a part of a file and let the kernel send it.
 """
 
 import struct
@@ -49,7 +49,7 @@ def write(value: Message, version: int) -> list[Any]:
 
 
 def encode(value: Message, version: int) -> bytes:
-    """Write a message whose record batches, if it has any, are bytes."""
+    """Write a message; its record batches, if any, must be bytes."""
     cls = type(value)
     try:
         return (cls.writers.get(version) or _quickest_writer(cls, version))(value) or _join(
@@ -79,7 +79,7 @@ def size_of(pieces: list[Any]) -> int:
 
 @cache
 def writer_for(cls: type[Message], version: int) -> Generated:
-    """Return the generated writer: a value, and what is to be called with each piece, in."""
+    """Return the generated writer, a function of a value and a callback for each piece."""
     _check_version(cls, version)
     return _WriterSource(cls, version).compile("write", f"writer of {cls.__name__} v{version}")
 
@@ -110,7 +110,7 @@ def compiled_writer_for(cls: type[Message], version: int) -> Callable[..., Any] 
 
 
 def _struct_writer(compiled: ModuleType, cls: type[Struct], version: int) -> Any:
-    """Return a StructWriter, having told it what to do for each slot."""
+    """Return a StructWriter with one instruction per slot."""
     plain: list[Any] = []
     tagged: list[Any] = []
     for field in cls.fields:
@@ -241,7 +241,7 @@ class _WriterSource(SourceCode):
     def _write_nested(
         self, cls: type[Struct], value: str, path: str, append: str, null: bytes | None
     ) -> None:
-        """Write a structure; `null` is what stands for None, where None is allowed."""
+        """Write a structure; `null` is the encoding of None, where None is allowed."""
         local = value.replace(".", "_")
         if null is None:
             self.add(f"{local} = {value}", path)

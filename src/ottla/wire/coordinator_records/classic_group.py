@@ -45,7 +45,7 @@ class GroupMetadataKey(Message, versions=(0, 0)):
 
 
 class MemberMetadata(Struct):
-    """A member of a classic group, with what it subscribed to and what it was given."""
+    """A member of a classic group, with its subscription and its assignment."""
 
     member_id: str = string()
     group_instance_id: str | None = string(default=None, since=3, nullable_since=3, ignorable=True)

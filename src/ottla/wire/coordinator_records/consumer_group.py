@@ -70,14 +70,14 @@ class ClassicProtocol(Struct):
 
 
 class ClassicMemberMetadata(Struct):
-    """What is kept of a member that speaks the classic protocol."""
+    """The stored state of a member that uses the classic protocol."""
 
     session_timeout_ms: int = int32()
     supported_protocols: list[ClassicProtocol] = array(ClassicProtocol)
 
 
 class ConsumerGroupMemberMetadataValue(Message, versions=(0, 0), flexible_since=0):
-    """What a member of a consumer group said of itself."""
+    """The metadata of a consumer group's member."""
 
     instance_id: str | None = string(nullable_since=0)
     rack_id: str | None = string(nullable_since=0)
@@ -119,13 +119,13 @@ class TopicPartition(Struct):
 
 
 class ConsumerGroupTargetAssignmentMemberValue(Message, versions=(0, 0), flexible_since=0):
-    """The partitions that one member should own."""
+    """The target assignment of a member."""
 
     topic_partitions: list[TopicPartition] = array(TopicPartition)
 
 
 class ConsumerGroupCurrentMemberAssignmentKey(Message, versions=(0, 0)):
-    """Names what a member of a consumer group owns now."""
+    """The key of a consumer group member's current assignment."""
 
     group_id: str = string()
     member_id: str = string()
@@ -139,7 +139,7 @@ class TopicPartitions(Struct):
 
 
 class ConsumerGroupCurrentMemberAssignmentValue(Message, versions=(0, 0), flexible_since=0):
-    """What a member owns now, and what it has yet to give back."""
+    """The partitions that a member owns and the partitions that it has yet to revoke."""
 
     member_epoch: int = int32()
     previous_member_epoch: int = int32()

@@ -11,7 +11,7 @@ class ShareGroupMemberMetadataKey(Message, versions=(0, 0)):
 
 
 class ShareGroupMemberMetadataValue(Message, versions=(0, 0), flexible_since=0):
-    """What a member of a share group said of itself."""
+    """The metadata of a share group's member."""
 
     rack_id: str | None = string(nullable_since=0)
     client_id: str = string()
@@ -59,13 +59,13 @@ class TopicPartition(Struct):
 
 
 class ShareGroupTargetAssignmentMemberValue(Message, versions=(0, 0), flexible_since=0):
-    """The partitions that one member of a share group should read."""
+    """The target assignment of a share group's member."""
 
     topic_partitions: list[TopicPartition] = array(TopicPartition)
 
 
 class ShareGroupCurrentMemberAssignmentKey(Message, versions=(0, 0)):
-    """Names what a member of a share group reads now."""
+    """The key of a share group member's current assignment."""
 
     group_id: str = string()
     member_id: str = string()
@@ -79,7 +79,7 @@ class TopicPartitions(Struct):
 
 
 class ShareGroupCurrentMemberAssignmentValue(Message, versions=(0, 0), flexible_since=0):
-    """What a member of a share group reads now."""
+    """The current assignment of a share group's member."""
 
     member_epoch: int = int32()
     previous_member_epoch: int = int32()
@@ -88,7 +88,7 @@ class ShareGroupCurrentMemberAssignmentValue(Message, versions=(0, 0), flexible_
 
 
 class ShareGroupStatePartitionMetadataKey(Message, versions=(0, 0)):
-    """Names the topics whose share state has been set up or torn down."""
+    """The key of a share group's initialized and deleted share states."""
 
     group_id: str = string()
 
@@ -109,7 +109,7 @@ class TopicInfo(Struct):
 
 
 class ShareGroupStatePartitionMetadataValue(Message, versions=(0, 0), flexible_since=0):
-    """The topics whose share state is being set up, is ready, or is going."""
+    """The topics with share state that is being initialized, is ready, or is being deleted."""
 
     initializing_topics: list[TopicPartitionsInfo] = array(TopicPartitionsInfo)
     initialized_topics: list[TopicPartitionsInfo] = array(TopicPartitionsInfo)

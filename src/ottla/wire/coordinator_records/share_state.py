@@ -42,7 +42,7 @@ class ShareUpdateKey(Message, versions=(0, 0)):
 
 
 class ShareUpdateValue(Message, versions=(0, 0), flexible_since=0):
-    """What has changed in the state of a shared partition."""
+    """A change of a share partition's state."""
 
     snapshot_epoch: int = int32()
     leader_epoch: int = int32()

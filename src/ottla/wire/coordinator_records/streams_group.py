@@ -28,7 +28,7 @@ class LastAssignmentConfig(Struct):
 
 
 class StreamsGroupMetadataValue(Message, versions=(0, 0), flexible_since=0):
-    """The epoch of a streams group, and of what it has validated."""
+    """The epoch of a streams group and the metadata hash that it has validated."""
 
     epoch: int = int32()
     metadata_hash: int = int64()
@@ -60,7 +60,7 @@ class KeyValue(Struct):
 
 
 class StreamsGroupMemberMetadataValue(Message, versions=(0, 0), flexible_since=0):
-    """What a member of a streams group said of itself."""
+    """The metadata of a streams group's member."""
 
     instance_id: str | None = string(nullable_since=0)
     rack_id: str | None = string(nullable_since=0)
@@ -100,7 +100,7 @@ class TaskIds(Struct):
 
 
 class StreamsGroupTargetAssignmentMemberValue(Message, versions=(0, 0), flexible_since=0):
-    """The tasks that one member of a streams group should run."""
+    """The target tasks of a streams group's member."""
 
     active_tasks: list[TaskIds] = array(TaskIds)
     standby_tasks: list[TaskIds] = array(TaskIds)

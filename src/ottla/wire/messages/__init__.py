@@ -1,1 +1,1 @@
-"""One file per API: its request and its response, each one class for all versions."""
+"""One file per API: a request class and a response class for all versions."""

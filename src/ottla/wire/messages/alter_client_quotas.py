@@ -22,7 +22,7 @@ class OpData(Struct):
 
 
 class AlterClientQuotasRequestEntry(Struct):
-    """An entity, and what shall change for it."""
+    """An entity and the changes of its quotas."""
 
     entity: list[EntityData] = array(EntityData)
     ops: list[OpData] = array(OpData)
@@ -44,7 +44,7 @@ class AlterClientQuotasResponseEntry(Struct):
 
 
 class AlterClientQuotasResponse(Message, versions=(0, 1), flexible_since=1):
-    """What became of the quotas."""
+    """One result per entity."""
 
     throttle_time_ms: int = int32()
     entries: list[AlterClientQuotasResponseEntry] = array(AlterClientQuotasResponseEntry)

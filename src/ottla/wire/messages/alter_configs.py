@@ -1,6 +1,6 @@
 """AlterConfigs (API 33): replace the settings of resources.
 
-Whatever the request leaves out falls back to its default; use IncrementalAlterConfigs to change
+Settings that the request leaves out fall back to their defaults; IncrementalAlterConfigs changes
 single settings.
 """
 

@@ -16,7 +16,7 @@ class BrokerState(Struct):
 
 
 class AlterPartitionRequestPartition(Struct):
-    """The in-sync replicas that one partition shall have."""
+    """The in-sync replicas that the leader proposes for a partition."""
 
     partition_index: int = int32()
     leader_epoch: int = int32()
@@ -61,7 +61,7 @@ class AlterPartitionResponseTopic(Struct):
 
 
 class AlterPartitionResponse(Message, versions=(2, 3), flexible_since=0):
-    """What the controller made of the changes."""
+    """One result per partition."""
 
     throttle_time_ms: int = int32()
     error_code: int = int16()

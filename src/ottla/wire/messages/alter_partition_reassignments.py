@@ -8,7 +8,7 @@ from ottla.wire.schema import Message, Struct, array, boolean, int16, int32, str
 
 
 class ReassignablePartition(Struct):
-    """The brokers that one partition shall move to."""
+    """The target replicas of a partition."""
 
     partition_index: int = int32()
     replicas: list[int] | None = array("int32", default=None, nullable_since=0)

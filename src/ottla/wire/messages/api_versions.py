@@ -9,7 +9,7 @@ from ottla.wire.schema import Message, Struct, array, boolean, int16, int32, int
 
 
 class ApiVersionsRequest(Message, versions=(0, 4), flexible_since=3):
-    """Ask what is spoken here, and introduce the client's software."""
+    """Ask for the supported API versions, and name the client's software."""
 
     client_software_name: str = string(since=3, ignorable=True)
     client_software_version: str = string(since=3, ignorable=True)

@@ -23,7 +23,7 @@ class AssignReplicasToDirsRequestTopic(Struct):
 
 
 class AssignReplicasToDirsRequestDirectory(Struct):
-    """A directory, and what lives there."""
+    """A log directory and the replicas in it."""
 
     id: bytes = uuid()
     topics: list[AssignReplicasToDirsRequestTopic] = array(AssignReplicasToDirsRequestTopic)

@@ -41,7 +41,7 @@ class BeginQuorumEpochRequest(Message, versions=(0, 1), flexible_since=1):
 
 
 class BeginQuorumEpochResponsePartition(Struct):
-    """Whether the voter follows, or whom it follows instead."""
+    """Whether the voter follows, or the leader that it follows instead."""
 
     partition_index: int = int32()
     error_code: int = int16()

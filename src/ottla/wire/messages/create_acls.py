@@ -33,7 +33,7 @@ class AclCreationResult(Struct):
 
 
 class CreateAclsResponse(Message, versions=(0, 3), flexible_since=2):
-    """What became of the new rules."""
+    """One result per rule."""
 
     throttle_time_ms: int = int32()
     results: list[AclCreationResult] = array(AclCreationResult)

@@ -1,6 +1,6 @@
 """CreateDelegationToken (API 38): issue a delegation token.
 
-Delegation tokens are KIP-48. Since version 3 a token can be requested for someone else
+Delegation tokens are KIP-48. Since version 3 a token can be requested for another principal
 (KIP-373). A lifetime of -1 takes the broker's default.
 """
 
@@ -8,7 +8,7 @@ from ottla.wire.schema import Message, Struct, array, int16, int32, int64, octet
 
 
 class CreatableRenewers(Struct):
-    """Someone who may renew the token."""
+    """A principal that may renew the token."""
 
     principal_type: str = string()
     principal_name: str = string()

@@ -40,7 +40,7 @@ class CreatePartitionsTopicResult(Struct):
 
 
 class CreatePartitionsResponse(Message, versions=(0, 3), flexible_since=2):
-    """What became of the growth."""
+    """One result per topic."""
 
     throttle_time_ms: int = int32()
     results: list[CreatePartitionsTopicResult] = array(CreatePartitionsTopicResult)

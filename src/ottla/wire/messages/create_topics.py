@@ -66,7 +66,7 @@ class CreatableTopicResult(Struct):
 
 
 class CreateTopicsResponse(Message, versions=(0, 7), flexible_since=5):
-    """What became of the new topics."""
+    """One result per topic."""
 
     throttle_time_ms: int = int32(since=2, ignorable=True)
     topics: list[CreatableTopicResult] = array(CreatableTopicResult)

@@ -8,7 +8,7 @@ from ottla.wire.schema import Message, Struct, array, int8, int16, int32, string
 
 
 class DeleteAclsFilter(Struct):
-    """What a rule must look like to be removed."""
+    """A filter that selects the rules to delete."""
 
     resource_type_filter: int = int8()
     resource_name_filter: str | None = string(nullable_since=0)
@@ -40,7 +40,7 @@ class DeleteAclsMatchingAcl(Struct):
 
 
 class DeleteAclsFilterResult(Struct):
-    """The rules that one filter matched."""
+    """The rules that a filter matched."""
 
     error_code: int = int16()
     error_message: str | None = string(nullable_since=0)

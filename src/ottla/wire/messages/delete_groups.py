@@ -21,7 +21,7 @@ class DeletableGroupResult(Struct):
 
 
 class DeleteGroupsResponse(Message, versions=(0, 2), flexible_since=2):
-    """What became of the groups."""
+    """One result per group."""
 
     throttle_time_ms: int = int32()
     results: list[DeletableGroupResult] = array(DeletableGroupResult)

@@ -44,7 +44,7 @@ class DeleteRecordsTopicResult(Struct):
 
 
 class DeleteRecordsResponse(Message, versions=(0, 2), flexible_since=2):
-    """What became of the cuts."""
+    """One result per partition, with the new log start offset."""
 
     throttle_time_ms: int = int32()
     topics: list[DeleteRecordsTopicResult] = array(DeleteRecordsTopicResult)

@@ -7,13 +7,13 @@ from ottla.wire.schema import Message, Struct, array, int16, int32, string, uuid
 
 
 class PartitionData(Struct):
-    """A share partition whose state shall go."""
+    """A share partition with state to delete."""
 
     partition: int = int32()
 
 
 class DeleteStateData(Struct):
-    """The share partitions of one topic whose state shall go."""
+    """The share partitions of a topic with state to delete."""
 
     topic_id: bytes = uuid()
     partitions: list[PartitionData] = array(PartitionData)

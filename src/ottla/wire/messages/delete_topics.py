@@ -32,7 +32,7 @@ class DeletableTopicResult(Struct):
 
 
 class DeleteTopicsResponse(Message, versions=(0, 6), flexible_since=4):
-    """What became of the doomed topics."""
+    """One result per topic."""
 
     throttle_time_ms: int = int32(since=1, ignorable=True)
     responses: list[DeletableTopicResult] = array(DeletableTopicResult)

@@ -20,7 +20,7 @@ class DescribeAclsRequest(Message, versions=(0, 3), flexible_since=2):
 
 
 class AclDescription(Struct):
-    """Who may, or may not, do what, and from where."""
+    """A rule: principal, host, operation, and whether it is allowed or denied."""
 
     principal: str = string()
     host: str = string()

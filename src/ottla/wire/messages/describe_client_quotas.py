@@ -8,7 +8,7 @@ from ottla.wire.schema import Message, Struct, array, boolean, float64, int8, in
 
 
 class ComponentData(Struct):
-    """What one component of an entity must look like."""
+    """A filter for one component of an entity."""
 
     entity_type: str = string()
     match_type: int = int8()

@@ -32,7 +32,7 @@ class DescribeConfigsSynonym(Struct):
 
 
 class DescribeConfigsResourceResult(Struct):
-    """One setting: what it is, and where it comes from."""
+    """The settings of one resource, with their sources."""
 
     name: str = string()
     value: str | None = string(nullable_since=0)

@@ -1,14 +1,14 @@
 """DescribeDelegationToken (API 41): list delegation tokens.
 
-Null owners ask for every token that the caller may see (KIP-48). Since version 3 the answer
-also says who requested a token (KIP-373).
+Null owners ask for every token that the caller may see (KIP-48). Since version 3 the response
+also has the principal that requested the token (KIP-373).
 """
 
 from ottla.wire.schema import Message, Struct, array, int16, int32, int64, octets, string
 
 
 class DescribeDelegationTokenOwner(Struct):
-    """Someone whose tokens are wanted."""
+    """A principal to list the tokens of."""
 
     principal_type: str = string()
     principal_name: str = string()
@@ -23,14 +23,14 @@ class DescribeDelegationTokenRequest(Message, versions=(0, 3), flexible_since=2)
 
 
 class DescribedDelegationTokenRenewer(Struct):
-    """Someone entitled to renew the token."""
+    """A principal that may renew the token."""
 
     principal_type: str = string()
     principal_name: str = string()
 
 
 class DescribedDelegationToken(Struct):
-    """One token, and whose it is."""
+    """A token and its owner."""
 
     principal_type: str = string()
     principal_name: str = string()

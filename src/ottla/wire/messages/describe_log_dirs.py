@@ -1,7 +1,7 @@
-"""DescribeLogDirs (API 35): show what a broker's log directories hold.
+"""DescribeLogDirs (API 35): show the replicas in a broker's log directories.
 
 Concerns only the broker that receives it (KIP-113). Null topics ask for all. Disk capacity and
-free space came with version 4 (KIP-827); version 5 tells which directories take no new partitions
+free space came with version 4 (KIP-827); version 5 marks directories that take no new partitions
 (KIP-1066).
 """
 

@@ -8,7 +8,7 @@ from ottla.wire.schema import Message, Struct, array, int16, int32, int64, strin
 
 
 class TopicRequest(Struct):
-    """The partitions of one topic whose producers are wanted."""
+    """The partitions of a topic to describe the producers of."""
 
     name: str = string()
     partition_indexes: list[int] = array("int32")
@@ -21,7 +21,7 @@ class DescribeProducersRequest(Message, versions=(0, 0), flexible_since=0):
 
 
 class ProducerState(Struct):
-    """What the partition remembers of one producer."""
+    """The partition's state of one producer."""
 
     producer_id: int = int64()
     producer_epoch: int = int32()

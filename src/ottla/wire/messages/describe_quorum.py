@@ -9,7 +9,7 @@ from ottla.wire.schema import Message, Struct, array, int16, int32, int64, strin
 
 
 class DescribeQuorumRequestPartition(Struct):
-    """A partition whose quorum is wanted."""
+    """A partition to describe the quorum of."""
 
     partition_index: int = int32()
 

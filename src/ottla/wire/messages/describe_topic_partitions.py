@@ -8,7 +8,7 @@ from ottla.wire.schema import Message, Struct, array, boolean, int16, int32, str
 
 
 class TopicRequest(Struct):
-    """A topic whose partitions are wanted."""
+    """A topic to describe the partitions of."""
 
     name: str = string()
 
@@ -29,7 +29,7 @@ class DescribeTopicPartitionsRequest(Message, versions=(0, 0), flexible_since=0)
 
 
 class DescribeTopicPartitionsResponsePartition(Struct):
-    """Who leads, who replicates and who could lead one partition."""
+    """Leader, replicas, ISR and eligible leader replicas of a partition."""
 
     error_code: int = int16()
     partition_index: int = int32()
@@ -43,7 +43,7 @@ class DescribeTopicPartitionsResponsePartition(Struct):
 
 
 class DescribeTopicPartitionsResponseTopic(Struct):
-    """One topic, and those of its partitions that fit the page."""
+    """A topic and its partitions on this page."""
 
     error_code: int = int16()
     name: str | None = string(nullable_since=0)

@@ -8,7 +8,7 @@ from ottla.wire.schema import Message, Struct, array, int8, int16, int32, string
 
 
 class UserName(Struct):
-    """A user whose credentials are wanted."""
+    """A user to describe the credentials of."""
 
     name: str = string()
 

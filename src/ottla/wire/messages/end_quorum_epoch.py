@@ -16,7 +16,7 @@ class ReplicaInfo(Struct):
 
 
 class EndQuorumEpochRequestPartition(Struct):
-    """The leader leaving one partition, and who should follow it."""
+    """The leader that resigns from a partition, and its preferred successors."""
 
     partition_index: int = int32()
     leader_id: int = int32()
@@ -41,7 +41,7 @@ class LeaderEndpoint(Struct):
 
 
 class EndQuorumEpochRequest(Message, versions=(0, 1), flexible_since=1):
-    """Elect a new leader, because this one leaves."""
+    """Elect a new leader: the sender resigns."""
 
     cluster_id: str | None = string(default=None, nullable_since=0)
     topics: list[EndQuorumEpochRequestTopic] = array(EndQuorumEpochRequestTopic)

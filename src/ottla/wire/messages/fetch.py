@@ -98,14 +98,14 @@ class SnapshotId(Struct):
 
 
 class AbortedTransaction(Struct):
-    """A transaction whose records a read-committed consumer must skip."""
+    """An aborted transaction: a read_committed consumer skips its records."""
 
     producer_id: int = int64(since=4)
     first_offset: int = int64(since=4)
 
 
 class PartitionData(Struct):
-    """What was read from one partition, or why nothing was."""
+    """The records of a partition, or the error."""
 
     partition_index: int = int32()
     error_code: int = int16()
@@ -123,7 +123,7 @@ class PartitionData(Struct):
 
 
 class FetchableTopicResponse(Struct):
-    """What was read from one topic."""
+    """The fetched partitions of a topic."""
 
     topic: str = string(until=13, ignorable=True)
     topic_id: bytes = uuid(since=13, ignorable=True)

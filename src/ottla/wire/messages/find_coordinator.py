@@ -8,7 +8,7 @@ from ottla.wire.schema import Message, Struct, array, int8, int16, int32, string
 
 
 class FindCoordinatorRequest(Message, versions=(0, 6), flexible_since=3):
-    """Ask who coordinates these groups, transactions or share partitions."""
+    """Ask for the coordinators of groups, transactions or share partitions."""
 
     key: str = string(until=4)
     key_type: int = int8(since=1)

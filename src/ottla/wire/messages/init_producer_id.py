@@ -9,7 +9,7 @@ from ottla.wire.schema import Message, boolean, int16, int32, int64, string
 
 
 class InitProducerIdRequest(Message, versions=(0, 6), flexible_since=2):
-    """Give this producer an identity, fencing whoever had it before."""
+    """Assign a producer id and epoch, and fence the former holder of the transactional id."""
 
     transactional_id: str | None = string(nullable_since=0)
     transaction_timeout_ms: int = int32()

@@ -8,7 +8,7 @@ from ottla.wire.schema import Message, Struct, array, int16, int32, int64, strin
 
 
 class PartitionData(Struct):
-    """The state that one share partition begins with."""
+    """The initial state of a share partition."""
 
     partition: int = int32()
     state_epoch: int = int32()
@@ -16,7 +16,7 @@ class PartitionData(Struct):
 
 
 class InitializeStateData(Struct):
-    """The states that one topic's share partitions begin with."""
+    """The initial states of a topic's share partitions."""
 
     topic_id: bytes = uuid()
     partitions: list[PartitionData] = array(PartitionData)

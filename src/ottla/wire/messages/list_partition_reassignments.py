@@ -7,7 +7,7 @@ from ottla.wire.schema import Message, Struct, array, int16, int32, string
 
 
 class ListPartitionReassignmentsTopics(Struct):
-    """The partitions of one topic whose moves are wanted."""
+    """The partitions of a topic to list the reassignments of."""
 
     name: str = string()
     partition_indexes: list[int] = array("int32")
@@ -23,7 +23,7 @@ class ListPartitionReassignmentsRequest(Message, versions=(0, 0), flexible_since
 
 
 class OngoingPartitionReassignment(Struct):
-    """One partition on the move: who joins and who goes."""
+    """A partition under reassignment: replicas, adding replicas and removing replicas."""
 
     partition_index: int = int32()
     replicas: list[int] = array("int32")

@@ -34,7 +34,7 @@ class MetadataResponseBroker(Struct):
 
 
 class MetadataResponsePartition(Struct):
-    """Who leads and who replicates one partition."""
+    """Leader, replicas and ISR of a partition."""
 
     error_code: int = int16()
     partition_index: int = int32()

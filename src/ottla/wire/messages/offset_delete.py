@@ -8,7 +8,7 @@ from ottla.wire.schema import Message, Struct, array, int16, int32, string
 
 
 class OffsetDeleteRequestPartition(Struct):
-    """A partition whose committed position shall be forgotten."""
+    """A partition with a committed offset to delete."""
 
     partition_index: int = int32()
 

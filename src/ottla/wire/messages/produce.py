@@ -45,7 +45,7 @@ class ProduceRequest(Message, versions=(0, 13), flexible_since=9):
 
 
 class BatchIndexAndErrorMessage(Struct):
-    """A record that spoiled its batch, and what was wrong with it."""
+    """The index of a record that invalidated its batch, and the reason."""
 
     batch_index: int = int32(since=8)
     batch_index_error_message: str | None = string(default=None, since=8, nullable_since=8)
@@ -74,7 +74,7 @@ class PartitionProduceResponse(Struct):
 
 
 class TopicProduceResponse(Struct):
-    """What became of one topic's batches."""
+    """The results of a topic's partitions."""
 
     name: str = string(until=13, ignorable=True)
     topic_id: bytes = uuid(since=13, ignorable=True)

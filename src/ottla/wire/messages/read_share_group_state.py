@@ -8,14 +8,14 @@ from ottla.wire.schema import Message, Struct, array, int8, int16, int32, int64,
 
 
 class PartitionData(Struct):
-    """A share partition whose state is wanted."""
+    """A share partition to read the state of."""
 
     partition: int = int32()
     leader_epoch: int = int32()
 
 
 class ReadStateData(Struct):
-    """The share partitions of one topic whose state is wanted."""
+    """The share partitions of a topic to read the state of."""
 
     topic_id: bytes = uuid()
     partitions: list[PartitionData] = array(PartitionData)

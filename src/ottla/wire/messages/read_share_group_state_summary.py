@@ -8,14 +8,14 @@ from ottla.wire.schema import Message, Struct, array, int16, int32, int64, strin
 
 
 class PartitionData(Struct):
-    """A share partition whose progress is wanted."""
+    """A share partition to read the progress of."""
 
     partition: int = int32()
     leader_epoch: int = int32()
 
 
 class ReadStateSummaryData(Struct):
-    """The share partitions of one topic whose progress is wanted."""
+    """The share partitions of a topic to read the progress of."""
 
     topic_id: bytes = uuid()
     partitions: list[PartitionData] = array(PartitionData)

@@ -1,6 +1,6 @@
-"""ShareAcknowledge (API 79): say what became of records that a member acquired.
+"""ShareAcknowledge (API 79): acknowledge records that a member acquired.
 
-KIP-932. Types: 0 gap, 1 accept, 2 release, 3 reject, 4 renew; the last came with version 2
+KIP-932. Types: 0 gap, 1 accept, 2 release, 3 reject, 4 renew; type 4 came with version 2
 (KIP-1222). It runs in the same share session as ShareFetch.
 """
 
@@ -83,7 +83,7 @@ class NodeEndpoint(Struct):
 
 
 class ShareAcknowledgeResponse(Message, versions=(1, 2), flexible_since=0):
-    """What became of the verdicts."""
+    """One result per partition."""
 
     throttle_time_ms: int = int32()
     error_code: int = int16()

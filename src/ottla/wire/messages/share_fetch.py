@@ -23,7 +23,7 @@ from ottla.wire.schema import (
 
 
 class AcknowledgementBatch(Struct):
-    """What became of a run of records fetched earlier."""
+    """Acknowledgements of a range of records that were fetched earlier."""
 
     first_offset: int = int64()
     last_offset: int = int64()
@@ -31,7 +31,7 @@ class AcknowledgementBatch(Struct):
 
 
 class FetchPartition(Struct):
-    """A partition to read, and what to acknowledge in it."""
+    """A partition to fetch, and the acknowledgements for it."""
 
     partition_index: int = int32()
     acknowledgement_batches: list[AcknowledgementBatch] = array(AcknowledgementBatch)

@@ -15,7 +15,7 @@ class SyncGroupRequestAssignment(Struct):
 
 
 class SyncGroupRequest(Message, versions=(0, 5), flexible_since=4):
-    """Ask for this member's work, and, from the leader, set everyone's."""
+    """Ask for this member's assignment; the group's leader sends the assignments of all."""
 
     group_id: str = string()
     generation_id: int = int32()

@@ -9,7 +9,7 @@ from ottla.wire.schema import Message, Struct, array, boolean, int8, int16, int3
 
 
 class FeatureUpdateKey(Struct):
-    """The level that one feature shall have."""
+    """The new level of a feature."""
 
     feature: str = string()
     max_version_level: int = int16()

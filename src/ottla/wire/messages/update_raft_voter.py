@@ -1,6 +1,6 @@
-"""UpdateRaftVoter (API 82): update what the Raft quorum knows about a voter.
+"""UpdateRaftVoter (API 82): update a voter's entry in the Raft quorum.
 
-Sent by a voter to the leader when its addresses or its supported versions have changed
+A voter sends it to the leader when its endpoints or its supported versions have changed
 (KIP-853).
 """
 
@@ -23,7 +23,7 @@ class KRaftVersionFeature(Struct):
 
 
 class UpdateRaftVoterRequest(Message, versions=(0, 0), flexible_since=0):
-    """This is how to reach the voter, and what it supports."""
+    """The endpoints and the supported versions of a voter."""
 
     cluster_id: str | None = string(nullable_since=0)
     current_leader_epoch: int = int32()

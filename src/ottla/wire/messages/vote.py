@@ -19,7 +19,7 @@ from ottla.wire.schema import (
 
 
 class VoteRequestPartition(Struct):
-    """Who stands for election in one partition, and how far its log goes."""
+    """A candidate for the leadership of a partition, and the end of its log."""
 
     partition_index: int = int32()
     replica_epoch: int = int32()

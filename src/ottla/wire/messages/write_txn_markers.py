@@ -53,6 +53,6 @@ class WritableTxnMarkerResult(Struct):
 
 
 class WriteTxnMarkersResponse(Message, versions=(0, 2), flexible_since=1):
-    """What became of the markers."""
+    """One result per partition."""
 
     markers: list[WritableTxnMarkerResult] = array(WritableTxnMarkerResult)

@@ -1,1 +1,1 @@
-"""Record batches: their headers read in place, their records only where someone asks."""
+"""Record batches: headers are read in place, records only on request."""

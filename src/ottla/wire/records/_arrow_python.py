@@ -20,12 +20,12 @@ TIMESTAMP_MS_MAX = (2**63 - 1) // 1000
 
 
 class Columns:
-    """The rows of one Arrow record batch, as they come together.
+    """The rows of one Arrow record batch while it is built.
 
-    Of the columns only those are kept that are named, of the records only those whose offset is
-    in the range. All payloads together may have at most 2**31 - 1 bytes, which is how far Arrow
-    counts within a column. `allocate` is for the compiled twin: it makes a buffer of a size, one
-    with a method resize(size, shrink_to_fit), in memory that is sooner at hand than Python's own.
+    Only the named columns are kept, and only records with offsets in the range. All payloads
+    together may have at most 2**31 - 1 bytes, the limit of Arrow's offsets within a column.
+    `allocate` serves the compiled loop: it returns a buffer of a given size, with a method
+    resize(size, shrink_to_fit), in memory that is faster to get than Python's own.
     """
 
     def __init__(
@@ -59,9 +59,9 @@ class Columns:
         return position
 
     def add_batch(self, batch: RecordBatch, payload: Buffer) -> None:
-        """Add the records of a batch, whose payload is not or no longer compressed.
+        """Add the records of a batch; the payload is uncompressed.
 
-        Raise ProtocolError for a payload that is not what the batch's header says.
+        ProtocolError if the payload does not match the batch's header.
         """
         records = [
             record

@@ -25,7 +25,7 @@ ROW_TOO_LARGE = "row {} is too large for a record"
 
 
 class StringBuffers(NamedTuple):
-    """What an Arrow column of strings is made of; is_large if its offsets have 64 bits."""
+    """The buffers of an Arrow column of strings; is_large if its offsets have 64 bits."""
 
     validity: memoryview | None
     ends: memoryview
@@ -35,7 +35,7 @@ class StringBuffers(NamedTuple):
 
 
 class TimestampBuffers(NamedTuple):
-    """What an Arrow column of timestamps is made of; `divisor` of its units are a millisecond."""
+    """The buffers of an Arrow column of timestamps; `divisor` of its units are a millisecond."""
 
     validity: memoryview | None
     numbers: memoryview
@@ -44,7 +44,7 @@ class TimestampBuffers(NamedTuple):
 
 
 class HeaderBuffers(NamedTuple):
-    """What an Arrow column of lists of headers is made of; no key may be null."""
+    """The buffers of an Arrow column of lists of headers; no key may be null."""
 
     validity: memoryview | None
     ends: memoryview
@@ -64,7 +64,7 @@ class EncodedRows(NamedTuple):
 
 
 class Producer(NamedTuple):
-    """What the headers of all batches of one writer have in common."""
+    """The header fields that all batches of one writer share."""
 
     producer_id: int
     producer_epoch: int
@@ -126,9 +126,9 @@ class Rows:
     ) -> EncodedRows:
         """Encode the rows from `start` on that fit into a batch of this size, but at least one.
 
-        With an order, of 32-bit numbers of rows, these are its rows, counted from `start` in it.
-        A row whose timestamp is too far from the first one's, for a distance of 64 bits, does
-        not fit either. ValueError if a row is too large to be a record at all.
+        `order`, if given, holds 32-bit row numbers: the rows are those numbers, counted from
+        `start`. A row also does not fit if its timestamp is too far from the first for a delta of
+        64 bits. ValueError if a row is too large to be a record at all.
         """
         rows = range(self._count) if order is None else order.tolist()
         assert 0 <= start < len(rows)

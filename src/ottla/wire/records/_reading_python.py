@@ -1,11 +1,11 @@
-"""Reading records in plain Python: the twin of _reading.pyx, to the last error message.
+"""Reading records in plain Python: the fallback of _reading.pyx, with the same error messages.
 
     record := length varint, attributes int8, timestamp delta varlong, offset delta varint,
               key length varint, key, value length varint, value, header count varint, headers
     header := key length varint, key, value length varint, value
 
-Numbers are zigzag varints; a length of -1 stands for null. The record's length counts what
-follows it. All positions are counted from the first byte of the records.
+Numbers are zigzag varints; a length of -1 stands for null. The record's length does not count
+itself. Positions are relative to the first byte of the records.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def each_record(
     record_type: Callable[[int, int, bytes | None, bytes | None, tuple[H, ...]], R],
     header_type: Callable[[str, bytes | None], H],
 ) -> Iterator[R]:
-    """Read one record after the other, for who does not want to have them all at once."""
+    """Yield the records one by one, so that a caller need not hold all of them."""
     cursor = _Cursor(section)
     fixed_ms = batch.max_timestamp_ms if batch.is_log_append_time else None
     previous = -1
@@ -140,11 +140,10 @@ def rejected_records(
 def find_time(
     batch: RecordBatch, section: Buffer, timestamp_ms: int, start_offset: int, end_offset: int
 ) -> tuple[int, int] | None:
-    """Find the first record in these bounds that is no older, else the first of the youngest.
+    """Find the first record in these bounds with at least this timestamp, else the latest record.
 
-    Return its timestamp and offset, or None if no record lies in the bounds. Of the records on the
-    way only the timestamps and offsets are looked at; what is wrong with these raises as it does
-    in read_records.
+    Return its timestamp and offset, or None if no record lies in the bounds. Only timestamps and
+    offsets are checked on the way; a fault in them raises as in read_records.
     """
     cursor = _Cursor(section)
     fixed_ms = batch.max_timestamp_ms if batch.is_log_append_time else None
@@ -166,12 +165,12 @@ def find_time(
 
 
 class ConsumedRecords:
-    """The records of a batch from an offset on, for a consumer that takes some at a time.
+    """The records of a batch from an offset on, for a consumer that takes them in portions.
 
-    `place` is the topic and the partition that records carry, `readers` what makes keys and
-    values of the topic, their bytes and the headers; None leaves bytes, and nulls stay None.
-    Errors are those of read_records, and what a reader raises. They come when nothing can be
-    given out before them, and come again at every call: the records end there.
+    `place` is the topic and the partition that records carry. `readers` deserialize keys and
+    values, given the topic, the bytes and the headers; None leaves bytes, and nulls stay None.
+    Errors are those of read_records and of the readers. An error is raised once all records before
+    it were returned, and again at every later call.
     """
 
     def __init__(
@@ -314,7 +313,7 @@ class _Cursor:
         return self._read_number(9, 0x01)
 
     def _read_number(self, full_bytes: int, top_byte_max: int) -> int:
-        """Read a zigzag number: at most `full_bytes` of seven bits, then one that is not full."""
+        """Read a zigzag number: up to `full_bytes` bytes of seven bits, then a partial byte."""
         position = self.position
         number = shift = 0
         while position < self.end:

@@ -68,10 +68,10 @@ class RecordAccumulator:
         start: int = 0,
         size_bytes_max: int = INT32_MAX,
     ) -> int:
-        """Add values[start:] with their keys and headers; return the index of the first left out.
+        """Add values[start:] with keys and headers; return the index of the first one left out.
 
-        They share one timestamp, or each has its own. A record that would take size_bytes above
-        the limit stays out, and those after it; but one is always taken into an empty batch.
+        The records share one timestamp, or each has its own. Adding stops at the first record that
+        would exceed the limit of size_bytes; an empty batch always takes one record.
         """
         assert start >= 0
         assert keys is None or len(keys) == len(values)

@@ -1,18 +1,18 @@
 """Record batches as Arrow, for engines that work in columns, and Arrow as record batches.
 
-Reading gives the columns of Spark's Kafka source, in the Arrow types that Spark wants from a
-Python data source whatever the session's time zone is:
+Reading gives the columns of Spark's Kafka source. The Arrow types are those that Spark expects
+from a Python data source in every session time zone:
 
-    key            binary                 null if the record has none
+    key            binary                 null if the record has no key
     value          binary                 null for a tombstone
     topic          string
     partition      int32
     offset         int64
-    timestamp      timestamp[us, UTC]     null if microseconds cannot count so far (292,000 years)
+    timestamp      timestamp[us, UTC]     null outside the range of microseconds (292,000 years)
     timestampType  int32                  0 CreateTime, 1 LogAppendTime
-    headers        list<struct<key: string, value: binary>>    null if the record has none
+    headers        list<struct<key: string, value: binary>>    null if the record has no headers
 
-Writing takes value, and may take key, timestamp and headers.
+Writing takes value and, optionally, key, timestamp and headers.
 """
 
 from __future__ import annotations
@@ -103,11 +103,11 @@ def to_arrow(
     check_crcs: bool = True,
     skip: Callable[[RecordBatch], bool] | None = None,
 ) -> pa.RecordBatch:
-    """Read all that arrow_batches reads into one Arrow batch, empty if there is nothing.
+    """Read everything that arrow_batches reads into one Arrow batch, empty if there are no records.
 
-    ProtocolError also if that is too much for one: if the records have, uncompressed and in
-    total, or a column has, more than ARROW_BYTES_MAX bytes. Compressed data can grow that far,
-    all in memory at once; where nobody vouches for it, arrow_batches gives it out in pieces.
+    ProtocolError also if the uncompressed records, or one column, have more than ARROW_BYTES_MAX
+    bytes. Compressed data can grow that far, all in memory at once: for untrusted data use
+    arrow_batches, which yields it in pieces.
     """
     reading = _reading(start_offset, end_offset, columns, check_crcs, skip)
     chunks = reading.chunks(memoryview(data).cast("B"), ARROW_BYTES_MAX)
@@ -131,20 +131,20 @@ def arrow_batches(  # noqa: PLR0913 - where from, which rows, which columns
 ) -> Iterator[pa.RecordBatch]:
     """Read record batches as they lie back to back in a fetch response.
 
-    Left out are: an incomplete batch at the end, control batches, and records whose offset is
-    not in the range (a fetch from inside a batch is answered with all of the batch). Only the
-    named columns are made, in the schema's order; None names all but headers.
+    Left out are: an incomplete batch at the end, control batches, and records with offsets outside
+    the range (a fetch from inside a batch returns the whole batch). Only the named columns are
+    made, in the schema's order; None names all but headers.
 
-    `skip` is asked about each batch, control batches included, and leaves out those that it
-    returns True for. It sees them in order and after their checksum, so it may follow producers
-    from aborted transaction to abort marker.
+    `skip` is called with each batch, including control batches, and leaves out the batches for
+    which it returns True. It sees them in order and after their checksum, so it may follow
+    producers from an aborted transaction to its abort marker.
 
-    An Arrow batch holds whole record batches: several as long as their records, uncompressed,
-    stay below the limit, or a single larger one. None is empty.
+    An Arrow batch holds whole record batches: several as long as their uncompressed records stay
+    below the limit, or a single larger one. No Arrow batch is empty.
 
-    Bytes that are not right raise ProtocolError; the Arrow batches before that are good.
-    check_crcs=False leaves out the checksums and no other check. What is allocated is in
-    proportion to the bytes that are there, whatever counts they claim.
+    Malformed bytes raise ProtocolError; the Arrow batches before them are valid. check_crcs=False
+    leaves out the checksums and no other check. Allocations are in proportion to the bytes present,
+    not to the counts that the bytes claim.
     """
     reading = _reading(start_offset, end_offset, columns, check_crcs, skip)
     for chunk in reading.chunks(memoryview(data).cast("B"), arrow_batch_bytes_max):
@@ -152,7 +152,7 @@ def arrow_batches(  # noqa: PLR0913 - where from, which rows, which columns
 
 
 def table_of(rows: list[pa.RecordBatch], columns: Collection[str] | None = None) -> pa.Table:
-    """Put what arrow_batches gave, perhaps for several partitions, into one table, uncopied."""
+    """Put Arrow batches, perhaps of several partitions, into one table without a copy."""
     return pa.Table.from_batches(rows, schema() if columns is None else _pruned(columns))
 
 
@@ -310,7 +310,7 @@ def from_arrow(  # noqa: PLR0913 - a header has this many fields
 
 
 def stream(source: Any) -> Iterator[pa.RecordBatch]:
-    """Give out a table, or whatever else has Arrow's stream interface, one batch after another."""
+    """Yield the batches of a table, or of another object with Arrow's stream interface."""
     if not hasattr(source, "__arrow_c_stream__"):
         raise TypeError(f"{type(source).__name__} is no table: it has no __arrow_c_stream__")
     return iter(pa.RecordBatchReader.from_stream(source))
@@ -335,7 +335,7 @@ def _buffers(rows: pa.RecordBatch) -> _Buffers:
 
 
 def strings(name: str, column: pa.Array) -> StringBuffers:
-    """Return what a column of binary or string is made of; ValueError for any other."""
+    """Return the buffers of a column of binary or string; ValueError for other types."""
     if pa.types.is_null(column.type):
         column = column.cast(pa.binary())
     is_large = pa.types.is_large_binary(column.type) or pa.types.is_large_string(column.type)

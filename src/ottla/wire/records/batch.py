@@ -1,10 +1,10 @@
 """One record batch (magic 2) as it lies in memory: the header parsed, the records left as bytes.
 
 byte  0  base offset             8   | outside the checksum, so that a broker may stamp
-      8  length of what follows  4   | a batch without reading it
+      8  length of the rest      4   | a batch without reading it
      12  partition leader epoch  4   |
      16  magic                   1   |
-     17  CRC-32C of what follows 4   |
+     17  CRC-32C of the rest     4   |
      21  attributes              2   bits 0-2 codec, 3 log append time, 4 transactional,
      23  last offset delta       4        5 control, 6 delete horizon
      27  base timestamp          8
@@ -27,7 +27,7 @@ from ottla.wire.records.crc32c import crc32c
 MAGIC = 2
 HEADER_BYTES = 61
 LOG_OVERHEAD_BYTES = 12
-"""Base offset and length: what stands before the bytes that the length field counts."""
+"""Base offset and length: the bytes that the length field does not count."""
 NO_SEQUENCE = -1
 NO_PRODUCER_ID = -1
 
@@ -197,11 +197,11 @@ class RecordBatch:
         return self.raw[HEADER_BYTES:]
 
     def has_valid_crc(self) -> bool:
-        """Whether the bytes are those that the checksum was made of."""
+        """Whether the checksum matches the bytes."""
         return crc32c(self.raw[_CHECKED_FROM:]) == self.crc
 
     def check_crc(self) -> None:
-        """Raise ProtocolError if a byte under the checksum is not what it was."""
+        """Raise ProtocolError if the checksum does not match the bytes."""
         actual = crc32c(self.raw[_CHECKED_FROM:])
         if actual != self.crc:
             raise _corrupt(f"batch says its CRC is {self.crc:#010x}, its bytes say {actual:#010x}")
@@ -225,9 +225,10 @@ class RecordBatch:
         self.partition_leader_epoch = leader_epoch
 
     def stamp_log_append_time(self, timestamp_ms: int) -> None:
-        """Give every record the broker's time, and the buffer, which must be writable, a new CRC.
+        """Set LogAppendTime with the broker's time, and a new CRC, in a writable buffer.
 
-        The CRC is computed over what is there: check it before, or damage is sealed in.
+        The new CRC covers the current bytes: check the old one first, or damage becomes
+        undetectable.
         """
         self.attributes |= LOG_APPEND_TIME_BIT
         _ATTRIBUTES.pack_into(self.raw, ATTRIBUTES_AT, self.attributes)

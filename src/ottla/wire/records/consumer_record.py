@@ -1,4 +1,4 @@
-"""What a consumer gives out: a record with all that is known about it."""
+"""The record that a consumer returns, with its metadata."""
 
 from typing import Any, NamedTuple
 

@@ -1,4 +1,4 @@
-"""Control batches: what brokers write into a log for each other and for clients.
+"""Control batches: records that brokers write for other brokers and for clients.
 
 key   := version int16, type int16
 value := of a transaction's end: version int16, coordinator epoch int32
@@ -20,7 +20,7 @@ _END_TXN_VALUE = Struct(">hi")
 
 
 class ControlType(IntEnum):
-    """What a control batch is about. Readers skip what they do not know."""
+    """The type of a control batch. Readers skip unknown types."""
 
     UNKNOWN = -1
     ABORT = 0
@@ -37,7 +37,7 @@ _END_TXN_TYPES = (ControlType.ABORT, ControlType.COMMIT)
 
 
 class EndTxnMarker(NamedTuple):
-    """How a transaction ended in a partition; whose it was stands in the header of the batch."""
+    """The end of a transaction in a partition; the batch's header names the producer."""
 
     kind: ControlType
     """ABORT or COMMIT."""
@@ -65,9 +65,9 @@ def end_txn_marker(
 
 
 def control_type_of(batch: RecordBatch) -> ControlType:
-    """Tell what a control batch is about; ProtocolError if its first record does not say.
+    """Return the type of a control batch; ProtocolError if its first record has none.
 
-    UNKNOWN, too, for one of which compaction has left the header, and so nothing to end.
+    UNKNOWN also for a batch of which compaction has left only the header.
     """
     if batch.is_control and batch.record_count == 0:
         return ControlType.UNKNOWN
@@ -75,7 +75,7 @@ def control_type_of(batch: RecordBatch) -> ControlType:
 
 
 def end_txn_marker_of(batch: RecordBatch) -> EndTxnMarker:
-    """Read back what end_txn_marker wrote; ProtocolError for any other batch."""
+    """Read a batch that `end_txn_marker` wrote; ProtocolError for other batches."""
     record = _first_record(batch)
     kind = _type_of(batch, record)
     if kind not in _END_TXN_TYPES or not batch.is_transactional or batch.record_count != 1:
@@ -95,7 +95,7 @@ def _type_of(batch: RecordBatch, record: Record) -> ControlType:
 
 
 def _second_field(batch: RecordBatch, layout: Struct, data: bytes | None) -> int:
-    """Read what comes after the version; later versions may add to the end."""
+    """Read the field after the version; later versions may add more fields."""
     if data is None or len(data) < layout.size:
         raise _invalid(batch, f"has {len(data or b'')} bytes where {layout.size} are needed")
     version: int

@@ -1,14 +1,14 @@
-"""Message sets: how records were laid out before record batches (magic 0 and 1).
+"""Message sets: the layout of records before record batches (magic 0 and 1).
 
     offset int64 | size int32 | CRC-32 | magic int8 | attributes int8 | timestamp int64 | key, value
 
-The CRC is over everything after it. Magic 0 has no timestamp. Key and value are an int32 length and
+The CRC covers everything after it. Magic 0 has no timestamp. Key and value are an int32 length and
 as many bytes, -1 for null. The attributes hold the codec (bits 0-2) and, in magic 1, whether the
 timestamp is the broker's (bit 3). A compressed message has a set as its value, one level deep:
 
-    magic   offsets inside       offset of the message around   timestamps
-    0       absolute             the last one inside            none
-    1       from the first one   the last one inside            its own if bit 3 is set, else theirs
+    magic   inner offsets        offset of the wrapper    timestamps
+    0       absolute             last inner offset        none
+    1       relative to first    last inner offset        the wrapper's if bit 3 is set, else inner
 
 Left out on purpose: headers, transactions and Zstandard, which these formats do not have.
 """
@@ -128,10 +128,10 @@ def to_message_set(
     compression_level: int | None = None,
     is_log_append_time: bool = False,
 ) -> bytes:
-    """Write a set of records whose offsets rise, without their headers; b"" if there are none.
+    """Write a set of records with increasing offsets, without their headers; b"" if there are none.
 
-    Compressed, it is one message around all of them. Whoever asks for a format that old cannot
-    read Zstandard, so another codec, or none, must take its place.
+    Compressed, it is one message around all of them. Clients that need this format cannot read
+    Zstandard, so `codec` must be another one.
     """
     assert magic in {0, 1}, magic
     assert compression is not Compression.ZSTD, "message sets know no Zstandard"

@@ -1,4 +1,4 @@
-"""What applications write and read: records, and how they are read out of a batch."""
+"""Records, and how they are read from a batch."""
 
 from typing import NamedTuple
 
@@ -31,9 +31,9 @@ class Record(NamedTuple):
 
 
 class RecordScan(NamedTuple):
-    """What a look at every record found, besides that all are well formed.
+    """The result of checking every record of a batch; all are well formed.
 
-    Timestamp deltas count from the batch's base timestamp, and are 0 where there is no record.
+    Timestamp deltas are relative to the batch's base timestamp, and 0 if there is no record.
     """
 
     null_key_count: int
@@ -64,10 +64,10 @@ def scan_records(section: Buffer, record_count: int) -> RecordScan:
 def find_time(
     batch: RecordBatch, timestamp_ms: int, start_offset: int, end_offset: int
 ) -> tuple[int, int] | None:
-    """Return timestamp and offset of the first record in these bounds that is no older than this.
+    """Return timestamp and offset of the first record in these bounds with at least this timestamp.
 
-    If all are older it is the first of the youngest; None if there is none. No record is built, and
-    what does not matter here is not checked: keys, values, headers, and all that comes later.
+    If all are older, of the latest record; None if there is no record. No record is built. Keys,
+    values and headers, and records after the result, are not checked.
     """
     _check_offsets(batch)
     return find_time_in_section(

@@ -1,11 +1,11 @@
-"""Kafka's four codecs behind two functions, and the limits on what a peer's data may grow to.
+"""Kafka's four codecs behind two functions, with limits on the size of decompressed data.
 
-What comes out of `decompress` is at most `size_bytes_max` bytes, and beyond 16 MiB at most 1024
-times what went in. The first is what a caller is ready to hold, the second what a sender has to pay
-for it. The formats themselves end at a ratio of 21 (Snappy), 255 (LZ4), 1032 (gzip) and 32,768
-(Zstandard). Batches of equal records do come close to that, so whatever is not large is let
-through: 16 MiB of zeros, 530 bytes in Zstandard, are legal. Who reads many batches for one peer has
-to budget for all of them together; the limits here are for one.
+The output of `decompress` has at most `size_bytes_max` bytes and, beyond 16 MiB, at most 1024 times
+the bytes of the input. The first limit is the memory that the caller provides; the second makes the
+sender pay for it. The formats end at ratios of 21 (Snappy), 255 (LZ4), 1032 (gzip) and 32,768
+(Zstandard). Batches of equal records come close to that, so small outputs are always accepted:
+16 MiB of zeros, 530 bytes in Zstandard, are legal. The limits are per batch: a caller that reads
+many batches for one peer budgets for all of them together.
 """
 
 from collections.abc import Callable
@@ -40,7 +40,7 @@ class Compression(IntEnum):
 
 
 _BY_CONFIG_NAME = {codec.config_name: codec for codec in Compression} | {
-    "uncompressed": Compression.NONE  # a topic's word for what a producer calls "none"
+    "uncompressed": Compression.NONE  # the value in topic settings for a producer's "none"
 }
 _BY_NUMBER = dict(enumerate(Compression))
 _MODULES = {

@@ -24,9 +24,9 @@ INPUT_SLICE_BYTES = 1 << 20
 def compress(data: Buffer, level: int | None) -> bytes:
     """Write one member.
 
-    `level` is Kafka's: -1 for the default, or 1 to 9. ISA-L's levels end at 3 and stand for 1 to 6,
-    with 2 as the default, since 3 costs twice the time for one percent. Who asks for 7 to 9 wants
-    the smallest output at any price and gets zlib.
+    `level` is Kafka's: -1 for the default, or 1 to 9. ISA-L has levels up to 3, which stand for 1
+    to 6; its default here is 2, since 3 costs twice the time for one percent. Levels 7 to 9 ask for
+    the smallest output at any cost and use zlib.
     """
     level = DEFAULT_LEVEL if level is None else level
     assert level == DEFAULT_LEVEL or 1 <= level <= 9, f"gzip has no level {level}"
@@ -38,7 +38,7 @@ def compress(data: Buffer, level: int | None) -> bytes:
 
 
 def decompress(data: Buffer, limit_bytes: int) -> bytes | memoryview:
-    """Read all members; ProtocolError if one is damaged or their content is over the limit."""
+    """Read all members; ProtocolError if a member is damaged or the content is over the limit."""
     return inflate("gzip", _pieces, data, limit_bytes)
 
 
@@ -53,7 +53,7 @@ def _pieces(data: Buffer) -> Iterator[tuple[bytes, int]]:
 
 
 def _member(view: memoryview, position: int) -> Generator[tuple[bytes, int], None, int]:
-    # The decoder copies what it leaves of its input at every call: it gets one slice at a time.
+    # Each call of the decoder copies its unused input, so the input comes one slice at a time.
     decoder = engine.decompressobj(GZIP_WINDOW_BITS)
     left_over = b""
     while not decoder.eof:

@@ -1,9 +1,9 @@
-"""Decompress without trust: how far a stream may grow, and how much of it is held meanwhile.
+"""Decompress untrusted data: limits on the output and on the memory held meanwhile.
 
-What a peer claims about the size of its data sizes nothing here. Output is decoded piece by piece.
-As long as it stays in proportion to the input read it is simply kept. From there on it is only
-counted, so that a bomb costs a few megabytes and the time to reach its limit; a stream that does
-end within the limit is decoded a second time, into a buffer of the size that was counted.
+Sizes that the data claims allocate nothing. Output is decoded piece by piece. While it stays in
+proportion to the input read, the pieces are kept. From there on they are only counted, so that a
+bomb costs a few megabytes and the time to reach its limit. A stream that ends within the limit is
+decoded a second time, into a buffer of the counted size.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -23,7 +23,7 @@ KEPT_RATIO = 4
 
 
 def corrupt(codec: str, what: str) -> ProtocolError:
-    """Make the error for bytes that do not decode: which codec, and what is wrong."""
+    """Return the error for bytes that do not decode: the codec and the fault."""
     return ProtocolError(f"{codec}: {what}", ErrorCode.CORRUPT_MESSAGE)
 
 

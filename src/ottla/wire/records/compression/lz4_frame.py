@@ -31,7 +31,7 @@ def compress(data: Buffer, level: int | None) -> bytes:
 
 
 def decompress(data: Buffer, limit_bytes: int) -> bytes | memoryview:
-    """Read the one frame; ProtocolError if it is damaged or its content is over the limit."""
+    """Read the only frame; ProtocolError if it is damaged or its content is over the limit."""
     return inflate("lz4", _pieces, data, limit_bytes)
 
 

@@ -20,7 +20,7 @@ _MASK_32 = 0xFFFFFFFF
 
 
 def with_right_header_checksum(frame: Buffer) -> bytes:
-    """Return the frame with a header checksum that a decoder accepts, whatever it has now."""
+    """Return the frame with its header checksum replaced by the correct value."""
     return _with_header_checksum(frame, hashed_from=len(FRAME_MAGIC))
 
 

@@ -37,7 +37,7 @@ def compress(data: Buffer, level: int | None) -> bytes:
 
 
 def decompress(data: Buffer, limit_bytes: int) -> bytes | memoryview:
-    """Read all blocks; ProtocolError if one is damaged or their content is over the limit."""
+    """Read all blocks; ProtocolError if a block is damaged or the content is over the limit."""
     view = memoryview(data)
     is_framed = view[: len(XERIAL_MAGIC)] == XERIAL_MAGIC
     blocks = list(_framed_blocks(view)) if is_framed else [view]

@@ -1,8 +1,9 @@
 """Zstandard: one frame written, one or several read, with limits on the window and on the output.
 
 Four bytes of Zstandard can stand for 128 KiB. The library has a reader with a bound, which does not
-notice a missing end, and a reader that notices, but has no bound. So a frame whose blocks cannot
-hold much is given to the second at once; anything else is counted by the first one before.
+detect a missing end, and a reader that does, without a bound. So frames with blocks that cannot
+hold much go to the second reader at once; for other frames the first reader counts the output
+before.
 """
 
 from collections.abc import Iterator
@@ -32,13 +33,13 @@ RUN_LENGTH_BLOCK = 1
 CHECKSUM_BYTES = 4
 WINDOW_LOG_MAX = 23
 WINDOW_BYTES_MAX = 1 << WINDOW_LOG_MAX
-"""8 MiB: what RFC 8878 asks every decoder to support, and enough for all levels up to 19."""
+"""8 MiB: RFC 8878 asks every decoder to support it, and all levels up to 19 need no more."""
 WIDE_WINDOW_BYTES_MAX = 128 << 20
 """Levels 20 to 22 ask for up to this much, however small the data. It is granted to content of at
 most `WINDOW_BYTES_MAX`, which is then all that is ever touched of it."""
 
-# To make a context costs more than to use it on a small batch, and two threads must not use one at
-# a time: who needs one takes it out, and puts it back unless an error has left it in some state.
+# Making a context costs more than using it for a small batch, and a context is not thread-safe.
+# So a caller removes one from the pool, and returns it unless an error left it in an unknown state.
 _idle_compressors: dict[int, list[zstandard.ZstdCompressor]] = {}
 _idle_decompressors: list[zstandard.ZstdDecompressor] = []
 
@@ -66,7 +67,7 @@ def _new_compressor(level: int) -> zstandard.ZstdCompressor:
 
 
 def decompress(data: Buffer, limit_bytes: int) -> bytes:
-    """Read all frames; ProtocolError if one is damaged or their content is over the limit."""
+    """Read all frames; ProtocolError if a frame is damaged or the content is over the limit."""
     try:
         if zstandard.get_frame_parameters(data).window_size > WINDOW_BYTES_MAX:
             wide = zstandard.ZstdDecompressor(max_window_size=WIDE_WINDOW_BYTES_MAX)
