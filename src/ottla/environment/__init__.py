@@ -1,1 +1,1 @@
-"""The outside world as interfaces: what a machine gives us, and what it promises."""
+"""The outside world as interfaces: clock, disk, network, randomness, ZooKeeper."""

@@ -9,7 +9,7 @@ class Clock(Protocol):
     def now_ms(self) -> int:
         """Return milliseconds since 1970 in UTC, for records and people.
 
-        It jumps when somebody sets the clock, also backwards: nothing may wait by it.
+        It jumps, also backwards, when the clock is set: no wait may depend on it.
         """
         ...
 

@@ -1,30 +1,30 @@
 """A disk: files written at a position, and directories.
 
-Two things have to be made durable separately, as on every POSIX system:
+Two things become durable separately, as on every POSIX system:
 
-* what is **in** a file, by `File.sync`;
-* **that it is there** under its name, by `Disk.sync_directory` of the directory that holds it.
+* the **content** of a file, by `File.sync`;
+* its **name**, by `Disk.sync_directory` of the directory that holds it.
 
-Until then a power cut may take all of it, a part of it, or none. A part of a file is any mixture
-of old and new sectors, with zeros where the file grew and the data did not arrive. Of a directory
-it is the first few of the changes made to it. A process that dies takes nothing along: what has
-been written is in the page cache, and the next process reads it.
+Until then a power cut may take all of it, a part of it, or none. A file may then hold any mixture
+of old and new sectors, with zeros where the file grew and the data did not arrive. A directory
+keeps a prefix of the changes made to it. A process that dies loses nothing: its writes are in the
+page cache, and the next process reads them.
 
-Paths are plain strings joined with "/". Whatever goes wrong is an `OSError`.
+Paths are plain strings joined with "/". Every failure is an `OSError`.
 """
 
 from typing import Protocol
 
 Buffer = bytes | bytearray | memoryview
-"""What can be written; a memoryview must be one of single bytes."""
+"""Writable data; a memoryview must have items of one byte."""
 
 
 class File(Protocol):
     """An open file.
 
-    It closes by `close` or when nobody refers to it any more. The latter is the safe way where
-    another thread may still be reading or syncing: it cannot pull the file away under a call.
-    A closed file answers everything but `close` with `OSError`.
+    It closes by `close`, or when the last reference to it goes. The latter is the safe way where
+    another thread may still be reading or syncing: the descriptor stays valid during the call.
+    Every method of a closed file but `close` raises `OSError`.
     """
 
     def write_at(self, position: int, data: Buffer) -> None:
@@ -53,16 +53,16 @@ class File(Protocol):
     def truncate(self, size_bytes: int) -> None:
         """Cut the file, or let it grow with zeros, to this size; durable by `sync`.
 
-        Until then a power cut may bring back what was cut off, even behind what was written since.
+        Until then a power cut may bring back the old tail, even behind data written since.
         """
         ...
 
     def sync(self) -> None:
         """Return when everything written so far, and the size, are durable.
 
-        Where this fails nothing is known about what was written since the last success, and a
-        second try may succeed without it: the kernel has marked the lost pages clean. So never
-        try again; stop trusting the file.
+        After a failure the state of all writes since the last success is unknown, and a second try
+        may succeed without them: the kernel has marked the lost pages clean. So never try again;
+        stop trusting the file.
         """
         ...
 
@@ -87,27 +87,28 @@ class Disk(Protocol):
         ...
 
     def lock_file(self, path: str) -> File:
-        """Open a file, made if missing, that nobody else can lock as long as this one is open.
+        """Open a file, created if missing, with an exclusive lock for as long as it is open.
 
-        `BlockingIOError` if somebody has it: another process, or another opening in this one. The
-        lock goes with the process, however that ends, and says nothing to who does not ask for it.
+        `BlockingIOError` if it is locked: by another process, or by another opening in this
+        process. The lock ends with the process, in whatever way that ends, and does not affect
+        `open`.
         """
         ...
 
     def map_file(self, path: str) -> memoryview:
-        """Return the whole file as it is now, read-only; an empty one is an empty view.
+        """Return the whole file as it is now, read-only; an empty file is an empty view.
 
-        Later writes may or may not show in it. Nobody may cut the file while the view is in use:
-        touching a mapped page that is gone kills the process.
+        Later writes may or may not show in it. The file must not be truncated while the view is in
+        use: touching a mapped page beyond the end kills the process.
         """
         ...
 
     def exists(self, path: str) -> bool:
-        """Tell whether a file or directory has this path; an unreadable one is an `OSError`."""
+        """Return whether a file or directory has this path; `OSError` if that cannot be read."""
         ...
 
     def is_directory(self, path: str) -> bool:
-        """Tell whether a directory has this path; an unreadable one is an `OSError`."""
+        """Return whether a directory has this path; `OSError` if that cannot be read."""
         ...
 
     def list_directory(self, path: str) -> list[str]:
@@ -115,21 +116,22 @@ class Disk(Protocol):
         ...
 
     def make_directory(self, path: str) -> None:
-        """Make it and the parents it lacks; fine if it is there.
+        """Make a directory and its missing parents; no error if it exists.
 
-        Each one that was made is durable once its own parent has been synced.
+        Each new directory is durable once its own parent has been synced.
         """
         ...
 
     def rename(self, old: str, new: str) -> None:
-        """Rename a file or directory within its directory, replacing what has the new name.
+        """Rename a file or directory within its directory, and replace an existing one.
 
-        Atomic: at every moment, and after a power cut, there is the old state or the new one.
+        Atomic: at every moment, and after a power cut, the directory has the old state or the new
+        state.
         """
         ...
 
     def remove(self, path: str) -> None:
-        """Remove a file; who has it open keeps it until closing it."""
+        """Remove a file; its data stays readable through open files."""
         ...
 
     def remove_directory(self, path: str) -> None:
@@ -137,10 +139,10 @@ class Disk(Protocol):
         ...
 
     def sync_directory(self, path: str) -> None:
-        """Return when the creations, renames and removals in it are durable.
+        """Return when the creations, renames and removals in a directory are durable.
 
-        Says nothing about what is in its files, in the directories below it, or about its own
-        name, which is its parent's.
+        The contents of its files, the directories below it, and its own name in its parent are not
+        covered.
         """
         ...
 

@@ -1,8 +1,8 @@
-"""A network of byte streams: sockets that never block, watched by the event loop.
+"""A network of byte streams: non-blocking sockets, watched by the event loop.
 
-Whoever holds a socket registers it with `loop.add_reader` and `loop.add_writer`. A socket that has
-nothing to give, or no room to take, raises `BlockingIOError`; every other `OSError` means that the
-stream is at its end.
+The owner of a socket registers it with `loop.add_reader` and `loop.add_writer`. A socket without
+data to read, or without room to write, raises `BlockingIOError`; every other `OSError` means that
+the stream has ended.
 """
 
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ class StreamSocket(Protocol):
     """One end of a connection."""
 
     def recv_into(self, buffer: bytearray | memoryview) -> int:
-        """Put what has arrived into a buffer and return how many bytes; 0 is the end."""
+        """Receive into a buffer and return the number of bytes; 0 is the end of the stream."""
         ...
 
     def send(self, data: Buffer, flags: int = 0, /) -> int:
@@ -27,7 +27,7 @@ class StreamSocket(Protocol):
         ...
 
     def close(self) -> None:
-        """End the connection in both directions; what was sent still arrives."""
+        """End the connection in both directions; bytes that were sent still arrive."""
         ...
 
 
@@ -39,7 +39,7 @@ class ListeningSocket(Protocol):
         ...
 
     def getsockname(self) -> Any:
-        """Return the address: host, port, and what else the family has."""
+        """Return the address: host, port and further fields of the family."""
         ...
 
     def fileno(self) -> int:
@@ -62,11 +62,11 @@ class Network(Protocol):
         ...
 
     async def connect(self, host: str, port: int) -> StreamSocket:
-        """Return a connection; `OSError` where nobody listens, or nobody answers."""
+        """Return a connection; `OSError` if it is refused or not answered."""
         ...
 
     def set_send_buffer(self, connected: StreamSocket, size_bytes: int) -> None:
-        """Let about this much of what is sent wait on this side for the peer to take it."""
+        """Set the size of the send buffer, approximately."""
         ...
 
     def set_receive_buffer(self, listening: ListeningSocket, size_bytes: int) -> None:

@@ -1,15 +1,15 @@
-"""Dice: whatever is decided by chance comes from here, so that a simulation can repeat it."""
+"""Randomness as an interface, so that a simulation can repeat every random decision."""
 
 from typing import Protocol
 
 
 class Randomness(Protocol):
-    """Numbers and ids that nobody can foresee."""
+    """Unpredictable numbers and ids."""
 
     def uuid(self) -> bytes:
-        """Return a new id of sixteen bytes: never zero, nor one that Kafka reserves.
+        """Return a new id of sixteen bytes: never zero, nor an id that Kafka reserves.
 
-        As text it does not begin with a dash, which command lines would take for an option.
+        Its text does not begin with a dash, which command lines would take for an option.
         """
         ...
 

@@ -1,11 +1,11 @@
 """ZooKeeper, as a session of it sees it: a tree of small files, with versions and watches.
 
-Three things make it what it is:
+Three properties matter:
 
-* an **ephemeral** node is there as long as the session that made it. A session ends when ZooKeeper
-  has not heard of it for its time-out; the client hears of that later, if at all;
-* a **watch** tells once that something has changed, not what: whoever is told has to look again;
-* an operation whose connection was lost **may have happened**: `ConnectionLostError` says so.
+* an **ephemeral** node exists as long as the session that created it. A session ends when ZooKeeper
+  receives no heartbeat within the session timeout; the client learns of that later, if at all;
+* a **watch** fires once when something has changed, without saying how: the client reads again;
+* an operation with a lost connection **may have happened**: `ConnectionLostError` says so.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -18,7 +18,7 @@ Watch = Callable[[], None]
 
 
 class ZooKeeperError(Exception):
-    """What ZooKeeper has against an operation."""
+    """ZooKeeper refuses an operation."""
 
 
 class NoNodeError(ZooKeeperError):
@@ -38,7 +38,7 @@ class NotEmptyError(ZooKeeperError):
 
 
 class ConnectionLostError(ZooKeeperError):
-    """Nobody knows whether it has happened, or will still happen."""
+    """The connection was lost: the operation may have happened, or may still happen."""
 
 
 class SessionExpiredError(ZooKeeperError):
@@ -46,7 +46,7 @@ class SessionExpiredError(ZooKeeperError):
 
 
 class SessionState(Enum):
-    """What a client knows of its session."""
+    """The state of a session, as the client knows it."""
 
     CONNECTED = "connected"
     SUSPENDED = "suspended"
@@ -56,10 +56,10 @@ class SessionState(Enum):
 
 
 class Stat(NamedTuple):
-    """What there is to know about a node beside its data."""
+    """A node's metadata."""
 
     created_zxid: int
-    """The transaction that made it: another one when it is made again."""
+    """The transaction that created the node; it changes when the node is created again."""
     version: int
     """How often its data was changed."""
     owner_session: int
@@ -116,11 +116,11 @@ class ZooKeeperSession(Protocol):
 
     @property
     def state(self) -> SessionState:
-        """What is known of the session now."""
+        """The state of the session as far as it is known."""
         ...
 
     def on_state(self, listener: Callable[[SessionState], None]) -> None:
-        """Tell someone of every change of the state from now on."""
+        """Call the listener at every change of the state."""
         ...
 
     async def get(self, path: str, watch: Watch | None = None) -> Node:
@@ -139,9 +139,9 @@ class ZooKeeperSession(Protocol):
         ...
 
     async def commit(self, operations: Sequence[Operation]) -> None:
-        """Do all of these or none, in order.
+        """Apply all of these operations, in order, or none.
 
-        The error is that of the first operation that cannot be done.
+        The error is the error of the first operation that fails.
         """
         ...
 
@@ -151,5 +151,5 @@ class ZooKeeperSession(Protocol):
 
 
 ConnectToZooKeeper = Callable[[str, float], Awaitable[ZooKeeperSession]]
-"""Begins a session with one of `HOST:PORT,HOST:PORT/PATH`, that lasts so many seconds without a
-sign of life; ZooKeeperError if there is nobody."""
+"""Begins a session with a connection string `HOST:PORT,HOST:PORT/PATH` and a session timeout in
+seconds; ZooKeeperError if no server answers."""
