@@ -7,7 +7,7 @@ _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 
 
 def boot_id() -> str | None:
-    """Return what is different after every start of the machine; None if nobody knows."""
+    """Return an id that changes at every start of the machine; None if it is unknown."""
     try:
         return _BOOT_ID.read_text(encoding="ascii").strip() or None
     except (OSError, ValueError):

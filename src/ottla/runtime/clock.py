@@ -6,7 +6,7 @@ _NS_PER_MS = 1_000_000
 
 
 class SystemClock:
-    """What the kernel says."""
+    """The kernel's clocks."""
 
     __slots__ = ()
 

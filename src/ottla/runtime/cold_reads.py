@@ -1,9 +1,9 @@
-"""Cold data, fetched by a thread: what is not in the page cache must not stall the event loop.
+"""Cold data, read by a thread: a range outside the page cache must not stall the event loop.
 
-The loop asks `needs_thread` before it sends a part of a file. Cold parts go through `fetch` on a
-thread; when that returns they are in the page cache, and the loop sends them as it sends anything.
-What was cold is given back to the kernel once it is sent, so that someone who reads a day of old
-data does not push out the minutes that everybody else reads.
+The loop calls `needs_thread` before it sends a part of a file. Cold parts go through `fetch` on a
+thread; when that returns they are in the page cache, and the loop sends them as usual. Cold pages
+are dropped once they are sent, so that a consumer of old data does not evict the recent data that
+the other consumers read.
 """
 
 from typing import Final

@@ -1,6 +1,6 @@
 """The disk on Linux. The contract is `ottla.environment.disk`.
 
-Files are made readable for their owner only, directories too: what people produce is theirs.
+Only the owner can read the files and directories, because records may be confidential.
 """
 
 import errno
@@ -77,8 +77,8 @@ class KernelFile:
     def sync(self) -> None:
         """Return when everything written so far, and the size, are durable.
 
-        fdatasync suffices: it leaves out only what reading the data back does not need, such as
-        the time of change, and saves a journal commit by it. The size it does not leave out.
+        fdatasync suffices and saves a journal commit: it leaves out only metadata that reading does
+        not need, such as the modification time, and does write the size.
         """
         os.fdatasync(self.fileno())  # a closed one would not even be an OSError
 
@@ -158,7 +158,7 @@ class KernelDisk:
                 parent.mkdir(DIRECTORY_MODE, exist_ok=True)
 
     def rename(self, old: str, new: str) -> None:
-        """Give a file or directory another name in its directory, replacing what has it."""
+        """Rename a file or directory within its directory, and replace an existing one."""
         assert posixpath.dirname(old) == posixpath.dirname(new), f"{old} to {new}"
         Path(old).replace(new)
 
@@ -179,7 +179,7 @@ class KernelDisk:
             os.close(descriptor)
 
     def free_bytes(self, path: str) -> int:
-        """Return what this user can still write, without what is reserved for root."""
+        """Return the free bytes, without the reserve for root."""
         statistics = os.statvfs(path)
         return statistics.f_bavail * statistics.f_frsize
 
@@ -190,7 +190,7 @@ class KernelDisk:
 
 
 def _mode(path: str) -> int | None:
-    """Return of which kind it is what the path leads to; None if that is nothing."""
+    """Return the file type at a path; None if nothing exists there."""
     try:
         return Path(path).stat().st_mode
     except (FileNotFoundError, NotADirectoryError):

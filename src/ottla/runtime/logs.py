@@ -30,7 +30,7 @@ EXTRA_KEYS: Final = (
     "client_id",
     "correlation_id",
 )
-"""What lines may be about: the names that `extra` takes, and the keys in JSON."""
+"""The names that `extra` may hold; they are the keys in JSON."""
 _CONTROL: Final = {number: f"\\x{number:02x}" for number in (*range(32), 127)} | {
     ord("\n"): "\\n",
     ord("\r"): "\\r",
@@ -46,7 +46,7 @@ class LogFormat(StrEnum):
 
 
 class TextFormatter(logging.Formatter):
-    """Kafka's layout. What peers have sent cannot make a line look like two."""
+    """Kafka's layout. Line breaks in data from peers are escaped: they cannot forge a line."""
 
     def __init__(self) -> None:
         super().__init__("[%(asctime)s] %(levelname)s %(message)s (%(name)s)")
@@ -106,14 +106,14 @@ class LogWriter(QueueHandler):
         return prepared
 
     def enqueue(self, record: logging.LogRecord) -> None:
-        """Take a line, or lose it: whoever logs does not wait."""
+        """Queue a line, or drop it if the queue is full: the caller never waits."""
         try:
             self._lines.put_nowait(record)
         except Full:
             self.lost_count += 1
 
     def close(self) -> None:
-        """Write what is held, if that is possible in time, and end the thread."""
+        """Write the queued lines, as far as time allows, and end the thread."""
         if self._thread.is_alive():
             try:
                 self._lines.put(None, timeout=FLUSH_SECONDS_MAX)
@@ -145,10 +145,10 @@ def configure_logging(
     broker_id: int | None = None,
     stream: TextIO | None = None,
 ) -> LogWriter:
-    """Send all log lines of this process to standard error, or to a stream; replaces other ways.
+    """Send all log lines of this process to standard error or a stream; replaces handlers.
 
-    `close` what is returned before the process ends. Levels of single loggers can be changed later,
-    as the admin listener does.
+    `close` the result before the process ends. Levels of single loggers can be changed later, as
+    the admin listener does.
     """
     formatter = JsonFormatter(broker_id) if log_format is LogFormat.JSON else TextFormatter()
     root = logging.getLogger()

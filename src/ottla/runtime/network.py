@@ -29,7 +29,7 @@ from ottla.environment.network import ListeningSocket, StreamSocket
 BACKLOG: Final = 1024
 """Connections that the kernel keeps until they are accepted."""
 ADDRESS_SECONDS_MAX: Final = 2.0
-"""How long an address of a host may say nothing, as long as there is another one to try."""
+"""How long to wait for an address of a host before the next address is tried."""
 _MISSING_HERE: Final = frozenset({errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT})
 _INT_BYTES: Final = calcsize("i")
 
@@ -37,7 +37,7 @@ _Address = tuple[AddressFamily, tuple[Any, ...]]
 
 
 class KernelListener(socket):
-    """A listening socket; what it accepts never blocks, and sends what it is given at once."""
+    """A listening socket; accepted sockets are non-blocking and have TCP_NODELAY set."""
 
     def accept(self) -> tuple[socket, Any]:
         """Return the next connection, and where it comes from."""
@@ -48,15 +48,15 @@ class KernelListener(socket):
 
 
 class KernelNetwork:
-    """Listens and connects; what it gives are the kernel's own sockets."""
+    """Listens and connects with the kernel's sockets."""
 
     __slots__ = ()
 
     async def listen(self, host: str, port: int) -> list[KernelListener]:
         """Listen on every address of the host.
 
-        Of several addresses those that this machine does not have are left out, as it is with
-        localhost where there is no IPv6.
+        If the host has several addresses, those that this machine lacks are left out, as for
+        localhost on a machine without IPv6.
         """
         loop = asyncio.get_running_loop()
         found = await loop.getaddrinfo(host or None, port, type=SOCK_STREAM, flags=AI_PASSIVE)
@@ -97,7 +97,7 @@ class KernelNetwork:
         raise refused
 
     def set_send_buffer(self, connected: StreamSocket, size_bytes: int) -> None:
-        """Tell the kernel how much to keep; it takes about twice that, for what it adds."""
+        """Set SO_SNDBUF; the kernel doubles it for its own bookkeeping."""
         assert isinstance(connected, socket)
         connected.setsockopt(SOL_SOCKET, SO_SNDBUF, size_bytes)
 
@@ -110,7 +110,7 @@ class KernelNetwork:
         listening.setsockopt(SOL_SOCKET, SO_RCVBUF, size_bytes)
 
     def untaken_bytes(self, connected: StreamSocket) -> int:
-        """Return what the kernel still holds, because the peer's has not confirmed it."""
+        """Return the bytes in the send buffer that the peer has not acknowledged."""
         held = ioctl(connected.fileno(), TIOCOUTQ, bytes(_INT_BYTES))
         return int.from_bytes(held, sys.byteorder)
 

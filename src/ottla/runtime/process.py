@@ -1,4 +1,4 @@
-"""What the kernel says of this process."""
+"""The kernel's view of this process."""
 
 import os
 from typing import Final

@@ -4,7 +4,7 @@ import secrets
 
 _ID_BYTES = 16
 _DASH = 62
-"""What six bits are that URL-safe base64 writes as a dash."""
+"""The six bits that URL-safe base64 writes as a dash."""
 
 
 class SystemRandomness:
