@@ -1,1 +1,1 @@
-"""What a cluster knows about itself: the records that say so, and the image they make."""
+"""Cluster metadata: the records, and the image that they add up to."""

@@ -1,7 +1,7 @@
-"""From one image to another, as records: also from nothing, which makes a snapshot.
+"""The records that lead from one image to another; from an empty image, they are a snapshot.
 
-Who has followed the metadata up to some point, and is then given all of it anew, learns in this
-way what has changed in between.
+A follower of the metadata that receives a whole snapshot learns in this way which changes it
+missed.
 """
 
 from collections.abc import Iterator, Mapping

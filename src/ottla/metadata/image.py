@@ -1,9 +1,9 @@
-"""What the metadata log says, up to an offset: all that a broker ever asks about its cluster.
+"""The content of the metadata log up to an offset: everything that a broker knows of its cluster.
 
-An image never changes; replaying records makes another one, which shares with it whatever they
-say nothing about. So a request that has taken an image sees one state of the cluster until its
-end, however often it waits. The mappings are plain dicts for speed; only `replay` makes them, and
-nobody changes them afterwards.
+An image never changes; replaying records makes a new image, which shares all unchanged parts. So a
+request that holds an image sees one state of the cluster until its end, however often it waits.
+The mappings are plain dicts for speed; only `replay` makes them, and nothing changes them
+afterwards.
 """
 
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ from ottla.metadata.records import NO_LEADER
 
 
 class ResourceType(IntEnum):
-    """What can have settings that are remembered, by the protocol's numbers."""
+    """The resources with stored settings, by the protocol's numbers."""
 
     TOPIC = 2
     BROKER = 4
@@ -35,14 +35,14 @@ EVERY_BROKER = ConfigResource(ResourceType.BROKER, "")
 
 @dataclass(frozen=True, slots=True)
 class PartitionImage:
-    """One partition: who keeps it, who leads it, who is in sync."""
+    """A partition: replicas, leader and ISR."""
 
     replicas: tuple[int, ...]
     isr: tuple[int, ...]
     leader: int = NO_LEADER
     leader_epoch: int = 0
     partition_epoch: int = 0
-    """Rises with every change; who wants to change the partition names the one it knows."""
+    """Increases with every change; an AlterPartition request must name the current epoch."""
     adding_replicas: tuple[int, ...] = ()
     removing_replicas: tuple[int, ...] = ()
     directories: tuple[bytes, ...] = ()
@@ -113,21 +113,21 @@ class ClusterImage:
     """The topics that other names can clash with (`model.topic_names`)."""
     partition_count: int = 0
     configs: Mapping[ConfigResource, Mapping[str, str]] = field(default_factory=dict)
-    """What was set, by dotted name; resources without settings are not in it."""
+    """Settings by dotted name; resources without settings are absent."""
     brokers: Mapping[int, BrokerImage] = field(default_factory=dict)
     level_by_feature: Mapping[str, int] = field(default_factory=dict)
     next_producer_id: int = 0
 
     def topic_settings(self, topic: str) -> Mapping[str, str]:
-        """Return what was set for a topic; nothing for one that does not exist."""
+        """Return the settings of a topic; none if it does not exist."""
         return self.configs.get(ConfigResource(ResourceType.TOPIC, topic), _NO_SETTINGS)
 
     def group_settings(self, group_id: str) -> Mapping[str, str]:
-        """Return what was set for a group."""
+        """Return the settings of a group."""
         return self.configs.get(ConfigResource(ResourceType.GROUP, group_id), _NO_SETTINGS)
 
     def broker_settings(self, broker_id: int) -> Mapping[str, str]:
-        """Return what was set for all brokers and, before that, for this one."""
+        """Return the settings of a broker on top of the settings of all brokers."""
         own = self.configs.get(ConfigResource(ResourceType.BROKER, str(broker_id)), _NO_SETTINGS)
         return {**self.configs.get(EVERY_BROKER, _NO_SETTINGS), **own}
 

@@ -31,7 +31,7 @@ NO_LEADER: Final = -1
 LEADER_UNCHANGED: Final = -2
 RECOVERY_STATE_UNCHANGED: Final = -1
 UNASSIGNED_DIRECTORY: Final = bytes(15) + b"\x01"
-"""The directory of a replica whose broker has not chosen one of its folders yet."""
+"""The directory id of a replica before its broker has chosen a log directory."""
 LOST_DIRECTORY: Final = bytes(15) + b"\x02"
 """The directory of a replica that its broker has lost, with the disk."""
 FULL_DIRECTORY: Final = bytes(15) + b"\x63"
@@ -112,7 +112,7 @@ class ConfigRecord(Message, versions=(0, 0), flexible_since=0):
 
 
 class PartitionChangeRecord(Message, versions=(0, 2), flexible_since=0):
-    """What has changed about one partition. Its epoch rises by one, as does a new leader's."""
+    """A change of a partition. The partition epoch rises by one, as does a new leader's epoch."""
 
     partition_id: int = int32(default=-1)
     topic_id: bytes = uuid()
@@ -152,12 +152,12 @@ class UnregisterBrokerRecord(Message, versions=(0, 0), flexible_since=0):
 
 
 class BrokerRegistrationChangeRecord(Message, versions=(0, 2), flexible_since=0):
-    """What has changed about a broker that is registered with this epoch."""
+    """A change of the broker that is registered with this epoch."""
 
     broker_id: int = int32()
     broker_epoch: int = int64()
     fenced: int = int8(tag=0)
-    """1 if it serves nobody from now on, -1 if it serves again, 0 if that stays."""
+    """1 if the broker is fenced, -1 if it is unfenced, 0 if that does not change."""
     in_controlled_shutdown: int = int8(since=1, tag=1)
     """1 if it is about to stop, 0 if that stays."""
     log_dirs: list[bytes] = array("uuid", since=2, tag=2)
@@ -165,7 +165,7 @@ class BrokerRegistrationChangeRecord(Message, versions=(0, 2), flexible_since=0)
 
 
 class ProducerIdsRecord(Message, versions=(0, 0), flexible_since=0):
-    """A broker was given the producer ids up to, but not including, the next one."""
+    """A broker was assigned the producer ids below `next_producer_id`."""
 
     broker_id: int = int32()
     broker_epoch: int = int64(default=-1)
@@ -210,7 +210,7 @@ def encode_record(record: MetadataRecord) -> bytes:
 
 
 def decode_record(value: bytes | memoryview) -> MetadataRecord:
-    """Read a record in any version; ProtocolError INVALID_RECORD for what is none."""
+    """Read a record in any version; ProtocolError INVALID_RECORD for other bytes."""
     data = memoryview(value)
     try:
         frame_version, position = read_uvarint(data, 0)

@@ -41,7 +41,7 @@ V = TypeVar("V")
 
 
 class UnreplayableRecordError(Exception):
-    """A record says something about what is not there: records are missing before it."""
+    """A record refers to something that does not exist: records are missing before it."""
 
 
 def replay(image: ClusterImage, records: Iterable[MetadataRecord], end_offset: int) -> ClusterImage:
@@ -90,7 +90,7 @@ class _Delta:
         self._levels = _Changing(image.level_by_feature)
         self._partition_count = image.partition_count
         self._next_producer_id = image.next_producer_id
-        # Of topics whose partitions change, and settings that do, in the making.
+        # The topics and settings that change, copied on first write.
         self._partitions_by_topic: dict[bytes, list[PartitionImage]] = {}
         self._settings_by_resource: dict[ConfigResource, dict[str, str]] = {}
 
