@@ -63,9 +63,9 @@ _log = logging.getLogger(__name__)
 
 
 async def connect(hosts: str, timeout_seconds: float) -> "KazooSession":
-    """Begin a session with one of `host:port,host:port/chroot`; a missing chroot is made.
+    """Begin a session with servers `host:port,host:port/chroot`; a missing chroot is created.
 
-    ConnectionLostError if nobody answers within the time-out.
+    ConnectionLostError if no server answers within the timeout.
     """
     loop = asyncio.get_running_loop()
     servers, slash, chroot = hosts.partition("/")
@@ -110,7 +110,7 @@ class KazooSession:
         return SessionState.EXPIRED if self._is_over.is_set() else self._state
 
     def on_state(self, listener: Callable[[SessionState], None]) -> None:
-        """Tell someone of every change of the state from now on."""
+        """Call the listener at every change of the state."""
         self._listeners.append(listener)
 
     async def get(self, path: str, watch: Watch | None = None) -> Node:
@@ -150,7 +150,7 @@ class KazooSession:
     # -- between kazoo's threads and the event loop ---------------------------------------------
 
     async def _ask(self, begin: Callable[[], Any]) -> Any:
-        """Begin an operation, and wait for what kazoo says of it."""
+        """Begin an operation, and wait for kazoo's result."""
         if self._is_over.is_set():
             raise SessionExpiredError(f"session {self.session_id:#x} is over")
         answered = self._loop.create_future()
@@ -169,13 +169,13 @@ class KazooSession:
     def _on_kazoo_state(self, state: str) -> None:
         """Hear of the connection, in kazoo's thread."""
         if state == KazooState.LOST:
-            # kazoo goes on to another session, which nobody wants: nothing may get into it.
+            # kazoo goes on to another session, which is unwanted: no operation may get into it.
             self._is_over.set()
             threading.Thread(target=self._stop, name="zookeeper-stop", daemon=True).start()
         self._call(self._become, _STATES[state])
 
     def _call(self, callback: Callable[..., object], *args: object) -> None:
-        with suppress(RuntimeError):  # the loop is closed: nobody is left to hear of it
+        with suppress(RuntimeError):  # the loop is closed: there is no listener left
             self._loop.call_soon_threadsafe(callback, *args)
 
     def _become(self, state: SessionState) -> None:
