@@ -1,8 +1,8 @@
-"""Begins coroutines at once: most requests never wait, and then need no task.
+"""Starts coroutines eagerly: most requests never wait, and then need no task.
 
-Those that wait for a `Woken` need none either: they go on when it is told. Only what waits for
-something else becomes a task. So up to where it first does so, a coroutine must not ask for its
-current task, nor use `asyncio.timeout` or `asyncio.TaskGroup`, which do.
+A coroutine that waits for a `Woken` needs no task either: it continues when that is completed. Only
+a coroutine that waits for something else becomes a task. So up to that point a coroutine must not
+ask for its current task, nor use `asyncio.timeout` or `asyncio.TaskGroup`, which do.
 """
 
 import asyncio
@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 
 class Woken(asyncio.Future[bool]):
-    """What can be waited for without a task."""
+    """A future that can be awaited without a task."""
 
     __slots__ = ()
 
@@ -20,14 +20,14 @@ class Waiting(Protocol):
     """A coroutine that has begun, and waits."""
 
     def cancel(self) -> object:
-        """Have it told, where it waits, that nobody needs it any more."""
+        """Cancel the coroutine that waits."""
         ...
 
 
 def start(work: Coroutine[Any, Any, None], loop: asyncio.AbstractEventLoop) -> Waiting | None:
-    """Run it up to where it first waits; return what goes on from there, unless it is done.
+    """Run it up to its first wait; return the object that continues it, unless it is done.
 
-    Who calls this keeps that: an event loop alone does not keep it alive.
+    The caller keeps that object: the event loop has only a weak reference.
     """
     try:
         awaited = work.send(None)
@@ -53,7 +53,7 @@ class _Sleeper:
         self._sleep(awaited)
 
     def _sleep(self, awaited: Woken) -> None:
-        awaited._asyncio_future_blocking = False  # noqa: SLF001 - as whoever waits has to say
+        awaited._asyncio_future_blocking = False  # noqa: SLF001 - part of asyncio's await protocol
         awaited.add_done_callback(self._go_on)
 
     def _go_on(self, _: asyncio.Future[bool]) -> None:
@@ -72,12 +72,12 @@ class _Sleeper:
             self._awaited = asyncio.Task(_Begun(work, awaited), loop=self._loop)
 
     def cancel(self) -> None:
-        # One that has just been woken has not gone on yet: it hears of it then.
+        # A coroutine that was just woken has not continued yet: it is cancelled when it does.
         self._is_cancelled = not self._awaited.cancel()
 
 
 class _Begun(Coroutine[Any, Any, None]):
-    """A coroutine that has begun, and what it waits for: the first thing that its task is told."""
+    """A started coroutine, and the future that it waits for: the first that its task gets."""
 
     __slots__ = ("_awaited", "_work")
 

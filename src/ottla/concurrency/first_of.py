@@ -11,7 +11,7 @@ async def pause_seconds(seconds: float) -> None:
 
 
 async def first_of(*works: Coroutine[Any, Any, object]) -> None:
-    """Wait for the first to end, and end the others; raise what one of them has raised."""
+    """Wait for the first to end, and cancel the others; raise the first exception."""
     tasks = [asyncio.ensure_future(work) for work in works]
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)

@@ -5,23 +5,23 @@ from collections.abc import Hashable, Iterable
 
 
 class KeyedLock:
-    """A line in front of each name; who finds nobody there does not wait."""
+    """A FIFO lock per key; an uncontended acquire allocates no future."""
 
     def __init__(self) -> None:
         self._last_by_name: dict[Hashable, _Hold] = {}
-        """Who stands last in each line."""
+        """The last holder or waiter of each key."""
 
     def is_held(self, names: Iterable[Hashable]) -> bool:
-        """Return whether somebody waits for one of these names, or is in a block."""
+        """Return whether one of these keys is held or waited for."""
         return not self._last_by_name.keys().isdisjoint(names)
 
     def hold(self, *names: Hashable) -> "_Hold":
-        """Wait until everybody who came before has left the block, at each of these names."""
+        """Hold the locks of all these keys during an `async with` block."""
         return _Hold(self._last_by_name, names)
 
 
 class _Hold:
-    """One block, from the moment that it gets in line; it costs little where nobody else is."""
+    """One block that holds locks, from its place in the queue on."""
 
     __slots__ = ("_before", "_last_by_name", "_left", "_names")
 
@@ -44,13 +44,13 @@ class _Hold:
 
     async def __aexit__(self, *_: object) -> None:
         if unfinished := [one for one in self._before if not one.done()]:
-            # Who gives up does not let others pass.
+            # A cancelled waiter keeps its place until its predecessors have left.
             asyncio.gather(*unfinished).add_done_callback(lambda _: self._leave())
         else:
             self._leave()
 
     def left(self) -> "asyncio.Future[None]":
-        """Return what is done when this one has left the block, and all before it."""
+        """Return a future that is done when this block and all before it have ended."""
         if self._left is None:
             self._left = asyncio.get_running_loop().create_future()
         return self._left

@@ -1,8 +1,9 @@
-"""Wakes requests when something that they wait for may have happened.
+"""A condition variable per key, for requests that wait on an event loop.
 
-A request looks, and if what it finds is not enough it waits for a bell and looks again. No ring is
-lost in between: `wait_any` registers before its first suspension, and until then nobody else runs.
-Who waits for many bells, again and again, keeps a `Subscription`, which also tells which rang.
+A request checks its condition, waits for its keys, and checks again. No notification is lost in
+between: `wait_any` registers before its first suspension, and no other coroutine runs until then. A
+request that waits for many keys again and again keeps a `Subscription`, which also collects the
+notified keys.
 """
 
 import asyncio
@@ -16,12 +17,12 @@ from ottla.environment.clock import Clock
 
 
 class Notifier:
-    """A bell per name, rung for everyone who waits for that name at the time."""
+    """Wakes the current waiters of a key."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._deadlines = Deadlines(clock)
-        # Dicts in place of sets, for their order: who came first is woken first.
+        # Dicts in place of sets, for their order: waiters are woken in the order of their arrival.
         self._waiting: dict[Hashable, dict[Subscription, None]] = {}
         self._crowd: deque[tuple[Hashable, Subscription]] = deque()  # rung for, and not woken yet
         self.is_closed = False
@@ -29,7 +30,7 @@ class Notifier:
         """How many listeners have been notified, for benchmarks and tests."""
 
     def close(self) -> None:
-        """Let nobody wait any more: the broker stops, and answers with what there is."""
+        """Wake all waiters for good: the broker stops, and responds with what it has."""
         self.is_closed = True
         for name in list(self._waiting):
             self.notify(name)
@@ -120,7 +121,7 @@ class Subscription:
         self._notifier.add(names, self)
 
     def on_notify(self, name: Hashable) -> None:
-        """Take note of a ring. The next one of this bell is heard after it has been taken."""
+        """Record a notification. The key notifies again after `take`."""
         self._notified[name] = None
         if self._woken is not None and not self._woken.done():
             self._woken.set_result(True)

@@ -15,5 +15,5 @@ async def pause(duration_ms: float) -> None:
 
 
 def _end(passed: "asyncio.Future[None]") -> None:
-    if not passed.done():  # who waits may have been cancelled at this very moment
+    if not passed.done():  # the waiter may have been cancelled at this very moment
         passed.set_result(None)

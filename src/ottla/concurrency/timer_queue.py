@@ -12,7 +12,7 @@ from typing import Final
 from ottla.environment.clock import Clock
 
 STALE_MAX: Final = 1000
-"""How many milliseconds may be kept in which nobody waits any more, beside as many as are used."""
+"""How many milliseconds without waiters may be kept, besides as many with waiters."""
 CROWD_MAX: Final = 128
 """How many wait for one moment, where another will do: all of them are answered at a stroke."""
 
@@ -22,7 +22,7 @@ WOKEN_AT_ONCE_MAX: Final = 128
 
 
 class Deadlines:
-    """Who waits until when."""
+    """The deadlines of all waiters, on one timer of the event loop."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock

@@ -1,4 +1,4 @@
-"""Long work on the event loop, cut into turns: nobody waits for more than a few milliseconds."""
+"""Time slices for long work on the event loop, so that other work waits a few milliseconds."""
 
 import asyncio
 from typing import Final
@@ -23,7 +23,7 @@ class YieldBudget:
         return self._clock.monotonic_ms() >= self._end_ms
 
     async def yield_now(self) -> None:
-        """Let everybody else go first, then begin the next turn."""
+        """Let other work run, then begin the next time slice."""
         loop = asyncio.get_running_loop()
         turn = loop.create_future()
         loop.call_soon(_end, turn)
@@ -31,7 +31,7 @@ class YieldBudget:
         self._end_ms = self._clock.monotonic_ms() + TIME_SLICE_MS
 
     async def yield_if_spent(self) -> None:
-        """Begin the next turn, if this one is over."""
+        """Begin the next time slice, if this one is spent."""
         if self.is_spent:
             await self.yield_now()
 
