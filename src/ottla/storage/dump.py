@@ -1,7 +1,7 @@
-"""Tells what a file of a partition holds, entry by entry, for people who look for the reason.
+"""Prints the content of a partition's files, entry by entry, for troubleshooting.
 
-Nothing is changed and nothing is trusted: where a file stops making sense, reading it ends with a
-DumpError that says at which byte, after everything before that has been told.
+Nothing is changed and nothing is trusted: at invalid bytes the reading ends with a DumpError that
+names their position, after all entries before them.
 """
 
 import re

@@ -1,7 +1,7 @@
-"""What compaction does with every record, in plain Python: the twin of _compaction.pyx.
+"""The per-record work of compaction, in plain Python: the fallback of _compaction.pyx.
 
-A record is read up to its value; its headers are neither read nor checked, only kept. Records that
-are cut off, or whose offsets do not rise, are a ProtocolError that names the first such record.
+A record is read up to its value; its headers are neither read nor checked, only kept. Truncated
+records, and offsets that do not increase, are a ProtocolError that names the first such record.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ def malformed(index: int) -> ProtocolError:
 
 
 def key_digest(key: bytes) -> bytes:
-    """Return what stands for a key: nobody, even on purpose, finds two that share it."""
+    """Return the digest of a key: collisions cannot be found, not even on purpose."""
     return blake2b(key, digest_size=DIGEST_BYTES).digest()
 
 
 class OffsetMap:
-    """The last offset of each key, in a table that does not grow.
+    """The last offset of each key, in a table of fixed size.
 
-    An entry is the digest of a key and its offset plus one. Who looks for a key begins at a place
-    that the digest tells, and goes on to the next until there is the key or a free place.
+    An entry is the digest of a key and its offset plus one. A lookup begins at a place that the
+    digest determines, and goes on until it finds the key or a free place.
     """
 
     __slots__ = ("_slots", "_table", "entries_max", "entry_count")
@@ -130,7 +130,7 @@ def shift_timestamps(batch: RecordBatch, section: Buffer, record_count: int, shi
 
 
 class _Fields(NamedTuple):
-    """A record's place, and what is looked at in it. The body begins behind its length."""
+    """A record's place, and the fields that compaction reads. The body begins behind its length."""
 
     start: int
     body: int

@@ -1,11 +1,11 @@
-"""What compaction leaves of a batch: all of it, some records, only its header, or nothing.
+"""Decides what compaction keeps of a batch: all of it, some records, only its header, or nothing.
 
-Offsets never change: a batch spans the same ones whatever was taken out of it, and a record keeps
-its delta. What loses nothing is kept byte for byte.
+Offsets never change: a batch keeps its range of offsets whatever records it loses, and a record
+keeps its delta. A batch that loses nothing is kept byte for byte.
 
-A tombstone, or the marker of a transaction of which nothing else is left, stays until its *delete
-horizon* (KIP-534). The first compaction that finds it clean, so that everything older with its key
-is gone, writes that time into the header, in place of the base timestamp.
+A tombstone, or the marker of a transaction without remaining records, stays until its *delete
+horizon* (KIP-534). The first compaction that finds it clean, so that all older records of its key
+are gone, writes that time into the header, in place of the base timestamp.
 """
 
 from collections.abc import Mapping
@@ -40,15 +40,15 @@ _INT64: Final = range(-(2**63), 2**63)
 
 @dataclass(slots=True)
 class CleaningCounts:
-    """What was found on the way."""
+    """Counts of a compaction."""
 
     records_removed: int = 0
     unreadable_batches: int = 0
-    """Batches whose checksum is right and whose records make no sense: kept as they are."""
+    """Batches with a valid checksum and malformed records: kept as they are."""
 
 
 class _Records(NamedTuple):
-    """What is to be left of a batch's records, uncompressed."""
+    """The remaining records of a batch, uncompressed."""
 
     section: Buffer
     record_count: int
@@ -88,7 +88,7 @@ class BatchCleaner:
     def cleaned_batch(
         self, batch: RecordBatch, room_bytes: int, *, is_aborted: bool
     ) -> RecordBatch | None:
-        """Return what is left of a batch of records: the same object if it loses nothing.
+        """Return the remains of a batch of records: the same object if it loses nothing.
 
         It may be larger by `room_bytes` than it was: a horizon makes timestamps longer.
         """
@@ -144,7 +144,7 @@ class BatchCleaner:
         return marked if marked.size_bytes - batch.size_bytes <= room_bytes else None
 
     def _emptied(self, batch: RecordBatch) -> RecordBatch | None:
-        """Keep the header of what tells a producer's last sequence number."""
+        """Keep the header of a batch with a producer's last sequence number."""
         if not self._is_last_of_producer(batch):
             return None
         return batch if batch.record_count == 0 else emptied(batch)
@@ -162,7 +162,7 @@ class BatchCleaner:
 
 
 def emptied(batch: RecordBatch) -> RecordBatch:
-    """Return a batch without records that tells of its producer what the batch told."""
+    """Return a batch without records and with the batch's producer fields."""
     return _with_header(batch, b"", batch.attributes & ~(CODEC_MASK | DELETE_HORIZON_BIT))
 
 
@@ -172,7 +172,7 @@ def placeholder(batch: RecordBatch) -> RecordBatch:
 
 
 def _rewritten(batch: RecordBatch, records: _Records, horizon_ms: int | None = None) -> RecordBatch:
-    """Write a batch anew with these records, whose deltas are relative to its horizon, if any."""
+    """Rewrite a batch with these records, whose deltas are relative to its horizon, if any."""
     attributes = batch.attributes
     base_ms = batch.base_timestamp_ms
     if horizon_ms is not None:

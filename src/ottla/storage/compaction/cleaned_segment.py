@@ -20,7 +20,7 @@ class OversizedSegmentError(Exception):
 
 
 class CleanedSegment:
-    """A segment in the making. Whatever an earlier try has left under its names goes."""
+    """A segment in the making. Files of an earlier attempt under its names are removed."""
 
     __slots__ = (
         "_directory",
@@ -63,11 +63,11 @@ class CleanedSegment:
             self._write()
 
     def append_aborted(self, transaction: AbortedTransaction) -> None:
-        """Add a transaction whose marker comes next."""
+        """Add an aborted transaction; its marker comes next."""
         self._segment.aborted_index.append(transaction)
 
     def finish(self, modified_ms: int) -> None:
-        """Make all of it durable, and that it is there, as old as what it was made from."""
+        """Make the files and their names durable, with the modification time of their sources."""
         self._write()
         self._segment.close_for_writing()
         self._segment.file.set_modified_ms(modified_ms)

@@ -1,9 +1,9 @@
-"""What compaction has to know of transactions, on its way through a log from its beginning.
+"""The state of transactions during a compaction, from the beginning of the log.
 
-The records of an aborted transaction go at once: nobody who reads committed data ever saw them. A
-marker stays as long as a batch of its transaction is there, even an empty one, because without it
+The records of an aborted transaction are removed at once: no read_committed consumer ever saw them.
+A marker stays as long as a batch of its transaction exists, even an empty one, because without it
 that batch would belong to a transaction that never ends. Then it stays for as long as a tombstone
-does: a reader that has got the records must get their end.
+does: a reader that has seen the records must see their end.
 """
 
 from collections.abc import Iterable
@@ -19,16 +19,16 @@ from ottla.wire.records.control import ControlType, control_type_of
 
 
 class SeenMarker(NamedTuple):
-    """What a control batch means for compaction."""
+    """The meaning of a control batch for compaction."""
 
     is_needless: bool
     """Whether no batch of its transaction is left."""
     aborted: AbortedTransaction | None = None
-    """What the index of aborted transactions still has to say about it."""
+    """The entry of the transaction index that must be kept."""
 
 
 class TransactionTracker:
-    """Goes through a log beside the one who reads it: is told of every batch, in their order."""
+    """Follows the compaction through a log: sees every batch, in order."""
 
     def __init__(self, aborted: Iterable[AbortedTransaction]) -> None:
         self._coming = sorted(aborted, key=lambda each: each.first_offset, reverse=True)
@@ -45,9 +45,9 @@ class TransactionTracker:
         return aborted is not None and batch.last_offset < aborted.last_offset
 
     def see_marker(self, batch: RecordBatch) -> SeenMarker:
-        """Tell what is known of the transaction that this control batch ends.
+        """Return the state of the transaction that this control batch ends.
 
-        What is no marker, or none that can be read, is never needless.
+        Other control batches, and unreadable ones, are never removable.
         """
         if batch.record_count == 0:
             return SeenMarker(is_needless=True)

@@ -1,11 +1,11 @@
-"""Whether a log is worth compacting now, and which part of it.
+"""Decides whether to compact a log now, and which part of it.
 
-    |<------- clean ------->|<------ dirty ------>|<-- stays as it is -->|
+    |<------- clean ------->|<------ dirty ------>|<---- unchanged ---->|
     first segment     first dirty offset      end offset          active segment
 
-Compacting goes through both parts, takes from the clean one what the dirty one replaces, and makes
-the dirty one clean. What stays is whole segments: the active one, what is not decided yet, what is
-younger than `min.compaction.lag.ms`, and whatever comes after a damaged one.
+Compaction reads both parts, removes clean records that dirty ones replace, and makes the dirty part
+clean. Whole segments stay unchanged: the active one, undecided transactions, segments that are
+younger than `min.compaction.lag.ms`, and everything behind a damaged one.
 """
 
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ FIRST_DIRTY_OFFSET_FILE: Final = "cleaner-offset-checkpoint"
 
 @dataclass(frozen=True, slots=True)
 class CompactionPlan:
-    """What to compact, and how much there is to gain."""
+    """The part to compact, and the expected gain."""
 
     first_dirty_offset: int
     end_offset: int
@@ -37,7 +37,7 @@ class CompactionPlan:
 
     @property
     def dirty_ratio(self) -> float:
-        """How much of it is dirty; who can compact only one log takes the one with the most."""
+        """The dirty share of it; the dirtiest log is compacted first."""
         return self.dirty_bytes / max(self.clean_bytes + self.dirty_bytes, 1)
 
 
@@ -50,10 +50,10 @@ def read_first_dirty_offsets(disk: Disk, path: str) -> dict[TopicPartition, int]
 
 
 def first_dirty_offset(log: PartitionLog, noted_offset: int | None) -> int:
-    """Say where a log begins to be dirty, going by what was noted when it was compacted last.
+    """Return where a log begins to be dirty, from the offset recorded at its last compaction.
 
-    What lies outside the log was noted of another one. Whoever cuts a log off lowers what was noted
-    to the cut: what is written there again has not been compacted, whatever had been there before.
+    An offset outside the log belongs to another log. A truncation lowers the recorded offset to its
+    own: records written there again have not been compacted.
     """
     if noted_offset is None or not log.log_start_offset <= noted_offset <= log.end_offset:
         return log.log_start_offset
@@ -63,7 +63,7 @@ def first_dirty_offset(log: PartitionLog, noted_offset: int | None) -> int:
 def plan(
     log: PartitionLog, first_dirty_offset: int, last_stable_offset: int, now_ms: int
 ) -> CompactionPlan | None:
-    """Say what to compact, if `min.cleanable.dirty.ratio` or `max.compaction.lag.ms` wants it.
+    """Plan a compaction, if `min.cleanable.dirty.ratio` or `max.compaction.lag.ms` demands one.
 
     Nothing at or after the last stable offset, which is never above the high watermark.
     """

@@ -27,7 +27,7 @@ class Source(NamedTuple):
 
 
 class SourceReader:
-    """Reads closed segments by files of its own. One that is gone is a `FileNotFoundError`."""
+    """Reads closed segments by files of its own. A deleted one is a `FileNotFoundError`."""
 
     def __init__(
         self, disk: Disk, directory: str, config: TopicConfig, pace: Callable[[int], None]
@@ -38,7 +38,7 @@ class SourceReader:
         self._pace = pace
 
     def batches(self, source: Source) -> Iterator[RecordBatch]:
-        """Go through a segment; CorruptSegmentError at a batch that is not what it was."""
+        """Iterate over a segment; CorruptSegmentError at a damaged batch."""
         unpaced_bytes = 0
         segment = self._opened(source)
         for position, batch in segment.batches_at(0):
@@ -90,7 +90,7 @@ class SourceReader:
 
 
 def _is_near(first: Source, source: Source) -> bool:
-    """Tell whether the offsets of a segment can be kept relative to those of another one."""
+    """Return whether the offsets of a segment fit relative to another segment's base."""
     return (
         source.size_bytes == 0 or source.end_offset - 1 - first.base_offset <= RELATIVE_OFFSET_MAX
     )

@@ -1,17 +1,17 @@
-"""Keeps the last value of each key: compacts a part of a log beside everything else it does.
+"""Keeps the last value of each key: compacts a part of a log beside its other work.
 
-    on the loop    plan(log, …), and a Compaction of what is planned
-    in a thread    clean_next(): read a group of segments, write what is left of them beside them
-    on the loop    prepare(log, group): look whether the log still is what it was
+    on the loop    plan(log, …), and a Compaction of the plan
+    in a thread    clean_next(): read a group of segments, write the remains beside them
+    on the loop    prepare(log, group): check that the log has not changed
     in a thread    decide(group): from here on a crash leaves the new segment
     on the loop    replace(log, group, …): put the new segment in their place
     in a thread    settle(): the new names are durable; then the next group
-    on the loop    when there is none, note end_offset as the first dirty one
+    on the loop    after the last group, record end_offset as the first dirty one
 
-In the thread only closed segments are read, which nobody writes, by files of its own. Should the
-log lose one of them meanwhile, to retention or to a truncation, the compaction is given up. That
-does no harm at any moment: groups are taken over from the log's beginning on, and after each of
-them the log is right.
+The thread reads only closed segments, which are never written, by files of its own. If the log
+loses one of them meanwhile, to retention or to a truncation, the compaction is abandoned. That is
+safe at any moment: groups are replaced from the log's beginning on, and after each of them the log
+is valid.
 """
 
 from collections.abc import Callable, Iterator
@@ -39,7 +39,7 @@ _ALL_PLACED = -1
 
 
 class AbandonedCompactionError(Exception):
-    """The log is not any more what it was when the compaction began: begin another one."""
+    """The log has changed since the compaction began: begin another one."""
 
 
 class CleanedGroup(NamedTuple):
@@ -56,10 +56,10 @@ class CleanedGroup(NamedTuple):
 
 
 class Compaction:
-    """One compaction of one log. Making it takes note of all that the thread has to know.
+    """One compaction of one log. The constructor reads everything that the thread needs to know.
 
     `pace` is called with a number of bytes for about every megabyte that was read or written, and
-    may wait there, or raise what ends the compaction.
+    may wait there, or raise to end the compaction.
     """
 
     def __init__(
@@ -99,11 +99,11 @@ class Compaction:
         return self._end_offset
 
     def clean_next(self) -> CleanedGroup | None:
-        """Clean the next group of segments, which is to be taken over before the one after it.
+        """Clean the next group of segments; it must be replaced before the group after it.
 
-        None when all are clean. CorruptSegmentError and CorruptIndexError speak of what was there
-        before; they, OversizedSegmentError, AbandonedCompactionError, an `OSError` and whatever
-        `pace` raises end the compaction, and nothing is left of the group.
+        None when all are clean. CorruptSegmentError and CorruptIndexError report damage in the
+        sources. They, OversizedSegmentError, AbandonedCompactionError, an `OSError` and the
+        exceptions of `pace` end the compaction, and leave nothing of the group.
         """
         if self._groups is None:
             self._groups = self._clean_groups()
@@ -113,10 +113,10 @@ class Compaction:
             raise AbandonedCompactionError(str(error)) from error
 
     def decide(self, group: CleanedGroup) -> None:
-        """Make up our mind, durably, about a group that is prepared.
+        """Decide, durably, to replace a prepared group.
 
-        Until it has been replaced the log must lose none of its segments. An `OSError` leaves open
-        what an opening of the log will find: it goes offline.
+        Until it has been replaced the log must lose none of its segments. After an `OSError` the
+        outcome depends on the disk's state at the next opening: the log goes offline.
         """
         segment_swap.decide(self._disk, self._directory, group.base_offset)
 
@@ -145,7 +145,7 @@ class Compaction:
         return keys
 
     def _aborted_since(self, number: int) -> list[AbortedTransaction]:
-        """Return the transactions whose abortion is noted in this segment or a later one."""
+        """Return the aborted transactions in the indexes of this segment and later ones."""
         found = list(self._aborted_in_active)
         for path in self._aborted_paths[number:]:
             found += read_aborted(self._disk, path)
@@ -180,7 +180,7 @@ class Compaction:
     def _clean_group(
         self, group: list[Source], cleaner: BatchCleaner, tracker: TransactionTracker
     ) -> bool:
-        """Write what is left of some segments; return whether that is not what was there."""
+        """Write the remains of some segments; return whether they differ from the sources."""
         base_offset = group[0].base_offset
         cleaned = CleanedSegment(self._disk, self._directory, base_offset, self._config, self._pace)
         unread_bytes = sum(source.size_bytes for source in group)
@@ -198,7 +198,7 @@ class Compaction:
                 is_changed |= left is not batch
                 cleaned.append(left)
         if lost is not None:
-            # By where it ends it will be known which segments this one replaces.
+            # Its end will tell which segments this one replaces.
             last = placeholder(lost)
             is_changed |= last.raw != lost.raw
             cleaned.append(last)
@@ -218,7 +218,7 @@ def _add_keys(
     try:
         return keys.add_keys(batch, uncompressed_records(batch), start_offset)
     except ProtocolError:
-        return _ALL_PLACED  # nobody can read it, and it is kept as it is
+        return _ALL_PLACED  # unreadable, and kept as it is
 
 
 def _left_of(
@@ -245,7 +245,7 @@ def prepare(log: PartitionLog, group: CleanedGroup) -> None:
     """
     _check_unchanged(log, group)
     try:
-        # A snapshot from here may know of an open transaction whose end is not in the log any more.
+        # A snapshot at this offset may have an open transaction whose end was compacted away.
         log.producers.snapshots.remove_before(group.sources[-1].base_offset + 1)
     except OSError as error:
         log.take_offline(error)

@@ -1,4 +1,4 @@
-"""What compaction knows of keys: compiled where that was possible, else in plain Python."""
+"""The offsets of keys during compaction: compiled where possible, else in plain Python."""
 
 from typing import TYPE_CHECKING, Final
 

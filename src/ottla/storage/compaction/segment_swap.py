@@ -1,13 +1,14 @@
-"""How a cleaned segment takes the place of those it was made from: old or new, never both.
+"""Replaces segments by a cleaned segment: old or new, never both.
 
     written    0042.log.cleaned   synced, beside segments that are still read
     decided    0042.log.swap      renamed: first the indexes, and last the batches
-    cleared    0042.log.deleted, 0077.log.deleted: what is replaced
+    cleared    0042.log.deleted, 0077.log.deleted: the replaced segments
     finished   0042.log           renamed: first the batches, and last the indexes
 
-It is decided when no file of its base offset is called `.cleaned` any more. So whoever finds one
-after a crash drops all that is new there, and whoever finds only `.swap` goes on to the end. A
-cleaned segment reaches as far as what it replaces did; that tells which segments it replaces.
+The swap is decided when no file of its base offset is called `.cleaned` any more. So after a crash
+a remaining `.cleaned` file means that the new files are dropped, and `.swap` files alone mean that
+the swap is completed. A cleaned segment ends where the replaced ones ended; its end tells which
+segments it replaces.
 """
 
 import posixpath
@@ -34,7 +35,7 @@ _FILE: Final = re.compile(r"([0-9]{20})(\.log|\.index|\.timeindex|\.txnindex)(\.
 def segment_called(
     files: OpenFiles, directory: str, base_offset: int, config: TopicConfig, suffix: str
 ) -> Segment:
-    """Return a segment whose files have this behind their names; reads and makes none of them."""
+    """Return a segment whose file names have this suffix; reads and creates no file."""
     segment = Segment(files, directory, base_offset, config, now_ms=0)
     segment.path += suffix
     for index in segment.indexes:
@@ -103,8 +104,8 @@ def _end_offset(disk: Disk, directory: str, base_offset: int) -> int:
     try:
         end_offset = segment.end_offset()
     except CorruptSegmentError:
-        # It has been synced, and still its end is lost: recovery will say so. What it had replaced
-        # is then known from its index, but for the last stretch.
+        # It was synced, and its end is lost all the same: recovery will report that. The segments
+        # that it replaced are then known from its index, except for the last stretch.
         end_offset = _indexed_end(segment)
     return max(end_offset, base_offset + 1)
 

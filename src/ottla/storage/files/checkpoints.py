@@ -37,13 +37,13 @@ SMALL_FILE_BYTES_MAX = 64 << 10
 INT32_MAX = 2**31 - 1
 INT64_MAX = 2**63 - 1
 NO_BROKER_EPOCH = -1
-"""Of a broker that was stopped before it had one, or whose version of Kafka did not note it."""
+"""The broker stopped before it had a broker epoch, or its version of Kafka did not record it."""
 
 _NUMBER = re.compile(r"[0-9]{1,19}")
 
 
 class CorruptCheckpointError(Exception):
-    """A checkpoint file does not hold what its name promises."""
+    """A checkpoint file has invalid content."""
 
     def __init__(self, path: str, detail: str, line: int = 0) -> None:
         super().__init__(f"{path}, line {line}: {detail}" if line else f"{path}: {detail}")
@@ -67,7 +67,7 @@ def write_atomically(
             file.write_at(0, content)
             file.sync()
     except OSError:
-        # What could not be synced is not to be trusted again: the next try gets a new file.
+        # A file whose sync failed cannot be trusted again: the next attempt writes a new one.
         with suppress(OSError):
             disk.remove(temporary_path)
         raise
@@ -144,7 +144,7 @@ def read_table(disk: Disk, path: str, *, words_per_line: int) -> list[Checkpoint
     text = read_text(disk, path, TABLE_BYTES_MAX)
     if not text:
         return []
-    # Kafka ends every line: a last one without an end has lost something.
+    # Kafka ends every line: a last line without an end is truncated.
     if not text.endswith("\n"):
         raise CorruptCheckpointError(path, "the last line has no end")
     texts = text[:-1].split("\n")
@@ -240,9 +240,9 @@ def write_clean_shutdown(disk: Disk, path: str, broker_epoch: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class MetaProperties:
-    """Whose log folder this is. Only version 0, from Kafka with ZooKeeper, may lack the first two.
+    """The owner of a log dir. Only version 0, from Kafka with ZooKeeper, may lack the first two.
 
-    It is not written any more.
+    Version 0 is only read.
     """
 
     cluster_id: str | None

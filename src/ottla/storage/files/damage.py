@@ -57,12 +57,12 @@ def replaced_kind(damage: Sequence[Damage], old: DamageKind, new: DamageKind) ->
 
 
 def damage_path(log_path: str) -> str:
-    """Name the file for the damage of the segment whose batches are in this one."""
+    """Return the path of a segment's damage file."""
     return posixpath.splitext(log_path)[0] + DAMAGE_SUFFIX
 
 
 def read_damage(disk: Disk, path: str) -> tuple[Damage, ...]:
-    """Read what was noted; nothing if there is no file, CorruptCheckpointError if it is damaged."""
+    """Read recorded damage; empty without a file, CorruptCheckpointError if it is invalid."""
     found = []
     for line in read_table(disk, path, words_per_line=6):
         if line.number(5, _UINT32_MAX) != _checksum(line.words[:5]):

@@ -1,4 +1,4 @@
-"""One broker per log folder: who has it holds the lock on its `.lock` file, as Kafka does."""
+"""One broker per log dir: it holds the lock on the `.lock` file, as in Kafka."""
 
 import posixpath
 from contextlib import suppress
@@ -13,13 +13,13 @@ from ottla.storage.files.directory_names import LOCK_FILE
 
 
 class FolderInUseError(OSError):
-    """Somebody else uses a log folder; the only argument is a sentence that says which."""
+    """Another process uses a log dir; the only argument is a sentence that names it."""
 
 
 def lock_folder(disk: Disk, path: str) -> File:
-    """Take a folder, made if it is missing, until the file is closed or the process ends.
+    """Lock a log dir, created if missing, until the file is closed or the process ends.
 
-    Raises FolderInUseError if somebody has it, and OSError if its disk cannot be used.
+    Raises FolderInUseError if it is locked, and OSError if its disk cannot be used.
     """
     if not disk.exists(path):
         disk.make_directory(path)
@@ -31,7 +31,7 @@ def lock_folder(disk: Disk, path: str) -> File:
             f"{path} is in use: another broker has it open, stop that one or take another folder"
         ) from None
     try:
-        with suppress(CorruptCheckpointError):  # what it says is for others to judge
+        with suppress(CorruptCheckpointError):  # its content is validated elsewhere
             read_meta_properties(disk, posixpath.join(path, META_PROPERTIES_FILE))
     except OSError:
         lock.close()

@@ -25,7 +25,7 @@ _DELETED: Final = re.compile(r".+-[0-9]{1,10}\.[0-9a-f]{32}-delete")
 
 
 def partition_of(name: str) -> TopicPartition | None:
-    """Return the partition whose folder has this name; the metadata log is none."""
+    """Return the partition of a directory's name; None for the metadata log."""
     match = _PARTITION.fullmatch(name)
     if match is None or match[1] == CLUSTER_METADATA_TOPIC:
         return None
@@ -39,7 +39,7 @@ def future_of(name: str) -> TopicPartition | None:
 
 
 def is_deleted(name: str) -> bool:
-    """Tell whether this is what is left of a deleted partition."""
+    """Return whether this is the directory of a deleted partition."""
     return _DELETED.fullmatch(name) is not None
 
 

@@ -1,4 +1,4 @@
-"""A part of a log, named and not read: what a fetch is answered with."""
+"""A part of a log, named and not read: the records in a Fetch response."""
 
 from typing import Final, cast
 
@@ -6,9 +6,9 @@ from ottla.environment.disk import File
 
 
 class LogSlice:
-    """Some bytes of a file. Its length is what the protocol wants to know of record batches.
+    """Some bytes of a file. The protocol needs only the length of record batches.
 
-    While anyone holds a slice the file stays open, even if retention removes it meanwhile.
+    As long as a slice is referenced the file stays open, even if retention removes it meanwhile.
     """
 
     __slots__ = ("file", "left_out_bytes", "position", "size_bytes")
@@ -32,4 +32,4 @@ class LogSlice:
 
 
 NOTHING: Final = LogSlice(cast("File", None), 0, 0)
-"""What is found at the end of a log: no file is opened to read nothing of it."""
+"""The empty slice at the end of a log: no file is opened for it."""

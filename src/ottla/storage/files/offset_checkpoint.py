@@ -1,7 +1,7 @@
-"""A file of offsets in a log folder: told where the logs live, written where waiting does no harm.
+"""A file of offsets in a log dir: collected on the loop, written on a thread.
 
-Two threads may write it at the same time. What was told first never replaces what was told later:
-an offset that had to be lowered does not come back.
+Two threads may write it at the same time. Older offsets never replace newer ones: an offset that
+was lowered does not come back.
 """
 
 from collections.abc import Callable, Mapping
@@ -13,7 +13,7 @@ from ottla.model.identifiers import TopicPartition
 from ottla.storage.files.checkpoints import write_offsets
 
 Write = Callable[[], None]
-"""Writes something, on whatever thread. An `OSError` says that it is not written."""
+"""Writes a file, on any thread. After an `OSError` it is not written."""
 
 
 class OffsetTable:
@@ -29,7 +29,7 @@ class OffsetTable:
         self._written_number = 0
 
     def told(self, offset_by_partition: Mapping[TopicPartition, int]) -> Write:
-        """Return what writes these offsets, unless it has been told others by then."""
+        """Return the function that writes these offsets, unless newer ones were given by then."""
         number = next(self._numbers)
         offsets = dict(offset_by_partition)
 

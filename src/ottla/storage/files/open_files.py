@@ -21,7 +21,7 @@ OPEN_FILES_MAX: Final = 2048
 
 
 class OpenFiles:
-    """Opens files when they are asked for, and forgets those that were not asked for longest."""
+    """Opens files on demand, and drops the least recently used ones."""
 
     __slots__ = ("_count_max", "_file_by_path", "_in_use", "disk", "mappings")
 

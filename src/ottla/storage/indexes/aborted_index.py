@@ -24,10 +24,10 @@ _UNREAD = -1
 
 
 class AbortedTransaction(NamedTuple):
-    """A transaction that came to nothing.
+    """An aborted transaction.
 
-    The offsets run from its first record to the marker that ended it. The last stable offset is
-    the one that the log got by ending it.
+    The offsets run from its first record to its marker. The last stable offset is the log's after
+    its end.
     """
 
     producer_id: int
@@ -103,8 +103,8 @@ class AbortedIndex:
     ) -> tuple[list[AbortedTransaction], bool]:
         """Return the transactions with offsets in this range, and whether these are all.
 
-        If they are not, the next segment's index may hold more: some transaction that was open in
-        the range had not ended yet when the last one here did.
+        If not, the next segment's index may hold more: some transaction that was open in the range
+        had not ended yet when the last one here did.
         """
         self._ensure_read()
         entries, count = self._entries(), self._entry_count
@@ -127,7 +127,7 @@ class AbortedIndex:
         return (self._transaction(entries, number) for number in range(self._entry_count))
 
     def truncate_to(self, offset: int) -> None:
-        """Drop the transactions whose marker is at this offset or later, in the file too."""
+        """Drop the transactions with a marker at this offset or later, in the file too."""
         self._ensure_read()
         entries, count = self._entries(), self._entry_count
         kept = count_at_most(entries, count, ENTRY_BYTES, _OFFSET, _LAST_OFFSET_AT, offset - 1)
@@ -137,7 +137,7 @@ class AbortedIndex:
             self.remove()
             return
         last_offset = self._transaction(entries, kept - 1).last_offset
-        self._mapped = None  # it may go on showing what was cut, whatever is written there
+        self._mapped = None  # a mapping may go on showing truncated entries
         self._entry_count, self._last_offset = kept, last_offset
         with closing(self._disk.open_file(self.path)) as file:
             file.truncate(kept * ENTRY_BYTES)
@@ -158,7 +158,7 @@ class AbortedIndex:
             last_offset = transaction.last_offset
 
     def sync(self) -> None:
-        """Make durable what was appended. Changes nothing here, so a thread may do it."""
+        """Make appended entries durable. Changes no state, so a thread may do it."""
         with suppress(FileNotFoundError), closing(self._disk.open_file(self.path)) as file:
             file.sync()
 

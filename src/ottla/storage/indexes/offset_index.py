@@ -1,4 +1,4 @@
-"""Where in a segment an offset is to be looked for: Kafka's `.index` file.
+"""Maps offsets to positions in a segment: Kafka's `.index` file.
 
 Entries of eight bytes, the offset relative to the segment's base and the position in the log, one
 per `index.interval.bytes` or so. The offset is the last one of the batch at that position.
@@ -57,7 +57,7 @@ class OffsetIndex(SparseIndex):
     def offset_from(self, position: int) -> int | None:
         """Return the offset of the first entry at or after this position, if there is one.
 
-        What is before the position has lower offsets: so this bounds a slice that nobody read.
+        Everything before the position has lower offsets: so this bounds a slice without reading it.
         """
         number = self._count_at_most(self.VALUE, self.KEY.size, position - 1)
         if number == self._entry_count:
@@ -65,7 +65,7 @@ class OffsetIndex(SparseIndex):
         return self.base_offset + self._entry(number)[0]
 
     def position_up_to(self, position: int) -> int:
-        """Return the position of the last entry at or before this one; 0 if there is none."""
+        """Return the position of the last entry at or before this one; 0 without an entry."""
         number = self._count_at_most(self.VALUE, self.KEY.size, position)
         return self._entry(number - 1)[1] if number else 0
 

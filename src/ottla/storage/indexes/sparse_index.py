@@ -1,7 +1,7 @@
-"""What the offset index and the time index share: a sorted file of pairs, all of one width.
+"""The common part of offset and time indexes: a sorted file of pairs of equal width.
 
-    in the file    | 0 | 1 | 2 | … | n-1 |             as persist() left it; mapped when searched
-    in memory                            | n | n+1 |   the tail, what persist() will write
+    in the file    | 0 | 1 | 2 | … | n-1 |             as persist() left it; mapped for searches
+    in memory                            | n | n+1 |   the tail, which persist() will write
 
 Nothing here is ever the only copy. After a crash the tail is gone, or the file is damaged, and the
 log fills the index again; so a write is not synced before the log asks for it, and no checksum is
@@ -29,19 +29,19 @@ _MISSING = -1
 
 
 class CorruptIndexError(Exception):
-    """An index file holds what cannot be right: reset it, and fill it again from the log."""
+    """An index file has impossible content: reset it, and fill it again from the log."""
 
     def __init__(self, path: str, detail: str) -> None:
         super().__init__(f"{path}: {detail}")
 
 
 class SparseIndex:
-    """Pairs of a key and a value, both never negative and strictly increasing, in one file.
+    """Pairs of a key and a value, both non-negative and strictly increasing, in one file.
 
-    Making one reads nothing. The first question reads the size of the file and its last entry,
-    the first search maps it. Whatever has to read the file raises CorruptIndexError where that
-    finds something impossible; reset, rename, release and remove always work. A missing file is an
-    empty index. When the folder has moved, assign the new `path`.
+    The constructor reads nothing. The first query reads the size of the file and its last entry,
+    the first search maps it. Methods that read the file raise CorruptIndexError for impossible
+    content; reset, rename, release and remove always work. A missing file is an empty index. When
+    the directory has moved, assign the new `path`.
     """
 
     __slots__ = (
@@ -100,7 +100,7 @@ class SparseIndex:
 
     @property
     def is_full(self) -> bool:
-        """Whether append leaves out what it is given: the segment has to be rolled first."""
+        """Whether append drops its entry: the segment has to be rolled first."""
         if self._stored_count == _UNREAD:  # asked here, too, for it is asked at every append
             self._ensure_read()
         return self._entry_count >= self.entries_max - self.KEPT_FREE
@@ -126,7 +126,7 @@ class SparseIndex:
     # -- the file -------------------------------------------------------------------------------
 
     def persist(self) -> None:
-        """Bring the file in line with the index, writing only what is new; make it if missing."""
+        """Write the new entries to the file; create it if missing."""
         self._ensure_read()
         stored_bytes = self._stored_count * self.ENTRY_BYTES
         if self._tail is None and self._file_bytes == stored_bytes:
@@ -142,7 +142,7 @@ class SparseIndex:
         self._tail = None
 
     def sync(self) -> None:
-        """Make durable what persist() wrote. Changes nothing here, so a thread may do it."""
+        """Make the persisted entries durable. Changes no state, so a thread may do it."""
         with closing(self._disk.open_file(self.path)) as file:
             file.sync()
 
@@ -191,7 +191,7 @@ class SparseIndex:
     # -- for the two indexes --------------------------------------------------------------------
 
     def _add(self, key: int, value: int) -> None:
-        """Add an entry to the tail. The caller has made sure that it comes after the last one."""
+        """Add an entry to the tail. The caller has checked that it comes after the last one."""
         if self._tail is None:
             self._tail = bytearray()
         self._tail += self.ENTRY.pack(key, value)
@@ -200,7 +200,7 @@ class SparseIndex:
         self._last_value = value
 
     def _floor(self, key: int) -> tuple[int, int] | None:
-        """Return the last entry whose key is at most this, if any."""
+        """Return the last entry with at most this key, if any."""
         self._ensure_read()
         if key >= self._last_key and self._entry_count:
             return self._last_key, self._last_value
@@ -230,7 +230,7 @@ class SparseIndex:
         return key, value
 
     def _pairs(self) -> Iterator[tuple[int, int]]:
-        """Return an iterator over all entries as they are now, whatever they hold."""
+        """Return an iterator over all present entries, valid or not."""
         self._ensure_read()
         # A copy, so that a file that is cut meanwhile does not take mapped pages away from it.
         raw = bytearray()
@@ -309,9 +309,9 @@ class SparseIndex:
         return mapped
 
     def _cut(self, file: File, size_bytes: int) -> None:
-        """Cut off what the file holds beyond this: dropped entries, padding, half an entry."""
+        """Truncate the file to this size: dropped entries, padding, half an entry."""
         if self._file_bytes > size_bytes:
-            self._mapped = None  # it may go on showing what was cut, whatever is written there
+            self._mapped = None  # a mapping may go on showing truncated entries
             file.truncate(size_bytes)
         self._file_bytes = min(self._file_bytes, size_bytes)
 
@@ -340,10 +340,10 @@ def count_at_most(
 
 
 def _count_before_padding(file: File, count: int, entry_bytes: int) -> int:
-    """Return how many entries stand before the zeros that Kafka fills an active index up with.
+    """Return how many entries precede the zeros with which Kafka pads an active index.
 
-    Only the first entry of an index can be all zeros. In a padded file even that one is taken for
-    padding: who looks for it finds nothing, and starts at the base offset as well.
+    Only the first entry of an index can be all zeros. In a padded file even that one counts as
+    padding: a lookup finds nothing, and starts at the base offset as well.
     """
     zeros = bytes(entry_bytes)
     return bisect_left(

@@ -40,8 +40,8 @@ class TimeIndex(SparseIndex):
     def append(self, timestamp_ms: int, offset: int, *, is_closing: bool = False) -> None:
         """Add the greatest timestamp so far and its offset, if both exceed the last entry's.
 
-        A full index leaves it out, except when the segment is rolled or closed: retention needs
-        that one.
+        A full index drops it, except when the segment is rolled or closed: retention needs that
+        entry.
         """
         assert self.can_append(offset), f"offset {offset} in a segment from {self.base_offset}"
         if self.is_full and not is_closing:
@@ -68,5 +68,5 @@ class TimeIndex(SparseIndex):
         self._keep(self._count_at_most(self.VALUE, self.KEY.size, limit))
 
     def check(self, end_offset: int) -> None:
-        """Read all of it; CorruptIndexError unless it may be that of a segment ending here."""
+        """Read all of it; CorruptIndexError unless it fits a segment that ends here."""
         self._check(end_offset - self.base_offset)

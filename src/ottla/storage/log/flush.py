@@ -47,7 +47,7 @@ class Flush:
         self.end_offset = end_offset
         self.cut_count = cut_count
         self.epochs = epochs.unwritten
-        """What the file of the leader epochs holds once that is done, if it has to be written."""
+        """The content of the leader epoch file after the flush, if it has to be written."""
         self.failure: OSError | None = None
         self.refusal: OSError | None = None
 

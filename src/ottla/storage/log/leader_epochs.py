@@ -1,6 +1,6 @@
-"""At which offset each leader began to write: Kafka's `leader-epoch-checkpoint` file.
+"""The start offset of each leader epoch: Kafka's `leader-epoch-checkpoint` file.
 
-Replicas compare these to find where their logs part (KIP-101, KIP-279). Epochs and offsets both
+Replicas compare these to find where their logs diverge (KIP-101, KIP-279). Epochs and offsets both
 increase strictly; an epoch ends where the next one begins, the last one at the end of the log.
 """
 
@@ -77,7 +77,7 @@ class LeaderEpochs:
 
     @property
     def entries(self) -> tuple[EpochStart, ...]:
-        """All epochs, the first one first."""
+        """All epochs, in order."""
         return self._entries
 
     @property
@@ -91,10 +91,10 @@ class LeaderEpochs:
         return self._entries[count - 1].epoch if count else None
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> EpochEnd:
-        """Return the greatest epoch up to this one and its end, as a leader tells a follower.
+        """Return the largest epoch up to this one and its end, for a follower.
 
-        Of an epoch before the first one known the data is gone: it ends where the first begins. Of
-        no epoch, and of one after the last, nothing is known: UNKNOWN_END.
+        For an epoch before the first known one, whose data is gone, the end is where the first
+        begins. For no epoch, and for one after the last: UNKNOWN_END.
         """
         if epoch < 0 or not self._entries or epoch > self._entries[-1].epoch:
             return UNKNOWN_END
@@ -105,10 +105,10 @@ class LeaderEpochs:
         return EpochEnd(found, self._entries[count].start_offset)
 
     def assign(self, epoch: int, start_offset: int) -> None:
-        """Note that the epoch begins at this offset, unless it is the latest and began before.
+        """Record that the epoch begins at this offset, unless it is the latest and began before.
 
-        What contradicts it, a later epoch or one that begins no earlier, was written by a leader
-        that has been overruled, and goes.
+        Contradicting entries, of later epochs or with a start that is not earlier, were written by
+        a deposed leader, and are removed.
         """
         assert 0 <= epoch <= INT32_MAX, f"epoch {epoch}"
         assert 0 <= start_offset <= INT64_MAX, f"offset {start_offset}"
@@ -125,9 +125,9 @@ class LeaderEpochs:
         return (*entries[:count], EpochStart(epoch, start_offset))
 
     def note(self, epoch: int, start_offset: int) -> None:
-        """Assign an epoch whose first batch is not durable yet: it need not be so before that is.
+        """Assign an epoch that need not be durable before its first batch is.
 
-        What it contradicts has to go at once.
+        Contradicting entries are removed at once.
         """
         entries = self._entries
         if entries and not (epoch > entries[-1].epoch and start_offset > entries[-1].start_offset):
@@ -150,11 +150,11 @@ class LeaderEpochs:
 
     @property
     def unwritten(self) -> bytes | None:
-        """What the file has to hold, if it does not; tell `written` when it does."""
+        """The new content of the file, if it differs; call `written` when it is written."""
         return None if self._is_written else encode_table(_lines(self._entries))
 
     def written(self, content: bytes | None, *, is_certain: bool) -> None:
-        """Take note of what was written, if anything; it is certain if nothing else was since."""
+        """Mark the content clean only if the entries did not change during the write."""
         if content is not None:
             self._is_written = is_certain and content == encode_table(_lines(self._entries))
 
@@ -184,9 +184,9 @@ class LeaderEpochs:
             self._is_written = False
 
     def truncate_from_start(self, start_offset: int) -> None:
-        """Forget the epochs that end before this offset: the log begins here now.
+        """Drop the epochs that end before this offset: the log begins here now.
 
-        The one that this offset is in begins here too from now on.
+        The epoch of this offset begins here, too, from now on.
         """
         count = bisect_right(self._entries, start_offset, key=_START_OFFSET)
         if count and (count > 1 or self._entries[0].start_offset < start_offset):

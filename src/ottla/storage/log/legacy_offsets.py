@@ -6,10 +6,10 @@ from ottla.storage.log.retention import greatest_time_ms
 
 
 def offsets_before(log: PartitionLog, timestamp_ms: int, now_ms: int) -> list[int]:
-    """Return the beginnings of segments that are no younger than this, the last one first.
+    """Return the base offsets of segments that are not younger than this, the last one first.
 
-    The end of the log counts as a segment of this moment, if the last one is not empty. LATEST
-    asks for all of them, EARLIEST for the first.
+    The end of the log counts as a segment of this moment, if the last one is not empty. LATEST asks
+    for all of them, EARLIEST for the first.
     """
     places = [
         (max(segment.base_offset, log.log_start_offset), greatest_time_ms(segment))

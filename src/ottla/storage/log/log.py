@@ -1,11 +1,11 @@
-"""One partition on one disk: a row of segments that is written at its end.
+"""One partition on one disk: a list of segments that is written at its end.
 
-    log start                              recovery point        end
-        |  …0042.log  |  …0977.log  |  …1903.log  |  …2850.log    |
-        |<------------ durable ---------------->|<- page cache ->|
+     log start                              recovery point        end
+    |  …0042.log  |  …0977.log  |  …1903.log  |  …2850.log    |
+    |<------------ durable ---------------->|<- page cache ->|
 
-Up to where readers may see, and what retention may take, comes in as an argument. A log belongs to
-one thread; what blocks is handed out (`begin_flush`, `compaction`) and brought back.
+The visible end, and the limit of retention, are arguments. A log belongs to one thread; blocking
+work is returned as an object (`begin_flush`, `compaction`), run on a thread, and brought back.
 """
 
 from collections.abc import Callable
@@ -43,7 +43,7 @@ class Appended(NamedTuple):
 
 
 class LogState(NamedTuple):
-    """What opening a log found out, and what a log is made of."""
+    """The result of opening a log, from which a log is made."""
 
     segments: list[Segment]
     epochs: LeaderEpochs
@@ -108,10 +108,10 @@ class PartitionLog(DiskBound):
     def append_as_follower(
         self, data: memoryview, now_ms: int, epoch_max: int = ANY_EPOCH
     ) -> Appended | None:
-        """Append what the leader sent as it is; a batch that is cut off at the end is left out.
+        """Append the leader's batches unchanged; an incomplete batch at the end is left out.
 
-        Every batch is checked, and goes on where the log ends. Those of a later epoch, or too far
-        from the first one for its segment, are left out, too. None if nothing is left.
+        Every batch is checked, and must continue the log. Batches of a later epoch, or too far from
+        the first one for its segment, are left out, too. None if nothing is left.
         """
         found: list[RecordBatch] = []
         size_bytes, end_offset = 0, self.end_offset
@@ -146,11 +146,11 @@ class PartitionLog(DiskBound):
         self.end_offset = found[-1].end_offset
 
     def _take_back(self, segment: Segment, position: int) -> None:
-        """Cut off again what is in the segment, but not in what is known of it."""
+        """Truncate bytes in the segment's file that its state does not cover."""
         with self._irrevocably():
             segment.truncate(position, self.end_offset)
             self.reload_producers()
-        with suppress(OSError):  # an epoch that nobody has written in yet does no harm
+        with suppress(OSError):  # an epoch without records does no harm
             self.epochs.truncate_from_end(self.end_offset)
 
     def _segment_for(self, size_bytes: int, found: list[RecordBatch], now_ms: int) -> Segment:
@@ -160,7 +160,7 @@ class PartitionLog(DiskBound):
         has_room = active.has_room_for(size_bytes, last.last_offset, self.config.segment_bytes)
         if has_room and waited_ms <= self.config.roll_ms:
             return active
-        # A segment begins where the one before it ends, so that a lost end is found out later;
+        # A segment begins where the one before it ends, so that a lost end is detected later;
         # unless so many offsets are missing here that no index could span them.
         is_near = last.last_offset - self.end_offset <= RELATIVE_OFFSET_MAX
         return self.roll(now_ms, self.end_offset if is_near else found[0].base_offset)
@@ -181,7 +181,7 @@ class PartitionLog(DiskBound):
 
     @on_disk
     def roll(self, now_ms: int, base_offset: int | None = None) -> Segment:
-        """Close the active segment, if it holds anything, and begin the next one."""
+        """Close the active segment, if it is not empty, and begin the next one."""
         active = self.segments.active
         base_offset = self.end_offset if base_offset is None else base_offset
         if active.size_bytes == 0 and active.base_offset == base_offset:
@@ -202,7 +202,7 @@ class PartitionLog(DiskBound):
     def read(
         self, offset: int, end_offset: int, bytes_max: int, *, whole_batch: bool = True
     ) -> LogSlice:
-        """Name the batches from the one that holds this offset, up to end_offset or bytes_max.
+        """Return a slice from the batch with this offset, up to end_offset or bytes_max.
 
         The first batch is there in full, however small bytes_max is, unless whole_batch is false:
         then what does not fit, or has no descriptor, is left out. No long later one is cut off.
@@ -260,7 +260,7 @@ class PartitionLog(DiskBound):
 
     @on_disk
     def begin_flush(self, *, is_closed_only: bool = False) -> Flush:
-        """Hand out what has to be synced in a thread, all or what is closed; then `end_flush`."""
+        """Return the due syncs, of all or of closed segments, for a thread; then `end_flush`."""
         # Where the log is durable up to the end of a segment, that may have been closed since.
         unflushed = self.segments.since(self.recovery_point - 1)
         end_offset = self.end_offset
@@ -273,7 +273,7 @@ class PartitionLog(DiskBound):
 
     @on_disk
     def end_flush(self, flush: Flush, now_ms: int) -> None:
-        """Take note of what a flush made durable; if it failed, the log is offline for good."""
+        """Record a flush; if it failed, the log is offline for good."""
         if flush.failure is not None:
             self.take_offline(flush.failure)
         self._check_online()
@@ -309,7 +309,7 @@ class PartitionLog(DiskBound):
     def truncate_to(self, offset: int) -> None:
         """Cut off the batches that reach this offset or lie behind it, durably."""
         if offset >= self.end_offset:
-            self.epochs.truncate_from_end(self.end_offset)  # one that nobody has written in
+            self.epochs.truncate_from_end(self.end_offset)  # an epoch without records
             return
         if offset < max(self.log_start_offset, self.segments.base_offset):
             self.restart_at(max(offset, 0), self.segments.active.created_ms)
@@ -350,7 +350,7 @@ class PartitionLog(DiskBound):
         self.log_start_offset = self.end_offset = self.recovery_point = offset
 
     def _lower_recovery_point(self, offset: int) -> None:
-        # On disk first: a recovery would take the torn end of what is written next for damage.
+        # On disk first: recovery would take the torn end of the next write for damage.
         if offset < self.recovery_point:
             self._on_recovery_point_lowered(offset)
             self.recovery_point = offset
@@ -395,6 +395,6 @@ class PartitionLog(DiskBound):
 
     @on_disk
     def remove_deleted(self, now_ms: int) -> None:
-        """Remove the files whose time has come."""
+        """Remove the files of deleted segments after their delay."""
         while self._deleted and self._deleted[0][0] <= now_ms:
             self._deleted.pop(0)[1].remove()

@@ -1,4 +1,4 @@
-"""What a log answers when its disk does not do what it was asked to do."""
+"""Turns failures of a log's disk into errors, and takes the log offline."""
 
 import errno
 from collections.abc import Callable, Iterator
@@ -20,7 +20,7 @@ _Result = TypeVar("_Result")
 
 
 def is_full(error: OSError) -> bool:
-    """Tell a disk that has no room, and has not failed, from one that has."""
+    """Return whether a disk has no room; it has not failed then."""
     return error.errno in _FULL
 
 
@@ -34,7 +34,7 @@ def is_refusal(error: OSError) -> bool:
 
 
 class DiskBound:
-    """Lives in one directory, and is offline from the moment that the disk fails under it.
+    """An object in one directory, which is offline from the moment that its disk fails.
 
     Offline, everything is KAFKA_STORAGE_ERROR, and the disk is not asked again: it might say that
     all is well. A full disk has not failed, and neither has one for which there is no descriptor:
@@ -64,7 +64,7 @@ class DiskBound:
 
     @contextmanager
     def _irrevocably(self) -> Iterator[None]:
-        """Go offline if this fails half-way, whatever the reason: neither state is there then."""
+        """Go offline if this fails half-way, for any reason: neither state exists then."""
         try:
             yield
         except (OSError, *_CORRUPT) as error:
@@ -89,10 +89,9 @@ _Self = TypeVar("_Self", bound=DiskBound)
 def on_disk(
     method: Callable[Concatenate[_Self, _Parameters], _Result],
 ) -> Callable[Concatenate[_Self, _Parameters], _Result]:
-    """Let a method run as long as the disk works, and answer for what the disk does wrong.
+    """Run a method only while the disk works, and translate its failures.
 
-    Bytes that were there and are not what they should be fail this one call: they say nothing
-    about all others.
+    Damaged bytes fail this one call: they prove nothing about others.
     """
 
     @wraps(method)

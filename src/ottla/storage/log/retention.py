@@ -1,4 +1,4 @@
-"""Which segments may go: whole ones from the beginning, and never what is not replicated yet."""
+"""Retention: deletes whole segments from the beginning, and never unreplicated records."""
 
 from collections.abc import Callable
 
@@ -8,9 +8,9 @@ from ottla.storage.segments.segment import Segment
 
 
 def apply_retention(log: PartitionLog, now_ms: int, high_watermark: int) -> int:
-    """Let go of the segments that `expired_segments` counts, and return how many that were.
+    """Delete the segments that `expired_segments` counts, and return their number.
 
-    If that is all of them the active one is closed first: a log never ends before its end.
+    If that is all of them the active one is closed first: a log keeps its end offset.
     """
     count = expired_segments(log, now_ms, high_watermark)
     if count == len(log.segments):
@@ -21,11 +21,11 @@ def apply_retention(log: PartitionLog, now_ms: int, high_watermark: int) -> int:
 
 
 def expired_segments(log: PartitionLog, now_ms: int, high_watermark: int) -> int:
-    """Say how many segments from the first on may go.
+    """Return how many segments from the first on may be deleted.
 
-    Those before the log's start always may. Where the cleanup policy has `delete`, so may those
-    that `retention.bytes` and then `retention.ms` do not cover; the rest is never smaller than
-    retention.bytes. Of all of them only what ends at or below the high watermark.
+    Segments before the log start always may. With the cleanup policy `delete`, so may those that
+    `retention.bytes` and then `retention.ms` do not cover; the rest is never smaller than
+    retention.bytes. Only segments that end at or below the high watermark.
     """
     row = list(log.segments)
     ends = [segment.base_offset for segment in row[1:]] + [log.end_offset]

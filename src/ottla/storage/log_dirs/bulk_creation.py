@@ -31,7 +31,7 @@ class PlacedLog(NamedTuple):
 
 
 class MadeLog(NamedTuple):
-    """What came of it, to be hosted by the thread that the folders belong to."""
+    """A created log, to be hosted by the thread that owns the log dirs."""
 
     wanted: NewLog
     folder: LogDir | None

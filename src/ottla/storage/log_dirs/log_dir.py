@@ -1,7 +1,7 @@
-"""One folder that a broker keeps logs in, on one disk.
+"""One log directory of a broker, on one disk.
 
-Once its disk has failed it is offline, and takes its own partitions along and no others. A full
-disk has not failed: it refuses what needs room.
+Once its disk has failed it is offline, with its own partitions and no others. A full disk has not
+failed: only operations that need room are refused.
 """
 
 import errno
@@ -54,7 +54,7 @@ from ottla.storage.recovery.log_recovery import open_log
 
 ConfigOf = Callable[[str], TopicConfig]
 IsStray = Callable[[TopicPartition, bytes | None], bool]
-"""Tells whether a partition, with this topic id if one is known, belongs to no topic any more."""
+"""Returns whether a partition, with this topic id if it is known, belongs to no topic."""
 
 
 class HostedLog(NamedTuple):
@@ -65,7 +65,7 @@ class HostedLog(NamedTuple):
 
 
 class _Noted(NamedTuple):
-    """What is said of a log: up to where it is durable, where it begins, how it was left."""
+    """The checkpointed state of a log: recovery point, log start, clean shutdown."""
 
     recovery_point: int
     log_start_offset: int
@@ -197,7 +197,7 @@ class LogDir:
             except OSError as error:
                 if not is_refusal(error):
                     raise
-                self.notes.append(f"{self.path}: {error}")  # what it says is looked at again
+                self.notes.append(f"{self.path}: {error}")  # the recovery does not depend on it
 
     def close(self, now_ms: int, broker_epoch: int) -> None:
         """Close every log and leave the mark of a clean stop, which is the last thing written."""
@@ -207,7 +207,7 @@ class LogDir:
             for hosted in [*self.hosted.values(), *self.futures.values()]:
                 hosted.log.close(now_ms)
             self.checkpoint()
-            if not self.unopened:  # of which nobody knows whether they are whole
+            if not self.unopened:  # an unopened log may have lost its tail
                 write_clean_shutdown(self._disk, self._file(CLEAN_SHUTDOWN_FILE), broker_epoch)
         except OSError as error:
             self.fail(error)
@@ -215,7 +215,7 @@ class LogDir:
             self.notes.append(f"{self.path}: no clean stop, {error.detail}")
 
     def _read_offsets(self, name: str, without_it: str) -> dict[TopicPartition, int]:
-        """Read a checkpoint; a damaged one is as good as none, and says nothing of the logs."""
+        """Read a checkpoint; an invalid one counts as missing."""
         try:
             return read_offsets(self._disk, self._file(name))
         except CorruptCheckpointError as error:
@@ -281,7 +281,7 @@ class LogDir:
         *,
         sync_name: bool = True,
     ) -> HostedLog:
-        """Make an empty log in a folder of this name; any thread may. Nobody hosts it.
+        """Create an empty log in a directory of this name; any thread may. It is not hosted yet.
 
         It is durable then, or without `sync_name` after the next `sync`.
         """
@@ -298,7 +298,7 @@ class LogDir:
             if sync_name:
                 self.sync()
         except OSError:
-            with suppress(OSError):  # a full disk gets back what it gave
+            with suppress(OSError):  # release what was allocated on a full disk
                 remove_tree(self._disk, directory)
             raise
         return HostedLog(log, topic_id)
@@ -308,9 +308,9 @@ class LogDir:
         self._disk.sync_directory(self.path)
 
     def delete(self, partition: TopicPartition, mark: bytes) -> str:
-        """Take a log away: its folder gets another name at once, which is returned.
+        """Delete a log: its directory is renamed at once; return the new name.
 
-        `remove_deleted` removes it when nobody can be reading from it any more.
+        `remove_deleted` removes it when no reader can use it any more.
         """
         deleted = self.begin_delete(partition, mark)
         for write in self.settle_deletes():
@@ -327,7 +327,7 @@ class LogDir:
         return deleted
 
     def settle_deletes(self) -> list[Write]:
-        """Return what makes it durable that logs are gone."""
+        """Return the writes that make deletions durable."""
         gone = self.first_dirty_offsets.keys() - self.hosted.keys()
         for partition in gone:  # another topic may get the name
             del self.first_dirty_offsets[partition]
@@ -335,7 +335,7 @@ class LogDir:
         return [*told, *self.begin_checkpoint(), self.sync]
 
     def drop_future(self, partition: TopicPartition, mark: bytes) -> str:
-        """Give up a copy on its way here; return what `remove_deleted` has to remove."""
+        """Drop a future replica; return the directory that `remove_deleted` has to remove."""
         hosted = self.futures.pop(partition)
         deleted = self._file(deleted_name(partition, mark))
         self._retire(hosted, deleted)
@@ -363,7 +363,7 @@ class LogDir:
     # -- checkpoints ----------------------------------------------------------------------------
 
     def begin_checkpoint(self) -> list[Write]:
-        """Say up to where each log is durable, and where it begins; return what writes it down."""
+        """Collect recovery points and log start offsets; return the writes of the checkpoints."""
         logs = {partition: hosted.log for partition, hosted in self._known()}
         points = {partition: log.recovery_point for partition, log in logs.items()}
         # Where a log begins is told by its first segment, unless DeleteRecords said more.
@@ -382,14 +382,14 @@ class LogDir:
             write()
 
     def note_high_watermarks(self, offsets: dict[TopicPartition, int]) -> Write | None:
-        """Note up to where logs are committed; return what writes it down, if that is news."""
+        """Set high watermarks; return the write of the checkpoint, if they have changed."""
         if offsets == self.high_watermarks:
             return None
         self.high_watermarks = offsets
         return self._high_watermarks.told(offsets)
 
     def note_clean(self, partition: TopicPartition, offset: int) -> Write:
-        """Note up to where a log has been compacted; return what writes it down."""
+        """Set the end of a log's compacted part; return the write of the checkpoint."""
         self.first_dirty_offsets[partition] = offset
         return self._first_dirty.told(self.first_dirty_offsets)
 

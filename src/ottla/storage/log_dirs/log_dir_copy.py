@@ -1,17 +1,17 @@
-"""Moves a replica from one log folder to another while it is read and written.
+"""Moves a replica from one log dir to another while it is read and written.
 
-    on the loop    begin(…) what is to be copied next: a CopyStep, or None when there is nothing
-    in a thread    step.run(): read it from the one, append it to the other
-    on the loop    … until little is left. Then nobody may flush the replica until it is settled:
+    on the loop    begin(…) the next piece: a CopyStep, or None when there is none
+    in a thread    step.run(): read it from the source, append it to the target
+    on the loop    … until little is left. Then the replica must not be flushed until the end:
     in a thread    catch up, and make the copy durable
-    on the loop    swap(): copy the last bit, let the copy be the replica and the old one be gone
-    in a thread    settle(…): make that durable; after it the replica may be flushed again
+    on the loop    swap(): copy the last bit, make the copy the replica and delete the old one
+    in a thread    settle(…): make that durable; then the replica may be flushed again
 
-The copy is a log of its own, in a folder whose name ends with "-future". Whatever happens before
-the swap, the replica is where it was. The swap is two renames in two folders, of which a power cut
-may keep either. So whoever opens the folders (`settle_moves`) may find one log, or two of which
-the longer is right, or none but a copy, which then is complete. None of them has lost what was
-durable: at the swap the copy is durable as far as the old log was.
+The copy is a log of its own, in a directory with the suffix "-future". Until the swap the replica
+is unchanged. The swap is two renames in two directories, of which a power cut may keep either. So
+the next opening (`settle_moves`) may find one log, or two of which the longer is right, or only a
+copy, which then is complete. None of them has lost durable records: at the swap the copy is durable
+as far as the old log was.
 """
 
 from collections.abc import Iterable
@@ -29,9 +29,9 @@ from ottla.storage.log_dirs.log_dir import LogDir
 from ottla.wire.records.batch import batch_at
 
 COPY_BYTES: Final = 1 << 20
-"""What one step copies at most, unless a single batch is larger."""
+"""The limit of one step, unless a single batch is larger."""
 LAST_BYTES_MAX: Final = 256 << 10
-"""What the swap copies at most: it must not keep the loop."""
+"""The limit of the swap's last piece, because it blocks the loop."""
 
 
 class CopyStep:
@@ -78,13 +78,13 @@ class ReplicaMove:
         self.copy = target.futures[partition].log
         """The log that is being filled."""
         self._cut_count = self.log.cut_count
-        # What is compacted while it is copied may be copied as it was before.
+        # Records that are compacted during the copy may be copied uncompacted.
         is_new = self.copy.end_offset == self.copy.segments.base_offset
         self._clean_to = source.first_dirty_offsets.get(partition) if is_new else None
 
     @property
     def is_under_way(self) -> bool:
-        """Whether nobody has deleted the replica, given up the copy, or swapped them."""
+        """Whether the replica still exists, the copy was not dropped, and they were not swapped."""
         hosted = self.source.hosted.get(self.partition)
         future = self.target.futures.get(self.partition)
         return (
@@ -107,13 +107,13 @@ class ReplicaMove:
         )
 
     def begin(self, bytes_max: int = COPY_BYTES) -> CopyStep | None:
-        """Look what is to be copied next; None if the copy has everything."""
+        """Return the next piece to copy; None if the copy has everything."""
         log, copy = self.log, self.copy
         is_cut = log.cut_count != self._cut_count
         if copy.end_offset == log.end_offset and not is_cut:
             return None
         self._cut_count = log.cut_count
-        # What retention takes from the log while it is copied, the copy does without.
+        # Retention may delete records during the copy: the copy skips them.
         is_behind = copy.end_offset < log.log_start_offset
         restarts = is_cut or is_behind or copy.end_offset == copy.segments.base_offset
         offset = log.log_start_offset if restarts else copy.end_offset
@@ -123,13 +123,13 @@ class ReplicaMove:
         return CopyStep(copy, records, offset, log.end_offset, restarts=restarts)
 
     def checkpoint(self) -> list[Write]:
-        """Tell the target where the copy begins; return what writes it down."""
+        """Set the copy's log start in its log dir; return the writes of the checkpoint."""
         if self.copy.log_start_offset < self.log.log_start_offset <= self.copy.end_offset:
             self.copy.advance_log_start(self.log.log_start_offset)
         return self.target.begin_checkpoint()
 
     def can_swap(self) -> bool:
-        """Tell whether what is left is little, and the copy as durable as the log."""
+        """Return whether little is left to copy, and the copy is as durable as the log."""
         return (
             self.left_bytes <= LAST_BYTES_MAX
             and self.copy.recovery_point >= self.log.recovery_point
@@ -152,7 +152,7 @@ class ReplicaMove:
         except OSError as error:
             self.target.fail(error)
             raise
-        # They know more than the batches tell: of producers whose batches retention has taken.
+        # The log's producer state covers more than its batches: retention may have deleted some.
         snapshots, copy.producers = copy.producers.snapshots, log.producers
         copy.producers.snapshots = snapshots
         try:
@@ -162,7 +162,7 @@ class ReplicaMove:
             return ""
 
     def settle(self) -> list[Write]:
-        """Return what makes the swap durable, after the swap: the target first."""
+        """Return the writes that make the swap durable, after the swap: the target first."""
         writes = [*self.target.settle_deletes(), *self.target.begin_checkpoint()]
         if self._clean_to is not None:
             writes.append(self.target.note_clean(self.partition, self._clean_to))
@@ -170,11 +170,11 @@ class ReplicaMove:
 
 
 def settle_moves(folders: Iterable[LogDir], mark: bytes) -> None:
-    """Bring to an end what a crash has interrupted, where all folders have been opened.
+    """Complete moves that a crash has interrupted, once all log dirs have been opened.
 
     Of two logs of one partition the shorter is dropped. A copy without a log is the partition,
-    unless the log may be in a folder that is offline. Other copies are cut to where their log
-    ends: it may have lost what they had got from it.
+    unless the log may be in an offline log dir. Other copies are truncated to the end of their log:
+    it may have lost records that they have.
     """
     known = list(folders)
     online = [folder for folder in known if folder.is_online]
@@ -218,9 +218,9 @@ def _settle_copy(
 
 
 def _agreed_end(copy: PartitionLog, log: PartitionLog) -> int:
-    """Return up to where a copy has what its log has: the log may have been cut, and have grown.
+    """Return the end of the common part: the log may have been truncated, and have grown again.
 
-    Two records at one offset are the same if they are of the same leader epoch.
+    Two records at one offset are the same if they have the same leader epoch.
     """
     start = max(copy.log_start_offset, log.log_start_offset)
     if copy.epochs.epoch_for(start) != log.epochs.epoch_for(start):

@@ -44,7 +44,7 @@ class LogDirs:
         assert self.dirs, "a broker needs a folder for its logs"
 
     def lock(self) -> ExitStack:
-        """Take the folders until the stack is closed or the process ends; before all else.
+        """Lock the log dirs until the stack is closed or the process ends; before all else.
 
         One whose disk fails is offline, if there are others. Raises FolderInUseError, and has
         taken none, if somebody has one of them, OSError if a disk is full, and UnusableFolderError
@@ -70,7 +70,7 @@ class LogDirs:
 
     @property
     def online(self) -> list[LogDir]:
-        """The folders whose disks have not failed."""
+        """The log dirs with working disks."""
         return [folder for folder in self.dirs if folder.is_online]
 
     @property

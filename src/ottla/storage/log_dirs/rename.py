@@ -1,4 +1,4 @@
-"""A log whose folder has got another name goes on under that name."""
+"""Renames the directory of an open log."""
 
 import posixpath
 

@@ -1,4 +1,4 @@
-"""One producer id in one log: what it wrote last, and what it may write next."""
+"""One producer id in one log: its last batches, and the check of the next one."""
 
 from typing import NamedTuple, Self
 
@@ -48,7 +48,7 @@ class Producer:
 
     @classmethod
     def restored(cls, entry: ProducerEntry) -> Self:
-        """Make of a snapshot's entry what it was made of, as far as it tells."""
+        """Restore the state from a snapshot's entry, as far as the entry has it."""
         producer = cls()
         producer.producer_epoch = entry.producer_epoch
         producer.coordinator_epoch = entry.coordinator_epoch

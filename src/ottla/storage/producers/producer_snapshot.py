@@ -33,7 +33,7 @@ _NAME = re.compile(r"([0-9]{20})\.snapshot")
 
 
 class CorruptSnapshotError(Exception):
-    """A file that is no producer snapshot, or not a whole one. The log knows what it said."""
+    """Not a complete producer snapshot. The log has the same information."""
 
 
 class ProducerEntry(NamedTuple):
@@ -55,7 +55,7 @@ class FoundSnapshot(NamedTuple):
     offset: int
     entries: list[ProducerEntry]
     damaged: list[CorruptSnapshotError]
-    """What was wrong with newer ones."""
+    """The faults of newer snapshots."""
 
 
 class ProducerSnapshots:
@@ -73,9 +73,9 @@ class ProducerSnapshots:
         return [int(name[1]) for name in names if name]
 
     def write(self, offset: int, entries: Iterable[ProducerEntry], *, sync: bool) -> None:
-        """Write the snapshot at this offset in place of one that may be there.
+        """Write the snapshot at this offset, and replace an existing one.
 
-        Unsynced, or when this fails, a part of it may be there: the CRC finds that out.
+        Unsynced, or after a failure, a part of it may exist: the CRC detects that.
         """
         with closing(self._disk.create_file(self.path(offset))) as file:
             file.truncate(0)
@@ -87,8 +87,8 @@ class ProducerSnapshots:
     def find_newest(self, start_offset: int, end_offset: int) -> FoundSnapshot:
         """Read the newest snapshot of a log with these bounds.
 
-        Those outside the bounds speak of what the log does not hold: they are removed, and the
-        damaged ones, too.
+        Snapshots outside the bounds describe other records: they are removed, and damaged ones,
+        too.
         """
         offsets = self.offsets()
         wanted = [offset for offset in offsets if start_offset < offset <= end_offset]
@@ -114,7 +114,7 @@ class ProducerSnapshots:
     def remove_strays(self, base_offsets: Collection[int]) -> None:
         """Keep only the snapshots where segments begin, and the newest if it is later.
 
-        That one comes from a clean shutdown, and spares the next start the reading of a segment.
+        The newest comes from a clean shutdown, and spares the next start the reading of a segment.
         """
         offsets = self.offsets()
         kept = {*base_offsets, max([*offsets, *base_offsets])}
@@ -130,7 +130,7 @@ class ProducerSnapshots:
         return posixpath.join(self.directory, f"{offset:020d}{SUFFIX}")
 
     def _remove_durably(self, is_unwanted: Callable[[int], bool]) -> None:
-        """Remove what a power cut must not bring back: it would speak of another history."""
+        """Remove snapshots durably: a power cut must not bring them back into another history."""
         if self._remove(is_unwanted):
             self._disk.sync_directory(self.directory)
 
