@@ -17,10 +17,10 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Decision(Generic[R, T]):
-    """Records that must become durable together or not at all, and the answer.
+    """Records that must become durable atomically, and the response.
 
-    A decision without records is an answer about what the machine has replayed; it too may be
-    given only when that is committed.
+    A decision without records is a response about the replayed state; it too may be sent only when
+    that state is committed.
     """
 
     records: tuple[R, ...]

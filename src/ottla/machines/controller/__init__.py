@@ -1,1 +1,1 @@
-"""Decides what becomes of topics, their settings, brokers and producer ids."""
+"""The controller's decisions about topics, settings, brokers and producer ids."""

@@ -1,4 +1,4 @@
-"""Brokers that come, and how the one that speaks is told from an earlier life of it."""
+"""Broker registrations, and the broker epochs that fence earlier incarnations."""
 
 from typing import Final
 

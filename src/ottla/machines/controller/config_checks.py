@@ -1,4 +1,4 @@
-"""Whether a resource may have the settings that it shall have, and what to do if not."""
+"""Validates the settings of a resource before they are written."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -41,9 +41,9 @@ COUNT_MAX: Final = {
     ResourceType.GROUP: GROUPS_WITH_SETTINGS_MAX,
 }
 _LAGS: Final = frozenset({"max.compaction.lag.ms", "min.compaction.lag.ms"})
-"""The settings of topics that contradict each other where one of them comes from elsewhere."""
+"""Topic settings that can contradict each other when one of them is inherited."""
 CONTRADICTING: Final = _LAGS | {f"log.cleaner.{name}" for name in _LAGS}
-"""The same, with those of brokers."""
+"""The same, with the broker's names."""
 MIN_ISR: Final = "min.insync.replicas"
 _BROKER_ID_DIGITS_MAX: Final = 10
 
@@ -171,7 +171,7 @@ def _check_unknown_settings(names: Sequence[str]) -> None:
 def _broker_settings_with(
     image: ClusterImage, resource: ConfigResource, new: Settings
 ) -> Iterator[Settings]:
-    """Yield what brokers will go by: the one that changes, or all of them."""
+    """Yield the effective settings of the changed broker, or of all brokers."""
     if resource != EVERY_BROKER:
         yield {**image.configs.get(EVERY_BROKER, {}), **new}
         return
@@ -182,7 +182,7 @@ def _broker_settings_with(
 
 
 def _check_topics_agree(image: ClusterImage, defaults: TopicConfig) -> None:
-    """Refuse defaults that contradict what topics have set."""
+    """Refuse defaults that contradict the topics' own settings."""
     for resource, own in image.configs.items():
         if resource.kind is ResourceType.TOPIC and not _LAGS.isdisjoint(own):
             try:

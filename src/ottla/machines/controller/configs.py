@@ -1,8 +1,7 @@
-"""AlterConfigs and IncrementalAlterConfigs, for all that has settings which are remembered.
+"""AlterConfigs and IncrementalAlterConfigs, for all resources with stored settings.
 
-Both come down to the same: the settings that a resource shall have. They are checked as a whole
-(`config_checks`), and what differs from those it has is written down. A resource succeeds or fails
-by itself.
+Both compute the new settings of a resource. They are checked as a whole (`config_checks`), and the
+differences are written. Each resource succeeds or fails by itself.
 """
 
 from collections import Counter
@@ -46,7 +45,7 @@ Settings = Mapping[str, str]
 
 
 class ConfigOutcome(NamedTuple):
-    """What became of one resource: an error, or nothing to say."""
+    """The result of one resource."""
 
     resource_type: int
     resource_name: str
@@ -54,7 +53,7 @@ class ConfigOutcome(NamedTuple):
 
 
 class _Request(NamedTuple):
-    """One resource of either request, and what its settings become."""
+    """One resource of either request, and how to compute its new settings."""
 
     resource_type: int
     resource_name: str
@@ -68,7 +67,7 @@ def decide_replacement(
     *,
     validate_only: bool = False,
 ) -> Decision[MetadataRecord, list[ConfigOutcome]]:
-    """Decide on AlterConfigs: what is not named falls back to its default."""
+    """Decide on AlterConfigs: settings that are not named return to their defaults."""
     requests = [
         _Request(one.resource_type, one.resource_name, partial(_replaced, one.configs))
         for one in resources
@@ -83,7 +82,7 @@ def decide_changes(
     *,
     validate_only: bool = False,
 ) -> Decision[MetadataRecord, list[ConfigOutcome]]:
-    """Decide on IncrementalAlterConfigs: what is not named stays as it is."""
+    """Decide on IncrementalAlterConfigs: settings that are not named stay."""
     requests = [
         _Request(
             one.resource_type,
@@ -107,7 +106,7 @@ def _decide(
     count_by_resource = Counter(request[:2] for request in requests)
     room = ResourceRoom(image)
     before = image
-    # Each may be right by itself, and a topic contradict what it inherits when both have changed.
+    # Each may be valid by itself, and yet a topic contradicts its new defaults when both change.
     has_brokers = any(request.resource_type == ResourceType.BROKER for request in requests)
     for request in requests:
         error = None
@@ -133,7 +132,7 @@ def _decide(
 def _without_needless_candidates(
     image: ClusterImage, settings: ControllerSettings, records: list[MetadataRecord]
 ) -> list[PartitionChangeRecord]:
-    """Take eligible leaders back where those in sync are enough now, and go on without them."""
+    """Drop eligible leader replicas where the ISR reaches the new min.insync.replicas."""
     if not any(isinstance(one, ConfigRecord) and one.name == MIN_ISR for one in records):
         return []
     after = replay(image, records, image.end_offset + len(records))
@@ -143,7 +142,7 @@ def _without_needless_candidates(
     return [change for change in changes if change is not None]
 
 
-# -- what the settings become ---------------------------------------------------------------------
+# -- the new settings -----------------------------------------------------------------------------
 
 
 def _replaced(configs: Sequence[alter_configs.AlterableConfig], _: Settings) -> dict[str, str]:
@@ -172,17 +171,17 @@ def _changed(
 
 
 def _list_of(resource_type: int, name: str, old: Settings) -> list[str]:
-    """Return what is to be appended to; ApiError INVALID_CONFIG if that is no list."""
+    """Return the current list; ApiError INVALID_CONFIG if the setting is not a list."""
     table, defaults = _DECLARED[resource_type]
     setting = table.get(name)
     if setting is None or setting.kind.type is not SettingType.LIST:
         raise ApiError(ErrorCode.INVALID_CONFIG, f"{shown(name)} is no list: set its value instead")
-    # What a list without a value begins with is Kafka's default, whatever brokers say.
+    # A list without a value starts from Kafka's default, not from the broker's.
     return _listed(old.get(name, defaults.get(name, "")))
 
 
 def _changed_list(operation: int, items: list[str], named: list[str]) -> list[str]:
-    """Append to a list what it lacks, or subtract what it has."""
+    """Append the missing items to a list, or subtract items from it."""
     if operation == ConfigOperation.APPEND:
         return list(dict.fromkeys(items + named))
     subtracted = set(named)

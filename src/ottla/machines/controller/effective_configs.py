@@ -1,12 +1,12 @@
-"""What a setting comes to: the topic's own value, or what brokers say, or the default.
+"""The effective value of a setting: the first of these that is set.
 
     set for the topic
-    set for this broker while running     log.retention.ms of broker 3
-    set for all brokers while running     log.retention.ms of the broker without a name
+    set for this broker dynamically       log.retention.ms of broker 3
+    set for all brokers dynamically       log.retention.ms of the cluster-wide default
     the broker's configuration file
     Kafka's default
 
-Brokers have their own names for what topics inherit from them.
+Brokers have names of their own for the settings that topics inherit.
 """
 
 from collections.abc import Mapping
@@ -23,7 +23,7 @@ from ottla.model.settings.topic_config import TopicConfig
 TOPIC_SETTING_BY_BROKER_SETTING: Final = {
     synonyms[0].name: topic_setting for topic_setting, synonyms in TOPIC_SYNONYMS.items()
 }
-"""What can be changed while brokers run. Synonyms in other units count at a start only."""
+"""Broker settings that can be changed dynamically. Synonyms in other units count at start only."""
 
 
 class ConfigSource(IntEnum):
@@ -47,7 +47,7 @@ class SourcedValue(NamedTuple):
 
 
 def topic_defaults(image: ClusterImage, settings: ControllerSettings) -> TopicConfig:
-    """Return what topics have that set nothing themselves."""
+    """Return the settings of a topic without settings of its own."""
     own = _as_topic_settings(image.broker_settings(settings.broker_id))
     return usable_settings(own, settings.topic_defaults)
 
@@ -58,10 +58,10 @@ def topic_config(image: ClusterImage, topic: str, defaults: TopicConfig) -> Topi
 
 
 def usable_settings(own: Mapping[str, str], defaults: TopicConfig) -> TopicConfig:
-    """Return the defaults with a topic's own settings, but for those that cannot be used.
+    """Return the defaults with a topic's own settings, except invalid ones.
 
-    There are such if another release has written them, or if a broker's configuration has changed
-    what they are held against.
+    A stored setting can be invalid if another release has written it, or if a broker's
+    configuration has changed its bounds.
     """
     try:
         return TopicConfig.parse(own, defaults) if own else defaults
@@ -76,7 +76,7 @@ def usable_settings(own: Mapping[str, str], defaults: TopicConfig) -> TopicConfi
 def parsed_broker_settings(
     broker_settings: Mapping[str, str], settings: ControllerSettings
 ) -> TopicConfig:
-    """Read what brokers say for topics; ApiError INVALID_CONFIG speaks of the topics' names."""
+    """Read the brokers' settings for topics; ApiError INVALID_CONFIG uses the topics' names."""
     if not broker_settings:
         return settings.topic_defaults
     return TopicConfig.parse(_as_topic_settings(broker_settings), settings.topic_defaults)
@@ -102,7 +102,7 @@ def sourced_defaults(image: ClusterImage, settings: ControllerSettings) -> dict[
 
 
 def _as_topic_settings(broker_settings: Mapping[str, str]) -> dict[str, str]:
-    # A newer release may have written down what this one does not know.
+    # A newer release may have written settings that this release does not know.
     return {
         TOPIC_SETTING_BY_BROKER_SETTING[name]: text
         for name, text in broker_settings.items()

@@ -1,4 +1,4 @@
-"""ElectLeaders: elections that somebody asks for (KIP-460)."""
+"""ElectLeaders: elections on request (KIP-460)."""
 
 from collections.abc import Iterable
 
@@ -22,9 +22,9 @@ _KINDS = {0: Election.PREFERRED, 1: Election.UNCLEAN}
 def elect_leaders(
     image: ClusterImage, settings: ControllerSettings, request: ElectLeadersRequest
 ) -> Decision[MetadataRecord, list[ReplicaElectionResult]]:
-    """Hold elections in these partitions; if none is named, wherever one is needed.
+    """Hold elections in these partitions, or in every partition that needs one.
 
-    ApiError INVALID_REQUEST for a kind of election that there is not.
+    ApiError INVALID_REQUEST for an unknown kind of election.
     """
     kind = _KINDS.get(request.election_type)
     if kind is None:

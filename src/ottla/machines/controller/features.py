@@ -1,7 +1,7 @@
-"""Which features there are, and how their levels are changed (KIP-584).
+"""The known features, and changes of their levels (KIP-584).
 
-Clients choose what they do by these levels: transactions in their second version, the groups of
-Kafka 4, share groups. What is not listed here is not there, and is reported nowhere.
+Clients choose their behaviour by these levels: transactions version 2, the groups of Kafka 4, share
+groups. A feature that is not listed here is unsupported, and never reported.
 """
 
 from collections.abc import Mapping, Sequence
@@ -30,7 +30,7 @@ UNSAFE_DOWNGRADE: Final = 3
 
 
 class FeatureUpdate(NamedTuple):
-    """A level that somebody wants a feature to have."""
+    """A requested level of a feature."""
 
     name: str
     level: int
@@ -42,7 +42,7 @@ def update_features(
     updates: Sequence[FeatureUpdate],
     supported: Mapping[str, tuple[int, int]] = SUPPORTED_LEVELS,
 ) -> Decision[MetadataRecord, None]:
-    """Change all of these levels; ApiError INVALID_UPDATE_VERSION if one of them cannot be."""
+    """Change all of these levels; ApiError INVALID_UPDATE_VERSION if one of them is invalid."""
     records: list[MetadataRecord] = []
     for update in updates:
         level = image.level_by_feature.get(update.name, 0)

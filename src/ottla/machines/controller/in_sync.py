@@ -1,8 +1,8 @@
-"""AlterPartition: leaders say who is in sync, and the controller has the last word.
+"""AlterPartition: leaders propose an ISR, and the controller decides.
 
-A change counts only if its sender leads, in the epoch that it names, and knows the partition as it
-is: compare and set. Whoever is to come into sync must be there, in the very life in which the
-leader saw it catch up.
+A proposal counts only if its sender leads, in the epoch that it names, and knows the current
+partition epoch: compare and set. A new member must be registered with the same broker epoch with
+which the leader saw it catch up.
 """
 
 from collections.abc import Sequence
@@ -33,9 +33,9 @@ EPOCH_UNKNOWN: Final = -1
 def alter_partition(
     image: ClusterImage, settings: ControllerSettings, request: AlterPartitionRequest
 ) -> Decision[MetadataRecord, AlterPartitionResponse]:
-    """Decide on who is in sync; each partition succeeds or fails by itself.
+    """Decide on proposed ISRs; each partition succeeds or fails by itself.
 
-    ApiError STALE_BROKER_EPOCH if the sender is an earlier life of its broker.
+    ApiError STALE_BROKER_EPOCH if the sender is an earlier incarnation of its broker.
     """
     check_broker_epoch(image, request.broker_id, request.broker_epoch)
     leadership = Leadership(image, settings)
@@ -75,7 +75,7 @@ def _decide(
 
 
 def _members(wanted: AlterPartitionRequestPartition) -> Sequence[BrokerState]:
-    """Return who is to be in sync; before version 3 their epochs were not told."""
+    """Return the proposed ISR; before version 3 it has no broker epochs."""
     return wanted.new_isr_with_epochs or [
         BrokerState(broker_id=one, broker_epoch=EPOCH_UNKNOWN) for one in wanted.new_isr
     ]

@@ -1,4 +1,4 @@
-"""Who leads when brokers come and go, and who leads by preference."""
+"""Leaders when brokers come and go, and preferred leaders."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -80,9 +80,9 @@ class Leadership:
                     yield Place(topic, number, partition)
 
     def leave(self, broker_id: int, *, has_lost_tail: bool = False) -> list[PartitionChangeRecord]:
-        """Take a broker out of sync everywhere; where it led, another leads.
+        """Remove a broker from every ISR, and elect other leaders where it led.
 
-        One that has lost what it had not synced is not eligible to lead, either.
+        A broker that has lost its unsynced tail also loses its eligibility to lead.
         """
         lost = frozenset([broker_id] if has_lost_tail else [])
 
@@ -108,7 +108,7 @@ class Leadership:
         return change.record()
 
     def come(self, broker_id: int) -> list[PartitionChangeRecord]:
-        """Let a broker lead what nobody leads, if it may."""
+        """Let a broker lead partitions without a leader, if it is eligible."""
 
         def concerns(partition: PartitionImage) -> bool:
             return partition.leader == NO_LEADER and broker_id in partition.replicas
@@ -116,9 +116,9 @@ class Leadership:
         return _records([self.change(place) for place in self.places(concerns)])
 
     def prefer(self, percentage: int = 0) -> list[PartitionChangeRecord]:
-        """Let the first replica lead wherever it can and does not.
+        """Elect the preferred replica wherever it can lead and does not.
 
-        That is done for brokers of whose share others lead more than so many percent.
+        Only for brokers with more than so many percent of their preferred partitions led by others.
         """
         total: Counter[int] = Counter()
         led_by_others: Counter[int] = Counter()

@@ -1,4 +1,4 @@
-"""What the coming and going of brokers does to the partitions that they keep."""
+"""The effects of a broker's arrival and departure on its partitions."""
 
 from ottla.machines.controller.leadership import Leadership
 from ottla.machines.controller.settings import ControllerSettings
@@ -19,7 +19,7 @@ UNFENCED = -1
 def forget_tail(
     image: ClusterImage, settings: ControllerSettings, broker_id: int
 ) -> Decision[MetadataRecord, None]:
-    """Trust a broker no longer that has come back without what it had not synced."""
+    """Revoke the eligibility of a broker that has lost its unsynced tail."""
     leadership = Leadership(image, settings, leaving=frozenset([broker_id]))
     return Decision(tuple(leadership.leave(broker_id, has_lost_tail=True)), None)
 
@@ -30,9 +30,9 @@ def fence_broker(
     broker_id: int,
     gone: frozenset[int] = frozenset(),
 ) -> Decision[MetadataRecord, None]:
-    """Take a broker out of service: it is away, or nobody can tell. No news if it is already.
+    """Fence a broker; no records if it is fenced already.
 
-    None of those that are gone, too, leads in its place.
+    Brokers in `gone`, which are away as well, are not elected in its place.
     """
     broker = _registered(image, broker_id)
     if broker.is_fenced:
@@ -61,9 +61,9 @@ def unfence_broker(
 def shut_down_broker(
     image: ClusterImage, settings: ControllerSettings, broker_id: int
 ) -> Decision[MetadataRecord, int]:
-    """Let others lead in place of a broker that is about to stop.
+    """Move the leaderships of a broker that is about to stop.
 
-    The answer is how many partitions it still leads: those that nobody else can.
+    The response is the number of partitions that it still leads, because no other replica can.
     """
     broker = _registered(image, broker_id)
     records: list[MetadataRecord] = []

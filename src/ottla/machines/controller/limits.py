@@ -9,7 +9,7 @@ from ottla.model.settings.settings import shown
 
 PARTITIONS_PER_REQUEST_MAX: Final = 10_000
 PARTITIONS_MAX: Final = 200_000
-"""What a cluster may have; more would be the work of a client that has lost count."""
+"""The limit of a cluster; a request above it is the mistake of a client."""
 CONFIG_BYTES_MAX: Final = (1 << 15) - 1
 """The longest text that the protocol can give back in every version."""
 
@@ -28,7 +28,7 @@ def check_partition_room(image: ClusterImage, count: int) -> None:
 
 
 def check_config_size(name: str, text: str) -> None:
-    """Raise ApiError INVALID_CONFIG for a value that is too long to be told to anyone."""
+    """Raise ApiError INVALID_CONFIG for a value that is too long to be sent in responses."""
     if len(text.encode()) > CONFIG_BYTES_MAX:
         raise ApiError(
             ErrorCode.INVALID_CONFIG,

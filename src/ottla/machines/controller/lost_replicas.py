@@ -140,5 +140,5 @@ _RULE_BY_DIRECTORY: Final = {
 
 
 def _is_last(partition: PartitionImage, broker_id: int) -> bool:
-    """Tell whether nobody but a broker has all of a partition."""
+    """Return whether a broker is the only one with all of a partition."""
     return {*partition.isr, *partition.eligible_leader_replicas} <= {broker_id}

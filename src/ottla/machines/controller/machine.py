@@ -1,4 +1,4 @@
-"""The controller: the image of the metadata log, and what is decided by it."""
+"""The controller: the image of the metadata log, and the decisions based on it."""
 
 from collections.abc import Iterable, Sequence
 from typing import Final
@@ -45,7 +45,7 @@ from ottla.wire.messages.elect_leaders import ElectLeadersRequest, ReplicaElecti
 
 METADATA_VERSION_FEATURE: Final = "metadata.version"
 METADATA_VERSION: Final = 29
-"""The level of Kafka 4.2: its records are those that we write."""
+"""The level of Kafka 4.2, whose records we write."""
 TRANSACTION_VERSION_FEATURE: Final = "transaction.version"
 TRANSACTION_VERSION: Final = 2
 """The level at which every transaction ends with a new epoch (KIP-890)."""
@@ -58,9 +58,9 @@ _FIRST_LEVELS: Final = {
 class Controller:
     """Decides by its image, which nothing but `replay` changes.
 
-    Whoever runs it asks for one decision at a time, writes the records down, and replays them
-    before it asks for the next. Names that come twice in one request, and whatever else concerns
-    a single item, are in the results; an ApiError that is raised concerns the whole request.
+    The caller asks for one decision at a time, appends its records, and replays them before it asks
+    for the next one. Errors of single items, such as a name that occurs twice, are in the results;
+    a raised ApiError concerns the whole request.
     """
 
     def __init__(self, image: ClusterImage, settings: ControllerSettings) -> None:
@@ -138,7 +138,7 @@ class Controller:
     # -- brokers and the partitions they keep ---------------------------------------------------
 
     def forget_tail(self, broker_id: int) -> Decision[MetadataRecord, None]:
-        """Trust a broker no longer that came back without what it had not synced."""
+        """Revoke the eligibility of a broker that has lost its unsynced tail."""
         return forget_tail(self.image, self.settings, broker_id)
 
     def fence_broker(
@@ -165,7 +165,7 @@ class Controller:
     def alter_partition(
         self, request: AlterPartitionRequest
     ) -> Decision[MetadataRecord, AlterPartitionResponse]:
-        """Hear from a leader who is in sync; ApiError STALE_BROKER_EPOCH."""
+        """Decide on the ISRs that a leader proposes; ApiError STALE_BROKER_EPOCH."""
         return alter_partition(self.image, self.settings, request)
 
     def lose_replicas(
@@ -177,13 +177,13 @@ class Controller:
     def elect_leaders(
         self, request: ElectLeadersRequest
     ) -> Decision[MetadataRecord, list[ReplicaElectionResult]]:
-        """Hold elections that somebody asks for; ApiError INVALID_REQUEST."""
+        """Hold requested elections; ApiError INVALID_REQUEST."""
         return elect_leaders(self.image, self.settings, request)
 
     def prefer_leaders(self, percentage: int = 0) -> Decision[MetadataRecord, None]:
-        """Let the first replica lead, wherever it is in sync and does not.
+        """Elect the preferred replica, wherever it is in sync and does not lead.
 
-        A broker is left alone if others lead no more than this part of what it should lead.
+        A broker is skipped if others lead at most this percentage of its preferred partitions.
         """
         return Decision(tuple(Leadership(self.image, self.settings).prefer(percentage)), None)
 

@@ -1,15 +1,15 @@
-"""How one partition changes: who is in sync, who may lead, who leads.
+"""A change of one partition: ISR, eligible leaders, leader.
 
 Four kinds of replicas, from the best to the worst:
 
-    in sync (ISR)                  has everything that is committed, and is asked before committing
-    eligible to lead (ELR)         has everything too, but is away: kept while the ISR is so small
-                                   that nothing more can be committed (KIP-966)
+    in sync (ISR)                  has all committed records, and counts for committing
+    eligible to lead (ELR)         has all committed records, but is away: kept while the ISR is
+                                   smaller than min.insync.replicas (KIP-966)
     last known                     was one of the above, and may have lost its tail since
-    the others                     lack something
+    the others                     lack committed records
 
 A leader comes from the first kind, or from the second if the first is empty. The others lead only
-by an unclean election, which loses data and is asked for by name.
+by an unclean election, which loses data and needs an explicit request.
 """
 
 from collections.abc import Callable, Iterable
@@ -25,14 +25,14 @@ RECOVERING: Final = 1
 
 
 class Election(Enum):
-    """What an election is held for."""
+    """The kinds of elections."""
 
     ONLINE = "online"
-    """The leader stays if it can; somebody must lead."""
+    """Keep the leader if possible, else elect one."""
     PREFERRED = "preferred"
     """The first replica leads if it can."""
     UNCLEAN = "unclean"
-    """Somebody must lead, even one that lacks what was committed."""
+    """Elect any online replica, even if it lacks committed records."""
 
 
 @dataclass(slots=True)
@@ -47,7 +47,7 @@ class PartitionChange:
     min_isr: int
     election: Election = Election.ONLINE
     has_lost_tail: frozenset[int] = frozenset()
-    """Brokers that came back without what they had not synced. The only one stays trusted."""
+    """Brokers that have lost their unsynced tail. The only replica stays eligible."""
     directory_of: Callable[[int], bytes] = field(default=lambda _: UNASSIGNED_DIRECTORY)
     replicas: tuple[int, ...] = field(init=False)
     isr: tuple[int, ...] = field(init=False)
@@ -63,7 +63,7 @@ class PartitionChange:
         self.recovery_state = self.partition.leader_recovery_state
 
     def record(self) -> PartitionChangeRecord | None:
-        """Return what has to be written; None if nothing changes."""
+        """Return the record of the change; None if nothing changes."""
         self._complete_reassignment()
         eligible, last_known = self._out_of_sync_candidates()
         leader = self._elect(eligible)
@@ -76,7 +76,7 @@ class PartitionChange:
         return self._record(leader, eligible, last_known)
 
     def _complete_reassignment(self) -> None:
-        """If everyone who was to come is in sync, let those go who were to go."""
+        """If all adding replicas are in sync, drop the removing replicas."""
         if not self.adding and not self.removing:
             return
         staying = _without(self.replicas, self.removing)
@@ -86,7 +86,7 @@ class PartitionChange:
             self.adding = self.removing = ()
 
     def _out_of_sync_candidates(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Return who may lead without being in sync, and who could not be trusted to."""
+        """Return the eligible replicas out of sync, and the replicas that lost eligibility."""
         partition = self.partition
         if len(self.isr) >= min(self.min_isr, len(self.replicas)):
             return (), ()
@@ -114,7 +114,7 @@ class PartitionChange:
         partition = self.partition
         record = PartitionChangeRecord(topic_id=self.topic_id, partition_id=self.number)
         unchanged = PartitionChangeRecord(topic_id=self.topic_id, partition_id=self.number)
-        # A replica that is taken away must hear of it: a new epoch tells everybody.
+        # A removed replica must learn of it: only a new leader epoch reaches every replica.
         if leader != partition.leader or not set(partition.replicas) <= set(self.replicas):
             record.leader = leader
         if self.recovery_state != partition.leader_recovery_state:
@@ -135,7 +135,7 @@ class PartitionChange:
 
 
 def _ordered(some: Iterable[int], order: tuple[int, ...]) -> tuple[int, ...]:
-    """Return those of some that are in the order, in the order."""
+    """Return the items that are in the order, in that order."""
     wanted = set(some)
     return tuple(one for one in order if one in wanted)
 

@@ -61,14 +61,14 @@ def _check_factor(replication_factor: int, broker_count: int, active_count: int)
 def _replicas(
     ring: Sequence[BrokerImage], leads: int, shift: int, replication_factor: int
 ) -> tuple[int, ...]:
-    """Choose the brokers of a partition: the one at a place of the ring, and others after it."""
+    """Choose the brokers of a partition: the broker at a position of the ring, then later ones."""
     leader = ring[leads]
     others = [*ring[leads + 1 :], *ring[:leads]]
     others = others[shift:] + others[:shift]
     chosen = [leader]
     count_by_rack = Counter([leader.rack])
     for _ in range(replication_factor - 1):
-        # The first of those that are equally good: min keeps the order of the ring.
+        # Of equally good brokers the first: min keeps the order of the ring.
         best = min(others, key=lambda broker: (count_by_rack[broker.rack], not broker.is_active))
         others.remove(best)
         chosen.append(best)

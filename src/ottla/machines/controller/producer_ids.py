@@ -14,7 +14,7 @@ PRODUCER_ID_MAX: Final = 2**63 - 1
 
 
 class ProducerIdBlock(NamedTuple):
-    """Ids that one broker may give to producers. What it has not given when it stops is lost."""
+    """Producer ids that one broker may assign. Ids that are unused when it stops are lost."""
 
     first: int
     end: int

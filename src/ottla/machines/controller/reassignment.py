@@ -1,7 +1,7 @@
 """Partitions that move to other brokers (KIP-455).
 
-While one moves it is kept by the old brokers and the new ones; once all the new ones are in sync
-the old ones go (`partition_change`). A move can be taken back as long as it is under way.
+While a partition moves it has its old and its new replicas; once all new ones are in sync, the old
+ones are removed (`partition_change`). A reassignment can be cancelled until then.
 """
 
 from collections.abc import Iterable, Sequence
@@ -115,7 +115,7 @@ def _decide(
 
 
 def _take_back(change: PartitionChange) -> None:
-    """Let the partition be kept by those who kept it before the move."""
+    """Restore the replicas from before the reassignment."""
     if not change.adding and not change.removing:
         raise ApiError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "the partition does not move")
     in_sync = tuple(one for one in change.isr if one not in change.adding)

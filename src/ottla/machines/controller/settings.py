@@ -1,4 +1,4 @@
-"""What a controller takes from its broker's configuration."""
+"""The controller's part of its broker's configuration."""
 
 from dataclasses import dataclass, field
 
@@ -10,9 +10,9 @@ class ControllerSettings:
     """The static settings that decisions go by; Kafka's names and defaults."""
 
     broker_id: int
-    """The controller's own broker: what was set for it while running goes before the rest."""
+    """The controller's own broker: its dynamic settings take precedence."""
     num_partitions: int = 1
     default_replication_factor: int = 1
     topic_defaults: TopicConfig = field(default_factory=TopicConfig)
-    """What a topic has that sets nothing itself, as far as the configuration file says."""
+    """The settings of a topic without its own, from the configuration file."""
     leader_imbalance_per_broker_percentage: int = 10

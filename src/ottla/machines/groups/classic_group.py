@@ -58,7 +58,7 @@ MOVES: Final = {
 
 
 class ClassicGroup:
-    """One group with everything that is known of it.
+    """The whole state of one group.
 
     `stored_ms` is when the record in the log was written; `proposed` is what was decided and not
     replayed yet.
@@ -127,7 +127,7 @@ class ClassicGroup:
             self.leader = successor.member_id
 
     def update(self, renewed: Member) -> None:
-        """Take over what a member says of itself as it joins again; static or not it stays."""
+        """Apply a member's new JoinGroup; it stays static or dynamic."""
         current = self.members[renewed.member_id]
         renewed.group_instance_id = current.group_instance_id
         renewed.assignment = current.assignment
@@ -143,7 +143,7 @@ class ClassicGroup:
         return self._member_id_by_instance.get(group_instance_id)
 
     def check_member(self, member_id: str, group_instance_id: str | None) -> Member:
-        """Return the member; raise if there is none, or if its name has passed to another one."""
+        """Return the member; raise if it is unknown, or if its instance id has a new member."""
         if group_instance_id is not None:
             current_id = self.static_member_id(group_instance_id)
             if current_id is not None and current_id != member_id:
@@ -168,11 +168,11 @@ class ClassicGroup:
         return max((m.rebalance_timeout_ms for m in self.members.values()), default=0)
 
     def has_all_joined(self) -> bool:
-        """Whether nobody is awaited any more in this rebalance."""
+        """Whether all members have joined this rebalance."""
         return len(self.attendance.joining) == len(self.members) and not self.attendance.pending
 
     def elect(self) -> bool:
-        """Make sure that the leader is somebody who has joined; False if nobody has."""
+        """Ensure that the leader has joined, else elect another; False if no member has joined."""
         joining = self.attendance.joining
         if self.leader not in joining:
             self.leader = next((m for m in self.members if m in joining), self.leader)
@@ -187,7 +187,7 @@ class ClassicGroup:
         )
 
     def vote(self) -> str:
-        """Return the protocol that most members like best of those that all support."""
+        """Return the protocol with the most votes among those that all members support."""
         common = {
             n for n, count in self._supporters_by_protocol.items() if count == len(self.members)
         }
@@ -205,7 +205,7 @@ class ClassicGroup:
         self.move(GroupState.COMPLETING_REBALANCE)
 
     def join_response(self, member_id: str) -> JoinGroupResponse:
-        """Tell a member of the current generation, and its leader who else is in it."""
+        """Return a member's JoinGroup response; the leader's has all members."""
         assert self.protocol is not None
         is_leader = member_id == self.leader
         return JoinGroupResponse(
@@ -230,7 +230,7 @@ class ClassicGroup:
         return self.stored_ms
 
     def propose(self, assignments: Mapping[str, bytes], now_ms: int) -> GroupRecord:
-        """Make the record of this generation; whom the leader forgot is given nothing."""
+        """Make this generation's record; members that the leader left out get no partitions."""
         assert self.protocol is not None
         members = [
             MemberMetadata(
@@ -248,7 +248,7 @@ class ClassicGroup:
         return self._propose(self.generation, members, now_ms)
 
     def propose_empty(self, now_ms: int) -> GroupRecord:
-        """Make the record of the generation that nobody is in."""
+        """Make the record of a generation without members."""
         assert not self.members
         self.protocol = None
         return self._propose(self._next_generation(), [], now_ms)

@@ -1,4 +1,4 @@
-"""DescribeGroups and ListGroups: what operators see of groups."""
+"""DescribeGroups and ListGroups: the operator's view of groups."""
 
 from typing import Final
 
@@ -14,7 +14,7 @@ GROUP_ID_NOT_FOUND_SINCE: Final = 6
 
 
 def describe(roster: Roster, group_id: str, api_version: int) -> DescribedGroup:
-    """Show a group and its members; one that is not there looks dead, or is an error by now."""
+    """Describe a group and its members; an unknown group is Dead, or an error in new versions."""
     group = roster.get(group_id)
     if group is None:
         missing = DescribedGroup(group_id=group_id, group_state=GroupState.DEAD.value)

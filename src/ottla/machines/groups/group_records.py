@@ -17,7 +17,7 @@ OFFSET_COMMIT_VERSION: Final = 4
 OFFSET_COMMIT_VERSION_WITH_EXPIRY: Final = 1
 """The only version that can say when an offset expires; it has no leader epoch and no topic id."""
 NEVER: Final = -1
-"""The expiry of an offset whose client named none: the broker's retention decides."""
+"""The expiry of an offset without one of its own: the broker's retention decides."""
 
 
 class GroupRecord(NamedTuple):

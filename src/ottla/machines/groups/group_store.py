@@ -1,7 +1,7 @@
-"""All the groups and offsets of one partition of `__consumer_offsets`, and replaying into them.
+"""The groups and offsets of one partition of `__consumer_offsets`, and how records change them.
 
-A group is there as long as the log has a record of it or of an offset of it, even a pending one,
-or while somebody is in it or on the way to it.
+A group exists as long as the log has a record of it or of an offset of it, even a pending one, or
+while it has members or joining members.
 """
 
 from collections.abc import Iterable
@@ -27,7 +27,7 @@ from ottla.wire.schema import Message
 
 
 class Roster:
-    """The groups by their ids, and what they have committed."""
+    """The groups by id, and their committed offsets."""
 
     def __init__(self, liveness: Liveness) -> None:
         self.offsets = Offsets()
@@ -71,7 +71,7 @@ class Roster:
         return self._groups.get(group_id)
 
     def group_of_member(self, group_id: str) -> ClassicGroup:
-        """Return the group that somebody claims to be a member of; raise if it cannot be one."""
+        """Return the group of a request from a member; raise if it cannot have members."""
         if not group_id:
             raise ApiError(ErrorCode.INVALID_GROUP_ID, "the id is empty")
         group = self._groups.get(group_id)
@@ -124,7 +124,7 @@ class Roster:
             group.settle(value)
             self._liveness.deadlines.cancel(Due(Phase.JOIN, group_id))
         else:
-            # A fact from before our time, or the end: what was under way here is void.
+            # A record of an earlier leader, or a tombstone: the soft state here is void.
             if group is not None:
                 self._close(group)
             if value is not None:

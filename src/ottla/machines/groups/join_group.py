@@ -1,8 +1,8 @@
-"""JoinGroup: who may come in, under which id, and what it has to wait for.
+"""JoinGroup: admission to a group, member ids, and waiting for the other members.
 
-A dynamic member is given an id first and has to come again with it (since version 4), so that one
-which vanishes in between leaves no member behind. A static member keeps its place under a new id
-as it comes back; if the group is stable and its protocol stays what it was, nobody else notices.
+A dynamic member first gets an id and joins again with it (since version 4), so that a client that
+vanishes in between leaves no member behind. A static member that comes back keeps its place under a
+new id; if the group is stable and its protocol does not change, there is no rebalance.
 """
 
 from typing import Final
@@ -108,16 +108,16 @@ class Joining:
             )
 
     def _find_group(self, request: JoinGroupRequest) -> ClassicGroup:
-        """Return the group; for a member without an id a new one, which is not admitted yet."""
+        """Return the group; for a member without an id a new one, which is not added yet."""
         if request.member_id:
             return self._roster.group_of_member(request.group_id)
         return self._roster.get(request.group_id) or ClassicGroup(request.group_id)
 
     def _has_room(self, group: ClassicGroup, known_id: str) -> bool:
-        """Whether somebody may come in, as the member of this id or as a new one.
+        """Whether there is room for the member of this id, or for a new one.
 
-        While the group gathers, those count that have joined, so that a group which is larger than
-        it may be, since the limit was lowered, loses those that come last.
+        During a rebalance, the joined members count, so that a group above a lowered limit loses
+        the members that join last.
         """
         limit = self._settings.group_max_size
         attendance = group.attendance
@@ -195,7 +195,7 @@ class Joining:
         if caller.api_version >= SKIP_ASSIGNMENT_SINCE:
             response.skip_assignment = group.leader == member.member_id
         else:
-            # An older leader would assign anew, and nobody would be told: better a follower.
+            # The old leader would assign again without any member noticing: make it a follower.
             response.leader = old_leader or ""
             response.members = []
         return Decision((group.propose(work, now.wall_ms),), response)

@@ -65,10 +65,10 @@ class GroupMachine:
     def replay(
         self, key: Message, value: Message | None, producer_id: int = NO_PRODUCER_ID
     ) -> None:
-        """Take over one record, from the log or from a decision; None is a tombstone.
+        """Apply one record, from the log or from a decision; None is a tombstone.
 
-        Kinds of records that are not of classic groups are passed over. What a producer has written
-        in a transaction counts once it is told to `end_transaction`.
+        Records of other kinds of groups are skipped. Offsets written in a transaction count once
+        `end_transaction` is called.
         """
         self._roster.replay(key, value, producer_id)
 
@@ -115,7 +115,7 @@ class GroupMachine:
         return Decision(records, None)
 
     def take_notified(self) -> tuple[str, ...]:
-        """Return the groups whose bells have rung since the last time, each once."""
+        """Return the groups notified since the last call, each once."""
         return self._liveness.take_notified()
 
     def decide_join(
@@ -197,9 +197,9 @@ class GroupMachine:
         return Decision(records, DeletableGroupResult(group_id=group_id))
 
     def decide_forget(self, topic: str, alive_id: bytes | None) -> Decision[GroupRecord, bool]:
-        """Forget what was committed for a deleted topic; repeat as long as the answer is true.
+        """Delete the offsets of a deleted topic; repeat while the response is True.
 
-        What was committed for the topic of this id stays: it has the name now.
+        Offsets for the topic of this id stay: it has the name now.
         """
         records = self._retention.forget_topic(topic, alive_id)
         return Decision(records, bool(records))
@@ -213,7 +213,7 @@ class GroupMachine:
         return self._roster.offsets.topics()
 
     def offsets_of(self, group_id: str) -> Iterator[tuple[str, int, CommittedOffset]]:
-        """Go through what a group has committed: topic, partition, offset."""
+        """Iterate over a group's committed offsets: topic, partition, offset."""
         return self._roster.offsets.of_group(group_id)
 
     def group(self, group_id: str) -> ClassicGroup | None:
@@ -221,5 +221,5 @@ class GroupMachine:
         return self._roster.get(group_id)
 
     def committed(self, group_id: str, topic: str, partition: int) -> CommittedOffset | None:
-        """Return what a group has committed for a partition."""
+        """Return a group's committed offset for a partition."""
         return self._roster.offsets.get(group_id, topic, partition)

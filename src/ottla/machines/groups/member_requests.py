@@ -1,4 +1,4 @@
-"""SyncGroup, Heartbeat and LeaveGroup: what members do between joining and going."""
+"""SyncGroup, Heartbeat and LeaveGroup: the requests of members."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -51,9 +51,9 @@ class MemberRequests:
             return answer_only(SyncGroupResponse(error_code=error.code))
 
     def ask_again(self, wait: NotYet) -> SyncDecision:
-        """Answer a SyncGroup that was told to wait, or have it wait on.
+        """Respond to a waiting SyncGroup, or keep it waiting.
 
-        Its number is that of the generation whose assignment it waits for.
+        Its number is the generation whose assignment it waits for.
         """
         try:
             return answer_only(self._answer(wait))
@@ -78,7 +78,7 @@ class MemberRequests:
     def leave(
         self, request: LeaveGroupRequest, api_version: int, now: Moment
     ) -> Decision[GroupRecord, LeaveGroupResponse]:
-        """Let members go. Each has an answer of its own, which older versions give for the one."""
+        """Remove members. Each has a result; older versions have one result for the only member."""
         is_single = api_version < SEVERAL_LEAVE_SINCE
         leaving = [MemberIdentity(member_id=request.member_id)] if is_single else request.members
         if not request.group_id:
@@ -126,7 +126,7 @@ class MemberRequests:
         work = {each.member_id: each.assignment for each in request.assignments}
         self._check_memory(group, work)
         for member_id in group.members:
-            # Who waits was excused from heartbeats until now: its session begins anew.
+            # A waiting member was excused from heartbeats until now: its session starts anew.
             if member_id in group.attendance.syncing:
                 self._rebalancing.renew_session(group, member_id, now)
         response = _assignment(group, work.get(request.member_id, b""))

@@ -1,7 +1,7 @@
 """OffsetCommit, OffsetFetch and OffsetDelete.
 
-Topics come with their names: where a request names them by id (since version 10) the caller has
-looked the names up, and has answered for those that do not exist or may not be touched.
+Topics come with their names: for requests with topic ids (since version 10) the caller has looked
+up the names, and has responded for unknown or forbidden topics.
 """
 
 from typing import Final
@@ -98,9 +98,9 @@ class Committing:
     def fetch(
         self, request: OffsetFetchRequestGroup, *, is_stable_only: bool = False
     ) -> Decision[GroupRecord, OffsetFetchResponseGroup]:
-        """Look up positions of one group, or all of them if no topics are named.
+        """Return the committed offsets of a group, of some topics or of all.
 
-        Who wants only what is stable is told where a transaction may still change it.
+        With require_stable, a partition with a pending transactional offset is an error.
         """
         topics = self._all_topics(request.group_id) if request.topics is None else request.topics
         answers = [
@@ -133,7 +133,7 @@ class Committing:
             self._roster.check_memory(text_bytes(request.group_id))
             return
         if generation < 0 and group.state is GroupState.EMPTY:
-            # Somebody that uses no membership, or an operator who resets offsets.
+            # A client without membership, or an operator who resets offsets.
             return
         is_nobody = generation < 0 and not request.member_id and request.group_instance_id is None
         if is_nobody:
@@ -190,7 +190,7 @@ class Committing:
         if group is None:
             raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, group_id)
         if group.state is not GroupState.EMPTY and group.protocol_type != CONSUMER_PROTOCOL_TYPE:
-            # Only of consumers we can tell what they read.
+            # Only the subscriptions of consumers can be read.
             raise ApiError(ErrorCode.NON_EMPTY_GROUP, group_id)
         return group
 

@@ -1,4 +1,4 @@
-"""What groups have committed. Only replaying writes here."""
+"""The committed offsets of groups. Only replay writes here."""
 
 from collections.abc import Iterator
 
@@ -8,10 +8,10 @@ _Stored = tuple[int, int, str, int, int, bytes]
 
 
 class Offsets:
-    """Committed offsets by group, topic and partition, with nothing kept for what is gone.
+    """Committed offsets by group, topic and partition; empty levels are removed.
 
-    They are kept as plain tuples: the garbage collector looks at these but once, while a hundred
-    thousand of a named kind would have it stop everything for a while again and again.
+    Offsets are plain tuples: the garbage collector stops tracking those, while a hundred thousand
+    named tuples would cause long pauses again and again.
     """
 
     def __init__(self) -> None:
@@ -24,7 +24,7 @@ class Offsets:
         return group_id in self._by_group
 
     def get(self, group_id: str, topic: str, partition: int) -> CommittedOffset | None:
-        """Return what the group has committed for a partition."""
+        """Return the group's committed offset for a partition."""
         stored = self._by_group.get(group_id, {}).get(topic, {}).get(partition)
         return None if stored is None else CommittedOffset._make(stored)
 
@@ -38,13 +38,13 @@ class Offsets:
         return sum(map(len, self._by_group.get(group_id, {}).values()))
 
     def of_group(self, group_id: str) -> Iterator[tuple[str, int, CommittedOffset]]:
-        """Go through what the group has committed: topic, partition, offset."""
+        """Iterate over the group's committed offsets: topic, partition, offset."""
         for topic, by_partition in self._by_group.get(group_id, {}).items():
             for partition, stored in by_partition.items():
                 yield topic, partition, CommittedOffset._make(stored)
 
     def of_topic(self, topic: str) -> Iterator[tuple[str, int, CommittedOffset]]:
-        """Go through what was committed for a topic: group, partition, offset."""
+        """Iterate over the committed offsets for a topic: group, partition, offset."""
         for group_id in self._groups_by_topic.get(topic, ()):
             for partition, stored in self._by_group[group_id][topic].items():
                 yield group_id, partition, CommittedOffset._make(stored)
@@ -54,7 +54,7 @@ class Offsets:
         return list(self._groups_by_topic)
 
     def put(self, group_id: str, topic: str, partition: int, committed: CommittedOffset) -> None:
-        """Remember an offset in place of the one before."""
+        """Store an offset, and replace the former one."""
         by_topic = self._by_group.setdefault(group_id, {})
         if topic not in by_topic:
             self._groups_by_topic.setdefault(topic, {})[group_id] = None

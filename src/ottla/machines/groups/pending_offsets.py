@@ -1,8 +1,8 @@
-"""Offsets that were committed in transactions which have not ended yet. Only replaying writes here.
+"""Offsets committed in transactions that have not ended yet. Only replay writes here.
 
-Of two offsets for the same partition the one that was written later counts, whichever was decided
-first: so what a compacted log comes to does not depend on when it is loaded. A pending offset that
-something later has overtaken stays pending, and comes to nothing whatever happens.
+Of two offsets for the same partition the later in the log counts, whichever transaction ended
+first: so the result does not depend on when a compacted log is loaded. A pending offset with a
+later one behind it stays pending, and never counts.
 """
 
 from collections import Counter
@@ -14,7 +14,7 @@ from ottla.machines.groups.group_records import CommittedOffset
 
 
 class Place(NamedTuple):
-    """What an offset is committed for."""
+    """The key of an offset."""
 
     group_id: str
     topic: str
@@ -52,7 +52,7 @@ class PendingOffsets:
             yield from (place for place in self._producers_by_place if place.group_id == group_id)
 
     def of_topic(self, topic: str) -> Iterator[tuple[Place, CommittedOffset]]:
-        """Go through what is pending for a topic."""
+        """Iterate over the pending offsets for a topic."""
         for place, producers in self._producers_by_place.items():
             if place.topic == topic:
                 for producer_id in producers:
@@ -71,7 +71,7 @@ class PendingOffsets:
         self._next_number += 1
 
     def overtake(self, place: Place, number: int | None = None) -> None:
-        """Let an offset count no more that was written before this one, or before now."""
+        """Invalidate pending offsets written before this number, or before now."""
         for producer_id in self._producers_by_place.get(place, ()):
             by_place = self._by_producer[producer_id]
             pending = by_place[place]
@@ -79,7 +79,7 @@ class PendingOffsets:
                 by_place[place] = pending._replace(is_overtaken=True)
 
     def forget(self, place: Place) -> None:
-        """Forget what is pending for a place."""
+        """Remove the pending offsets of a key."""
         for producer_id in self._producers_by_place.pop(place, {}):
             by_place = self._by_producer[producer_id]
             self.usage.charge(-pending_bytes(by_place.pop(place).committed))
@@ -90,7 +90,7 @@ class PendingOffsets:
     def end(
         self, producer_id: int, *, is_commit: bool
     ) -> list[tuple[Place, CommittedOffset | None]]:
-        """End a producer's transaction: return where it had offsets, and those that count now."""
+        """End a producer's transaction: return its keys, with the offsets that count now."""
         ended = self._by_producer.pop(producer_id, {})
         for place, pending in ended.items():
             self.usage.charge(-pending_bytes(pending.committed))

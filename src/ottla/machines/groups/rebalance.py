@@ -1,9 +1,9 @@
 """Leads a group from one generation to the next.
 
-A rebalance has two phases. First everybody has to join: whoever has not done so when the longest
-rebalance timeout of the group is over is out, unless it is a static member. Then the leader has to
-assign, and everybody to sync, within the same time. A group that was empty waits for others to
-come before its first generation, for as long as they keep coming.
+A rebalance has two phases. First every member has to join: a dynamic member that has not joined
+within the longest rebalance timeout of the group is removed. Then the leader has to assign, and
+every member to sync, within the same time. A group that was empty first waits for more members,
+for as long as they keep coming.
 """
 
 from typing import Final
@@ -16,27 +16,27 @@ from ottla.machines.moment import Moment
 
 Records = tuple[GroupRecord, ...]
 RETRY_MS_MIN: Final = 1_000
-"""How soon at the earliest to look again for static members of whom none has joined.
+"""The minimum delay before static members are checked again, if none of them has joined.
 
-So soon, too, does a group that nobody is in any more try again to be empty.
+A group without members also waits this long before it tries again to become empty.
 """
 
 
 class Rebalancing:
-    """The moves of a group, and what deadlines do to it."""
+    """The state moves of a group, by requests and by deadlines."""
 
     def __init__(self, settings: GroupSettings, liveness: Liveness) -> None:
         self._settings = settings
         self._liveness = liveness
 
     def advance(self, group: ClassicGroup, now: Moment) -> Records:
-        """Begin a rebalance, or end the one that is under way if nobody is awaited any more."""
+        """Begin a rebalance, or complete the current one if all members have joined."""
         if group.state is GroupState.PREPARING_REBALANCE:
             return self.complete_if_all_joined(group, now)
         return self.prepare(group, now)
 
     def prepare(self, group: ClassicGroup, now: Moment) -> Records:
-        """Have everybody join again."""
+        """Make every member join again."""
         is_initial = group.state is GroupState.EMPTY
         if group.state is GroupState.COMPLETING_REBALANCE:
             self._send_away_syncing(group, now)
@@ -52,7 +52,7 @@ class Rebalancing:
         return ()
 
     def complete_if_all_joined(self, group: ClassicGroup, now: Moment) -> Records:
-        """End the first phase if there is nobody left to wait for."""
+        """Complete the join phase if no member is missing."""
         if group.state is not GroupState.PREPARING_REBALANCE or not group.has_all_joined():
             return ()
         if group.attendance.is_initial and group.members:
@@ -60,7 +60,7 @@ class Rebalancing:
         return self._complete(group, now)
 
     def remove(self, group: ClassicGroup, member_id: str) -> None:
-        """Take out a member, or one that was to become one; requests it waits with are answered."""
+        """Remove a member, or a pending one; its waiting requests get a response."""
         group.remove(member_id)
         self._liveness.end_session(group.group_id, member_id)
         self._liveness.notify(group.group_id)
@@ -81,7 +81,7 @@ class Rebalancing:
         return self.advance(group, now)
 
     def expire_join(self, group: ClassicGroup, now: Moment) -> Records:
-        """End the time to join; an initial rebalance waits on if somebody has just come."""
+        """End the join phase; an initial rebalance goes on if a member has just joined."""
         attendance = group.attendance
         if attendance.is_initial and attendance.has_grown and attendance.delay_left_ms:
             attendance.has_grown = False
@@ -95,7 +95,7 @@ class Rebalancing:
         return self._complete(group, now)
 
     def expire_sync(self, group: ClassicGroup, now: Moment) -> Records:
-        """Remove whoever has not synced in time; if there is one, the others join again."""
+        """Remove the members that have not synced in time; if there are any, the others rejoin."""
         late = [member_id for member_id in group.members if member_id in group.attendance.unsynced]
         for member_id in late:
             self.remove(group, member_id)

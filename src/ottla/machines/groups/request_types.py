@@ -1,4 +1,4 @@
-"""What comes with a request besides its fields, and what a request is told that has to wait."""
+"""The context of a request besides its fields, and the response of a request that must wait."""
 
 from typing import NamedTuple, TypeVar
 
@@ -9,7 +9,7 @@ T = TypeVar("T")
 
 
 class Caller(NamedTuple):
-    """Who joins, as the members and the operators of the group will see it."""
+    """The joining client, as members and operators of the group see it."""
 
     api_version: int
     client_id: str = ""

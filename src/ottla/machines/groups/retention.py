@@ -48,7 +48,7 @@ class Retention:
         self._liveness.deadlines.set(Due(Phase.RETENTION), now, delay_ms)
 
     def look(self, now: Moment) -> tuple[GroupRecord, ...]:
-        """Forget what has expired in as many groups as can be looked at in one go."""
+        """Delete expired offsets, in as many groups as one time slice allows."""
         if not self._unseen:
             self._unseen = self._roster.group_ids()
         looks = 0
@@ -83,9 +83,9 @@ class Retention:
         return (*tombstones, group_tombstone(group_id))
 
     def forget_topic(self, topic: str, alive_id: bytes | None) -> tuple[GroupRecord, ...]:
-        """Forget what was committed for a deleted topic, some of it at a time.
+        """Delete the offsets of a deleted topic, in portions.
 
-        What was committed for the topic of this id stays: it has the name now.
+        Offsets for the topic of this id stay: it has the name now.
         """
         committed = (
             offset_tombstone(group_id, topic, partition)

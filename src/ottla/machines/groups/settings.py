@@ -7,7 +7,7 @@ from ottla.model.error_code import ErrorCode
 
 @dataclass(frozen=True, slots=True)
 class GroupSettings:
-    """What may be configured; the names are Kafka's, underscores for dots.
+    """The settings of groups; the names are Kafka's, underscores for dots.
 
     `offsets.retention.minutes` is given in milliseconds, and `group_bytes_max` is called
     `ottla.group.max.bytes`. The last three are not Kafka's settings:
@@ -25,7 +25,7 @@ class GroupSettings:
     offsets_retention_ms: int = 7 * 24 * 60 * 60_000
     offsets_retention_check_interval_ms: int = 600_000
     offsets_commit_timeout_ms: int = 5_000
-    """How long the replicas in sync may take to have what was decided."""
+    """How long a decision may take to be replicated."""
     new_member_join_timeout_ms: int = 300_000
     sessions_max: int = 100_000
     groups_max: int = 100_000

@@ -1,8 +1,7 @@
-"""Who is alive and who is awaited: state that is never written to the log.
+"""Sessions and waiting members: state that is never written to the log.
 
-Deadlines are set by heartbeats and phases of a rebalance. After a reload all of it is gone:
-every member of a loaded group is granted a new session, and requests that waited are asked again
-by their clients.
+Heartbeats and phases of a rebalance set deadlines. After a reload all of it is gone: every member
+of a loaded group gets a new session, and clients repeat their waiting requests.
 """
 
 from enum import Enum
@@ -16,7 +15,7 @@ _STALE_ENTRIES_MIN: Final = 64
 
 
 class Phase(Enum):
-    """What ends when a deadline passes."""
+    """The meaning of a deadline."""
 
     SESSION = "session of a member"
     JOIN = "waiting for members to join"
@@ -49,7 +48,7 @@ class Deadlines:
         return len(self._at_by_due)
 
     def set(self, due: Due, now: Moment, delay_ms: int) -> None:
-        """Set or move a deadline. It lies at least one millisecond ahead, whatever the delay."""
+        """Set or move a deadline. It is at least one millisecond ahead, even without a delay."""
         at_ms = now.monotonic_ms + max(delay_ms, 1)
         self._at_by_due[due] = at_ms
         heaped_at_ms = self._heaped_at_by_due.get(due)
@@ -101,14 +100,14 @@ class Deadlines:
 
 
 class JoinAnswer(NamedTuple):
-    """What a waiting JoinGroup is to be told when it asks again."""
+    """The response of a waiting JoinGroup, for when it asks again."""
 
     number: int
     response: JoinGroupResponse
 
 
 class Attendance:
-    """Who of one group has come and who is awaited."""
+    """The members of one group that have joined, and those that are missing."""
 
     def __init__(self) -> None:
         self.pending: dict[str, None] = {}
@@ -116,7 +115,7 @@ class Attendance:
         self.joining: dict[str, int] = {}
         """Members that wait for the next generation, with the number of their request."""
         self.join_answers: dict[str, JoinAnswer] = {}
-        """Answers that were not fetched yet, the last one of each member."""
+        """Responses that were not collected yet, the last one of each member."""
         self.new: set[str] = set()
         """Members in their first join: they cannot send heartbeats yet."""
         self.unsynced: set[str] = set()
@@ -126,7 +125,7 @@ class Attendance:
         self.is_initial = False
         """Whether the group was empty before this rebalance, and waits for more to come."""
         self.has_grown = False
-        """Whether somebody came during the current delay of an initial rebalance."""
+        """Whether a member joined during the current delay of an initial rebalance."""
         self.delay_ms = 0
         self.delay_left_ms = 0
 
@@ -138,10 +137,10 @@ class Attendance:
             members.discard(member_id)
 
     def is_excused(self, member_id: str) -> bool:
-        """Whether a member need not send heartbeats, since it waits for us.
+        """Whether a member need not send heartbeats, because its request waits here.
 
-        A new one is not: if it is gone nobody tells us, and those that try again and again
-        would fill the group.
+        A new member is not excused: its disappearance would go unnoticed, and clients that try
+        again and again would fill the group.
         """
         if member_id in self.new:
             return False
@@ -149,7 +148,7 @@ class Attendance:
 
 
 class Liveness:
-    """All that one machine knows and does not write: deadlines, bells, numbers of requests."""
+    """The unwritten state of one machine: deadlines, notifications, numbers of requests."""
 
     def __init__(self) -> None:
         self.deadlines = Deadlines()
@@ -161,7 +160,7 @@ class Liveness:
         self._notified[group_id] = None
 
     def take_notified(self) -> tuple[str, ...]:
-        """Return the groups whose bells have rung since the last time."""
+        """Return the groups notified since the last call."""
         notified = tuple(self._notified)
         self._notified.clear()
         return notified

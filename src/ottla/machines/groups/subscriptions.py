@@ -1,4 +1,4 @@
-"""The one thing that the broker reads of what consumers tell each other: their topics."""
+"""Reads the topics of a consumer's subscription, the only member data that the broker uses."""
 
 from collections.abc import Iterable
 from typing import Final

@@ -1,7 +1,8 @@
 """TxnOffsetCommit: offsets that count if a transaction commits (KIP-98, KIP-447).
 
-Who names its member id and generation is held to them, so that a zombie cannot commit for what has
-been assigned to another. Who names nothing may commit at any time: its producer is fenced instead.
+A commit with member id and generation is checked against them, so that a zombie cannot commit for
+partitions of another member. A commit without them is always accepted: its producer is fenced
+instead.
 """
 
 from ottla.machines.decision import Decision

@@ -31,7 +31,7 @@ BROKERS_SINCE: Final = 4
 
 
 class Enlistment(NamedTuple):
-    """What a producer, or a leader on its behalf, wants of its transaction."""
+    """The request of a producer, or of a leader on its behalf, to add partitions."""
 
     transactional_id: str
     producer: Producer

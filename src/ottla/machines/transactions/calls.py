@@ -1,4 +1,4 @@
-"""What decisions about transactions have in common."""
+"""The common parts of decisions about transactions."""
 
 from typing import Final, TypeAlias, TypeVar
 
@@ -21,6 +21,6 @@ def answer_only(response: T) -> Decision[TransactionRecord, T]:
 
 
 def known(code: ErrorCode, api_version: int, fenced_since: int = FENCED_SINCE) -> ErrorCode:
-    """Return what an older client is told in place of a code that it does not know (KIP-588)."""
+    """Replace a code that an older client does not know (KIP-588)."""
     is_unknown = code is ErrorCode.PRODUCER_FENCED and api_version < fenced_since
     return ErrorCode.INVALID_PRODUCER_EPOCH if is_unknown else code

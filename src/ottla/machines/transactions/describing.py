@@ -1,4 +1,4 @@
-"""DescribeTransactions and ListTransactions: what operators see (KIP-664, KIP-994, KIP-1152)."""
+"""DescribeTransactions and ListTransactions, for operators (KIP-664, KIP-994, KIP-1152)."""
 
 from typing import Final
 

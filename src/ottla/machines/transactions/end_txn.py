@@ -57,7 +57,7 @@ class Ending:
     def end(
         self, request: EndTxnRequest, api_version: int, fresh_id: int | None, now: Moment
     ) -> Decision[TransactionRecord, EndTxnResponse | NeedsProducerId]:
-        """Decide about EndTxn; the answer says what went wrong, if anything."""
+        """Decide on EndTxn; a refusal is in the response."""
         version = self._roster.version_of(is_able=api_version >= EPOCH_BUMP_SINCE)
         try:
             records, told = self._end(request, version, fresh_id, now)
@@ -155,13 +155,13 @@ def _is_answered(found: Transaction, asker: Producer, *, is_commit: bool) -> boo
             raise _invalid(found, is_commit=is_commit)
         if found.state in PREPARED:
             raise _concurrent(found)
-        if found.holder.epoch == EPOCH_MAX:  # which nobody may have: it was fenced
+        if found.holder.epoch == EPOCH_MAX:  # never assigned: the producer was fenced
             raise _fenced(found)
         return True
     if asker != found.holder or asker.epoch == EPOCH_MAX:
         raise _fenced(found)
     if found.state in PREPARED:
-        raise _concurrent(found)  # who holds the new epoch was told before there are markers
+        raise _concurrent(found)  # the new epoch is known to its holder before there are markers
     if found.state is not State.ONGOING and is_commit:
         raise _invalid(found, is_commit=is_commit)
     return False

@@ -1,11 +1,11 @@
-"""Transactions that take too long, and transactional ids that nobody uses any more.
+"""Transactions that exceed their timeout, and transactional ids that are unused.
 
-A transaction that is open for longer than its producer asked for is aborted, and the producer
-fenced, unless it is prepared for a coordinator elsewhere. An id without a transaction is forgotten
-after `transactional.id.expiration.ms`.
+A transaction that is open longer than its timeout is aborted, and its producer fenced, unless it is
+prepared for an external coordinator. An id without a transaction is removed after
+`transactional.id.expiration.ms`.
 
-A transaction ages by the monotonic clock, so that a wall's clock that is set does no harm. What a
-coordinator finds in its log is as old as the wall says, and goes on ageing from there.
+A transaction ages by the monotonic clock, so that a change of the wall clock does no harm. For
+transactions loaded from the log the wall clock gives the age, and the monotonic clock continues.
 """
 
 from itertools import islice
@@ -30,7 +30,7 @@ _SOON_MS: Final = 1
 
 
 class Ageing:
-    """Decides what is over for its age. Begins with `start`."""
+    """Decides what has expired. Begins with `start`."""
 
     def __init__(self, settings: TransactionSettings, roster: Roster, ending: Ending) -> None:
         self._settings = settings
@@ -56,7 +56,7 @@ class Ageing:
         return min(self._abort_at_ms, self._forget_at_ms)
 
     def look(self, now: Moment) -> Records:
-        """Abort or forget what is due now; some of it, if it is much."""
+        """Abort or remove what has expired; in portions, if there is much."""
         if self._abort_at_ms is not None and self._abort_at_ms <= now.monotonic_ms:
             return self._abort(now)
         if self._forget_at_ms is not None and self._forget_at_ms <= now.monotonic_ms:

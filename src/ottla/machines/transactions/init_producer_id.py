@@ -1,12 +1,12 @@
-"""InitProducerId: who holds a transactional id from now on.
+"""InitProducerId: assigns a transactional id to a producer.
 
-A producer that does not say who it was is a new one. It fences whoever came before, whose
-transaction is aborted first: it is told CONCURRENT_TRANSACTIONS and comes again. If it can end
-that transaction for a coordinator elsewhere, it may ask to keep it (KIP-939).
+A request without a former producer id is from a new producer. It fences the former producer, and
+first aborts its transaction: the response is CONCURRENT_TRANSACTIONS until that is done. A producer
+that can complete the transaction for an external coordinator may keep it (KIP-939).
 
-A producer that says who it was goes on after an error (KIP-360). Only the last that was told its
-epoch may, and the one before it, which has not heard the answer. Kafka lets older ones abort the
-transaction of the last; here they are fenced.
+A request with a former producer id and epoch continues after an error (KIP-360). Only the latest
+epoch may, and the one before it, whose response may have been lost. Kafka lets older epochs abort
+the latest producer's transaction; here they are fenced.
 """
 
 from typing import TypeAlias
@@ -58,7 +58,7 @@ class Initiating:
         fresh_id: int | None,
         now: Moment,
     ) -> InitDecision:
-        """Decide; the answer says what went wrong, if anything."""
+        """Decide; a refusal is in the response."""
         try:
             records, response = self._init(request, fresh_id, now)
         except ProducerIdNeeded:
@@ -114,7 +114,7 @@ class Initiating:
         fresh_id: int | None,
         now: Moment,
     ) -> tuple[Records, InitProducerIdResponse]:
-        """Let somebody have an id that nobody has, or nobody has any more."""
+        """Assign an unused id."""
         if len(self._roster) >= self._settings.transactional_ids_max:
             raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "there are too many producers")
         producer = first_of(fresh_id)
@@ -129,7 +129,7 @@ class Initiating:
         fresh_id: int | None,
         now: Moment,
     ) -> tuple[Records, InitProducerIdResponse]:
-        """Let somebody have an id without a transaction."""
+        """Assign an id that has no transaction."""
         self._check_expected(found, expected)
         holder = found.holder
         if expected in {None, holder} or holder.epoch == EPOCH_MAX:
@@ -149,7 +149,7 @@ class Initiating:
         fresh_id: int | None,
         now: Moment,
     ) -> tuple[Records, InitProducerIdResponse]:
-        """Let somebody have an id with the transaction that is there."""
+        """Assign an id together with its prepared transaction."""
         producer = successor(found.holder, fresh_id)
         previous_id = NO_ID if expected is None else found.holder.producer_id
         kept = found.kept_for(producer, timeout_ms, now.wall_ms, previous_id=previous_id)
@@ -189,6 +189,6 @@ def _fenced(found: Transaction) -> ApiError:
 
 
 def check_whole(request: InitProducerIdRequest) -> None:
-    """Raise ApiError INVALID_REQUEST if a producer says who it was, and only half of it."""
+    """Raise ApiError INVALID_REQUEST for a producer id without an epoch, or the reverse."""
     if (request.producer_id == NO_ID) != (request.producer_epoch == NO_EPOCH):
         raise ApiError(ErrorCode.INVALID_REQUEST, "a producer id and an epoch go together")

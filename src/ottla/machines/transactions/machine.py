@@ -60,9 +60,9 @@ from ottla.wire.schema import Message
 
 
 class TransactionMachine:
-    """Transactions, after all records of the partition were replayed and `start` called.
+    """The transactions, after all records of the partition were replayed and `start` was called.
 
-    The level is that of `transaction.version` in the cluster, 0 to 2.
+    The level is the cluster's `transaction.version`, 0 to 2.
     """
 
     def __init__(
@@ -104,7 +104,7 @@ class TransactionMachine:
         return self._ageing.next_ms()
 
     def expire(self, now: Moment) -> Decision[TransactionRecord, None]:
-        """Abort what takes too long or forget what is unused, if it is time to look for it."""
+        """Abort expired transactions and remove unused ids, if a check is due."""
         return Decision(self._ageing.look(now), None)
 
     def decide_init(
@@ -114,26 +114,25 @@ class TransactionMachine:
         fresh_id: int | None,
         now: Moment,
     ) -> InitDecision:
-        """Decide about InitProducerId with a transactional id.
+        """Decide on InitProducerId with a transactional id.
 
-        The answer of one that keeps a transaction names it; versions below 6 cannot say that, and
-        cannot ask for it.
+        A response that keeps a transaction names it; versions below 6 have no fields for that.
         """
         return self._initiating.init(request, api_version, fresh_id, now)
 
     def decide_add_partitions(
         self, wanted: AddPartitionsToTxnTransaction, api_version: int, now: Moment
     ) -> Decision[TransactionRecord, AddPartitionsToTxnResult]:
-        """Decide about one transaction of AddPartitionsToTxn, to add partitions or to verify.
+        """Decide on one transaction of AddPartitionsToTxn, to add partitions or to verify them.
 
-        That of a producer, below version 4, is to be put in this form. Every partition exists.
+        A request below version 4 must be put in this form. All partitions exist.
         """
         return self._enlisting.add_partitions(wanted, api_version, now)
 
     def decide_enlist(
         self, wanted: Enlistment, now: Moment
     ) -> Decision[TransactionRecord, dict[TopicPartition, ErrorCode]]:
-        """Decide what a leader on this broker asks; it hears what a leader elsewhere is told."""
+        """Decide on the request of a leader on this broker, as on that of a remote leader."""
         return self._enlisting.enlist(wanted, now)
 
     def decide_add_offsets(
@@ -170,7 +169,7 @@ class TransactionMachine:
     def decide_list(
         self, request: ListTransactionsRequest, now: Moment
     ) -> Decision[TransactionRecord, ListTransactionsResponse]:
-        """Decide about ListTransactions, for what is kept here.
+        """Decide on ListTransactions, for the ids of this partition.
 
         ApiError INVALID_REGULAR_EXPRESSION.
         """

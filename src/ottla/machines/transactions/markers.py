@@ -1,4 +1,4 @@
-"""What the leaders of a transaction's partitions are to be told: how it ended."""
+"""The markers that partition leaders must write for an ended transaction."""
 
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -9,10 +9,10 @@ from ottla.wire.messages.write_txn_markers import WritableTxnMarker, WritableTxn
 
 
 class OwedMarkers(NamedTuple):
-    """The markers of one transaction whose end is decided, and where they are not yet.
+    """The markers of one transaction with a decided end, and the partitions that lack them.
 
-    The number tells its end from that of every other transaction of this machine: producers in
-    the first version of transactions end many with one epoch.
+    The number identifies the end among all transactions of this machine: producers of transactions
+    version 1 end many transactions with one epoch.
     """
 
     number: int
@@ -24,7 +24,7 @@ class OwedMarkers(NamedTuple):
     transaction_version: int
 
     def message(self, partitions: Iterable[TopicPartition]) -> WritableTxnMarker:
-        """Return the part of WriteTxnMarkers for those of the partitions that one broker leads."""
+        """Return the part of WriteTxnMarkers for the partitions that one broker leads."""
         topics = [
             WritableTxnMarkerTopic(name=topic, partition_indexes=numbers)
             for topic, numbers in numbers_by_topic(partitions).items()

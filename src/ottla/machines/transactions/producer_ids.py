@@ -1,7 +1,7 @@
-"""Who a producer is: an id that nobody else has, and an epoch that ends with its successor's.
+"""The identity of a producer: a unique id, and an epoch that its successor's epoch fences.
 
-Epochs go up to 32766. The one above is never given to anybody, so that the coordinator can always
-fence whoever is there; after it comes another producer id with epoch 0.
+Epochs go up to 32766. The epoch above is never assigned, so that the coordinator can always fence
+the current producer; after it comes a new producer id with epoch 0.
 """
 
 from typing import Final, NamedTuple
@@ -29,7 +29,7 @@ class Producer(NamedTuple):
 
 
 class NeedsProducerId(NamedTuple):
-    """No answer yet: get a producer id that nobody has had, and ask again with it."""
+    """No response yet: get a new producer id, and decide again with it."""
 
 
 NO_PRODUCER: Final = Producer(NO_ID, NO_EPOCH)
@@ -40,7 +40,7 @@ class ProducerIdNeeded(Exception):  # noqa: N818 - no error: the machine asks fo
 
 
 def successor(producer: Producer, fresh_id: int | None) -> Producer:
-    """Return who comes next; raise ProducerIdNeeded if that takes an id and none was given."""
+    """Return the next producer; raise ProducerIdNeeded if that needs an id and none was given."""
     if not producer.is_exhausted:
         return Producer(producer.producer_id, producer.epoch + 1)
     return first_of(fresh_id)

@@ -1,8 +1,8 @@
-"""The records by which transactional ids are remembered, in Kafka's format.
+"""The records of transactional ids, in Kafka's format.
 
-Kafka leaves out who came before and who comes next, and forgets both at a reload; here they are
-written, in the fields that Kafka has for them. Version 0, for `transaction.version` 0, has no
-place for them.
+Kafka leaves out the previous and the next producer, and forgets both at a reload; here they are
+written, in the fields that Kafka has for them. Version 0, for `transaction.version` 0, lacks the
+fields.
 """
 
 from typing import Final, NamedTuple
@@ -34,7 +34,7 @@ class TransactionRecord(NamedTuple):
 
     transactional_id: str
     transaction: Transaction | None
-    """What is read from it again, exactly."""
+    """The exact result of reading the record."""
     version: int
 
     @property

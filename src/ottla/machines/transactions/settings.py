@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class TransactionSettings:
-    """What may be configured; the names are Kafka's, underscores for dots.
+    """The settings of transactions; the names are Kafka's, underscores for dots.
 
-    The last one is not Kafka's: how many transactional ids one machine keeps at most.
+    The last one is not Kafka's: how many transactional ids one machine holds at most.
     """
 
     transaction_max_timeout_ms: int = 900_000

@@ -34,7 +34,7 @@ FORMAT_LEVEL: Final = 1
 """From which level of `transaction.version` on records say in which version a transaction is."""
 NO_TIME_MS: Final = -1
 NO_TIMEOUT_MS: Final = (1 << 31) - 1
-"""The time-out of those who prepare for a coordinator elsewhere: they are never aborted for age."""
+"""The timeout of a transaction that is prepared for an external coordinator: it never expires."""
 
 
 class State(StrEnum):
@@ -55,7 +55,7 @@ COMPLETED: Final = frozenset({State.COMPLETE_COMMIT, State.COMPLETE_ABORT})
 ENDED: Final = PREPARED | COMPLETED
 """How the transaction ends is decided."""
 IDLE: Final = COMPLETED | {State.EMPTY}
-"""There is no transaction: another producer may come, and an old one may be forgotten."""
+"""No transaction: another producer may take the id, and an unused id may be removed."""
 NEVER_WRITTEN: Final = frozenset({State.DEAD, State.PREPARE_EPOCH_FENCE})
 """Kafka writes neither of these."""
 _COMMITS: Final = frozenset({State.PREPARE_COMMIT, State.COMPLETE_COMMIT})
@@ -77,37 +77,37 @@ class Transaction(NamedTuple):
 
     transactional_id: str
     producer: Producer
-    """Whose batches are in the transaction; once prepared, what its markers carry."""
+    """The producer of the transaction's batches; once prepared, the producer in its markers."""
     timeout_ms: int
     update_ms: int
     state: State = State.EMPTY
     previous_producer_id: int = NO_ID
-    """The id of the producer that the holder succeeds and that may ask again for what it was
-    told. Nobody may if a new producer has come without saying who it was."""
+    """The id of the holder's predecessor, which may repeat its request if the response was lost.
+    None if a new producer has come without naming its predecessor."""
     next_producer: Producer = NO_PRODUCER
-    """Who holds the transactional id, if that is not the one whose batches are in it."""
+    """The holder of the transactional id, if it is not the producer of the batches."""
     partitions: tuple[TopicPartition, ...] = ()
-    """In their order, those of one topic together."""
+    """In order, partitions of one topic together."""
     start_ms: int = NO_TIME_MS
     client_version: int = 0
 
     @property
     def holder(self) -> Producer:
-        """Whom the coordinator obeys: the last producer that a client was told to be."""
+        """The current producer: the last identity that a client has received."""
         return self.producer if self.next_producer == NO_PRODUCER else self.next_producer
 
     @property
     def is_kept(self) -> bool:
-        """Whether another producer than the one that wrote it is to end this transaction."""
+        """Whether another producer than its writer is to end this transaction."""
         return self.state is State.ONGOING and self.next_producer != NO_PRODUCER
 
     @property
     def is_commit(self) -> bool:
-        """Whether it ends, or has ended, with what it wrote."""
+        """Whether it is being committed, or is committed."""
         return self.state in _COMMITS
 
     def is_predecessor(self, producer: Producer) -> bool:
-        """Whether the holder came next after this producer, and nobody else was told of either."""
+        """Whether the holder is the direct successor of this producer."""
         return self.previous_producer_id != NO_ID and self._came_before(producer)
 
     def is_ended_by(self, producer: Producer) -> bool:
@@ -123,7 +123,7 @@ class Transaction(NamedTuple):
         is_other = producer.producer_id not in {holder.producer_id, NO_ID}
         return is_other and producer == Producer(self.previous_producer_id, LAST_EPOCH_GIVEN)
 
-    # -- what may become of it ------------------------------------------------------------------
+    # -- moves ----------------------------------------------------------------------------------
 
     def held_by(
         self, producer: Producer, timeout_ms: int, now_ms: int, *, previous_id: int
@@ -155,7 +155,7 @@ class Transaction(NamedTuple):
     def with_partitions(
         self, partitions: Iterable[TopicPartition], client_version: int, now_ms: int
     ) -> "Transaction":
-        """Return it with these partitions as well; the first ones begin a transaction."""
+        """Return it with these partitions as well; the first partitions begin a transaction."""
         return self._moved(
             State.ONGOING,
             partitions=tuple(sorted({*self.partitions, *partitions})),
@@ -167,7 +167,7 @@ class Transaction(NamedTuple):
     def prepared(
         self, state: State, told: Producer, client_version: int, now_ms: int, *, previous_id: int
     ) -> "Transaction":
-        """Return it with its end decided; this is whom the producer is told to be from then on."""
+        """Return it with its end decided, and with the producer's next identity."""
         producer_id = self.producer.producer_id
         is_same_id = told.producer_id == producer_id
         return self._moved(

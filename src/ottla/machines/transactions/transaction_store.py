@@ -32,7 +32,7 @@ class Roster:
         self.level = level
         """The level of `transaction.version` in the cluster."""
         self.decided_ms = 0
-        """When what is replayed next was decided, on the monotonic clock."""
+        """The monotonic time of the decision that is replayed next."""
         self._transactions: dict[str, Transaction] = {}
         self._began_ms: dict[str, int] = {}
         # Dicts in place of sets, for their order.
@@ -48,11 +48,11 @@ class Roster:
         return self._transactions.values()
 
     def ongoing(self) -> list[tuple[Transaction, int]]:
-        """Return the transactions whose end is open, and when each began on the monotonic clock."""
+        """Return the open transactions, and when each began on the monotonic clock."""
         return [(self._transactions[one], began_ms) for one, began_ms in self._began_ms.items()]
 
     def start(self, now: Moment) -> None:
-        """Take over what was loaded: only the wall's clock can tell how long ago that began."""
+        """Adopt the loaded transactions: their age is known by the wall clock only."""
         self.decided_ms = now.monotonic_ms
         for one in self._began_ms:
             age_ms = max(now.wall_ms - self._transactions[one].start_ms, 0)
@@ -84,28 +84,28 @@ class Roster:
         return found
 
     def version_of(self, *, is_able: bool) -> int:
-        """Return in which version the transaction is of a client that asks in the second, or not.
+        """Return the transaction version for a client that supports version 2, or does not.
 
-        It finishes in that what it has begun, also where the cluster has gone back to the first
-        meanwhile; but at level 0 there would be no place to write it down.
+        A transaction ends in the version in which it began, even if the cluster has gone back to
+        version 1 meanwhile; but records of level 0 have no fields for version 2.
         """
         return EPOCH_BUMP_VERSION if is_able and self.level >= FORMAT_LEVEL else 0
 
     # -- replaying ------------------------------------------------------------------------------
 
     def replay(self, key: Message, value: Message | None) -> None:
-        """Take over one record of the log; what is no transaction is passed over."""
+        """Apply one record of the log; records of other kinds are skipped."""
         if not isinstance(key, TransactionLogKey):
             return
         found = None
         if isinstance(value, TransactionLogValue):
             found = transaction_of(key.transactional_id, value)
-        if found is not None and found.state in NEVER_WRITTEN:  # should somebody, the id is free
+        if found is not None and found.state in NEVER_WRITTEN:  # if it was, the id is free
             found = None
         self.take(key.transactional_id, found)
 
     def take(self, transactional_id: str, found: Transaction | None) -> None:
-        """Take over what has become of a transactional id; None, and it is forgotten."""
+        """Store the new state of a transactional id; None removes it."""
         began_ms = self._began_ms.pop(transactional_id, self.decided_ms)
         self._unmarked.pop(transactional_id, None)
         self._untold.pop(transactional_id, None)
@@ -123,7 +123,7 @@ class Roster:
     # -- markers --------------------------------------------------------------------------------
 
     def take_markers(self) -> tuple[OwedMarkers, ...]:
-        """Return what is owed since the last time."""
+        """Return the markers owed since the last call."""
         if not self._untold:
             return ()
         owed = tuple(self._owed(transactional_id) for transactional_id in self._untold)
