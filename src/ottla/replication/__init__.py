@@ -1,1 +1,1 @@
-"""Partitions with replicas: who leads, how far everybody is, and what may be seen."""
+"""Partitions with replicas: leader, progress of followers, and visible offsets."""

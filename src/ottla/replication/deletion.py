@@ -1,4 +1,4 @@
-"""How much of a log may be deleted by those who ask for it."""
+"""How much of a log DeleteRecords may delete."""
 
 from typing import Final
 

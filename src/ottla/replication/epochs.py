@@ -7,9 +7,9 @@ from ottla.storage.log.log import PartitionLog
 
 
 def end_of_epoch(log: PartitionLog, leader_epoch: int, epoch: int) -> EpochEnd:
-    """Return the greatest epoch up to this one and where it ends; UNKNOWN_END of later ones.
+    """Return the largest epoch up to this one and its end offset; UNKNOWN_END for later epochs.
 
-    The leader's own epoch has begun at the end of the log even if nothing is written in it.
+    The leader's own epoch begins at the end of the log even if it has no records.
     """
     latest = log.epochs.latest_epoch
     is_begun = latest is not None and latest >= leader_epoch
@@ -20,7 +20,7 @@ def end_of_epoch(log: PartitionLog, leader_epoch: int, epoch: int) -> EpochEnd:
 
 
 def divergence(log: PartitionLog, leader_epoch: int, offset: int, epoch: int) -> EpochEnd | None:
-    """Tell where a reader's log stops to be this one, if it has this epoch before an offset."""
+    """Return where a reader's log diverges, if it has this epoch before an offset."""
     end = end_of_epoch(log, leader_epoch, epoch)
     if end == UNKNOWN_END or offset < log.log_start_offset:
         raise ApiError(

@@ -1,4 +1,4 @@
-"""What a reader gets of one partition."""
+"""The result of fetching one partition."""
 
 from typing import Final, NamedTuple
 
@@ -10,7 +10,7 @@ NO_REPLICA: Final = -1
 
 
 class Fetched(NamedTuple):
-    """What a reader gets of one partition, and where the partition stands."""
+    """The records that a fetch gets of one partition, and the partition's offsets."""
 
     records: LogSlice
     high_watermark: int
@@ -19,8 +19,8 @@ class Fetched(NamedTuple):
     traffic: Traffic
     """Where it is to be counted that this was sent."""
     aborted: list[tuple[int, int]] | None = None
-    """For who sees no open transaction: producer and first offset of the aborted ones in here."""
+    """For read_committed: producer and first offset of each aborted transaction in the records."""
     diverging: EpochEnd | None = None
     """If the reader has something else than this log: up to where the two may agree."""
     preferred_replica: int = NO_REPLICA
-    """Who is nearer to the reader, and should be asked instead."""
+    """A replica closer to the consumer, which should be asked instead."""

@@ -1,8 +1,8 @@
-"""What a follower asks its leader for, and where it cuts its log back.
+"""A follower's next fetch, and its truncation.
 
-A follower names the epoch of the last thing that it has. If the leader has something else there,
-it says up to where the two may agree, and the follower cuts its log back and asks again. So it
-never appends behind what its leader does not have, and never cuts what it does not have to.
+A follower sends the epoch of its last record. If the leader's log differs there, the leader answers
+with the largest common epoch and its end; the follower truncates and asks again. So it never
+appends behind records that its leader lacks, and never truncates more than necessary.
 """
 
 from typing import NamedTuple
@@ -15,22 +15,22 @@ NO_EPOCH = -1
 
 
 class NextFetch(NamedTuple):
-    """What to ask for."""
+    """Offset and epoch of a fetch."""
 
     offset: int
     last_fetched_epoch: int
 
 
 def next_fetch(log: PartitionLog) -> NextFetch:
-    """Ask for what comes after the end, naming the epoch of what is there."""
+    """Ask for the records after the end of the log, with the epoch of its last record."""
     latest = log.epochs.latest_epoch
     return NextFetch(log.end_offset, NO_EPOCH if latest is None else latest)
 
 
 def beginning_before(log: PartitionLog, data: memoryview) -> int | None:
-    """Return where a log has to begin anew to take its first batch; None if it need not.
+    """Return where a log has to restart to append these batches; None if it need not.
 
-    A leader whose records were deleted up to the middle of a batch gives out all of it.
+    A leader whose log start is in the middle of a batch sends the whole batch.
     """
     if log.log_start_offset < log.end_offset:
         return None
@@ -40,11 +40,11 @@ def beginning_before(log: PartitionLog, data: memoryview) -> int | None:
 
 
 def truncation_offset(log: PartitionLog, diverging: EpochEnd) -> int:
-    """Return where to cut, so that nothing is left that the leader may not have.
+    """Return the truncation offset: nothing is left that the leader may lack.
 
-    The leader has told the largest epoch that it knows up to ours, and where that ended. If we
-    know it too, we agree up to where either of us ended it. If not, all after the last one before
-    it has to go, and asking again tells the rest (KIP-279).
+    The leader has sent its largest epoch up to ours, with its end. If this log has that epoch too,
+    both agree up to the smaller end. If not, everything after the last smaller epoch has to go, and
+    the next fetch finds the rest (KIP-279).
     """
     own = log.epochs.end_offset_for(diverging.epoch, log.end_offset)
     agreed = own.end_offset

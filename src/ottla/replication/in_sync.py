@@ -1,10 +1,10 @@
-"""Who is in sync with a leader, and up to where everything is committed.
+"""The in-sync replicas of a leader, and the high watermark.
 
-A follower tells how far it has got by what it asks for: whoever fetches from offset 7 has what is
-before 7. The high watermark is what all of the **maximal** ISR have: those in sync, and those that
-the leader has asked the controller to let in. Those that it has asked to leave out still count
-until the answer is there. So, whatever the controller has decided by now, every replica that it
-may make leader has what is below the high watermark (KIP-497).
+A follower's fetch offset is its progress: a fetch from offset 7 means that it has everything before
+7. The high watermark is the minimum over the **maximal** ISR: the current ISR, and the replicas
+that the leader has asked the controller to add. Replicas that it has asked to remove count until
+the response arrives. So, whatever the controller has decided by now, every replica that it may
+elect has everything below the high watermark (KIP-497).
 """
 
 from collections.abc import Callable, Iterable
@@ -79,23 +79,23 @@ class InSync:
         self.epoch_start_offset = epoch_start_offset
         """Where the log ended when this leader began."""
         self.proposed: tuple[int, ...] | None = None
-        """What the controller has been asked for, and has not answered."""
+        """The ISR that the controller was asked for, without a response yet."""
         self.awaited: set[int] = set()
-        """Those on their way into the ISR: what they do not have yet is not committed meanwhile,
-        or somebody who goes on writing would always be ahead of them."""
+        """The replicas that are about to join the ISR: the high watermark waits for them, or a busy
+        producer would always be ahead of them."""
         self._began_ms = now_ms
         self.followers: dict[int, ReplicaProgress] = {}
         self.set_replicas(replicas)
 
     @property
     def maximal(self) -> tuple[int, ...]:
-        """Everyone who may be in sync by what the controller may have decided by now."""
+        """Every replica that may be in the ISR by the controller's possible decisions."""
         if self.proposed is None:
             return self.isr
         return tuple(dict.fromkeys((*self.isr, *self.proposed)))
 
     def set_replicas(self, replicas: Iterable[int]) -> None:
-        """Follow a change of the assignment; who was known stays known."""
+        """Apply a change of the assignment; progress of replicas that stay is kept."""
         self.followers = {
             one: self.followers.get(one) or self._unheard_of(one)
             for one in replicas
@@ -104,11 +104,11 @@ class InSync:
         self.awaited &= self.followers.keys()
 
     def _unheard_of(self, broker_id: int) -> ReplicaProgress:
-        """Return what is known of a follower that has not fetched: in sync it was, if it is."""
+        """Return the progress of a follower before its first fetch: an ISR member was caught up."""
         caught_up_ms = self._began_ms if broker_id in self.isr else NEVER_MS
         return ReplicaProgress(broker_id, caught_up_ms=caught_up_ms)
 
-    # -- what is committed ----------------------------------------------------------------------
+    # -- high watermark and low watermark -------------------------------------------------------
 
     def committed_to(self, leader_end_offset: int, min_isr: int) -> int | None:
         """Return up to where all of the maximal ISR have everything; None if too few are in it."""
@@ -118,20 +118,20 @@ class InSync:
         return min([leader_end_offset, *ends])
 
     def low_watermark(self, log_start_offset: int, is_alive: Callable[[int], bool]) -> int:
-        """Return where the log begins at the latest, on the leader and on all that are alive.
+        """Return the smallest log start offset of the leader and all live replicas.
 
-        -1 if one of them has not said so yet.
+        -1 if one of them has not sent its own yet.
         """
         followers = self.followers.values()
         starts = [one.log_start_offset for one in followers if is_alive(one.broker_id)]
         return min([log_start_offset, *starts])
 
     def _end_of(self, broker_id: int) -> int:
-        # Who is in sync and no replica any more is on its way out, and has nothing for sure.
+        # An ISR member that is no replica any more is about to leave, and counts as empty.
         follower = self.followers.get(broker_id)
         return -1 if follower is None else follower.end_offset
 
-    # -- who comes, who goes --------------------------------------------------------------------
+    # -- ISR changes ----------------------------------------------------------------------------
 
     def await_if_near(
         self, broker_id: int, leader_end_offset: int, now_ms: int, lag_ms_max: int
@@ -146,10 +146,10 @@ class InSync:
             self.awaited.discard(broker_id)
 
     def may_join(self, broker_id: int, high_watermark: int) -> bool:
-        """Tell whether a follower has all that a member of the ISR must have.
+        """Return whether a follower has everything that a member of the ISR must have.
 
-        That is what is committed, and all that was there before this leader: part of it may be
-        committed without this leader knowing.
+        That is everything committed, and everything before this leader's epoch: a part of it may be
+        committed without this leader's knowledge (KIP-497, epoch start offset).
         """
         if self.proposed is not None or broker_id in self.isr:
             return False
@@ -157,10 +157,10 @@ class InSync:
         return end_offset >= max(high_watermark, self.epoch_start_offset)
 
     def fell_behind(self, leader_end_offset: int, now_ms: int, lag_ms_max: int) -> list[int]:
-        """Return the members of the ISR that have not been with the leader for too long.
+        """Return the members of the ISR that have not been caught up for too long.
 
-        Who has everything is with the leader right now, however long it has not been heard of:
-        while nothing is written its fetches are not looked at.
+        A replica with all records is caught up, even without recent fetches: while nothing is
+        written its fetches are not examined.
         """
         for follower in self.followers.values():
             if follower.end_offset == leader_end_offset:
@@ -190,7 +190,7 @@ class InSync:
         self.proposed = isr
 
     def decided(self, isr: tuple[int, ...], partition_epoch: int) -> bool:
-        """Take what the controller has decided; False if that is no news."""
+        """Apply the controller's decision; False if it is not newer."""
         if partition_epoch <= self.partition_epoch:
             return False
         self.isr = isr
@@ -200,9 +200,9 @@ class InSync:
         return True
 
     def refused(self) -> None:
-        """Forget the proposal: the controller has not decided so, and never will.
+        """Drop the proposal: the controller has refused it, and will not apply it later.
 
-        Who was to come in is not awaited until it fetches again.
+        Its new members are not waited for until they fetch again.
         """
         self.awaited.difference_update(self.proposed or ())
         self.proposed = None

@@ -1,13 +1,13 @@
-"""One partition as this broker sees it: a log, a role, and up to where readers may see.
+"""One replica of a partition: its log, its role, and the offsets that readers may see.
 
-    leader    takes writes, and knows how far its followers are (`in_sync.py`)
-    follower  has what its leader had (`follower.py`), and answers consumers up to what it knows
-              to be committed
-    neither   keeps its log, and waits to be told
+    leader    appends writes, and tracks its followers (`in_sync.py`)
+    follower  copies its leader's log (`follower.py`), and serves consumers up to its high
+              watermark
+    neither   keeps its log, and waits for a role
 
-Below the high watermark everything is committed: consumers see that and no more. A leader raises
-it when all of the maximal ISR have more, as long as enough are in sync (KIP-966); in one leader
-epoch it never falls. While a partition has one replica, everything in its log is committed.
+Everything below the high watermark is committed, and consumers see no more. A leader raises it when
+all of the maximal ISR have more, as long as enough are in sync (KIP-966); in one leader epoch it
+never falls. With a single replica, everything in the log is committed.
 """
 
 from collections.abc import Callable, Hashable
@@ -33,8 +33,9 @@ from ottla.storage.producers.transaction_terms import ANY_TRANSACTION, Transacti
 class Partition:
     """One replica of one partition.
 
-    `on_progress` is told the name when who leads or what readers may see has changed, and the keys
-    of followers when there is more for them; `on_candidate` of each fetch of one out of sync.
+    `on_progress` is called with the name when the leader or the visible end has changed, and with
+    the keys of followers when there is more for them; `on_candidate` for each fetch of an
+    out-of-sync follower.
     """
 
     def __init__(
@@ -54,11 +55,11 @@ class Partition:
         """The epoch of the leader that is known, here or elsewhere."""
         self.leader_id = NO_LEADER
         self.in_sync: InSync | None = None
-        """What a leader knows of the replicas; nobody else has it."""
+        """A leader's state of its replicas; None otherwise."""
         self.is_alone = False
         """Whether this is the leader, and the only replica: then all that is there is committed."""
         self.is_end_confirmed = False
-        """Whether the leader of this epoch has sent what follows the end of the log here."""
+        """Whether the leader of this epoch has answered a fetch at the end of this log."""
         self.follower_news_count = 0
         """Rises with everything that a follower would be told."""
         self.traffic = Traffic()
@@ -141,7 +142,7 @@ class Partition:
         self._notify(former)
 
     def _notify(self, former: FollowerKeys) -> None:
-        """Have everyone look again."""
+        """Wake all waiting requests, of former and current followers too."""
         self.follower_news_count += 1
         self._on_progress(self.name)
         self._notifier.notify_changed(former, self._on_progress)
@@ -170,7 +171,7 @@ class Partition:
         origin: Origin = Origin.CLIENT,
         terms: TransactionTerms = ANY_TRANSACTION,
     ) -> Appended:
-        """Append one produced batch, and wake those who wait for it."""
+        """Append one produced batch, and wake the fetches that wait for it."""
         self.check_leader()
         epoch = self.leader_epoch
         appended = self.log.append_as_leader(data, epoch, now_ms, origin=origin, terms=terms)
@@ -190,16 +191,16 @@ class Partition:
         return appended
 
     def check_enough_in_sync(self) -> None:
-        """Raise ApiError NOT_ENOUGH_REPLICAS if nothing may be promised to who wants them all."""
+        """Raise ApiError NOT_ENOUGH_REPLICAS if acks=all cannot be satisfied."""
         in_sync = self.in_sync
         if not self.is_alone and in_sync is not None and len(in_sync.isr) < self.min_isr:
             detail = f"{self.name} needs {self.min_isr} replicas in sync: {in_sync.isr} are"
             raise ApiError(ErrorCode.NOT_ENOUGH_REPLICAS, detail)
 
     def is_committed(self, end_offset: int, leader_epoch: int) -> bool:
-        """Tell whether what was appended before this offset in an epoch is committed by now.
+        """Return whether records appended before this offset in an epoch are committed by now.
 
-        ApiError if that will never be known, or if too few are in sync to promise anything.
+        ApiError if that cannot be known any more, or if too few replicas are in sync.
         """
         in_sync = self.in_sync
         if in_sync is None or leader_epoch != self.leader_epoch:
@@ -212,7 +213,7 @@ class Partition:
         return True
 
     def raise_high_watermark(self) -> bool:
-        """Let readers see what is committed by now; tell whether that is more than before."""
+        """Raise the high watermark as far as possible; return whether it rose."""
         in_sync = self.in_sync
         if in_sync is None or self.is_alone:
             return False
@@ -230,13 +231,13 @@ class Partition:
     # -- following ------------------------------------------------------------------------------
 
     def append_as_follower(self, data: memoryview, now_ms: int) -> Appended | None:
-        """Append what the leader has sent; the caller has made sure that it still is the leader."""
+        """Append the leader's batches; the caller has checked that it still leads."""
         assert self.in_sync is None, "a leader has no leader"
-        # It may have been replaced in its log since, by what is of a later epoch (KAFKA-18723).
+        # Batches of a later epoch may have replaced it in the leader's log since (KAFKA-18723).
         return self.log.append_as_follower(data, now_ms, self.leader_epoch)
 
     def follow_offsets(self, high_watermark: int, log_start_offset: int) -> None:
-        """Show to readers what the leader shows, as far as it is here, and begin where it does."""
+        """Adopt the leader's high watermark, as far as the log goes, and its log start offset."""
         assert self.in_sync is None
         self.is_end_confirmed = True
         log = self.log
@@ -249,16 +250,16 @@ class Partition:
             self._on_progress(self.name)
 
     def truncate(self, diverging: EpochEnd) -> bool:
-        """Cut off what the leader may not have; tell whether something committed was among it.
+        """Truncate records that the leader may lack; return whether a committed one was among them.
 
-        That happens only after an election of a leader that was not in sync.
+        That happens only after an unclean election.
         """
         assert self.in_sync is None
         self.log.truncate_to(truncation_offset(self.log, diverging))
         return self._lower_high_watermark()
 
     def restart_at(self, offset: int, now_ms: int) -> bool:
-        """Drop everything and go on from here: the leader has nothing that follows what is here."""
+        """Drop the log and restart it at this offset: the leader has nothing that follows it."""
         assert self.in_sync is None
         self.log.restart_at(offset, now_ms)
         is_lost = self._lower_high_watermark()
@@ -283,11 +284,11 @@ class Partition:
         whole_batch: bool = True,
         is_leader_needed: bool = True,
     ) -> Fetched:
-        """Name what a consumer may see from an offset on: below the high watermark.
+        """Return the records that a consumer may see from an offset on: below the high watermark.
 
-        One that wants to see no open transaction is shown what is below the last stable offset.
-        One that tells the epoch of what it has before the offset is shown nothing if that is not
-        what this log has there. A follower answers, too, where no leader is needed (KIP-392).
+        For read_committed the limit is the last stable offset. If `last_fetched_epoch` differs from
+        this log's epoch at `offset - 1`, the result has the divergence and no records. Followers
+        also serve requests that need no leader (KIP-392).
         """
         if is_leader_needed or self.in_sync is not None:
             self.check_leader(leader_epoch)
@@ -322,9 +323,10 @@ class Partition:
         whole_batch: bool = True,
         asked_ms: int | None = None,
     ) -> Fetched:
-        """Name what a follower gets, up to the end; and if it has just asked, note how far it is.
+        """Return the records for a follower, up to the end of the log, and record its progress.
 
-        Whoever asks for an offset has what is before it, which may raise the high watermark.
+        A fetch from an offset means that the follower has everything before it, which may raise the
+        high watermark.
         """
         progress = self._progress(follower, leader_epoch)
         log = self.log
@@ -335,7 +337,7 @@ class Partition:
         records = log.read(offset, log.end_offset, bytes_max, whole_batch=whole_batch)
         if asked_ms is not None:
             if progress.begins_at(log_start_offset):
-                self._on_progress(self.name)  # perhaps it was the last that had what is deleted
+                self._on_progress(self.name)  # a DeleteRecords may have waited for this replica
             progress.fetched(offset, log.end_offset, follower.broker_epoch, asked_ms)
             assert self.in_sync is not None
             if progress.broker_id not in self.in_sync.isr:
@@ -344,7 +346,7 @@ class Partition:
         return self._found(records)
 
     def _progress(self, follower: Follower, leader_epoch: int) -> ReplicaProgress:
-        """Return how far a follower is; ApiError unless it is one, and knows who leads."""
+        """Return a follower's progress; ApiError unless it is a replica with the current epoch."""
         self.check_leader(leader_epoch)
         assert self.in_sync is not None
         if leader_epoch == NO_EPOCH:
@@ -378,13 +380,13 @@ class Partition:
         return Fetched(records, self.high_watermark, stable, start, self.traffic, None, diverging)
 
     def end_of_epoch(self, epoch: int) -> EpochEnd:
-        """Return the greatest epoch up to this one and where it ends; UNKNOWN_END of later ones."""
+        """Return the largest epoch up to this one and its end; UNKNOWN_END for later epochs."""
         return end_of_epoch(self.log, self.leader_epoch, epoch)
 
     def is_behind(self, offset: int) -> bool:
-        """Tell whether more than one read is needed from here to the end of the log.
+        """Return whether the records from here to the end need more than one read.
 
-        What is in several files cannot be read at once: a reader should not wait for more.
+        A read ends at the end of its segment file: a fetch must not wait for more then.
         """
         return offset < self.log.segments.active.base_offset
 

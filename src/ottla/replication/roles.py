@@ -1,4 +1,4 @@
-"""Who a partition's replicas are."""
+"""The replicas of a partition, and the role of this broker."""
 
 from typing import Final, NamedTuple
 
@@ -6,14 +6,14 @@ NO_LEADER: Final = -1
 
 
 class Follower(NamedTuple):
-    """Who fetches as a replica, and in which of its lives."""
+    """A fetching replica: broker id and broker epoch."""
 
     broker_id: int
     broker_epoch: int
 
 
 class Assignment(NamedTuple):
-    """Who keeps a partition, as the metadata says, and which of them this broker is."""
+    """The replicas in the metadata, and this broker's id."""
 
     broker_id: int
     replicas: tuple[int, ...]

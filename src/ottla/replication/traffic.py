@@ -14,7 +14,7 @@ class Traffic:
         self.bytes_out = 0
 
     def add(self, other: "Traffic") -> None:
-        """Count what another one has counted."""
+        """Add the counts of another instance."""
         self.batches_in += other.batches_in
         self.records_in += other.records_in
         self.bytes_in += other.bytes_in
