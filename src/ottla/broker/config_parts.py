@@ -1,4 +1,4 @@
-"""What the parts of a broker take from its settings."""
+"""The settings of a broker's parts, from its configuration."""
 
 import sys
 
@@ -50,7 +50,7 @@ def scrub_settings(config: BrokerConfig) -> ScrubSettings:
 
 
 def group_settings(config: BrokerConfig) -> GroupSettings:
-    """Return what groups keep to."""
+    """Return the settings of groups."""
     return GroupSettings(
         group_min_session_timeout_ms=config.group_min_session_timeout_ms,
         group_max_session_timeout_ms=config.group_max_session_timeout_ms,
@@ -65,7 +65,7 @@ def group_settings(config: BrokerConfig) -> GroupSettings:
 
 
 def transaction_settings(config: BrokerConfig) -> TransactionSettings:
-    """Return what transactions keep to."""
+    """Return the settings of transactions."""
     abort_ms = config.transaction_abort_timed_out_transaction_cleanup_interval_ms
     remove_ms = config.transaction_remove_expired_transaction_cleanup_interval_ms
     return TransactionSettings(
@@ -78,7 +78,7 @@ def transaction_settings(config: BrokerConfig) -> TransactionSettings:
 
 
 def controller_settings(config: BrokerConfig) -> ControllerSettings:
-    """Return what the controller of this broker decides by."""
+    """Return the settings of this broker's controller."""
     return ControllerSettings(
         broker_id=config.node_id,
         num_partitions=config.num_partitions,

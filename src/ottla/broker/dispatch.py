@@ -27,7 +27,7 @@ from ottla.wire.schema import Message
 
 NS_PER_MS: Final = 1_000_000
 INTRODUCED_SINCE: Final = 3
-"""The version of ApiVersions since which clients say what they are."""
+"""The version of ApiVersions since which clients send their name and version."""
 SOFTWARE_CHARACTERS_MAX: Final = 257
 _log = logging.getLogger(__name__)
 

@@ -1,9 +1,9 @@
 """The admin listener: a thread with an event loop of its own.
 
-Beside the broker's loop, because it has to answer when that one is stuck, or busy opening logs.
-The port is taken at once, so that a wrong one is told before anything else happens. Who connects
-waits until the pages are there: they are imported when clients have been let in, or when the start
-takes so long that somebody may ask about it.
+It is separate from the broker's loop, because it has to answer while that loop is stuck, or busy
+opening logs. The port is bound at once, so that a wrong port is reported before anything else.
+Connections wait until the pages are imported: after clients have been let in, or when the start
+takes so long that an operator may ask about it.
 """
 
 import asyncio
@@ -44,9 +44,9 @@ class AdminServer:
     async def open(
         cls, listener: AdminListener | None, clock: Clock, *, is_asked_for: bool
     ) -> Self:
-        """Take the port. OSError if it was asked for and cannot be had; else a warning is enough.
+        """Bind the port. OSError if a configured port is taken; for the default port, a warning.
 
-        Without a listener there is no thread either, only somebody who can be told things.
+        Without a listener there is no thread either, and updates are ignored.
         """
         admin = cls(Health(clock), await _sockets(listener, is_asked_for=is_asked_for))
         if admin._sockets:

@@ -37,7 +37,7 @@ _PYTHON_WORDS: Final = {"WARNING": "WARN", "CRITICAL": "FATAL"}
 
 
 class Pages:
-    """What every page needs. There are no metrics before the broker is ready.
+    """The dependencies of all pages. There are no metrics before the broker is ready.
 
     Pages that need no thread are coroutines, though they wait for nothing.
     """
@@ -110,7 +110,7 @@ def _level(name: str) -> Response:
 
 
 def _check_is_logger(name: str) -> None:
-    # Else every name that somebody makes up would be kept for ever.
+    # Otherwise every invented name would create a logger for good.
     if name not in logger_names():
         raise HTTPException(404, "there is no such logger")
 
@@ -136,7 +136,7 @@ def _wanted_level(body: bytes) -> str | None:
 
 
 def _number_of(name: str, wanted: str | None) -> int:
-    """Return the number of a level, in words of Kafka or Python; None is that of the parent."""
+    """Return the number of a level with Kafka's or Python's name; None means the parent's."""
     if wanted is None:
         if name == ROOT:
             raise HTTPException(400, "the level of root can only be set")

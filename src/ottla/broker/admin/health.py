@@ -11,7 +11,7 @@ SILENT_MS_MAX: Final = 10_000
 
 
 class Health:
-    """Asked from any thread; told by the broker what it is doing."""
+    """The broker's state, set by the broker and read by any thread."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -26,7 +26,7 @@ class Health:
         self._doing = None
 
     def set_stopping(self) -> None:
-        """Say that the broker lets nobody in any more."""
+        """Report that the broker accepts no more clients."""
         self._doing = "the broker is stopping"
 
     def why_not_alive(self) -> list[str]:

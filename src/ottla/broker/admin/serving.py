@@ -14,13 +14,13 @@ from uvicorn.server import ServerState
 CONNECTIONS_MAX: Final = 64
 """One more is closed at once."""
 CONNECTION_SECONDS_MAX: Final = 30.0
-"""From its first moment, whatever the peer does or leaves undone; it is for one request only."""
+"""The lifetime of a connection, from its first moment on; it serves one request only."""
 HEAD_BYTES_MAX: Final = 16 << 10
 """The first line of a request and its headers."""
 
 
 class _BoundedProtocol(H11Protocol):
-    """A connection whose peer cannot take more than it should."""
+    """A connection with limits on the peer's time and bytes."""
 
     _deadline: asyncio.TimerHandle | None = None
 

@@ -1,1 +1,1 @@
-"""How a broker reaches the controller, and what the active controller sends to the others."""
+"""How a broker reaches the controller, and how the active controller updates the others."""

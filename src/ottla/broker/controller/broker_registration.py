@@ -1,4 +1,4 @@
-"""What a broker says of itself when it registers."""
+"""The registration of this broker."""
 
 from typing import Final
 

@@ -24,12 +24,12 @@ class Term(Protocol):
 
     @property
     def feed(self) -> MetadataFeed:
-        """What was decided in it."""
+        """The decisions of the term."""
         ...
 
 
 class ClusterStore(MetadataStore, Protocol):
-    """A metadata store of which every broker has one, and one of them decides."""
+    """A metadata store that every broker has, with one broker that decides."""
 
     broker_epoch: int
 
@@ -40,7 +40,7 @@ class ClusterStore(MetadataStore, Protocol):
 
     @property
     def is_session_confirmed(self) -> bool:
-        """Whether nobody can have taken this broker for dead yet."""
+        """Whether no other broker can have taken this broker for dead yet."""
         ...
 
 
@@ -51,13 +51,13 @@ class Cluster:
     controller: ActiveController
     channel: ChannelToController
     feed: Callable[[], MetadataFeed | None]
-    """What this broker has decided, while it is the controller."""
+    """This broker's decisions, while it is the controller."""
     snapshots: MetadataSnapshots
     metadata_fetch: MetadataFetch
     controlled_shutdown: ControlledShutdown
     spread: Spread
     has_valid_lease: Callable[[], bool]
-    """Whether this broker still leads what it led, for sure."""
+    """Whether this broker certainly still leads its partitions."""
 
     @classmethod
     def of(
@@ -70,7 +70,7 @@ class Cluster:
         notifier: Notifier,
         threads: Executor | None,
     ) -> "Cluster":
-        """Make it all; requests for the controller go to whom the source pulls from."""
+        """Make all parts; requests for the controller go to the source's broker."""
 
         def feed() -> MetadataFeed | None:
             return None if store.term is None else store.term.feed

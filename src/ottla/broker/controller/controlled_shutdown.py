@@ -13,7 +13,7 @@ from ottla.metadata.records import MetadataRecord
 class _Departure(NamedTuple):
     broker_epoch: int
     end_offset: int
-    """Who has come to this offset of the metadata knows who leads instead."""
+    """A broker that has applied the metadata up to this offset knows the new leaders."""
 
 
 class _Decided(NamedTuple):
@@ -21,11 +21,11 @@ class _Decided(NamedTuple):
     has_moved: bool
     """Whether others lead by this very decision."""
     others: list[int]
-    """Who must know of it."""
+    """The brokers that must learn of it."""
 
 
 class ControlledShutdown:
-    """What the controller knows of brokers that want to go. Belongs to one event loop."""
+    """The controller's state of brokers that want to stop. Belongs to one event loop."""
 
     def __init__(
         self, broker_id: int, store: MetadataStore, fetched: Callable[[], Mapping[int, int]]
@@ -36,7 +36,7 @@ class ControlledShutdown:
         self._controlled_shutdown: dict[int, _Departure] = {}
 
     async def grant(self, broker_id: int, broker_epoch: int) -> bool:
-        """Let others lead what a broker leads; tell whether everyone knows, so that it may go.
+        """Move a broker's leaderships; return whether all brokers know, so that it may stop.
 
         ApiError STALE_BROKER_EPOCH, NOT_CONTROLLER.
         """

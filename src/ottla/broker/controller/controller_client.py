@@ -1,8 +1,8 @@
-"""The controller, wherever it is: this broker's own store, or another broker's.
+"""Requests to the controller: to this broker's own store, or to another broker.
 
-What may be asked twice is asked again until there is an answer, or patience ends: a controller
-that is gone has a successor within seconds. Who must know whether an earlier try can still be on
-its way, as leaders do that ask for another ISR, asks once.
+Idempotent requests are retried until there is a response, or the patience ends: a controller that
+is gone has a successor within seconds. A caller that must know whether an earlier attempt can still
+arrive, such as a leader that proposes an ISR, asks once.
 """
 
 import asyncio
@@ -44,7 +44,7 @@ PATIENCE_MS: Final = 20_000
 """How long something is asked again. Longer than a session with ZooKeeper and an election last,
 and shorter than clients wait for an answer."""
 ATTEMPT_MS: Final = 10_000
-"""How long to wait for an answer to what is asked once."""
+"""The timeout of a request that is sent once."""
 RETRY_MS: Final = 100
 SHUT_DOWN_RETRY_MS: Final = 20
 ALTER_PARTITION_VERSION: Final = 3
@@ -61,7 +61,7 @@ T = TypeVar("T")
 
 
 class ActiveController:
-    """What brokers ask of the controller. Belongs to one event loop.
+    """The client of the controller. Belongs to one event loop.
 
     Without a channel this broker is the only one, and always the controller.
     """
@@ -87,11 +87,11 @@ class ActiveController:
 
     @property
     def id(self) -> int:
-        """Which broker is the controller, as far as this one knows; -1 if it does not."""
+        """The id of the controller, as far as this broker knows; -1 if it is unknown."""
         return self._broker_id if self.is_here() else self._followed()
 
     async def alter_partition(self, request: AlterPartitionRequest) -> AlterPartitionResponse:
-        """Ask for other ISRs, once; ApiError or OSError if nobody knows what became of it."""
+        """Propose ISRs, once; ApiError or OSError if the outcome is unknown."""
         if self._channel is None or self.is_here():
             return await self._store.execute(lambda controller: controller.alter_partition(request))
         asking = self._channel.ask(
@@ -127,7 +127,7 @@ class ActiveController:
         await self.lose_replicas(damaged, DAMAGED_DIRECTORY)
 
     async def allocate_producer_ids(self) -> ProducerIdBlock:
-        """Get producer ids that nobody else has.
+        """Allocate a block of unique producer ids.
 
         Raises ApiError if the controller refuses, or cannot be reached in time.
         """
@@ -148,10 +148,10 @@ class ActiveController:
     async def create_topics(
         self, topics: Sequence[CreatableTopic]
     ) -> list[CreatableTopicResult] | None:
-        """Have topics made by another broker; None if this one is the controller.
+        """Have another broker create topics; None if this broker is the controller.
 
-        They are perhaps not in this broker's image yet when this is answered. Raises ApiError if
-        the controller cannot be reached in time.
+        This broker's image may lack them when the response arrives. Raises ApiError if the
+        controller cannot be reached in time.
         """
         response = await self._ask(
             CreateTopicsRequest(topics=list(topics), timeout_ms=PATIENCE_MS),
@@ -165,10 +165,10 @@ class ActiveController:
         return await self._ask(envelope, ENVELOPE_VERSION, EnvelopeResponse)
 
     async def shut_down(self, grant: Grant, patience_ms: int = PATIENCE_MS) -> None:
-        """Let others lead in place of this broker, which is about to stop.
+        """Move the leaderships of this broker, which is about to stop.
 
-        Returns when the others know what they lead; ApiError if that cannot be had in time. If
-        this broker is the controller it grants that to itself.
+        Returns when the other brokers know their new leaderships; ApiError if that takes too long.
+        If this broker is the controller it grants the request itself.
         """
         try:
             async with asyncio.timeout(patience_ms / 1000):
@@ -239,7 +239,7 @@ async def _in_a_task(work: Coroutine[Any, Any, T]) -> T:
 
 
 def _is_refused(response: Message) -> bool:
-    """Tell whether somebody answers who is not the controller."""
+    """Return whether the response comes from a broker that is not the controller."""
     if isinstance(response, CreateTopicsResponse):
         return ErrorCode.NOT_CONTROLLER in error_finder(ApiKey.CREATE_TOPICS)(response)
     return getattr(response, "error_code", ErrorCode.NONE) == ErrorCode.NOT_CONTROLLER

@@ -1,8 +1,7 @@
-"""The connection to the broker that is the controller: one for all who have something to ask.
+"""The connection to the controller's broker, shared by all callers.
 
-It follows the controller. Whoever learns that another broker is the controller calls `look_again`:
-the connection to the old one ends, and with it every wait for an answer of somebody who may never
-answer.
+It follows the controller. A caller that learns of another controller calls `look_again`: the old
+connection ends, and with it every wait for a response that may never come.
 """
 
 import asyncio
@@ -39,10 +38,10 @@ class ChannelToController:
         self._is_closed = False
 
     async def ask(self, request: Message, version: int, answer: type[R], *, timeout_ms: int) -> R:
-        """Send a request to the broker that is the controller now, and return what it answers.
+        """Send a request to the current controller, and return its response.
 
-        OSError if there is no controller, or no answer: then nobody knows what became of the
-        request. ApiError REQUEST_TIMED_OUT if too many wait already, NOT_CONTROLLER after `close`.
+        OSError if there is no controller, or no response: the outcome is unknown then. ApiError
+        REQUEST_TIMED_OUT if too many requests wait already, NOT_CONTROLLER after `close`.
         """
         if self._waiting >= WAITING_MAX:
             raise ApiError(
@@ -68,14 +67,14 @@ class ChannelToController:
         await asyncio.wait([self._news], timeout=timeout_ms / 1000)
 
     def look_again(self) -> None:
-        """Turn to whoever is the controller now, if that is another one than before."""
+        """Connect to the current controller, if it has changed."""
         self._drop_if_stale()
         if self._news is not None:
             self._news.set_result(None)
             self._news = None
 
     def close(self) -> None:
-        """Ask nobody any more; those who wait fail."""
+        """Send no more requests; waiting callers fail."""
         self._is_closed = True
         self.look_again()
 
@@ -120,7 +119,7 @@ class ChannelToController:
     def _on_opened(self, opening: "asyncio.Task[PeerConnection]") -> None:
         if opening.cancelled():
             return
-        failure = opening.exception()  # also for those who did not wait for it
+        failure = opening.exception()  # also retrieved for callers that are gone
         if self._opening is opening:
             self._opening = None
             self._connection = None if failure is not None else opening.result()

@@ -1,8 +1,8 @@
-"""Pulls what the controller has decided from the controller's broker: Fetch and FetchSnapshot.
+"""Pulls the controller's decisions from its broker: Fetch and FetchSnapshot.
 
-It has a connection of its own, on which nothing else has to wait for the controller's next
-decision. Whom it pulls from is the controller, as far as this broker knows: the other requests for
-the controller go there, too.
+It has a connection of its own, because a fetch waits for the controller's next decision. The broker
+that it pulls from is the controller, as far as this broker knows: other requests for the controller
+go there, too.
 """
 
 import asyncio
@@ -40,7 +40,7 @@ SNAPSHOT_BYTES_MAX: Final = 1 << 30
 
 
 class ControllerMetadata:
-    """Follows the metadata of whoever is the controller. Belongs to one event loop."""
+    """Follows the metadata of the current controller. Belongs to one event loop."""
 
     def __init__(
         self,
@@ -68,15 +68,15 @@ class ControllerMetadata:
         return None if self._controller is None else self._controller.endpoint(self._listener)
 
     def on_controller(self, listener: Callable[[], None]) -> None:
-        """Tell someone when another broker is followed, or nobody any more."""
+        """Call a listener when the followed broker changes, or is unknown."""
         self._on_controller.append(listener)
 
     async def pull(self, controller: BrokerImage, epoch: int, offset: int) -> Batches | Snapshot:
-        """Return what a controller has decided after an offset of a term, or all of it.
+        """Return a controller's decisions after an offset of a term, or a snapshot.
 
-        It waits up to WAIT_MS for something to be decided; there may still be nothing then.
-        ApiError, OSError, or ProtocolError if what comes back is no answer to this. Cancelling it
-        says that this broker is not the one to follow any more.
+        It waits up to WAIT_MS for a decision; there may still be none then. ApiError, OSError, or
+        ProtocolError for a response that does not fit. A cancellation means that this broker is not
+        the controller any more.
         """
         self._follow(controller)
         try:
@@ -89,7 +89,7 @@ class ControllerMetadata:
             raise
 
     def close(self) -> None:
-        """Follow nobody any more."""
+        """Stop following."""
         self._follow(None)
 
     def _follow(self, controller: BrokerImage | None) -> None:

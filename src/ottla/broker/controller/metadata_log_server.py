@@ -1,14 +1,14 @@
-"""Fetch of `__cluster_metadata`: how other brokers hear what the controller has decided.
+"""Fetch of `__cluster_metadata`: how other brokers learn of the controller's decisions.
 
-A broker names the term and the offset that it has come to, and gets what follows, waiting a while
-if there is nothing. One that comes from another term, or from too far behind, is told which
+A broker sends the term and the offset that it has reached, and gets the decisions after it; without
+any, the fetch waits for a while. A broker from another term, or too far behind, gets the id of a
 snapshot to take (FetchSnapshot). There are no sessions; brokers name topic ids, as they do since
-version 13. Every failure concerns the whole request:
+version 13. Every error concerns the whole request:
 
-    NOT_CONTROLLER              this broker is not the controller, or is it no longer
-    BROKER_ID_NOT_REGISTERED    whoever asks is not a broker of this cluster
+    NOT_CONTROLLER              this broker is not the controller, or not any more
+    BROKER_ID_NOT_REGISTERED    the sender is not a broker of this cluster
     FENCED_LEADER_EPOCH         the broker means an earlier controller
-    UNKNOWN_LEADER_EPOCH        the broker has heard of a later controller than this one
+    UNKNOWN_LEADER_EPOCH        the broker knows a later controller than this one
 """
 
 from collections.abc import Callable
@@ -112,7 +112,7 @@ class MetadataFetch:
                 return pulled
 
     def _listen_to(self, feed: MetadataFeed) -> None:
-        """Have the bell rung by a feed, which forgets who listens as soon as it has news."""
+        """Have a feed notify waiting fetches; a feed drops its listeners when it calls them."""
         if self._listening_to is not feed:
             self._listening_to = feed
             feed.on_news(lambda: self._on_news(feed))

@@ -1,7 +1,7 @@
-"""Lets the controller answer when the other brokers have heard what it decided.
+"""Delays the controller's responses until the other brokers have applied its decision.
 
-Who is told that a topic is there may ask any broker for it next. So the answer waits for them, but
-not for long, and not for those that are fenced, about to stop, or silent: they may be dead.
+A client that learns of a new topic may ask any broker for it next. So the response waits for the
+brokers, but not for long, and not for fenced, stopping or silent ones: they may be dead.
 """
 
 from collections.abc import Awaitable, Callable, Iterable
@@ -18,12 +18,12 @@ SPREAD_MS_MAX: Final = 1_000
 SILENT_MS: Final = WAIT_MS + 500
 """A broker that fetches the metadata is heard of more often."""
 Spread: TypeAlias = Callable[[Iterable[int], int], Awaitable[None]]
-"""Waits until others know what was decided, if one of these error codes says that it was; not
-longer than so many milliseconds."""
+"""Waits until other brokers have applied a decision, if one of these error codes reports success;
+at most for so many milliseconds."""
 
 
 async def nobody(_codes: Iterable[int], _timeout_ms: int) -> None:
-    """Wait for nobody: there are no others."""
+    """Do not wait: there are no other brokers."""
 
 
 class PropagationBarrier:
@@ -44,7 +44,7 @@ class PropagationBarrier:
         self._notifier = notifier
 
     async def spread(self, codes: Iterable[int], timeout_ms: int) -> None:
-        """Return when all who listen have come to what is decided by now, or time is over."""
+        """Return when all listening brokers have applied the present decisions, or time is over."""
         feed = self._feed()
         if feed is None or ErrorCode.NONE not in codes:
             return

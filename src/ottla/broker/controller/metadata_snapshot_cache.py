@@ -1,8 +1,8 @@
 """Snapshots of the metadata, kept for as long as other brokers take them piece by piece.
 
-When a controller begins its term everybody wants one: they all get the same. But nobody gets one
-that was overtaken before it was asked for: in an earlier life the broker may have known more, and
-would take what it keeps for the rests of topics that nobody knows.
+At the beginning of a term all brokers want a snapshot: they share one. But no broker gets a
+snapshot that was outdated when it asked: its earlier incarnation may have known more, and it would
+take replicas of newer topics for strays.
 """
 
 import asyncio

@@ -1,9 +1,8 @@
-"""Requests for the controller that reach another broker: passed on, and the answer passed back.
+"""Forwards requests for the controller that reach another broker (KIP-590).
 
-Where a route is for the controller, its handler is put behind one that asks whether this broker is
-the controller. If not, the request travels in an Envelope, with who sent it and from where. When
-no controller answers in time, the handler of this broker does: NOT_CONTROLLER, mostly, which
-clients understand as "later".
+The handler of a route for the controller is wrapped: if another broker is the controller, the
+request travels there in an Envelope, with its principal and client address. If no controller
+answers in time, this broker's own handler does: mostly NOT_CONTROLLER, which clients retry.
 """
 
 import logging

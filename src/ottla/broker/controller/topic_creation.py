@@ -1,4 +1,4 @@
-"""Makes topics, for those who ask for it and for those who merely use a topic that is not there."""
+"""Creates topics, by request and automatically at first use."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -42,7 +42,7 @@ class TopicCreation:
     async def create_here(
         self, topics: Sequence[CreatableTopic], *, validate_only: bool = False
     ) -> list[CreatableTopicResult]:
-        """Make these topics, as the controller; ApiError NOT_CONTROLLER if it is another one."""
+        """Create these topics, as the controller; ApiError NOT_CONTROLLER on another broker."""
         topic_ids = [self.randomness.uuid() for _ in topics]
         start = self.randomness.below(_START_BELOW)
         return await self.store.execute(

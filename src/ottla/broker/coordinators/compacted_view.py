@@ -1,7 +1,7 @@
-"""What a compacted log with transactions comes to: the last value of every key, and what is open.
+"""The content of a compacted log with transactions: the last value per key, and open transactions.
 
-Of two values of a key the one that was written later counts, as `pending_offsets.py` has it: a
-transaction that commits does not bring back what something later has overtaken.
+Of two values of a key the later in the log counts, as in `pending_offsets.py`: a transaction that
+commits does not bring back a value that was overwritten since.
 """
 
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ from ottla.wire.records.record import records_of
 
 
 class Replayed(NamedTuple):
-    """A record that is to be replayed, and whose transaction it belongs to."""
+    """A record to replay, and the transaction that it belongs to."""
 
     key: bytes
     value: bytes | None
@@ -47,7 +47,7 @@ class LastValues:
                     self._commit(record.key, record.value)
 
     def in_order(self) -> Iterator[Replayed]:
-        """Go through what is left so that replaying it in this order comes to the same."""
+        """Iterate over the remaining records in an order that replays to the same state."""
         opened = [
             (each.number, each.is_overtaken, Replayed(key, each.value, producer_id))
             for producer_id, by_key in self._open_by_producer.items()
@@ -69,7 +69,7 @@ class LastValues:
     def _end(self, batch: RecordBatch) -> None:
         try:
             marker = end_txn_marker_of(batch)
-        except ProtocolError:  # or one that compaction has emptied
+        except ProtocolError:  # or a batch that compaction has emptied
             return
         ended = self._open_by_producer.pop(batch.producer_id, {})
         if marker.kind is ControlType.COMMIT:

@@ -16,7 +16,7 @@ class OffsetsTopic:
     replication_factor: int = 1
 
     def wanted(self) -> CreatableTopic:
-        """Return what is asked of the controller."""
+        """Return the request for the controller."""
         settings = {
             "cleanup.policy": "compact",
             "compression.type": "producer",

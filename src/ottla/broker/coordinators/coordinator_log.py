@@ -1,4 +1,4 @@
-"""What a coordinator has decided, as batches in a partition of its topic, and back."""
+"""Writes a coordinator's decisions as batches in a partition of its topic, and loads them."""
 
 import asyncio
 import logging
@@ -28,7 +28,7 @@ _RECORDS_PER_LOOK: Final = 16
 _log = logging.getLogger(__name__)
 
 Replay: TypeAlias = Callable[[Message, Message | None, int], None]
-"""Takes over a key, its value, and the id of the producer in whose open transaction it is."""
+"""Applies a key, its value, and the producer id of the open transaction that it is in."""
 
 
 class CoordinatorRecord(Protocol):
@@ -79,9 +79,9 @@ class CoordinatorLog:
             )
 
     async def load(self, partition: Partition, replay: Replay) -> None:
-        """Replay the whole log, turn by turn. ApiError or OSError if it cannot be read.
+        """Replay the whole log, in time slices. ApiError or OSError if it cannot be read.
 
-        Nobody may append to it meanwhile. What is no record of ours is passed over, and told.
+        No append may happen meanwhile. Records of other kinds are skipped, and logged.
         """
         budget = YieldBudget(self._clock)
         values = await self._last_values(partition)

@@ -1,12 +1,12 @@
-"""Runs one machine for each partition of an internal topic: what all coordinators have in common.
+"""Runs one state machine per partition of an internal topic: the common part of coordinators.
 
 A decision is appended and replayed at once, so that the next one sees it; nothing suspends in
-between. Deadlines are the machines'; here they become timers.
+between. Machines have deadlines; here they become timers.
 
-This broker runs the machines of the partitions that it leads. When it begins to lead one, the log
-is loaded, one partition after the other and turn by turn; who asks too early is told
-COORDINATOR_LOAD_IN_PROGRESS, and comes again. When it leads no more, the machine is dropped, and
-who asks is told NOT_COORDINATOR: what it had decided and others do not have never was.
+This broker runs the machines of the partitions that it leads. When it becomes the leader of one,
+the log is loaded, one partition after the other and in time slices; early requests get
+COORDINATOR_LOAD_IN_PROGRESS, and are retried. When it stops leading, the machine is dropped, and
+requests get NOT_COORDINATOR: decisions that were not replicated never happened.
 """
 
 import asyncio
@@ -46,7 +46,7 @@ _TOLD_BY_CODE: Final = {
     ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
     ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
 }
-"""What a client is told when its coordinator's own partition says this."""
+"""The codes for clients, by the error of the coordinator's own partition."""
 _log = logging.getLogger(__name__)
 
 
@@ -55,7 +55,7 @@ T = TypeVar("T")
 
 
 class Machine(Protocol[R]):
-    """What runs here: it decides, and replays what it has decided."""
+    """A state machine that decides, and replays its decisions."""
 
     def start(self, now: Moment) -> None:
         """Begin to watch time, after all records were replayed."""
@@ -66,7 +66,7 @@ class Machine(Protocol[R]):
         ...
 
     def expire(self, now: Moment) -> Decision[R, None]:
-        """Decide what time alone brings."""
+        """Decide on expired deadlines."""
         ...
 
 
@@ -75,7 +75,7 @@ M = TypeVar("M", bound=Machine[Any])
 
 @dataclass(frozen=True, slots=True)
 class CoordinatorWorld:
-    """What coordinators are made from."""
+    """The dependencies of coordinators."""
 
     partitions: Partitions
     creation: TopicCreation
@@ -83,7 +83,7 @@ class CoordinatorWorld:
     clock: Clock
     flushing: Flushing
     has_valid_lease: Callable[[], bool]
-    """Tells whether this broker still leads what it led, for sure."""
+    """Returns whether this broker certainly still leads its partitions."""
 
 
 class _Timer(NamedTuple):
@@ -93,7 +93,7 @@ class _Timer(NamedTuple):
 
 
 class CoordinatedTopic(ABC, Generic[M, R]):
-    """Finds the machine of a name, lets it decide, and writes down what it decided."""
+    """Finds the machine of a name, lets it decide, and writes its decisions."""
 
     def __init__(self, world: CoordinatorWorld, topic: CreatableTopic, commit_ms_max: int) -> None:
         self._world = world
@@ -113,7 +113,7 @@ class CoordinatedTopic(ABC, Generic[M, R]):
         self._load_task: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
-    # -- what makes one coordinator differ from another -----------------------------------------
+    # -- to be implemented by each coordinator --------------------------------------------------
 
     @abstractmethod
     def _new_machine(self, epoch: int) -> M:
@@ -125,15 +125,15 @@ class CoordinatedTopic(ABC, Generic[M, R]):
 
     @abstractmethod
     def _write(self, partition: Partition, machine: M, records: tuple[R, ...]) -> None:
-        """Append what was decided, then replay it. ApiError, and nothing is replayed."""
+        """Append the records of a decision, then replay them. ApiError, and nothing is replayed."""
 
     @abstractmethod
     def _on_decided(self, index: int, machine: M, records: tuple[R, ...]) -> None:
-        """Do what follows from a decision, of time or of requests, that was just replayed."""
+        """Act on a decision, by time or by request, that was just replayed."""
 
     @abstractmethod
     async def _on_loaded(self, index: int, machine: M) -> None:
-        """Do what is left to be done when a machine has begun."""
+        """Complete the start of a machine."""
 
     @abstractmethod
     def _on_dropped(self, index: int, machine: M) -> None:
@@ -143,7 +143,7 @@ class CoordinatedTopic(ABC, Generic[M, R]):
     def _on_topic_removed(self, topic: str) -> None:
         """Hear that a topic was deleted, which is not our own."""
 
-    # -- for everyone ---------------------------------------------------------------------------
+    # -- public ---------------------------------------------------------------------------------
 
     @property
     def machines(self) -> list[M]:
@@ -155,7 +155,7 @@ class CoordinatedTopic(ABC, Generic[M, R]):
         return Moment(self._clock.now_ms(), self._clock.monotonic_ms())
 
     def open_if_there(self) -> None:
-        """Begin to load the machines of what is led here, and drop those of what is not."""
+        """Begin to load the machines of led partitions, and drop the machines of others."""
         topic = self._image.topics.get(self.topic)
         self._partition_count = 0 if topic is None else len(topic.partitions)
         for index in range(self._partition_count):
@@ -171,7 +171,7 @@ class CoordinatedTopic(ABC, Generic[M, R]):
             self._load_task = self._begin(self._load_all())
 
     async def open(self) -> None:
-        """Be ready: the first who looks for a coordinator has the topic made."""
+        """Ensure that the topic exists: the first lookup of a coordinator creates it."""
         if self._partition_count:
             return
         (result,) = await self._world.creation.create([self._wanted])
@@ -182,7 +182,7 @@ class CoordinatedTopic(ABC, Generic[M, R]):
             await asyncio.wait([self._load_task])
 
     def on_change(self, image: ClusterImage, records: Sequence[MetadataRecord]) -> None:
-        """Follow who leads what, and hear of topics that are deleted."""
+        """Follow changes of leaders, and deletions of topics."""
         before, self._image = self._image, image
         own = image.topics.get(self.topic)
         if own is not None and any(
@@ -203,11 +203,11 @@ class CoordinatedTopic(ABC, Generic[M, R]):
         return self._execute(self.index_of(name), decide)
 
     async def settle(self, name: str) -> None:
-        """Return when what a machine has decided is on all replicas in sync, and flushed if due."""
+        """Return when a machine's decisions are on all in-sync replicas, and flushed if due."""
         await self._settle(self.index_of(name))
 
     async def settle_for_reader(self, name: str) -> None:
-        """Return when what a machine knows cannot be lost: another coordinator has it, too."""
+        """Return when a machine's state cannot be lost: another coordinator would have it, too."""
         partition = self._partition(self.index_of(name))
         if partition.high_watermark < partition.log.end_offset:
             await self.settle(name)
@@ -223,7 +223,7 @@ class CoordinatedTopic(ABC, Generic[M, R]):
         return partition_of_name(name, self._partition_count)
 
     def stop(self) -> None:
-        """Let no deadline come any more, and leave off what takes several turns."""
+        """Cancel all deadlines and all work in time slices."""
         self._close()
         for task in self._tasks:
             task.cancel()
@@ -300,7 +300,7 @@ class CoordinatedTopic(ABC, Generic[M, R]):
             epoch = self._epochs[index]
             try:
                 await self._load(index, epoch)
-            except Exception:  # noqa: BLE001 - those of the other partitions shall be there
+            except Exception:  # noqa: BLE001 - the machines of other partitions must still load
                 if self._epochs.get(index) == epoch:  # else it has been taken from us meanwhile
                     _log.exception("%s-%d could not be loaded", self.topic, index)
             if self._epochs.get(index) == epoch:
@@ -344,9 +344,9 @@ class CoordinatedTopic(ABC, Generic[M, R]):
     # -- deadlines ------------------------------------------------------------------------------
 
     def _arm(self, index: int, machine: M, delay_ms_min: int = 0) -> None:
-        """Have the next deadline of a machine come true; a timer may be early, but never late.
+        """Set a timer for the next deadline of a machine; it may fire early, but never late.
 
-        Late it is only where a delay is asked for, since what was decided last could not be.
+        It is late only with a minimum delay, after a decision that could not be written.
         """
         deadline_ms = machine.next_deadline_ms()
         armed = self._timers.get(index)

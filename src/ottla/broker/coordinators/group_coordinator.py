@@ -1,7 +1,7 @@
-"""Runs the groups: each is kept by one partition of `__consumer_offsets`, and by its machine.
+"""Runs the groups: each belongs to one partition of `__consumer_offsets`, and to its machine.
 
-How machines are run is in `coordinator_runtime.py`. Who has to wait for others (JoinGroup,
-SyncGroup) waits for the bell of the group and asks again.
+How machines are run is in `coordinator_runtime.py`. Requests that wait for other members
+(JoinGroup, SyncGroup) wait for a notification of the group and ask again.
 """
 
 import logging
@@ -56,7 +56,7 @@ class GroupCoordinator(CoordinatedTopic[GroupMachine, GroupRecord]):
         transaction: OffsetsTransaction,
         decide: Callable[[GroupMachine], Decision[GroupRecord, T]],
     ) -> T:
-        """Execute what counts once a transaction has committed."""
+        """Run a decision that counts once its transaction has committed."""
 
         def write(
             partition: Partition, machine: GroupMachine, records: tuple[GroupRecord, ...]
@@ -109,7 +109,7 @@ class GroupCoordinator(CoordinatedTopic[GroupMachine, GroupRecord]):
             answer = self.execute(group_id, _asking_again(ask_again, answer))
         return answer
 
-    # -- what machines of groups need -----------------------------------------------------------
+    # -- the coordinator's hooks ----------------------------------------------------------------
 
     def _new_machine(self, epoch: int) -> GroupMachine:  # noqa: ARG002 - others want to know
         return GroupMachine(self._settings, self._memory)
@@ -141,7 +141,7 @@ class GroupCoordinator(CoordinatedTopic[GroupMachine, GroupRecord]):
         self._notify(machine.take_notified())
 
     async def _on_loaded(self, index: int, machine: GroupMachine) -> None:
-        # Topics that were deleted while nobody could forget them, as the broker died.
+        # Topics that were deleted while no coordinator could delete their offsets.
         gone = [topic for topic in machine.topics() if topic not in self._image.topics]
         await self._forget(gone, [index])
 

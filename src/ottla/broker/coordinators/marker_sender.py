@@ -1,10 +1,10 @@
-"""Has the ends of transactions written into their partitions, by whoever leads those.
+"""Has the markers of ended transactions written by the leaders of their partitions.
 
-What is owed to a partition that has no other replica than the one here is written at once. What is
-owed to the partitions of one broker goes there in one request at a time, together with all
-that has come up meanwhile. A marker that is refused, or not answered, is owed again after a rest,
-to whoever leads by then; one for a partition that is gone counts as written. Nothing runs while
-nothing is owed. What is owed is what the machines remember, and no more than that.
+A marker for a partition with its only replica here is written at once. Markers for the partitions
+of another broker go there in one request at a time, together with all that were added meanwhile. A
+marker that is refused, or not acknowledged, is sent again after a pause, to the leader of that
+time; a marker for a deleted partition counts as written. Nothing runs while no marker is owed. The
+owed markers are exactly those in the machines' state.
 """
 
 import asyncio
@@ -44,7 +44,7 @@ Report: TypeAlias = Callable[[OwedMarkers, Sequence[TopicPartition]], None]
 
 
 class _Debt:
-    """The end of one transaction, and who is to hear of its markers."""
+    """The end of one transaction, and the callback for its written markers."""
 
     __slots__ = ("index", "owed", "report")
 
@@ -79,7 +79,7 @@ class TransactionMarkers:
 
     @property
     def unsendable_count(self) -> int:
-        """How many markers are owed to partitions that nobody leads."""
+        """Return the number of markers for partitions without a leader."""
         return len(self._owed_by_broker.get(NO_LEADER, ()))
 
     def owe(self, index: int, owed: OwedMarkers, report: Report) -> None:
@@ -107,12 +107,12 @@ class TransactionMarkers:
                 del markers[marker]
 
     def on_change(self, _image: ClusterImage, _records: Sequence[MetadataRecord]) -> None:
-        """Turn to those who lead now, also with what others have been asked for in vain."""
+        """Send waiting markers to new leaders, also those that former leaders did not write."""
         for broker_id, markers in list(self._owed_by_broker.items()):
             self._place(self._taken(broker_id, markers))
 
     def _taken(self, broker_id: int, markers: dict[_Marker, None]) -> Iterator[_Marker]:
-        """Take out what does not belong to a broker any more."""
+        """Remove the markers that do not belong to a broker any more."""
         for marker in [one for one in markers if self._leader(one.partition) != broker_id]:
             del markers[marker]
             yield marker
@@ -126,10 +126,10 @@ class TransactionMarkers:
             sender.cancel()
         self._peers.close()
 
-    # -- who is to be told ----------------------------------------------------------------------
+    # -- targets --------------------------------------------------------------------------------
 
     def _place(self, markers: Iterable[_Marker]) -> None:
-        """Put markers where they are sent to; those of partitions that are gone are done with."""
+        """Queue markers for their leaders; markers for deleted partitions are done."""
         gone: dict[_Debt, list[TopicPartition]] = {}
         for marker in markers:
             broker_id = self._leader(marker.partition)
@@ -142,13 +142,13 @@ class TransactionMarkers:
         _report(gone)
 
     def _leader(self, name: TopicPartition) -> int | None:
-        """Return who leads a partition; None if there is no such partition."""
+        """Return the leader of a partition; None if the partition does not exist."""
         topic = self._image().topics.get(name.topic)
         partition = None if topic is None else topic.partition(name.partition)
         return None if partition is None else partition.leader
 
     def _rest(self, markers: Iterable[_Marker]) -> None:
-        """Let markers rest for a while; then they go to whoever leads."""
+        """Delay markers for a while; then they go to the leaders of that time."""
         for marker in markers:
             self._resting[marker] = None
         if self._resting and self._timer is None and not self._is_stopped:
@@ -198,7 +198,7 @@ class TransactionMarkers:
         self._take(owed, codes)
 
     def _take(self, owed: Sequence[_Marker], codes: dict[_Marker, int]) -> None:
-        """Report what is written, and let rest what is not."""
+        """Report written markers, and delay the others."""
         written: dict[_Debt, list[TopicPartition]] = {}
         unwritten = []
         for marker in owed:
@@ -215,7 +215,7 @@ class TransactionMarkers:
 
 
 def _codes(debts: Sequence[_Debt], response: WriteTxnMarkersResponse) -> dict[_Marker, int]:
-    """Return what was answered, which is in the order in which it was asked."""
+    """Return the results, which are in the order of the request."""
     return {
         _Marker(debt, TopicPartition(topic.name, each.partition_index)): each.error_code
         for debt, result in zip(debts, response.markers, strict=False)

@@ -1,12 +1,12 @@
-"""Writes the ends of transactions into the partitions that this broker leads.
+"""Writes transaction markers into the partitions that this broker leads.
 
 A marker is refused if a later coordinator has written one before (TRANSACTION_COORDINATOR_FENCED),
 or if the producer is in a later epoch by now (INVALID_PRODUCER_EPOCH). Since version 2 of
-transactions its own epoch is late, too (KIP-1228). To write a marker twice does no harm: it ends
+transactions the same epoch is refused, too (KIP-1228). A repeated marker does no harm: it ends
 nothing the second time.
 
-Who keeps state of what is in a partition, as the groups do of `__consumer_offsets`, is told of the
-marker as soon as it is appended (`MarkerReader`).
+Components with state of a partition's transactions, such as the groups of `__consumer_offsets`, are
+notified as soon as a marker is appended (`MarkerReader`).
 """
 
 from collections.abc import Callable, Mapping
@@ -26,7 +26,7 @@ from ottla.wire.records.control import ControlType, end_txn_marker
 
 
 class MarkerReader(Protocol):
-    """Whoever keeps state of the transactions in the partitions of a topic."""
+    """A component with state of the transactions in a topic's partitions."""
 
     def check_ready(self, name: TopicPartition) -> None:
         """Raise ApiError unless a marker can be taken over; nothing is appended then."""
@@ -47,12 +47,12 @@ class MarkerReader(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class MarkerWriting:
-    """Appends markers, which are those of the message whatever topics that names."""
+    """Appends markers."""
 
     partitions: Partitions
     clock: Clock
     has_valid_lease: Callable[[], bool]
-    """Tells whether this broker still leads what it led, for sure."""
+    """Returns whether this broker certainly still leads its partitions."""
     readers: Mapping[str, MarkerReader]
     """By topic."""
 
@@ -74,7 +74,7 @@ class MarkerWriting:
         return True
 
     def append(self, name: TopicPartition, marker: WritableTxnMarker) -> Awaited:
-        """Append a marker; return what to wait for. ApiError if it is refused."""
+        """Append a marker; return its replication to wait for. ApiError if it is refused."""
         partition = self.partitions.get(name)
         if not self.has_valid_lease():
             raise in_doubt(name)

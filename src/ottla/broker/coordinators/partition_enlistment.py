@@ -1,8 +1,8 @@
 """Asks the coordinators of transactions on behalf of partitions, on this broker or on others.
 
-While a request to another broker is on its way, all that comes up for it is gathered, and goes
-with the next. Nothing is asked twice: whoever waits is told NETWORK_EXCEPTION and has its client
-try again.
+While a request to another broker is in flight, new ones are collected, and sent together
+afterwards. No request is repeated: after a failure waiting callers get NETWORK_EXCEPTION, and their
+clients retry.
 """
 
 import asyncio
@@ -35,9 +35,9 @@ WAITING_MAX: Final = 10_000
 ANSWER_MS_MAX: Final = 15_000
 
 Enlist: TypeAlias = Callable[[Enlistment], Awaitable[Mapping[TopicPartition, ErrorCode]]]
-"""Asks the coordinator of a transaction; returns what is wrong, and with which partitions.
+"""Asks the coordinator of a transaction; returns the errors by partition.
 
-Raises ApiError if that holds for all of them, as where nobody could be asked.
+Raises ApiError for an error of all partitions, such as an unreachable coordinator.
 """
 
 
@@ -69,10 +69,10 @@ class TransactionChannel:
         self._senders: dict[int, asyncio.Task[None]] = {}
 
     async def enlist(self, wanted: Enlistment) -> Mapping[TopicPartition, ErrorCode]:
-        """Ask whether an open transaction has these partitions, or have them added to it.
+        """Verify that an open transaction has these partitions, or add them to it.
 
-        Return what is wrong, and with which; codes of others may be NONE. Raises ApiError if
-        nobody could be asked.
+        Return the errors by partition; codes may be NONE. Raises ApiError if no coordinator could
+        be asked.
         """
         broker_id = self._coordinator_of(wanted.transactional_id)
         if broker_id == self._peers.broker_id:
@@ -80,7 +80,7 @@ class TransactionChannel:
         return _codes(await self._ask(broker_id, _message(wanted)))
 
     def stop(self) -> None:
-        """Ask nobody any more."""
+        """Send no more requests."""
         for sender in self._senders.values():
             sender.cancel()
         self._peers.close()
@@ -107,7 +107,7 @@ class TransactionChannel:
         return await one.answer
 
     async def _run(self, broker_id: int, waiting: deque[_Waiting]) -> None:
-        """Ask one broker until nobody waits for it."""
+        """Send requests to one broker until none waits."""
         try:
             while waiting:
                 count = min(len(waiting), TRANSACTIONS_MAX)
@@ -149,7 +149,7 @@ def _message(wanted: Enlistment) -> AddPartitionsToTxnTransaction:
 def _answer_all(
     asked: Sequence[_Waiting] | deque[_Waiting], results: Sequence[AddPartitionsToTxnResult]
 ) -> None:
-    """Give results to those who asked for them, in their order; None to whoever has none."""
+    """Complete waiting callers with their results, in order; None for a missing result."""
     for number, one in enumerate(asked):
         if not one.answer.done():
             one.answer.set_result(results[number] if results else None)

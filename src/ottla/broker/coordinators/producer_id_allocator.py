@@ -14,7 +14,7 @@ _PASSING: Final = frozenset(
 
 
 class ProducerIds:
-    """Hands out ids that nobody else has."""
+    """Assigns unique producer ids."""
 
     def __init__(self, allocate: Callable[[], Awaitable[ProducerIdBlock]]) -> None:
         self._allocate = allocate
@@ -23,10 +23,10 @@ class ProducerIds:
         self._one_at_a_time = asyncio.Lock()
 
     async def next(self) -> int:
-        """Return an id that was never given out; asks for another block when this one is used.
+        """Return an unused id; allocates another block when this one is used up.
 
-        ApiError COORDINATOR_LOAD_IN_PROGRESS, at which producers ask again, if no controller is to
-        be had.
+        ApiError COORDINATOR_LOAD_IN_PROGRESS, which producers retry, if the controller cannot be
+        reached.
         """
         async with self._one_at_a_time:
             if self._next == self._end:

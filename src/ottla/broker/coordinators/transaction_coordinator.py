@@ -1,11 +1,11 @@
-"""Runs the transactions: each id is kept by one partition of `__transaction_state` and its machine.
+"""Runs the transactions: each id belongs to one partition of `__transaction_state`.
 
-How machines are run is in `coordinator_runtime.py`. Whatever ends a transaction, a request or its
-age, owes markers. They are sent once the end is committed (`marker_sender.py`), and what is
-written of them is reported to the machine.
+How machines are run is in `coordinator_runtime.py`. The end of a transaction, by a request or by
+its timeout, owes markers. They are sent once the end is committed (`marker_sender.py`), and written
+markers are reported to the machine.
 
-A broker that is not sure to be one of the cluster any more answers nothing: its successor may have
-ended what it believes to be open.
+A broker without a valid lease answers nothing: its successor may have ended transactions that it
+believes to be open.
 """
 
 import asyncio
@@ -50,7 +50,7 @@ _log = logging.getLogger(__name__)
 
 
 class _TransactionEnd(NamedTuple):
-    """What is rung when the markers of an id are written."""
+    """The key that is notified when the markers of an id are written."""
 
     transactional_id: str
 
@@ -89,7 +89,7 @@ class TransactionCoordinator(CoordinatedTopic[TransactionMachine, TransactionRec
         return response
 
     async def answer_with_id(self, transactional_id: str, decide: DecideWithId[T]) -> T:
-        """Do the same for what may need a producer id that nobody has had."""
+        """Do the same for a decision that may need a new producer id."""
         fresh_id = None
         while True:
             response = await self.answer(transactional_id, _with(decide, fresh_id))
@@ -98,10 +98,10 @@ class TransactionCoordinator(CoordinatedTopic[TransactionMachine, TransactionRec
             fresh_id = await self._producer_ids.next()
 
     async def enlist(self, wanted: Enlistment) -> Mapping[TopicPartition, ErrorCode]:
-        """Let a leader on this broker add partitions to a transaction, or ask whether it has them.
+        """Add partitions to a transaction, or verify them, for a leader on this broker.
 
-        Return a code for each; raises ApiError as `answer` does. The first ones wait for the
-        transaction before.
+        Return a code for each; raises ApiError as `answer` does. The first partitions wait for the
+        end of the previous transaction.
         """
         if wanted.is_adding and self._is_ending(wanted.transactional_id):
             await self.ended(wanted.transactional_id)
@@ -111,10 +111,10 @@ class TransactionCoordinator(CoordinatedTopic[TransactionMachine, TransactionRec
         )
 
     async def ended(self, transactional_id: str) -> None:
-        """Return when no markers of an id are owed any more; if that takes long, before that.
+        """Return when no markers of an id are owed any more; earlier, if that takes long.
 
-        They are written in a moment, and whoever is told CONCURRENT_TRANSACTIONS instead comes
-        again after 20 or 100 ms.
+        Markers are written in a moment, while a producer that gets CONCURRENT_TRANSACTIONS instead
+        retries after 20 or 100 ms.
         """
         deadline_ms = self._clock.monotonic_ms() + ENDING_MS_MAX
         while self._is_ending(transactional_id) and await self._notifier.wait_any(
@@ -128,7 +128,7 @@ class TransactionCoordinator(CoordinatedTopic[TransactionMachine, TransactionRec
         for machine in self._machines.values():
             machine.use_level(_level(image))
 
-    # -- what machines of transactions need -----------------------------------------------------
+    # -- the coordinator's hooks ----------------------------------------------------------------
 
     def _led(self, index: int) -> Partition:
         if not self._world.has_valid_lease():
@@ -170,7 +170,7 @@ class TransactionCoordinator(CoordinatedTopic[TransactionMachine, TransactionRec
         self._markers.forget(index)
 
     def _on_topic_removed(self, topic: str) -> None:
-        """Leave it to the markers, which find nobody to be sent to."""
+        """Do nothing: the markers of a deleted partition count as written."""
 
     # -- markers --------------------------------------------------------------------------------
 
@@ -178,7 +178,7 @@ class TransactionCoordinator(CoordinatedTopic[TransactionMachine, TransactionRec
         """Have markers sent when the ends that they tell of are committed."""
         owed = machine.take_markers()
         if len(owed) == 1 and self._is_settled(index):
-            # Not before the answer: whoever gets that has something to do meanwhile.
+            # After the response: its receiver works meanwhile.
             asyncio.get_running_loop().call_soon(self._send, index, machine, *owed)
         elif owed:
             self._begin(self._send_when_settled(index, machine, owed))
@@ -229,7 +229,7 @@ class TransactionCoordinator(CoordinatedTopic[TransactionMachine, TransactionRec
         owed: OwedMarkers,
         written: Sequence[TopicPartition],
     ) -> bool:
-        """Report what is written; False if that has to be done again."""
+        """Report written markers; False if that must be repeated."""
         if not self._runs(index, machine):
             return True  # its successor sends them again, and hears of it
         now = self.moment()
@@ -250,11 +250,11 @@ class TransactionCoordinator(CoordinatedTopic[TransactionMachine, TransactionRec
         return transaction is not None and transaction.state in PREPARED
 
     def _runs(self, index: int, machine: TransactionMachine) -> bool:
-        """Tell whether a machine is still that of its partition; none is when the broker stops."""
+        """Return whether a machine is still its partition's; False when the broker stops."""
         return self._machines.get(index) is machine and not self._notifier.is_closed
 
     async def _pause(self) -> None:
-        # A bell that nobody rings: only the end of the broker comes earlier than the deadline.
+        # A key that is never notified: only the stop of the broker ends the wait early.
         deadline_ms = self._clock.monotonic_ms() + AGAIN_MS
         await self._notifier.wait_any((), deadline_ms)
 

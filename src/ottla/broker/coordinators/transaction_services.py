@@ -1,4 +1,4 @@
-"""What a broker does for transactions: coordinates some, and asks who coordinates others."""
+"""The broker's part in transactions: coordinating, verifying and writing markers."""
 
 from collections.abc import Mapping
 from concurrent.futures import Executor
@@ -43,7 +43,7 @@ class Transactions:
         """Begin to load the transactions that are kept here, and to follow the metadata."""
         store = world.creation.store
         producer_ids = ProducerIds(world.creation.controller.allocate_producer_ids)
-        # Markers wait for replicas; what partitions ask must not wait for them.
+        # Markers wait for replicas; requests of partitions must not wait for them.
         writing = MarkerWriting(world.partitions, world.clock, world.has_valid_lease, readers)
         of_markers, of_partitions = Peers(peers, "markers"), Peers(peers, "transactions")
         markers = TransactionMarkers(of_markers, peers.image, writing)

@@ -17,7 +17,7 @@ class TransactionsTopic:
     min_in_sync_replicas: int = 1
 
     def wanted(self) -> CreatableTopic:
-        """Return what is asked of the controller."""
+        """Return the request for the controller."""
         settings = {
             "cleanup.policy": "compact",
             "compression.type": "uncompressed",

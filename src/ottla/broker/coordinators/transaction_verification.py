@@ -1,9 +1,9 @@
-"""Asks, before a transaction's first batch in a partition, whether it has that partition (KIP-890).
+"""Verifies a transaction with its coordinator before its first batch in a partition (KIP-890).
 
-A transaction that its coordinator does not know of would never end, and keep everything behind it
-from those who read committed data. So a partition takes the first batch only after its coordinator
-has been asked; `storage/producers/transaction_terms.py` says how an answer that comes too late is
-found out. Who sends the newest versions has the partition added in the same breath.
+A transaction that its coordinator does not know would never end, and hold back all later records
+from read_committed consumers. So a partition takes the first batch only after a response of the
+coordinator; `storage/producers/transaction_terms.py` explains how a late response is detected. For
+the newest versions of Produce the partition is added at the same time.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -25,14 +25,14 @@ from ottla.storage.producers.transaction_terms import ANY_TRANSACTION, Transacti
 ASK_AGAIN_MS: Final = 5
 """Markers take about so long; Kafka asks again after 20."""
 ASK_AGAIN_MAX_MS: Final = 100
-"""How long is waited for the end of the transaction before, whose markers are under way."""
+"""How long to wait for the end of the previous transaction, whose markers are being written."""
 
 VerdictByPartition = Mapping[TopicPartition, TransactionTerms | ApiError]
 """On which terms a batch may be appended to each partition, or why it may not."""
 
 
 class Support(NamedTuple):
-    """What a client of some version of a request understands."""
+    """The error codes that a client of some version knows."""
 
     is_adding: bool
     """Whether its transactions have epochs of their own, and get partitions by being written to."""
@@ -65,9 +65,10 @@ class TransactionVerification:
     async def verdicts(
         self, transactional_id: str, writes: Sequence[Write], support: Support
     ) -> VerdictByPartition:
-        """Say of each partition on which terms it takes its batch, if at all.
+        """Return for each partition on which terms it takes its batch, or an error.
 
-        Whose partitions are added by being written to has them added, switched off or not.
+        For versions that add partitions by writing, they are added even if verification is
+        disabled.
         """
         if not self.is_enabled() and not support.is_adding:
             return {write.partition.name: ANY_TRANSACTION for write in writes}

@@ -1,4 +1,4 @@
-"""The answers of Fetch: what was found in each partition, in the words of the protocol."""
+"""Builds Fetch responses from the reads of partitions."""
 
 from typing import Final
 
@@ -18,7 +18,7 @@ _NO_OFFSET: Final = -1
 def grouped(
     reads: list[Read], before: list[FetchableTopicResponse] | None = None
 ) -> list[FetchableTopicResponse]:
-    """Put neighbours of the same topic together, in a new list or at the end of this one."""
+    """Group adjacent partitions of the same topic, in a new list or at the end of this one."""
     topics = [] if before is None else before
     last = topics[-1] if topics else None
     for read in reads:
@@ -33,7 +33,7 @@ def grouped(
 
 
 def answer_of(partition: FetchedPartition, found: Fetched | ApiError) -> PartitionData:
-    """Say what was found in one partition."""
+    """Return the response part of one partition."""
     index = partition.wanted.partition
     if isinstance(found, ApiError):
         answer = PartitionData(partition_index=index)

@@ -1,13 +1,14 @@
-"""Fetch sessions (KIP-227): the broker remembers what a client fetches.
+"""Fetch sessions (KIP-227): the broker remembers the partitions that a client fetches.
 
 A full fetch (epoch 0) names every partition, and may begin a session. The next ones name its id
-and epoch, and only what has changed: a partition with another offset, a new one, one to forget.
-They are answered with only what is new, too. Epoch -1 wants no session, and ends the one it names.
+and epoch, and only the changes: partitions with another offset, new ones, forgotten ones. Their
+responses hold only changed partitions, too. Epoch -1 wants no session, and ends the named one.
 
-When the slots are taken a newcomer gets one in three ways: the session that has been idle longest
-goes if that is longer than two minutes; followers take one from a client; and a larger session
-takes one from a smaller session that is older than two minutes. Else it gets none, and goes on
-with full fetches. Clients that lose a session are told so, and begin anew.
+When all slots are taken a new session gets one in three ways: a session that was idle for more
+than two minutes goes, the longest idle first; followers take one from a consumer; and a larger
+session takes one from a smaller session that is older than two minutes. Otherwise there is no
+session, and the client goes on with full fetches. A client that has lost its session gets an error,
+and begins a new one.
 """
 
 from bisect import bisect_left, insort
@@ -30,7 +31,7 @@ _FULL_EPOCHS: Final = frozenset({INITIAL_EPOCH, FINAL_EPOCH})
 EVICTION_MS: Final = 120_000
 """A session that is idle for longer, or at least this old, has to make room for others."""
 PARTITIONS_MAX: Final = 200_000
-"""In all sessions together: what is remembered of them takes up to a hundred megabytes."""
+"""In all sessions together: their state takes up to a hundred megabytes."""
 
 _INT32_MAX = 2**31 - 1
 _UNTOLD = -1
@@ -40,7 +41,7 @@ PartitionKey = tuple[str | bytes, int]
 
 
 class QuietMark(NamedTuple):
-    """A partition when there was nothing more for a follower, by what makes a difference."""
+    """The state of a partition when a follower had caught up, by the fields that matter."""
 
     partition: Partition
     follower_news_count: int
@@ -56,7 +57,7 @@ class QuietMark(NamedTuple):
 
 
 class FetchedPartition:
-    """One partition that is fetched, and in a session, what its client was told last."""
+    """One partition to fetch and, in a session, the state in its last response."""
 
     __slots__ = (
         "high_watermark",
@@ -73,14 +74,14 @@ class FetchedPartition:
         self.topic_id = topic_id
         self.wanted = wanted
         self.name = None if by_id else TopicPartition(topic, wanted.partition)
-        """Where topics are named by id, it is not known before someone has looked it up."""
+        """For topics that are named by id, None until it is looked up."""
         self.high_watermark = _UNTOLD
         self.log_start_offset = _UNTOLD
         self.quiet_mark: QuietMark | None = None
-        """What was there for a follower when it was told that there was nothing more."""
+        """The state when a follower last had caught up."""
 
     def is_new(self, found: Fetched | ApiError) -> bool:
-        """Tell whether there is news in what was found, besides records."""
+        """Return whether the result differs from the last response, besides records."""
         return (
             isinstance(found, ApiError)
             or found.high_watermark != self.high_watermark
@@ -97,7 +98,7 @@ class FetchedPartition:
         )
 
     def told(self, found: Fetched | ApiError) -> None:
-        """Take note of what the client is told now. After an error everything is new."""
+        """Record the state of this response. After an error everything is new."""
         if isinstance(found, ApiError):
             self.high_watermark = _UNTOLD
         else:
@@ -109,18 +110,18 @@ Read = tuple[FetchedPartition, Fetched | ApiError]
 
 
 class Answer(NamedTuple):
-    """Which session the client goes on with, and what it is told."""
+    """The session id for the client, and the partitions of its response."""
 
     session_id: int
     reads: list[Read]
 
 
 class Fetching(Protocol):
-    """One request, from what it wants to what it is told."""
+    """One fetch, from its partitions to its response."""
 
     @property
     def partitions(self) -> Collection[FetchedPartition]:
-        """What to look at, in this order."""
+        """The partitions to read, in this order."""
         ...
 
     @property
@@ -129,12 +130,12 @@ class Fetching(Protocol):
         ...
 
     def conclude(self, reads: list[Read]) -> Answer:
-        """Say what of all that was found goes into the answer; ApiError if it is overtaken."""
+        """Choose the results for the response; ApiError if a later fetch has overtaken this one."""
         ...
 
 
 class Eviction(NamedTuple):
-    """Where a session stands among those that may have to go: the least goes first."""
+    """The rank of a session for eviction: the smallest goes first."""
 
     is_privileged: bool
     size: int
@@ -143,7 +144,7 @@ class Eviction(NamedTuple):
 
 
 class FetchSession:
-    """What one client fetches. The epoch is that of its next request."""
+    """The partitions that one client fetches. The epoch is that of its next request."""
 
     __slots__ = ("by_id", "created_ms", "epoch", "eviction", "id", "partitions", "used_ms")
 
@@ -163,7 +164,7 @@ class FetchSession:
         self.eviction = eviction
 
     def update(self, request: FetchRequest) -> None:
-        """Take over what has changed; what is new comes last."""
+        """Apply the changes of a request; new partitions come last."""
         for topic in request.topics:
             name, topic_id = topic.topic, topic.topic_id
             for wanted in topic.partitions:
@@ -180,7 +181,7 @@ class FetchSession:
                 self.partitions.pop((unwanted, index), None)
 
     def to_the_end(self, partition: FetchedPartition) -> None:
-        """Let others go first the next time: this one has had its share."""
+        """Move a partition to the end, so that the others come first the next time."""
         if len(self.partitions) > 1:
             topic = partition.topic_id if self.by_id else partition.topic
             key = (topic, partition.wanted.partition)
@@ -197,7 +198,7 @@ class FetchSessions:
         self._slots_max = slots_max
         self._partitions_max = partitions_max
         self._sessions: OrderedDict[int, FetchSession] = OrderedDict()  # idle longest first
-        self._for_followers: list[Eviction] = []  # these lists are sorted: who goes first
+        self._for_followers: list[Eviction] = []  # these lists are sorted by eviction order
         self._for_all: list[Eviction] = []
         self.partition_count = 0
         self.eviction_count = 0
@@ -208,7 +209,7 @@ class FetchSessions:
     def begin(
         self, request: FetchRequest, *, by_id: bool, is_privileged: bool, now_ms: int
     ) -> Fetching:
-        """Find out what a request wants; ApiError if it names a session that is not like that."""
+        """Return the fetch of a request; ApiError for an unknown session or a wrong epoch."""
         epoch = request.session_epoch
         if epoch not in _FULL_EPOCHS:
             return self._go_on(request, by_id=by_id, now_ms=now_ms)
@@ -308,7 +309,7 @@ class FetchSessions:
             del candidates[bisect_left(candidates, eviction)]
 
     def _candidates(self, eviction: Eviction) -> Iterator[list[Eviction]]:
-        """Name the lists that a session is in: who may take its slot."""
+        """Return the eviction lists that a session belongs to."""
         if eviction.is_old:
             yield self._for_all
         if eviction.is_old or not eviction.is_privileged:
@@ -361,7 +362,7 @@ class _Full:
 
 
 class _Incremental:
-    """The next fetch of a session, answered with what is new."""
+    """An incremental fetch of a session, with only changes in its response."""
 
     def __init__(self, session: FetchSession) -> None:
         self.partitions = session.partitions.values()

@@ -1,4 +1,4 @@
-"""Fetches of very many partitions, between which everybody else has a turn."""
+"""Fetches of very many partitions, in time slices."""
 
 from collections.abc import Callable, Collection
 from itertools import islice
@@ -23,10 +23,10 @@ async def read_in_turns(
     notifier: Notifier,
     slices: TimeSlices,
 ) -> tuple[list[Read], int]:
-    """Read each with a function that is told how many bytes the others have; and how many in all.
+    """Call a function for each partition, with the bytes read so far; return all results and bytes.
 
-    What is written meanwhile is found in the end, unless there is enough without it: who then
-    waits for the bells has missed none.
+    Records written meanwhile are read in the end, unless there is enough without them: a fetch that
+    then waits for notifications has missed none.
     """
     sliced = slices.begin(steps_per_look=1)
     remaining = iter(tuple(wanted))  # those of a session may change meanwhile
@@ -66,7 +66,7 @@ async def grouped_in_turns(reads: list[Read], slices: TimeSlices) -> list[Fetcha
 
 
 def counted_bytes(found: Fetched | ApiError) -> int:
-    """Return what counts as read. What is left out is not awaited either."""
+    """Return the bytes that count as read. A partition without them does not make a fetch wait."""
     if isinstance(found, ApiError):
         return 0
     return found.records.size_bytes + found.records.left_out_bytes

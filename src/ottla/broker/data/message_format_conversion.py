@@ -1,8 +1,8 @@
-"""Converts for clients that are older than record batches, on a thread and in turn.
+"""Converts for clients that are older than record batches, on a thread, one after the other.
 
-Conversion looks at every record, so it may take long. It is done on threads, which share the
-interpreter with the event loop fairly, and one after the other: old clients wait for each other,
-and for nobody else. That also keeps the produce requests of one connection in their order.
+Conversion visits every record, so it may take long. Threads share the interpreter fairly with the
+event loop, and only one conversion runs at a time: old clients wait for each other, and delay no
+other client. That also keeps the produce requests of one connection in order.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from ottla.wire.records.message_set import to_batches
 CONVERTED_BYTES_MAX: Final = 4 << 20
 """How much one old fetch gets, and one batch more: it is held in memory until it is sent."""
 PRODUCED_BYTES_MAX: Final = 2 << 20
-"""How large a message set may be: twice what one batch may be, unless a topic allows more."""
+"""The maximum size of a message set: twice that of a batch, unless a topic allows more."""
 
 
 class OldFormats:
@@ -32,9 +32,9 @@ class OldFormats:
         self._turn = asyncio.Lock()
 
     async def batches(self, sets: Sequence[memoryview]) -> list[memoryview | ApiError]:
-        """Convert the message sets of one request, or say what is wrong with each.
+        """Convert the message sets of one request; a fault becomes the error of its set.
 
-        Whoever waits for it goes on before the next one's turn comes.
+        The caller continues before the next conversion begins.
         """
         async with self._turn:
             loop = asyncio.get_running_loop()

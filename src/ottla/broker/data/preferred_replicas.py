@@ -1,8 +1,8 @@
-"""Sends consumers to the replica that is nearest to them (KIP-392).
+"""Sends consumers to the nearest replica (KIP-392).
 
-With `replica.selector.class` set to Kafka's RackAwareReplicaSelector, a consumer that tells its
-rack is sent to a replica of that rack which is in sync and has what it wants, the most recent one
-first. The leader itself is near enough if it is in that rack, or if nobody else is.
+With `replica.selector.class` set to Kafka's RackAwareReplicaSelector, a consumer that sends its
+rack is directed to an in-sync replica of that rack with the wanted offset, the most advanced one
+first. The leader itself is used if it is in that rack, or if no other replica is.
 """
 
 from collections.abc import Callable

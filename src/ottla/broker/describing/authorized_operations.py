@@ -1,6 +1,6 @@
-"""What a client may do, as bits by the numbers of Kafka's operations.
+"""The operations that a client may perform, as bits by Kafka's numbers.
 
-Nobody is kept out yet: whoever asks may do everything that there is to do.
+There is no authorizer yet: every client may perform every operation.
 """
 
 from typing import Final

@@ -1,12 +1,12 @@
-"""Metrics that clients push (KIP-714): who is to push what, and whether a push is in order.
+"""Metrics that clients push (KIP-714): subscriptions, and validation of pushes.
 
     client                                 broker
-      | -- GetTelemetrySubscriptions -->     which subscriptions match it: metrics, interval, an id
-      | -- PushTelemetry, with the id -->    known id, in time, small enough: handed to the sink
-      | -- PushTelemetry, changed since -->  UNKNOWN_SUBSCRIPTION_ID, and the client asks again
+     | -- GetTelemetrySubscriptions -->     matching subscriptions: metrics, interval, an id
+     | -- PushTelemetry, with the id -->    known id, in time, small enough: handed to the sink
+     | -- PushTelemetry, changed since -->  UNKNOWN_SUBSCRIPTION_ID, and the client asks again
 
-A client is known by the id that it was given at first. One that is silent for long is forgotten,
-and so are the most silent of too many; they are made anew when they come again.
+A client is identified by the id in its first response. Clients that are silent for long are
+dropped, as are the most silent of too many; they are added again when they come back.
 """
 
 import logging
@@ -57,14 +57,14 @@ _log = logging.getLogger(__name__)
 
 
 class TelemetrySink(Protocol):
-    """Takes what clients have pushed."""
+    """Receives pushed metrics."""
 
     def take(self, client_instance_id: bytes, context: RequestContext, metrics: bytes) -> None:
         """Take the metrics of one push: OTLP's MetricsData, uncompressed."""
 
 
 class LoggingSink:
-    """Tells in the log, at level debug, what was pushed."""
+    """Logs pushed metrics at level debug."""
 
     def take(self, client_instance_id: bytes, context: RequestContext, metrics: bytes) -> None:
         """Tell how much one push has brought."""
@@ -79,7 +79,7 @@ class LoggingSink:
 
 @dataclass(slots=True)
 class _Client:
-    """What is known of one client, since the subscriptions were last changed."""
+    """The state of one client, since the last change of subscriptions."""
 
     attributes: dict[str, str | None]
     metrics: tuple[str, ...]
@@ -122,7 +122,7 @@ class ClientTelemetry:
             self.take(image)
 
     def take(self, image: ClusterImage) -> None:
-        """Go by the subscriptions of an image; who comes next is matched with them anew."""
+        """Apply the subscriptions of an image; clients are matched with them anew."""
         self._version += 1
         self._subscriptions = []
         for resource, settings in image.configs.items():
@@ -138,7 +138,7 @@ class ClientTelemetry:
     def subscription(
         self, context: RequestContext, client_instance_id: bytes
     ) -> GetTelemetrySubscriptionsResponse:
-        """Return what a client is to push; ApiError THROTTLING_QUOTA_EXCEEDED before its time."""
+        """Return the metrics to push; ApiError THROTTLING_QUOTA_EXCEEDED for an early request."""
         if client_instance_id == _NO_ID:
             client_instance_id = self._randomness.uuid()
         now_ms = self._clock.monotonic_ms()
@@ -160,7 +160,7 @@ class ClientTelemetry:
         )
 
     def push(self, context: RequestContext, request: PushTelemetryRequest) -> None:
-        """Take what a client pushes; ApiError says why not."""
+        """Accept a client's push; ApiError gives the reason of a refusal."""
         if request.client_instance_id in _RESERVED_IDS:
             raise ApiError(ErrorCode.INVALID_REQUEST, "the id of the client is a reserved one")
         now_ms = self._clock.monotonic_ms()
@@ -234,13 +234,13 @@ class ClientTelemetry:
 
 
 def _subscription_id(metrics: Sequence[str], interval_ms: int, client_instance_id: bytes) -> int:
-    """Return a number that is another one for what differs, as far as four bytes can tell."""
+    """Return a checksum of a subscription, different for different ones with high probability."""
     code = crc32c(f"{list(metrics)}{interval_ms}".encode()) ^ crc32c(client_instance_id)
     return code - (1 << 32) if code >= 1 << 31 else code
 
 
 def _attributes(client_instance_id: bytes, context: RequestContext) -> dict[str, str | None]:
-    # What is longer than that matches nothing, and need not be kept.
+    # Longer attributes match nothing, and need not be stored.
     return {
         name: None if text is None else text[: SUBJECT_CHARACTERS_MAX + 1]
         for name, text in {

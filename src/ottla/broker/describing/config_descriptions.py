@@ -1,7 +1,7 @@
-"""What DescribeConfigs tells of settings: value, where it comes from, and from where it could.
+"""The settings in DescribeConfigs: value, source and synonyms.
 
-The synonyms of a setting are in the order in which they count: what was set for the resource
-itself, for this broker, for all brokers, in the broker's configuration, and the default.
+The synonyms of a setting are in the order in which they count: the resource's own value, this
+broker's dynamic value, the cluster-wide dynamic value, the broker's configuration, the default.
 """
 
 from collections.abc import Iterable, Mapping
@@ -59,7 +59,7 @@ class ConfigDescriptions:
         self._include_documentation = include_documentation
 
     def topic(self, name: str) -> Described:
-        """Return the settings of a topic. Those that it inherits are shared between topics."""
+        """Return the settings of a topic. Topics share the inherited ones."""
         own = self._image.topic_settings(name)
         if not own:
             return self._inherited
@@ -86,7 +86,7 @@ class ConfigDescriptions:
         ]
 
     def every_broker(self) -> Described:
-        """Return what was set for all brokers while they run, and nothing else."""
+        """Return the cluster-wide dynamic settings of brokers, and no others."""
         settings = self._image.configs.get(EVERY_BROKER, {})
         return [
             self._entry(

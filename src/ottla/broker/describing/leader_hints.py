@@ -11,7 +11,7 @@ from ottla.storage.log.leader_epochs import NO_EPOCH
 
 
 class CurrentLeader(NamedTuple):
-    """Who leads, since which epoch, and where it listens, as far as that is known."""
+    """The leader of a partition, its epoch and its address, as far as they are known."""
 
     leader_id: int
     leader_epoch: int
@@ -24,7 +24,7 @@ UNKNOWN_LEADER = CurrentLeader(NO_LEADER, NO_EPOCH, None, None)
 
 @dataclass(frozen=True, slots=True)
 class CurrentLeaders:
-    """Looks leaders up for those who came to the wrong broker (KIP-951)."""
+    """Looks up leaders for clients that asked the wrong broker (KIP-951)."""
 
     image: Callable[[], ClusterImage]
 
@@ -46,7 +46,7 @@ class CurrentLeaders:
             return UNKNOWN_LEADER
         broker = image.brokers.get(partition.leader)
         if broker is not None and broker.is_fenced:
-            return UNKNOWN_LEADER  # it is this one, which is not sure any more
+            return UNKNOWN_LEADER  # it is this broker, without a valid lease
         return CurrentLeader(
             partition.leader,
             partition.leader_epoch,

@@ -1,8 +1,8 @@
-"""The levels of this process's loggers, under Kafka's names (KIP-412).
+"""The levels of this process' loggers, under Kafka's names (KIP-412).
 
-Only Ottla's own loggers are shown: `root` stands for the topmost of them, so that whoever runs a
-broker inside of a program keeps the say over the rest. Nothing is remembered beyond a restart.
-Clients ask for them by IncrementalAlterConfigs and DescribeConfigs, operators also by HTTP.
+Only Ottla's own loggers are shown: `root` stands for the topmost of them, so that a program with an
+embedded broker controls its other loggers. Levels are not kept across a restart. Clients use
+IncrementalAlterConfigs and DescribeConfigs, operators also HTTP.
 """
 
 import logging
@@ -22,7 +22,7 @@ _log = logging.getLogger(__name__)
 
 
 def logger_names() -> set[str]:
-    """Return the names of all loggers whose levels can be asked for."""
+    """Return the names of all loggers with a level to ask for."""
     known = list(logging.Logger.manager.loggerDict)  # at once: other threads may make loggers
     return {ROOT, TOPMOST} | {name for name in known if name.startswith(TOPMOST + ".")}
 
@@ -39,7 +39,7 @@ def log_level(name: str) -> str:
 
 
 def set_log_level(name: str, level: int) -> None:
-    """Have a logger tell this and what is worse; NOTSET: what its parent tells."""
+    """Set a logger's level; NOTSET means its parent's level."""
     _logger(name).setLevel(level)
     _log.warning("the level of %s is %s now", name, log_level(name))
 

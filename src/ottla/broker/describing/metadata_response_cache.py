@@ -1,7 +1,7 @@
-"""What Metadata says of the partitions of a topic, kept for as long as it would say it again.
+"""A cache of topics' partitions in Metadata responses.
 
-Clients with many partitions ask again and again, and mostly nothing has changed. What is kept of a
-topic is good for one state of its partitions, of the brokers, and of the disks here.
+Clients with many partitions ask again and again, and mostly nothing has changed. An entry is valid
+for one state of the topic's partitions, of the brokers, and of the disks here.
 """
 
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ class _Described(NamedTuple):
 
 
 class DescribedTopics:
-    """At most as many as there are topics. Nobody may change what is handed out."""
+    """One entry per topic at most. Returned lists must not be changed."""
 
     def __init__(self, view: ClusterView) -> None:
         self._view = view

@@ -1,4 +1,4 @@
-"""The cluster as clients are told of it: who can be reached, who leads, what is offline."""
+"""The clients' view of the cluster: reachable brokers, leaders, offline replicas."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
@@ -35,14 +35,15 @@ class ClusterView:
     partitions: Partitions
 
     is_sure: Callable[[], bool] = lambda: True
-    """Whether this broker knows that it belongs to the cluster, and leads what it led."""
+    """Returns whether this broker's lease is valid: it leads its partitions for sure."""
 
     @property
     def image(self) -> ClusterImage:
-        """What is committed, as far as this broker knows.
+        """The committed metadata, as far as this broker knows.
 
-        While it is not sure it takes itself for fenced, as the others may do by now: clients are
-        sent to those who know more, and do not come back to one who can promise nothing.
+        Without a valid lease this broker shows itself as fenced, as the other brokers may do by
+        now: clients go to brokers with newer metadata, and do not come back to one that cannot
+        acknowledge.
         """
         image = self.published()
         return image if self.is_sure() else _fenced(image, self.node_id)
@@ -58,7 +59,7 @@ class ClusterView:
     def state_of(
         self, image: ClusterImage, name: TopicPartition, partition: PartitionImage
     ) -> PartitionState:
-        """Tell who leads a partition of `image`, and which of its replicas cannot be reached."""
+        """Return the leader of a partition of `image`, and its offline replicas."""
         brokers = image.brokers
         offline = [
             replica
@@ -72,7 +73,7 @@ class ClusterView:
         return PartitionState(ErrorCode.NONE, partition.leader, offline)
 
     def lost_of(self, names: Iterable[TopicPartition]) -> list[TopicPartition]:
-        """Return those whose logs cannot be used, of partitions that should be here."""
+        """Return the partitions with an unusable log, of those that should be here."""
         return [name for name in names if self._is_lost_here(name)]
 
     def _is_lost_here(self, name: TopicPartition) -> bool:
@@ -84,5 +85,5 @@ def _fenced(image: ClusterImage, broker_id: int) -> ClusterImage:
     broker = image.brokers.get(broker_id)
     others = [other for other in image.brokers.values() if other is not broker]
     if broker is None or all(other.is_fenced for other in others):
-        return image  # there is nobody else to go to
+        return image  # there is no other broker to go to
     return replace(image, brokers={**image.brokers, broker_id: replace(broker, is_fenced=True)})

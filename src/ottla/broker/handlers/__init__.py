@@ -1,1 +1,1 @@
-"""One file per API: what a request leads to."""
+"""The handlers of requests, one file per API."""

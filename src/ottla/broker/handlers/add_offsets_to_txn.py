@@ -1,8 +1,7 @@
-"""AddOffsetsToTxn v0-v4: put the offsets of a group into a transaction.
+"""AddOffsetsToTxn v0-v4: add the offsets of a group to a transaction.
 
-It is the group's partition of `__consumer_offsets` that is put in; should that topic not be there
-yet, it is made. Producers whose transactions have epochs of their own need not ask: TxnOffsetCommit
-does it for them.
+It adds the group's partition of `__consumer_offsets`; if that topic does not exist yet, it is
+created. Producers of transactions version 2 need not ask: TxnOffsetCommit does it for them.
 """
 
 from dataclasses import dataclass

@@ -1,9 +1,9 @@
-"""AddPartitionsToTxn v0-v5: put partitions into transactions, or tell whether they are in them.
+"""AddPartitionsToTxn v0-v5: add partitions to transactions, or verify them.
 
-Producers ask for one transaction, up to version 3. Since version 4 it is leaders that ask, for the
-transactions of many producers, and each may only be verified. Of one transaction all partitions are
-added or none: if one of them does not exist, the others are OPERATION_NOT_ATTEMPTED. Answered when
-no coordinator can forget it.
+Up to version 3 producers send it, for one transaction. Since version 4 leaders send it, for the
+transactions of many producers, and each may be a verification only. Of one transaction all
+partitions are added or none: if one of them does not exist, the others are OPERATION_NOT_ATTEMPTED.
+The response waits until no coordinator can lose the addition.
 """
 
 from collections.abc import Sequence
@@ -42,7 +42,7 @@ class AddPartitionsToTxnHandler:
         version = context.api_version
         is_many = version >= _MANY_SINCE
         transactions = request.transactions if is_many else [_only(request)]
-        if not is_many:  # those of many producers must not wait for one of them
+        if not is_many:  # the transactions of other producers must not wait for one
             await self.coordinator.ended(transactions[0].transactional_id)
         results = [self._add(transaction, version) for transaction in transactions]
         await self._settle(transactions, results)

@@ -1,7 +1,7 @@
-"""AlterConfigs v0-v2: replace all settings of resources, or only check that it could be done.
+"""AlterConfigs v0-v2: replace all settings of resources, or only validate the request.
 
-For all that is remembered: topics, brokers, groups and client metrics, but not loggers. What the
-request does not name falls back to its default; IncrementalAlterConfigs changes single settings.
+For all resources with stored settings: topics, brokers, groups and client metrics, but not loggers.
+Settings that are not named return to their defaults; IncrementalAlterConfigs changes single ones.
 """
 
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ class AlterConfigsHandler:
     async def handle(
         self, _context: RequestContext, request: AlterConfigsRequest
     ) -> AlterConfigsResponse:
-        """Let the controller decide; what it has changed counts when this is answered."""
+        """Let the controller decide; its changes are effective before the response."""
         try:
             outcomes = await self.store.execute(
                 lambda controller: controller.alter_configs(

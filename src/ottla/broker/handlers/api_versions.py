@@ -1,12 +1,12 @@
-"""ApiVersions v0-v4: which APIs are offered, and which features are on.
+"""ApiVersions v0-v4: the supported APIs, and the enabled features.
 
-The list is made from the table of routes, so it tells the truth. APIs that there is no use for yet
-are left out. So are features that are not there: clients choose by them. Before version 4 features
-whose first level is 0 are left out, too, because clients could not read them (KAFKA-17492).
+The list is made from the table of routes. APIs without a use yet are left out. So are missing
+features, because clients choose by them. Before version 4 features with a first level of 0 are left
+out, too, because clients could not read them (KAFKA-17492).
 
-Since version 3 a client tells its name and version, in letters, digits, dots and dashes. An unknown
-version of this request is answered in version 0 with UNSUPPORTED_VERSION and the list; that is
-dispatch's part.
+Since version 3 a client sends its name and version, in letters, digits, dots and dashes. An unknown
+version of this request gets a response in version 0 with UNSUPPORTED_VERSION and the list; dispatch
+does that.
 """
 
 import re
@@ -71,7 +71,7 @@ def _is_introduced(request: ApiVersionsRequest) -> bool:
 
 
 def api_versions(routes: Routes) -> list[ApiVersion]:
-    """Return what is offered, in the order of the keys."""
+    """Return the supported versions, in the order of the keys."""
     return [
         ApiVersion(
             api_key=key,

@@ -26,7 +26,7 @@ class AssignReplicasToDirsHandler:
     async def handle(
         self, _context: RequestContext, request: AssignReplicasToDirsRequest
     ) -> AssignReplicasToDirsResponse:
-        """Let the controller decide who leads instead."""
+        """Let the controller elect other leaders."""
         try:
             return await self.store.execute(lambda controller: controller.lose_replicas(request))
         except ApiError as error:

@@ -1,8 +1,8 @@
-"""BrokerHeartbeat v0-v1: a broker that is about to stop lets others lead (KIP-631).
+"""BrokerHeartbeat v0-v1: a broker that is about to stop hands over its leaderships (KIP-631).
 
-For brokers only, and not told to clients. A broker asks again and again until it is told that it
-should shut down. That somebody is alive is known from its session with ZooKeeper, so there are no
-other heartbeats: one that does not want to shut down is told how it is known here.
+For brokers only, and not advertised to clients. A broker repeats it until the response says that it
+should shut down. The ZooKeeper session proves that a broker is alive, so there are no other
+heartbeats: a broker that does not want to shut down gets its registered state.
 """
 
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""DeleteGroups v0-v2: forget groups that have no members, and what they have committed."""
+"""DeleteGroups v0-v2: delete groups without members, and their committed offsets."""
 
 from dataclasses import dataclass
 

@@ -1,12 +1,12 @@
-"""DeleteRecords v0-v2: let partitions begin later.
+"""DeleteRecords v0-v2: raise the log start offsets of partitions.
 
-An offset of -1 stands for the high watermark. To begin earlier than now changes nothing. A topic
-that is compacted and not deleted is refused, and so are internal ones. Segments that are before the
-new start as a whole go with the next round of retention.
+An offset of -1 stands for the high watermark. An offset before the log start changes nothing. A
+topic that is compacted and not deleted is refused, and so are internal ones. Segments that lie
+wholly before the new start are deleted with the next round of retention.
 
-The answer comes when all replicas whose brokers are alive begin there, too, or after timeout_ms
+The response comes when all live replicas have the new log start, or after timeout_ms
 (REQUEST_TIMED_OUT): then the leader has deleted the records, and the others will. The low watermark
-is where all of them begin.
+is the smallest log start of all of them.
 """
 
 from collections.abc import Callable
@@ -35,7 +35,7 @@ _NO_OFFSET = -1
 
 @dataclass(slots=True)
 class _Deletion:
-    """One partition that was cut, and what is said of it."""
+    """A partition with a new log start, and its result."""
 
     partition: Partition
     offset: int

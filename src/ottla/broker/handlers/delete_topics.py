@@ -34,7 +34,7 @@ class DeleteTopicsHandler:
     async def handle(
         self, context: RequestContext, request: DeleteTopicsRequest
     ) -> DeleteTopicsResponse:
-        """Let the controller decide; when this is answered they are gone, and everybody knows."""
+        """Let the controller decide; before the response all brokers know of the deletion."""
         wanted = request.topics
         if context.api_version < _STATES_SINCE:
             wanted = [DeleteTopicState(name=name) for name in request.topic_names]

@@ -18,5 +18,5 @@ class DescribeClientQuotasHandler:
     async def handle(
         self, _context: RequestContext, _request: DescribeClientQuotasRequest
     ) -> DescribeClientQuotasResponse:
-        """Return the empty list, whatever the filter is."""
+        """Return the empty list for every filter."""
         return DescribeClientQuotasResponse(entries=[])

@@ -1,8 +1,8 @@
-"""DescribeCluster v0-v2: the brokers, and what the client may do with the cluster.
+"""DescribeCluster v0-v2: the brokers, and the client's allowed operations on the cluster.
 
-Since version 1 a client says whether it wants brokers or controllers; the latter it has to ask of
-a controller. Since version 2 it may ask for fenced brokers, too. The controller is the one that
-decides now, for people to see; Metadata names the broker that is asked, which passes requests on.
+Since version 1 a client asks for brokers or controllers; only a controller answers the latter.
+Since version 2 it may ask for fenced brokers, too. The response names the active controller, for
+people; Metadata names the queried broker, which forwards requests.
 """
 
 from dataclasses import dataclass

@@ -1,7 +1,7 @@
 """DescribeConfigs v1-v4: the settings of topics, brokers, loggers, groups and client metrics.
 
-A resource that cannot be described has an error of its own. A broker describes itself only, and
-the broker without a name stands for what was set for all of them.
+Each resource has an error of its own. A broker describes only itself, and the empty broker name
+stands for the cluster-wide dynamic settings.
 """
 
 from dataclasses import dataclass
@@ -41,7 +41,7 @@ class DescribeConfigsHandler:
     async def handle(
         self, _context: RequestContext, request: DescribeConfigsRequest
     ) -> DescribeConfigsResponse:
-        """Describe by what is committed now."""
+        """Describe the committed settings."""
         image = self.store.image
         descriptions = ConfigDescriptions(
             image,
@@ -108,7 +108,7 @@ class DescribeConfigsHandler:
                 raise _refused(f"resources of type {other} have no settings")
 
     def _is_me(self, name: str) -> bool:
-        """Tell whether this broker is meant, or all of them; ApiError if it is another one."""
+        """Return whether the name is this broker's, or empty; ApiError for another broker."""
         me = str(self.live_config.static.node_id)
         if name not in {"", me}:
             raise _refused(f"this is broker {me}, which cannot speak for {shown(name)}")

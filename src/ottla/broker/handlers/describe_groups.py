@@ -1,4 +1,4 @@
-"""DescribeGroups v0-v6: the members of groups, and what they were given."""
+"""DescribeGroups v0-v6: the members of groups, and their assignments."""
 
 from dataclasses import dataclass
 

@@ -1,8 +1,7 @@
-"""DescribeLogDirs v1-v5: this broker's log folders, what is in them, and how much room they have.
+"""DescribeLogDirs v1-v5: this broker's log directories, their replicas, and their free space.
 
-No list of topics asks for all partitions. A copy on its way to another folder (AlterReplicaLogDirs)
-is listed there as well, as a future one, with what it lacks. A folder that is offline has an error
-and nothing else.
+A null list of topics asks for all partitions. A future replica (AlterReplicaLogDirs) is listed in
+its new directory, with its lag. An offline directory has an error and nothing else.
 """
 
 import asyncio

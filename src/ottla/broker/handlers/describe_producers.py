@@ -1,8 +1,8 @@
-"""DescribeProducers v0: who writes to these partitions with a producer id (KIP-664).
+"""DescribeProducers v0: the active producers of partitions (KIP-664).
 
-Only producers that the partition remembers are there: one that has written nothing for
-`producer.id.expiration.ms` is forgotten, unless its transaction is open. Every replica tells what
-it knows itself: Kafka's tool asks a broker of one's choice for all that it keeps.
+Only producers that the partition remembers are listed: a producer without writes for
+`producer.id.expiration.ms` is dropped, unless its transaction is open. Every replica answers from
+its own state, as Kafka's tool can ask any broker.
 """
 
 from dataclasses import dataclass

@@ -1,6 +1,6 @@
-"""DescribeQuorum v0-v2: who keeps the metadata log, who leads it, and how far it has got.
+"""DescribeQuorum v0-v2: the voters of the metadata log, its leader, and their progress.
 
-A broker that keeps the metadata itself is a quorum of one. Only the metadata partition has one.
+A broker with an embedded metadata log is a quorum of one. Only the metadata partition has a quorum.
 """
 
 from dataclasses import dataclass

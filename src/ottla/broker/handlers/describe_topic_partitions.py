@@ -1,8 +1,8 @@
 """DescribeTopicPartitions v0: topics by name and their partitions, a page at a time (KIP-966).
 
-No list of topics asks for all of them. A page ends when it has as many partitions as the client
-wants, or as many as there may be, and says where the next one begins. A cursor without its topic in
-the list, or with a negative partition, fails every topic that was asked for.
+A null list of topics asks for all. A page ends when it has as many partitions as the client wants,
+or as the limit allows, and names the start of the next page. A cursor with a topic that is not in
+the list, or with a negative partition, fails every requested topic.
 """
 
 from bisect import bisect_left
@@ -28,7 +28,7 @@ from ottla.wire.messages.describe_topic_partitions import (
 
 VERSIONS = range(1)
 PARTITIONS_MAX: Final = 2000
-"""Of one page: what Kafka has by default for `max.request.partition.size.limit`."""
+"""The limit of a page: Kafka's default of `max.request.partition.size.limit`."""
 
 
 @dataclass(frozen=True, slots=True)

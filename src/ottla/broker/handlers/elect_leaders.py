@@ -1,6 +1,6 @@
 """ElectLeaders v0-v2: hold elections in partitions, or wherever one is needed (KIP-460).
 
-A partition whose first replica leads already is told ELECTION_NOT_NEEDED.
+A partition with its preferred leader gets ELECTION_NOT_NEEDED.
 """
 
 from dataclasses import dataclass

@@ -1,8 +1,8 @@
 """EndTxn v0-v5: commit or abort a transaction.
 
-Answered once the end is decided for good; its markers are written afterwards, and what the producer
-asks for its next one waits for them. Since version 5 the answer brings the epoch in which the
-producer goes on (KIP-890).
+The response comes once the decision is durable; the markers are written afterwards, and the
+producer's requests for its next transaction wait for them. Since version 5 the response has the
+producer's next epoch (KIP-890).
 """
 
 from dataclasses import dataclass

@@ -1,8 +1,8 @@
-"""Envelope v0: a request that another broker has got from a client (KIP-590).
+"""Envelope v0: a client's request that another broker forwards (KIP-590).
 
-For brokers only, and not told to clients: it says on whose behalf it is sent, so it counts only
-where brokers come in. Inside are requests that the controller alone can answer. Principal and
-address are text, as they are in a request's context.
+For brokers only, and not advertised to clients: it names another principal, so it counts only on
+listeners for brokers. Inside are requests that only the controller can answer. Principal and
+address are text, as in a request's context.
 """
 
 from collections.abc import Callable
@@ -27,13 +27,13 @@ class EnvelopeHandler:
     """Answers Envelope."""
 
     routes: Callable[[], Routes]
-    """Who answers what is inside, here and nowhere else."""
+    """The routes of forwarded requests, without forwarding."""
     is_controller: Callable[[], bool]
     listener: str
     """Where brokers come in."""
 
     async def handle(self, context: RequestContext, request: EnvelopeRequest) -> EnvelopeResponse:
-        """Answer what is inside; an answer of who is not the controller is not passed on."""
+        """Handle the forwarded request; a response with NOT_CONTROLLER is not passed on."""
         if context.listener != self.listener:
             return EnvelopeResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
         if not self.is_controller():

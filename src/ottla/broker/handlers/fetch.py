@@ -86,7 +86,7 @@ class FetchHandler:
     throttle: LeaderThrottle
     slices: TimeSlices
     metadata: MetadataFetch | None = None
-    """Who answers brokers that fetch the metadata, where there can be some."""
+    """Handles fetches of the metadata log by brokers, in a cluster."""
 
     async def handle(self, context: RequestContext, request: FetchRequest) -> FetchResponse:
         """Read, and wait for more as long as the request allows."""
@@ -124,7 +124,7 @@ class FetchHandler:
         return response
 
     def _count(self, reads: list[Read], *, is_consumer: bool) -> int:
-        """Count what was sent, for metrics and throttles; return how many partitions failed."""
+        """Count the sent bytes, for metrics and throttles; return how many partitions failed."""
         failures = 0
         for partition, found in reads:
             if isinstance(found, ApiError):
@@ -338,7 +338,7 @@ class FetchHandler:
         return fetched.name
 
     def _name_leaders(self, reads: list[Read], response: FetchResponse, listener: str) -> None:
-        """Tell those who came to the wrong broker which one is right (KIP-951)."""
+        """Add the leaders for clients that asked the wrong broker (KIP-951)."""
         endpoints: dict[int, NodeEndpoint] = {}
         answers = (answer for topic in response.responses for answer in topic.partitions)
         for (partition, _), answer in zip(reads, answers, strict=True):

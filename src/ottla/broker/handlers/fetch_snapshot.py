@@ -37,7 +37,7 @@ class FetchSnapshotHandler:
     async def handle(
         self, _context: RequestContext, request: FetchSnapshotRequest
     ) -> FetchSnapshotResponse:
-        """Send what comes next of a snapshot; pieces of one that is being taken are of one life."""
+        """Send the next piece of a snapshot; all pieces of a snapshot come from one incarnation."""
         try:
             self._check(request)
         except ApiError as error:

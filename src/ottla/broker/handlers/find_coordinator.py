@@ -1,8 +1,8 @@
-"""FindCoordinator v0-v6: who looks after a group, or after a transactional id.
+"""FindCoordinator v0-v6: the coordinator of a group, or of a transactional id.
 
-That is the leader of its partition of `__consumer_offsets` or of `__transaction_state`; whoever
-asks first has that topic made. Share groups have no coordinator yet: INVALID_REQUEST, as for
-anything else that has none.
+It is the leader of the name's partition of `__consumer_offsets` or of `__transaction_state`; the
+first request creates that topic. Share groups have no coordinator yet: INVALID_REQUEST, as for any
+unknown type.
 """
 
 from collections.abc import Mapping

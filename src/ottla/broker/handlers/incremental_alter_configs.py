@@ -39,7 +39,7 @@ class IncrementalAlterConfigsHandler:
     async def handle(
         self, _context: RequestContext, request: IncrementalAlterConfigsRequest
     ) -> IncrementalAlterConfigsResponse:
-        """Answer in the order of the request; what has changed counts by then."""
+        """Respond in the order of the request; the changes are effective by then."""
         kept = [one for one in request.resources if one.resource_type != _BROKER_LOGGER]
         loggers = [one for one in request.resources if one.resource_type == _BROKER_LOGGER]
         outcomes = iter(await self._alter_kept(kept, validate_only=request.validate_only))
@@ -88,10 +88,10 @@ class IncrementalAlterConfigsHandler:
 
 
 def _alter_log_levels(configs: Sequence[AlterableConfig], *, validate_only: bool) -> None:
-    """Set levels, or delete them so that those further up count; all of them or none.
+    """Set levels, or delete them so that a parent's level counts; all of them or none.
 
-    ApiError says what is wrong: INVALID_CONFIG for a name or a level that does not exist,
-    INVALID_REQUEST for what cannot be done to a level.
+    ApiError: INVALID_CONFIG for an unknown name or level, INVALID_REQUEST for an operation that
+    levels do not have.
     """
     names = logger_names()
     if len({config.name for config in configs}) != len(configs):

@@ -1,9 +1,9 @@
-"""InitProducerId v0-v6: give a producer its id and its epoch.
+"""InitProducerId v0-v6: assign a producer id and an epoch.
 
-An idempotent producer gets the next id. A transactional one gets what its transactional id is known
-by, in an epoch that fences whoever had it before, once the transaction of that one has ended; if
-that takes long it is told CONCURRENT_TRANSACTIONS, and asks again. Version 6 is for two-phase
-commit (KIP-939), which has to be switched on.
+An idempotent producer gets a new id. A transactional producer gets the id of its transactional id,
+in an epoch that fences the former producer, once that producer's transaction has ended; if that
+takes long the response is CONCURRENT_TRANSACTIONS, and the producer retries. Version 6 is for
+two-phase commit (KIP-939), which must be enabled.
 """
 
 from dataclasses import dataclass

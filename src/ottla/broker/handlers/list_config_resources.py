@@ -1,6 +1,6 @@
-"""ListConfigResources v0-v1: what has settings, by type.
+"""ListConfigResources v0-v1: the resources with settings, by type.
 
-Version 0 knows client metrics subscriptions only. In version 1 no type stands for all types.
+Version 0 knows client metrics subscriptions only. In version 1 an empty list means all types.
 """
 
 from dataclasses import dataclass
@@ -36,7 +36,7 @@ class ListConfigResourcesHandler:
     async def handle(
         self, context: RequestContext, request: ListConfigResourcesRequest
     ) -> ListConfigResourcesResponse:
-        """List topics, brokers and loggers that exist, and of the rest what has settings."""
+        """List existing topics, brokers and loggers, and other resources that have settings."""
         known = _ALL if context.api_version > 0 else (ResourceType.CLIENT_METRICS,)
         wanted = frozenset(request.resource_types or known)
         if not wanted <= frozenset(known):

@@ -1,4 +1,4 @@
-"""ListGroups v0-v5: every group, or those in some states or of some types."""
+"""ListGroups v0-v5: every group, or only groups in some states or of some types."""
 
 from dataclasses import dataclass
 

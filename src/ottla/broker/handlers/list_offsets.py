@@ -1,18 +1,17 @@
 """ListOffsets v0-v11: offsets by time, and the ends of a log.
 
 A timestamp of -1 asks for the end that the reader may see, -2 for the start, -3 for the record
-with the greatest timestamp, -4 for the start of what is on this broker's disks, which is all there
-is: so -5, the last offset that was moved to other storage, and -6, the first that waits to be
-moved, have no answer.
+with the greatest timestamp, -4 for the start of the local log, which is the whole log: so -5, the
+last offset in tiered storage, and -6, the first that waits to be moved there, have no answer.
 
-A leader that does not know yet up to where the one before it has told readers to be committed
-says so: OFFSET_NOT_AVAILABLE, in older versions LEADER_NOT_AVAILABLE.
+A leader that does not know yet which offsets its predecessor has shown to readers answers
+OFFSET_NOT_AVAILABLE, in older versions LEADER_NOT_AVAILABLE (KIP-207).
 
-A partition that is named twice is refused with INVALID_REQUEST, since version 1. Between one
-partition and the next everybody else has a turn.
+A partition that occurs twice is refused with INVALID_REQUEST, since version 1. Other work runs
+between partitions.
 
-Version 0 is answered with up to max_num_offsets offsets: those with which segments begin that are
-no younger, and if there are any records, the end; the last one first.
+Version 0 is answered with up to max_num_offsets offsets: the base offsets of segments that are
+not younger, and if there are any records, the end; the last one first.
 """
 
 from dataclasses import dataclass
@@ -161,7 +160,7 @@ def _check_timestamp(timestamp: int, version: int) -> None:
 
 
 def _check_known(partition: Partition, version: int) -> None:
-    """Raise ApiError while a new leader does not know what was committed before it (KIP-207)."""
+    """Raise ApiError while a new leader does not know the committed offsets (KIP-207)."""
     if not partition.is_high_watermark_known:
         raise ApiError(
             ErrorCode.OFFSET_NOT_AVAILABLE

@@ -26,6 +26,6 @@ class ListPartitionReassignmentsHandler:
     async def handle(
         self, _context: RequestContext, request: ListPartitionReassignmentsRequest
     ) -> ListPartitionReassignmentsResponse:
-        """Look the moves up in what is committed."""
+        """Look up the reassignments in the committed metadata."""
         moves = ongoing_reassignments(self.published(), request.topics)
         return ListPartitionReassignmentsResponse(topics=moves)

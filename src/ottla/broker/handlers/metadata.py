@@ -45,7 +45,7 @@ class MetadataHandler:
     slices: TimeSlices
 
     async def handle(self, context: RequestContext, request: MetadataRequest) -> MetadataResponse:
-        """Describe what was asked for, and make what may be made."""
+        """Describe the requested topics, and create missing ones where that is allowed."""
         wanted = request.topics
         if wanted is None or (context.api_version == 0 and not wanted):
             image = self.view.image
@@ -116,7 +116,7 @@ class MetadataHandler:
         )
 
     async def _create(self, names: list[str]) -> list[MetadataResponseTopic]:
-        """Make topics, and describe what came of each."""
+        """Create topics, and describe each result."""
         if CONSUMER_OFFSETS_TOPIC in names:  # which is made by other settings
             await self._make_offsets_topic()
         others = [name for name in names if name not in INTERNAL_TOPICS]
@@ -151,7 +151,7 @@ class MetadataHandler:
 
 
 def _key(wanted: MetadataRequestTopic) -> tuple[str | None, bytes]:
-    """Return what to look a topic up by: an id goes before a name, as Java leaves that empty."""
+    """Return a topic's key: its id if there is one, since Java leaves the name empty then."""
     return (wanted.name if wanted.topic_id == ZERO_UUID else None), wanted.topic_id
 
 

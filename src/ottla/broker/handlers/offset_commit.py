@@ -1,8 +1,8 @@
-"""OffsetCommit v2-v10: keep how far a group has come. Topics are named by id since version 10.
+"""OffsetCommit v2-v10: commit offsets of a group. Topics are named by id since version 10.
 
 Partitions that do not exist are refused one by one; the others are committed. The id of the topic
-is kept with every offset, whatever the request named it by: the next topic of the same name does
-not inherit it.
+is stored with every offset, however the request names the topic: a later topic of the same name
+does not inherit it.
 """
 
 from dataclasses import dataclass
@@ -35,7 +35,7 @@ class OffsetCommitHandler:
     async def handle(
         self, context: RequestContext, request: OffsetCommitRequest
     ) -> OffsetCommitResponse:
-        """Commit what exists."""
+        """Commit the offsets of existing partitions."""
         has_ids = context.api_version >= _TOPIC_IDS_SINCE
         asked = request.topics
         request.topics = [_existing(topic, self._find(topic, has_ids)) for topic in asked]
@@ -63,7 +63,7 @@ class OffsetCommitHandler:
 def _existing(
     topic: OffsetCommitRequestTopic, found: TopicImage | None
 ) -> OffsetCommitRequestTopic:
-    """Return what the machine is asked: the topic with its name and id, and what there is of it."""
+    """Return the machine's request: the topic with name and id, and its existing partitions."""
     if found is None:
         return OffsetCommitRequestTopic()
     return OffsetCommitRequestTopic(
@@ -87,7 +87,7 @@ def _all_with(topic: OffsetCommitRequestTopic, code: ErrorCode) -> OffsetCommitR
 def _merged(
     topic: OffsetCommitRequestTopic, answered: OffsetCommitResponseTopic, has_ids: bool
 ) -> OffsetCommitResponseTopic:
-    """Answer every partition that was asked about: what the machine said, or that it is unknown."""
+    """Return a result for every partition: the machine's, or an error for an unknown one."""
     code_by_index = {p.partition_index: p.error_code for p in answered.partitions}
     is_unknown_id = has_ids and not answered.name
     missing = ErrorCode.UNKNOWN_TOPIC_ID if is_unknown_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

@@ -32,7 +32,7 @@ class OffsetDeleteHandler:
     async def handle(
         self, _context: RequestContext, request: OffsetDeleteRequest
     ) -> OffsetDeleteResponse:
-        """Forget what exists."""
+        """Delete the offsets of existing partitions."""
         asked = request.topics
         request.topics = [self._existing(topic) for topic in asked]
         try:
@@ -60,7 +60,7 @@ class OffsetDeleteHandler:
 def _merged(
     topic: OffsetDeleteRequestTopic, answered: OffsetDeleteResponseTopic
 ) -> OffsetDeleteResponseTopic:
-    """Answer every partition that was asked about: what the machine said, or that it is unknown."""
+    """Return a result for every partition: the machine's, or an error for an unknown one."""
     code_by_index = {p.partition_index: p.error_code for p in answered.partitions}
     return OffsetDeleteResponseTopic(
         name=topic.name,

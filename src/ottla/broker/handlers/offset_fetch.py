@@ -1,10 +1,10 @@
-"""OffsetFetch v1-v10: how far groups have come.
+"""OffsetFetch v1-v10: the committed offsets of groups.
 
-Several groups can be asked for since version 8, and topics are named by id since version 10. What
-was committed for an earlier topic of the same name is not shown, and without topics in the request
-all that is committed is, but for topics without an id where ids are wanted. What a group has just
-committed is told once the replicas in sync have it. Since version 7 a reader can ask for what no
-open transaction may change: UNSTABLE_OFFSET_COMMIT where there is one.
+A request has several groups since version 8, and topic ids since version 10. Offsets for an earlier
+topic of the same name are not shown. Without topics in the request all committed offsets are
+returned, except those for topics without an id where ids are used. A group's latest commit is
+returned once the in-sync replicas have it. Since version 7 a client can ask for stable offsets:
+UNSTABLE_OFFSET_COMMIT where an open transaction may change them.
 """
 
 from collections.abc import Iterator, Sequence
@@ -112,7 +112,7 @@ class OffsetFetchHandler:
     async def _named(
         self, topics: Sequence[OffsetFetchRequestTopics], has_ids: bool
     ) -> tuple[list[OffsetFetchRequestTopics], list[OffsetFetchResponseTopics]]:
-        """Give every topic its name and id; what there is no topic for is answered here."""
+        """Add name and id to every topic; unknown topics get their error here."""
         image = self.store.image
         known = []
         unknown = []

@@ -1,8 +1,8 @@
-"""OffsetForLeaderEpoch v0-v4: where a leader's epoch ends in the log (KIP-101, KIP-320).
+"""OffsetForLeaderEpoch v0-v4: the end of a leader epoch in the log (KIP-101, KIP-320).
 
-Who has read past that end in that epoch has read what is no longer there. Of epochs that have not
-begun nothing is known: -1 and -1. Whoever believes in another leader epoch than the current one is
-told so first.
+A client that has read past that end in that epoch has read records that are gone. For epochs that
+have not begun the response is -1 and -1. A request with another leader epoch than the current one
+gets an error first.
 """
 
 from dataclasses import dataclass

@@ -88,23 +88,23 @@ _TRIED_AGAIN: Final = frozenset(
         ErrorCode.NOT_COORDINATOR,
     }
 )
-"""What producers do not expect from a partition: they are told what makes them try again."""
+"""Codes that producers do not expect from a partition, and their retriable replacement."""
 
 
 class _Outcome(NamedTuple):
-    """What became of one partition's batch."""
+    """The result of one partition's batch."""
 
     response: PartitionProduceResponse
     appended_to: Partition | None
     awaited: Awaited | None = None
-    """What the answer has to wait for, if other replicas have to have it."""
+    """The replication that the response waits for, if other replicas must have the batch."""
 
 
 _Outcomes = list[tuple[TopicProduceData, list[_Outcome]]]
 
 
 class _Common(NamedTuple):
-    """What holds for all partitions of a request."""
+    """The properties that all partitions of a request share."""
 
     version: int
     acks: int
@@ -127,13 +127,13 @@ class ProduceHandler:
     meters: Meters
     notifier: Notifier
     has_valid_lease: Callable[[], bool]
-    """Tells whether this broker still leads what it led, for sure."""
+    """Returns whether this broker certainly still leads its partitions."""
     verification: TransactionVerification
 
     async def handle(
         self, context: RequestContext, request: ProduceRequest
     ) -> ProduceResponse | None:
-        """Append every batch, make durable what has to be, answer."""
+        """Append every batch, flush where it is due, respond."""
         version, acks = context.api_version, request.acks
         must_prepare = self._must_prepare(request, version)
         prepared = await self._prepare(request, version) if must_prepare else None
@@ -296,7 +296,7 @@ class ProduceHandler:
         return _Outcome(response, partition)
 
     def _name_leaders(self, response: ProduceResponse, listener: str) -> None:
-        """Tell those who came to the wrong broker which one is right (KIP-951)."""
+        """Add the leaders for clients that asked the wrong broker (KIP-951)."""
         endpoints: dict[int, NodeEndpoint] = {}
         for topic in response.responses:
             name = topic.name or self.partitions.topic_name(topic.topic_id) or ""
@@ -315,7 +315,7 @@ class ProduceHandler:
 
 
 def _write_of(partition: Partition, records: memoryview) -> Write | None:
-    """Return what has to be verified; what is wrong otherwise is told when it is appended."""
+    """Return the write to verify; other faults are reported by the append."""
     try:
         batch = batch_at(records)
     except ProtocolError:
@@ -348,7 +348,7 @@ def _transaction_terms(common: _Common, name: TopicPartition) -> TransactionTerm
 
 
 def _kept(outcomes: list[_Outcome], unflushed: list[Partition]) -> list[_Outcome]:
-    """Take back what was going to be said of partitions whose disk has refused to keep it."""
+    """Replace the results of partitions whose flush has failed."""
     kept = []
     for outcome in outcomes:
         partition = outcome.appended_to

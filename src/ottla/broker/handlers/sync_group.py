@@ -1,4 +1,4 @@
-"""SyncGroup v0-v5: learn what the group's leader has assigned; waits until it has."""
+"""SyncGroup v0-v5: return the leader's assignment for a member; waits until there is one."""
 
 from dataclasses import dataclass
 

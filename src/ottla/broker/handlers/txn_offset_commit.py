@@ -1,9 +1,10 @@
-"""TxnOffsetCommit v0-v5: keep how far a group has come, if a transaction commits.
+"""TxnOffsetCommit v0-v5: commit offsets of a group as part of a transaction.
 
-The offsets are written into the group's partition as a part of the transaction, which has to have
-that partition: before its first offset the coordinator of the transaction is asked, and since
-version 5 it is told (`transaction_verification.py`). Until its marker comes, OffsetFetch shows what
-was before, or that there is something pending. Partitions that do not exist are refused one by one.
+The offsets are written into the group's partition as a part of the transaction, which must contain
+that partition: before its first offset the transaction's coordinator verifies that, and since
+version 5 it adds the partition (`transaction_verification.py`). Until the marker comes, OffsetFetch
+shows the former offset, or an error for a pending one. Partitions that do not exist are refused one
+by one.
 """
 
 from dataclasses import dataclass
@@ -45,7 +46,7 @@ class TxnOffsetCommitHandler:
     async def handle(
         self, context: RequestContext, request: TxnOffsetCommitRequest
     ) -> TxnOffsetCommitResponse:
-        """Commit what exists, for when the transaction does."""
+        """Write the offsets of existing partitions; they count when the transaction commits."""
         version = context.api_version
         asked = request.topics
         try:
@@ -126,7 +127,7 @@ def _all_with(topic: TxnOffsetCommitRequestTopic, code: ErrorCode) -> TxnOffsetC
 def _merged(
     topic: TxnOffsetCommitRequestTopic, answered: TxnOffsetCommitResponseTopic
 ) -> TxnOffsetCommitResponseTopic:
-    """Answer every partition that was asked about: what the machine said, or that it is unknown."""
+    """Return a result for every partition: the machine's, or an error for an unknown one."""
     code_by_index = {each.partition_index: each.error_code for each in answered.partitions}
     merged = _all_with(topic, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     for each in merged.partitions:

@@ -1,6 +1,6 @@
-"""UnregisterBroker v0: forget a broker that will not come back (KIP-631).
+"""UnregisterBroker v0: remove a broker that will not come back (KIP-631).
 
-One that is in service is refused with INVALID_REQUEST: it has to be stopped before.
+A broker in service is refused with INVALID_REQUEST: it has to be stopped before.
 """
 
 from dataclasses import dataclass

@@ -1,7 +1,7 @@
-"""UpdateFeatures v0-v2: change the levels of features, all that are named or none.
+"""UpdateFeatures v0-v2: change the levels of the named features, atomically.
 
-What this broker does not have cannot be switched on: INVALID_UPDATE_VERSION, and the message says
-which feature it is about and what there is. Version 0 only tells whether a downgrade is allowed.
+An unsupported feature or level is refused with INVALID_UPDATE_VERSION; the message names the
+feature and its supported levels. Version 0 only has a flag that allows downgrades.
 """
 
 from collections.abc import Sequence
@@ -39,7 +39,7 @@ class UpdateFeaturesHandler:
     async def handle(
         self, context: RequestContext, request: UpdateFeaturesRequest
     ) -> UpdateFeaturesResponse:
-        """Let the controller decide, or only check what it would decide."""
+        """Let the controller decide, or only validate."""
         has_types = context.api_version >= _TYPES_SINCE
         updates = [_update(key, has_type=has_types) for key in request.feature_updates]
         try:

@@ -1,8 +1,8 @@
-"""WriteTxnMarkers v1-v2: write into partitions how transactions ended.
+"""WriteTxnMarkers v1-v2: write the markers of ended transactions into partitions.
 
-A coordinator asks the leaders of all partitions that took part, until each of them has said that
-every replica in sync has the marker. What becomes of a marker is told in `marker_writer.py`; since
-version 2 it comes with the version of its transaction. What is asked here is not for clients.
+A coordinator sends it to the leaders of all partitions of the transaction, until each of them has
+confirmed that every in-sync replica has the marker. `marker_writer.py` has the rules; since version
+2 a marker has the version of its transaction. Not for clients.
 """
 
 from collections.abc import Callable
@@ -33,7 +33,7 @@ COMMIT_MS: Final = 30_000
 
 
 class _Written(NamedTuple):
-    """What became of one marker in one partition."""
+    """The result of one marker in one partition."""
 
     result: WritableTxnMarkerPartitionResult
     awaited: Awaited | None
@@ -48,7 +48,7 @@ class WriteTxnMarkersHandler:
     notifier: Notifier
     slices: TimeSlices
     has_valid_lease: Callable[[], bool]
-    """Tells whether this broker still leads what it led, for sure."""
+    """Returns whether this broker certainly still leads its partitions."""
 
     async def handle(
         self, context: RequestContext, request: WriteTxnMarkersRequest

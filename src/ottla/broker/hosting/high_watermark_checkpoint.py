@@ -13,7 +13,7 @@ from ottla.storage.log_dirs.log_dirs import LogDirs
 
 
 class HighWatermarks:
-    """Writes them down, and knows what was written before this broker started."""
+    """Writes high watermarks, and returns those that were written before this start."""
 
     def __init__(self, partitions: Partitions, log_dirs: LogDirs, threads: Executor) -> None:
         self._partitions = partitions
@@ -47,7 +47,7 @@ class HighWatermarks:
                     folder.refuse(error)
 
     def _of(self, folder: LogDir) -> dict[TopicPartition, int]:
-        """Return what is committed; of a log without a role yet, what was noted before."""
+        """Return the high watermarks; for a log without a role yet, the one in the checkpoint."""
         here = ((name, self._partitions.find(name)) for name in folder.hosted)
         known = {name: one.high_watermark for name, one in here if one is not None}
         noted = folder.high_watermarks

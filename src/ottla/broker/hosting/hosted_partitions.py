@@ -19,7 +19,7 @@ class Partitions:
 
     def __init__(self) -> None:
         self.image = _NOTHING_KNOWN
-        """What they are kept by, which is about to be published if it is not yet."""
+        """The metadata that the partitions follow; it may be about to be published."""
         self._by_name: dict[TopicPartition, Partition] = {}
         self._topic_by_id: dict[bytes, str] = {}
         self._count_by_id: Counter[bytes] = Counter()
@@ -76,7 +76,7 @@ class Partitions:
         return ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{name} is not kept here")
 
     def topic_name(self, topic_id: bytes) -> str | None:
-        """Return the name of a topic, whoever has its partitions."""
+        """Return the name of a topic, hosted here or not."""
         name = self._topic_by_id.get(topic_id)
         if name is None:
             topic = self.image.topics_by_id.get(topic_id)

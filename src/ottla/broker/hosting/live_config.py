@@ -1,8 +1,7 @@
-"""The broker's configuration as it is now: what it was started with, and what was set since.
+"""The broker's current configuration: its static settings, and dynamic ones.
 
-Settings that were altered while brokers run are in the committed metadata, for all brokers or for
-this one, which goes first. Whoever uses a setting that can change asks `current` each time, or
-subscribes.
+Dynamic settings are in the committed metadata, for all brokers or for this one, which take
+precedence. Users of a dynamic setting read `current` each time, or subscribe.
 """
 
 import logging
@@ -21,18 +20,18 @@ _log = logging.getLogger(__name__)
 
 
 class LiveConfig:
-    """Follows the metadata. Subscribe it to the store before those who go by it."""
+    """Follows the metadata. Subscribe it to the store before its own users."""
 
     def __init__(self, static: BrokerConfig) -> None:
         self.static = static
-        """What the broker was started with."""
+        """The settings at start."""
         self.current = static
         self.topic_defaults = static.topic_defaults()
-        """What topics have that set nothing themselves."""
+        """The settings of topics without settings of their own."""
         self._listeners: list[Callable[[BrokerConfig], None]] = []
 
     def subscribe(self, on_change: Callable[[BrokerConfig], None]) -> None:
-        """Tell someone whenever the configuration has changed. It must not raise."""
+        """Call a function at every change of the configuration. It must not raise."""
         self._listeners.append(on_change)
 
     def on_change(self, image: ClusterImage, records: Sequence[MetadataRecord]) -> None:
@@ -41,7 +40,7 @@ class LiveConfig:
             self.take(image)
 
     def take(self, image: ClusterImage) -> None:
-        """Go by what an image says."""
+        """Apply the settings of an image."""
         current = _with_settings(self.static, image.broker_settings(self.static.node_id))
         if current == self.current:
             return
@@ -53,7 +52,7 @@ class LiveConfig:
 
 
 def topic_config(own: Mapping[str, str], defaults: TopicConfig, topic: str) -> TopicConfig:
-    """Return a topic's settings; those that cannot be used any more are told and left out."""
+    """Return a topic's settings; invalid ones are logged and left out."""
     if not own:
         return defaults
     try:

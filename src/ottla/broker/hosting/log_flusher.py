@@ -1,4 +1,4 @@
-"""Flushes logs on threads: the fsync of one log serves everyone who has appended to it by then."""
+"""Flushes logs on threads: one fsync of a log serves all appends before it."""
 
 import asyncio
 import logging
@@ -14,7 +14,7 @@ _log = logging.getLogger(__name__)
 
 
 class Flushing:
-    """Makes logs durable, for those who have to wait for it and in the background."""
+    """Makes logs durable, for waiting requests and in the background."""
 
     def __init__(self, threads: Executor, clock: Clock) -> None:
         self._threads = threads
@@ -22,9 +22,9 @@ class Flushing:
         self._running: dict[int, asyncio.Future[None]] = {}
 
     async def flush_where_due(self, partitions: Iterable[Partition]) -> list[Partition]:
-        """Return when the logs whose settings ask for it are durable up to where they are now.
+        """Return when the logs with a due flush are durable up to their present ends.
 
-        Those that the disk has refused are returned.
+        Returns the logs whose flush has failed.
         """
         now_ms = self._clock.now_ms()
         due = [partition for partition in partitions if partition.log.needs_flush(now_ms)]
@@ -42,15 +42,15 @@ class Flushing:
         """Make the segments durable that these logs write no more, one log after the other."""
         for partition in partitions:
             if has_unflushed_segment(partition):
-                # If one is running that does not go that far, the next round will see.
+                # If a running flush does not go that far, the next round will.
                 running = self._running.get(id(partition))
                 await asyncio.shield(running or self._begin(partition, is_closed_only=True))
 
     @asynccontextmanager
     async def held(self, partition: Partition) -> AsyncIterator[None]:
-        """Let nobody flush a partition until the block ends: who has to waits, and looks again.
+        """Prevent flushes of a partition until the block ends: they wait, and check again.
 
-        Its recovery point stays where it is, and the log may be replaced by another.
+        Its recovery point does not move, and its log may be replaced.
         """
         while (running := self._running.get(id(partition))) is not None:
             await asyncio.shield(running)
@@ -62,9 +62,9 @@ class Flushing:
             held.set_result(None)
 
     async def _flush_to(self, partition: Partition, end_offset: int) -> None:
-        """Join the flush that is running; if it began too early, begin the next one.
+        """Join the running flush; if it began too early, begin the next one.
 
-        One that was begun for this and still did not get there was refused.
+        A flush that was begun for this offset and did not reach it has failed.
         """
         is_own = False
         while partition.log.recovery_point < end_offset and not is_own:

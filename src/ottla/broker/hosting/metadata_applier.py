@@ -1,8 +1,7 @@
-"""Lets the partitions on this broker's disks follow the committed metadata.
+"""Applies the committed metadata to the partitions on this broker's disks.
 
-Before an image is published the partitions are made that it gives to this broker, and those are
-deleted that it ends or takes away (`prepare`): who hears of a topic can use it. Who leads and who
-follows changes at the publication.
+Before an image is published its new partitions here are created, and removed ones are deleted
+(`prepare`): a client that learns of a topic can use it. Roles change at the publication.
 """
 
 import asyncio
@@ -70,7 +69,7 @@ class ImageFollower:
         )
 
     async def begin_with(self, image: ClusterImage) -> None:
-        """Let the logs that are open lead or follow, and delete those that have become strays."""
+        """Give roles to the open logs, and delete logs that have become strays."""
         await self._folders.delete(
             (partition, topic_id or ZERO_UUID)
             for partition, topic_id in self._folders.hosted()
@@ -120,7 +119,7 @@ class ImageFollower:
         return [one for one in self._partitions if one.topic_id in removed] if removed else []
 
     def _moved_away(self, image: ClusterImage, touched: dict[str, set[int]]) -> Iterator[Partition]:
-        """Find what others keep from now on."""
+        """Find the partitions that are assigned to other brokers from now on."""
         for name, state in _states(image, touched):
             partition = self._partitions.find(name)
             if partition is not None and self._node_id not in state.replicas:
@@ -141,7 +140,7 @@ class ImageFollower:
                 self._partitions.being_made -= names
 
     async def retry(self) -> None:
-        """Try again to open or make what a full disk has refused."""
+        """Retry the logs that a full disk did not let us open or create."""
         async with self._changing:
             if self._partitions.offline:
                 touched: dict[str, set[int]] = {}
@@ -150,7 +149,7 @@ class ImageFollower:
                 await self._make(self._partitions.image, touched)
 
     def on_change(self, image: ClusterImage, records: Sequence[MetadataRecord]) -> None:
-        """Go on to the next image; what failed is offline and says so to whoever uses it."""
+        """Apply the next image; a log that failed is offline, with its reason."""
         self._published = image
         touched = _touched(image, records)
         for topic in {record.resource_name for record in _topic_configs(records)}:
@@ -185,7 +184,7 @@ class ImageFollower:
             self._roles.resign(partition)
 
     def _reconfigure(self, image: ClusterImage, topic: str) -> None:
-        """Let the logs of a topic go by its settings, and by what it inherits now."""
+        """Apply a topic's settings, with its current defaults, to its logs."""
         config = self.config_of(image, topic)
         for number in range(len(image.topics[topic].partitions)):
             partition = self._partitions.find(TopicPartition(topic, number))
@@ -217,7 +216,7 @@ class ImageFollower:
         return state.leader_epoch if state.leader == self._node_id else NO_EPOCH
 
     def _take(self, wanted: NewLog, log: PartitionLog | ApiError) -> None:
-        """Give a partition its role whose log is here now, or say that it is offline."""
+        """Give a partition with a new log its role, or mark it offline."""
         name = wanted.partition
         if isinstance(log, ApiError):
             if self._partitions.offline.get(name) != log.detail:  # else it was tried again

@@ -1,6 +1,7 @@
-"""Makes and deletes the folders of partitions; what waits for the disk waits on threads.
+"""Creates and deletes the directories of partitions; blocking work runs on threads.
 
-Hundreds at once keep nobody waiting: a thread makes a few, the loop takes them over, and so on.
+Hundreds of partitions do not block the loop: a thread creates a few, the loop adopts them, and so
+on.
 """
 
 import asyncio
@@ -38,7 +39,7 @@ class _OpeningCancelledError(Exception):
 
 
 class PartitionFolders:
-    """The log folders, for who lets partitions come and go. Belongs to the loop."""
+    """The log dirs, for creating and deleting partitions. Belongs to the loop."""
 
     def __init__(
         self, log_dirs: LogDirs, threads: Executor, clock: Clock, randomness: Randomness
@@ -57,10 +58,10 @@ class PartitionFolders:
         return all(folder.is_online for folder in self.log_dirs.dirs)
 
     async def open(self, config_of: ConfigOf, is_stray: IsStray) -> None:
-        """Open every log, and bring to an end what a crash has interrupted.
+        """Open every log, and complete operations that a crash has interrupted.
 
-        There may be much to recover, so a thread does it, and calls both functions. If this is
-        cancelled, it ends when the thread has come to the end of a log and leaves the folders.
+        Recovery may take long, so a thread does it, and calls both functions. If this is cancelled,
+        it ends when the thread has finished its current log.
         """
         is_cancelled = Event()
 
@@ -98,7 +99,7 @@ class PartitionFolders:
         return [*opened, *self.unopened().items()]
 
     def unopened(self) -> dict[TopicPartition, bytes | None]:
-        """Return the ids of the topics whose logs a full disk did not let us open."""
+        """Return the topic ids of logs that a full disk did not let us open."""
         return {
             partition: noted.topic_id
             for folder in self.log_dirs.dirs
@@ -106,9 +107,9 @@ class PartitionFolders:
         }
 
     def opened(self, partition: TopicPartition) -> PartitionLog | None:
-        """Return a log that was opened, if there is one.
+        """Return an opened log, if there is one.
 
-        ApiError KAFKA_STORAGE_ERROR if there may be one that cannot be seen right now.
+        ApiError KAFKA_STORAGE_ERROR if there may be one on a disk that cannot be read now.
         """
         log = self.log_dirs.log_of(partition)
         if log is not None:
@@ -120,7 +121,7 @@ class PartitionFolders:
         return None
 
     async def make(self, wanted: Sequence[NewLog], on_made: OnMade) -> None:
-        """Make logs that are wanted, or open those that could not be opened before."""
+        """Create logs, or open logs that could not be opened before."""
         missing: list[NewLog] = []
         for log in wanted:
             folder = await self._unopened_for(log)
@@ -137,7 +138,7 @@ class PartitionFolders:
             return
         left = iter(parts)
         count = min(len(parts), THREADS_MAX)
-        # Not the threads that those wait for who produce.
+        # Not on the threads that produce requests wait for.
         threads = ThreadPoolExecutor(count, thread_name_prefix="ottla-new-logs")
         try:
             await asyncio.gather(*[self._make_parts(threads, left, on_made) for _ in range(count)])
@@ -154,7 +155,7 @@ class PartitionFolders:
                 _tell(made, on_made)
 
     async def _unopened_for(self, log: NewLog) -> LogDir | None:
-        """Return the folder where it could not be opened; what is another topic's is taken away."""
+        """Return the log dir of an unopened log; another topic's log is deleted."""
         folder = self._unopened_in(log.partition)
         topic_id = None if folder is None else folder.unopened[log.partition].topic_id
         if topic_id is None or topic_id == log.topic_id:
@@ -185,7 +186,7 @@ class PartitionFolders:
                 await self.settle(folder, directories)
 
     def _begin_delete(self, folder: LogDir, partition: TopicPartition, mark: bytes) -> list[str]:
-        if not folder.is_online:  # what comes back with the disk belongs to no topic
+        if not folder.is_online:  # if the disk comes back, its logs are strays
             folder.hosted.pop(partition, None)
             folder.futures.pop(partition, None)
             folder.unopened.pop(partition, None)
@@ -200,7 +201,7 @@ class PartitionFolders:
         return []
 
     async def settle(self, folder: LogDir, directories: Sequence[str]) -> None:
-        """Make it durable that logs are gone, and begin to remove what is left of them."""
+        """Make deletions durable, and begin to remove the files."""
         loop = asyncio.get_running_loop()
         try:
             for write in folder.settle_deletes():

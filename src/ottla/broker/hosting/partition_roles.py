@@ -14,23 +14,23 @@ OnCandidate = Callable[[Partition, int, int], None]
 
 
 class Following(Protocol):
-    """Whoever fetches what is led elsewhere."""
+    """The fetchers of partitions with leaders on other brokers."""
 
     def follow(self, partition: Partition) -> None:
         """Follow its leader, as it is known to the partition now."""
         ...
 
     def forget(self, partition: Partition) -> None:
-        """Follow nobody for it any more."""
+        """Stop fetching it."""
         ...
 
 
 class PartitionRoles:
-    """Lets partitions lead, follow, or do neither.
+    """Makes partitions lead, follow, or do neither.
 
-    What has other replicas is led only by an image in which this life of the broker is registered.
-    An older one tells of the life before, which may have had a longer log: to go on in its epoch
-    could give two different records one offset and one epoch.
+    A partition with other replicas is led only by an image in which this incarnation of the broker
+    is registered. An older image is about the former incarnation, which may have had a longer log:
+    to continue its epoch could give two different records one offset and one epoch.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class PartitionRoles:
         return broker is not None and broker.broker_epoch == self._broker_epoch()
 
     def apply(self, partition: Partition, state: PartitionImage, *, is_registered: bool) -> None:
-        """Let a partition do what an image says; what it has heard before is no news."""
+        """Give a partition the role of an image; an older image changes nothing."""
         if state.leader_epoch < partition.leader_epoch:
             return
         if state.leader != self.node_id:
@@ -93,13 +93,13 @@ class PartitionRoles:
             self._following.follow(partition)
 
     def resign(self, partition: Partition) -> None:
-        """Lead no more in this epoch, whatever the metadata says: nobody may rely on it."""
+        """Stop leading in this epoch, even if the metadata still names this broker."""
         if partition.in_sync is not None:
             self._resigned[partition] = partition.leader_epoch
             partition.follow(NO_LEADER, partition.leader_epoch)
 
     def drop(self, partition: Partition) -> None:
-        """Let go of a partition that is not kept here any more, and have everyone look again."""
+        """Drop a partition that is not hosted here any more, and wake its waiting requests."""
         if self._following is not None:
             self._following.forget(partition)
         self._resigned.pop(partition, None)

@@ -1,4 +1,4 @@
-"""Waits until what was appended is on every replica that is in sync: acks=all."""
+"""Waits until appended records are on every in-sync replica: acks=all."""
 
 from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
@@ -10,11 +10,11 @@ from ottla.model.identifiers import TopicPartition
 from ottla.replication.partition import Partition
 
 LEASE_IN_DOUBT: Final = "doubt"
-"""What is rung while this broker does not know for sure that it leads what it led."""
+"""Notified while this broker's lease may have expired."""
 
 
 class Awaited(NamedTuple):
-    """What was appended to a partition, before this offset and in this leader epoch."""
+    """An append to a partition that ends before this offset, in this leader epoch."""
 
     partition: Partition
     end_offset: int
@@ -27,11 +27,10 @@ async def committed(
     deadline_ms: int,
     has_valid_lease: Callable[[], bool],
 ) -> list[ApiError | None]:
-    """Return, in the same order, None for what is committed, or why that is not known.
+    """Return, in the same order, None for committed appends, or the reason of the doubt.
 
-    REQUEST_TIMED_OUT where the deadline came first, NOT_LEADER_OR_FOLLOWER where another leads by
-    now, or may do so, NOT_ENOUGH_REPLICAS_AFTER_APPEND where too few are in sync to keep the
-    promise.
+    REQUEST_TIMED_OUT where the deadline came first, NOT_LEADER_OR_FOLLOWER where another broker
+    leads by now, or may do so, NOT_ENOUGH_REPLICAS_AFTER_APPEND where too few replicas are in sync.
     """
     every = list(awaited)
     outcome: list[ApiError | None] = [
@@ -51,7 +50,7 @@ async def committed(
 
 
 def in_doubt(name: TopicPartition) -> ApiError:
-    """Return what a broker says that may have been replaced without having heard of it."""
+    """Return the error of a broker that may have been replaced without knowing it."""
     return ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{name}: others may lead it by now")
 
 

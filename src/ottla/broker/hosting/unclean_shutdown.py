@@ -1,9 +1,9 @@
-"""Whether the end of the logs may be missing since the broker ran last.
+"""Detects whether the ends of the logs may be missing since the broker last ran.
 
-What a broker writes and does not sync survives its death, but not that of its machine. So a broker
-has lost nothing if it was stopped cleanly, or if the machine has not started anew since. For that
-the folders keep which start of the machine it was. It is written only when the cluster knows of
-what was lost before: who is killed earlier than that says it again.
+Unsynced writes survive the death of the broker, but not of its machine. So a broker has lost
+nothing if it was stopped cleanly, or if the machine has not restarted since. For that the log dirs
+hold the id of the machine's start. It is written only when the cluster knows of earlier losses: a
+broker that is killed before reports them again.
 """
 
 import posixpath
@@ -25,7 +25,7 @@ _BYTES_MAX: Final = 1024
 
 
 class LostTail:
-    """What the folders of a broker say about its last life. Ask before the logs are opened."""
+    """The marks of the last run in a broker's log dirs. Read them before the logs are opened."""
 
     def __init__(self, disk: Disk, folders: Sequence[str], boot_id: str | None) -> None:
         self._disk = disk

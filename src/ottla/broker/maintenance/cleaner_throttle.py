@@ -10,7 +10,7 @@ from ottla.environment.clock import Clock
 
 
 class CleaningStoppedError(Exception):
-    """The broker stops: what is being compacted is given up."""
+    """The broker stops: the running compaction is abandoned."""
 
 
 class CleaningPace:
@@ -24,7 +24,7 @@ class CleaningPace:
         self._free_ms = 0.0
 
     def stop(self) -> None:
-        """Let whoever waits, or will wait, end at once."""
+        """End all present and future waits at once."""
         self._stopped.set()
 
     def wait(self, size_bytes: int) -> None:

@@ -1,9 +1,9 @@
-"""Compacts logs beside everything else: on threads of its own, the dirtiest log first.
+"""Compacts logs in the background: on threads of its own, the dirtiest log first.
 
-A log is compacted when `min.cleanable.dirty.ratio` or `max.compaction.lag.ms` wants it, and only up
-to where it is durable: so a log that is cut off, or recovered after a crash, never ends before what
-was noted of it. Each thread takes one log at a time. When nothing is dirty enough it looks again
-after `log.cleaner.backoff.ms`.
+A log is compacted when `min.cleanable.dirty.ratio` or `max.compaction.lag.ms` demands it, and only
+up to its durable end: so a log that is truncated, or recovered after a crash, never ends before the
+recorded compaction point. Each thread takes one log at a time. When no log is dirty enough the
+cleaner checks again after `log.cleaner.backoff.ms`.
 
 A log that cannot be compacted is left alone until the broker is started again, and why is logged;
 all others go on. A damaged segment is left to the scrubber, and compaction goes on before it. A log
@@ -91,7 +91,7 @@ class LogCleaner:
             self._workers.append(loop.create_task(self._work(number)))
 
     async def stop(self) -> None:
-        """End what is running; what was decided is brought to its end, the rest is given up."""
+        """Stop compactions; those that are decided are completed, the others are abandoned."""
         self._stopping.set()
         self._pace.stop()
         if self._workers:
@@ -210,7 +210,7 @@ class LogCleaner:
         except AbandonedCompactionError as error:
             _log.info("%s: compaction was given up: %s", partition.name, error)
             self._put_off.add(partition.name)
-        except Exception as error:  # noqa: BLE001 - one log's trouble is not that of all others
+        except Exception as error:  # noqa: BLE001 - one failing log must not stop the others
             if self._is_here(partition) and log is partition.log:
                 self._give_up(partition, error)
         else:
@@ -282,7 +282,7 @@ class LogCleaner:
         self._uncleanable[partition.name] = partition
 
     async def _run(self, work: Callable[[*_Ts], _T], *arguments: *_Ts) -> _T:
-        """Do something on a thread of the cleaner's own: the others are for those who wait."""
+        """Run work on the cleaner's own threads: requests wait for the others."""
         if self._threads is None:
             self._threads = ThreadPoolExecutor(THREADS_MAX, thread_name_prefix="ottla-cleaner")
         loop = asyncio.get_running_loop()

@@ -1,7 +1,7 @@
-"""What a broker does by itself: old segments go, logs are flushed, checkpoints are written.
+"""A broker's periodic work: retention, flushes, checkpoints.
 
-Each kind of work has its interval. Work over many partitions gives the loop back every few
-milliseconds. A log that is offline is passed over; its folder's failure was told when it happened.
+Each kind of work has its interval. Work over many partitions yields to the loop every few
+milliseconds. Offline logs are skipped; their failure was logged when it happened.
 """
 
 import asyncio
@@ -37,7 +37,7 @@ class Background:
         is_busy: Callable[[Partition], bool] = lambda _: False,
         producer_expiration_ms: Callable[[], int] = lambda: PRODUCER_ID_EXPIRATION_MS,
     ) -> None:
-        """`is_busy` tells of a partition whose segments must not be deleted right now."""
+        """`is_busy` returns whether a partition's segments must not be deleted right now."""
         self._partitions = partitions
         self._log_dirs = log_dirs
         self._flushing = flushing
@@ -56,7 +56,7 @@ class Background:
         self._later("checkpoint", checkpoint_ms, self.checkpoint)
 
     async def stop(self) -> None:
-        """Begin nothing any more, and wait for what is running."""
+        """Begin no more work, and wait for the running work."""
         self._is_stopped = True
         for timer in self._timers.values():
             timer.cancel()
@@ -64,7 +64,7 @@ class Background:
             await asyncio.wait(self._running.values())
 
     async def retain(self) -> None:
-        """Let go what retention no longer keeps, and remove what was let go before."""
+        """Delete segments by retention, and remove the files of deleted ones."""
         await self._over_partitions(self._retain)
 
     def _retain(self, partition: Partition) -> None:
@@ -78,7 +78,7 @@ class Background:
         partition.log.producers.expire(now_ms, self._producer_expiration_ms())
 
     async def flush(self) -> None:
-        """Flush the logs whose `flush.ms` has passed, and of all others the closed segments."""
+        """Flush the logs with a passed `flush.ms`, and the closed segments of all others."""
         now_ms = self._clock.now_ms()
         # One by one: the threads are there for others, too.
         for partition in [one for one in self._partitions if one.log.needs_flush(now_ms)]:

@@ -1,4 +1,4 @@
-"""Images on their way to the broker: one after the other, prepared for before anybody sees them."""
+"""Publishes images one after the other, each after its preparation."""
 
 import asyncio
 import logging
@@ -22,17 +22,17 @@ class _Unpublished(NamedTuple):
 
 
 class ImagePublisher:
-    """Publishes in the order in which it is told to. Belongs to one event loop.
+    """Publishes images in the order of the calls. Belongs to one event loop.
 
-    Who prepares or listens must not raise: the change has happened. If one does, nothing is
-    published any more, and everybody is told UNKNOWN_SERVER_ERROR.
+    Preparations and listeners must not raise: the change has happened. If one does, nothing is
+    published any more, and every caller gets UNKNOWN_SERVER_ERROR.
     """
 
     def __init__(self, image: ClusterImage) -> None:
         self.image = image
-        """What is published: all that handlers may look at."""
+        """The published metadata: the only image that handlers may use."""
         self.latest = image
-        """What will be published in the end."""
+        """The image that will be published last."""
         self._failure: ApiError | None = None
         self._has_failed = asyncio.Event()
         self._listeners: list[OnChange] = []
@@ -41,7 +41,7 @@ class ImagePublisher:
         self._publishing: asyncio.Task[None] | None = None
 
     def subscribe(self, on_change: OnChange) -> None:
-        """Tell someone of every image from now on."""
+        """Call a listener for every image from now on."""
         self._listeners.append(on_change)
 
     def prepare_by(self, prepare: Prepare) -> None:
@@ -51,9 +51,9 @@ class ImagePublisher:
     def publish(
         self, image: ClusterImage, records: Sequence[MetadataRecord]
     ) -> "asyncio.Future[ApiError | None]":
-        """Give an image its place in the order, and return what tells when it is published.
+        """Queue an image, and return a future that completes when it is published.
 
-        That is None then, or why it cannot be. Nobody needs to wait for it.
+        Its result is None, or the reason of a failure. It need not be awaited.
         """
         outcome: asyncio.Future[ApiError | None] = asyncio.get_running_loop().create_future()
         self.latest = image
@@ -78,7 +78,7 @@ class ImagePublisher:
             if self._failure is None:
                 await self._publish_one(self._waiting[0])
             outcome = self._waiting.popleft().outcome
-            if not outcome.done():  # whoever waited may have been cancelled
+            if not outcome.done():  # the waiting caller may have been cancelled
                 outcome.set_result(self._failure)
         self._publishing = None
 

@@ -1,4 +1,4 @@
-"""Whose log folders these are: `meta.properties` names the cluster and the broker in each."""
+"""The owner of log dirs: `meta.properties` names the cluster and the broker in each."""
 
 import posixpath
 from collections.abc import Callable, Sequence
@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Who this broker is, and the ids of its log folders, in their order."""
+    """This broker's cluster id and node id, and the ids of its log dirs, in their order."""
 
     cluster_id: str
     node_id: int
@@ -49,10 +49,10 @@ def claim_folders(
     cluster_id: str | None = None,
     on_failed: OnFailed = fail_all,
 ) -> Identity:
-    """Make the folders if they are missing, and mark as ours those that nobody has marked.
+    """Create missing log dirs, and write our mark into unmarked ones.
 
-    Raises ForeignFolderError, and has changed nothing, unless all marks agree with each other, with
-    the node id and with the cluster's, if that is known. If not, a broker that finds no mark at all
+    Raises ForeignFolderError, and changes nothing, unless all marks agree with each other, with the
+    node id and with the cluster's id, if that is known. If it is not, a broker without any mark
     begins a new cluster.
 
     A folder whose mark cannot be read or written is left out of the result, once `on_failed` has

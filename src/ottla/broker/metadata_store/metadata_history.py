@@ -1,10 +1,10 @@
-"""What the controller has decided in its term, for the other brokers to pull.
+"""The controller's decisions of its term, for other brokers to pull.
 
-It is the metadata log as brokers see it: batches of records, the controller's epoch in each. Only
-the last ones are kept; who asks for older ones, or comes from another term, takes a snapshot.
+It is the metadata log as brokers see it: batches of records with the controller's epoch. Only the
+last ones are kept; a broker that asks for older ones, or comes from another term, takes a snapshot.
 
-Offsets of a term begin where no earlier term can have come to, so that of two images the one with
-the higher end offset is the newer one.
+Offsets of a term begin beyond every offset of earlier terms, so that of two images the one with
+the higher end offset is newer.
 """
 
 from collections import deque
@@ -27,7 +27,7 @@ _OFFSET_BITS: Final = 32
 
 
 class Batches(NamedTuple):
-    """What a controller decided after some offset of its term; perhaps nothing."""
+    """A controller's decisions after an offset of its term; perhaps none."""
 
     epoch: int
     data: bytes
@@ -42,14 +42,14 @@ class Snapshot(NamedTuple):
 
 
 class MetadataSource(Protocol):
-    """Where a broker gets what the controller has decided."""
+    """The source of the controller's decisions."""
 
     async def pull(self, controller: BrokerImage, epoch: int, offset: int) -> Batches | Snapshot:
-        """Return what a controller has decided after an offset of a term.
+        """Return a controller's decisions after an offset of a term.
 
-        It may wait a while for something to be decided. If the offset is not one of the
-        controller's term, the answer is all of the metadata. ApiError or OSError if the broker
-        does not answer, or is not the controller.
+        It may wait a while for a decision. If the offset is not of the controller's term, the
+        result is a snapshot. ApiError or OSError if the broker does not answer, or is not the
+        controller.
         """
         ...
 
@@ -60,7 +60,7 @@ def first_offset(epoch: int) -> int:
 
 
 class MetadataFeed:
-    """The batches of one term, and who waits for the next."""
+    """The batches of one term, and the listeners for the next."""
 
     def __init__(self, epoch: int, image: ClusterImage, now_ms: int) -> None:
         self.epoch = epoch
@@ -78,7 +78,7 @@ class MetadataFeed:
         return self.image.end_offset
 
     def add(self, records: Sequence[MetadataRecord], image: ClusterImage, now_ms: int) -> None:
-        """Let everybody have what was decided, and the image that it led to."""
+        """Add a decision, and the resulting image."""
         assert image.end_offset == self.end_offset + len(records)
         for first in range(0, len(records), RECORDS_PER_BATCH_MAX):
             some = records[first : first + RECORDS_PER_BATCH_MAX]
@@ -97,14 +97,14 @@ class MetadataFeed:
         self._notify()
 
     def on_news(self, listener: Callable[[], None]) -> None:
-        """Call someone once, when something is added or the term is over.
+        """Call a listener once, at the next decision or at the end of the term.
 
-        Nobody is forgotten before: who waits again and again must listen but once.
+        It stays registered until then: a repeated waiter must register only once.
         """
         self._listeners.append(listener)
 
     def read(self, epoch: int, offset: int) -> Batches | None:
-        """Return what comes after an offset of a term; None if that takes a snapshot."""
+        """Return the decisions after an offset of a term; None if that takes a snapshot."""
         if epoch != self.epoch:
             return None
         wanted: list[bytes] = []
@@ -137,9 +137,9 @@ class MetadataFeed:
 def next_image(
     image: ClusterImage, pulled: Batches
 ) -> tuple[ClusterImage, tuple[MetadataRecord, ...]]:
-    """Return the image that pulled batches lead to, and their records.
+    """Return the image after pulled batches, and their records.
 
-    ProtocolError INVALID_RECORD, or what is wrong with the bytes, if they do not follow from it.
+    ProtocolError if the batches are malformed or do not follow the image.
     """
     records: list[MetadataRecord] = []
     end_offset = image.end_offset

@@ -1,4 +1,4 @@
-"""What every metadata store is to the broker that it belongs to."""
+"""The interface of metadata stores for their broker."""
 
 from collections.abc import Callable
 from typing import Protocol, TypeVar
@@ -17,11 +17,11 @@ class MetadataStore(Protocol):
 
     @property
     def image(self) -> ClusterImage:
-        """What is published: all that handlers may look at."""
+        """The published metadata: the only image that handlers may use."""
         ...
 
     def subscribe(self, on_change: OnChange) -> None:
-        """Tell someone of every image from now on, in order; it must not raise."""
+        """Call a listener for every image from now on, in order; it must not raise."""
         ...
 
     def prepare_by(self, prepare: Prepare) -> None:
@@ -29,13 +29,13 @@ class MetadataStore(Protocol):
         ...
 
     async def execute(self, decide: Callable[[Controller], Decision[MetadataRecord, T]]) -> T:
-        """Decide, make it durable, tell the listeners, and return the decision's response.
+        """Decide, make it durable, call the listeners, and return the decision's response.
 
-        ApiErrors of `decide` come through. NOT_CONTROLLER says that this broker is not the
-        controller, or that nobody knows whether the decision stands.
+        ApiErrors of `decide` come through. NOT_CONTROLLER means that this broker is not the
+        controller, or that the outcome of the decision is unknown.
         """
         ...
 
     async def close(self) -> None:
-        """Decide nothing any more, and give back what the store holds."""
+        """Refuse further decisions, and release all resources."""
         ...

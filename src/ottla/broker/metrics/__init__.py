@@ -1,5 +1,5 @@
-"""What the broker counts, and how it is told to Prometheus.
+"""The broker's metrics, and their export to Prometheus.
 
-Counting is adding to a plain number, on the event loop. Everything else happens when somebody asks:
-`snapshot` gathers on the loop, turn by turn, and `scrape` writes it as text on a thread.
+Counting is an addition to a plain number, on the event loop. Everything else happens per scrape:
+`snapshot` gathers on the loop, in time slices, and `scrape` formats text on a thread.
 """

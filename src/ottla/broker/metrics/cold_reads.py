@@ -1,4 +1,4 @@
-"""Counts what had to be fetched from disks before it could be sent."""
+"""Counts bytes that were read from disks before they could be sent."""
 
 from threading import Lock
 

@@ -7,17 +7,17 @@ from ottla.metadata.records import MetadataRecord, PartitionChangeRecord
 
 
 class Elections:
-    """Follows the metadata. What another controller has decided does not count."""
+    """Follows the metadata. Decisions of other controllers do not count."""
 
     def __init__(self, image: ClusterImage, is_controller: Callable[[], bool]) -> None:
         self.is_controller = is_controller
         self.count = 0
         self.unclean_count = 0
-        """Those of a leader that was not in sync, and not known to have everything."""
+        """Elections of a leader that was neither in sync nor eligible."""
         self._image = image
 
     def on_change(self, image: ClusterImage, records: Sequence[MetadataRecord]) -> None:
-        """Look at what was decided."""
+        """Count the elections in a decision."""
         before, self._image = self._image, image
         if not self.is_controller():
             return

@@ -19,7 +19,7 @@ class Sample(NamedTuple):
 
 
 class Family(NamedTuple):
-    """What Prometheus calls a metric family. The name is whole, with `_total` for a counter."""
+    """A metric family of Prometheus. The name is complete, with `_total` for a counter."""
 
     name: str
     kind: Kind

@@ -1,7 +1,7 @@
-"""The metrics of Kafka's JMX beans, by the names that Strimzi's exporter gives them.
+"""The metrics of Kafka's JMX beans, under the names of Strimzi's exporter.
 
-What a broker without others cannot have (replicas that lag, elections) is told as the nought that
-it is, so that dashboards and alerts work.
+Metrics that a single broker cannot have (lagging replicas, elections) are exported as zeros, so
+that dashboards and alerts work.
 """
 
 from collections.abc import Callable, Iterator
@@ -20,7 +20,7 @@ _GONE = PartitionImage(replicas=(), isr=())
 
 
 def jmx_families(snapshot: Snapshot) -> Iterator[Family]:
-    """Yield what Kafka tells of a broker, its topics and its partitions."""
+    """Yield Kafka's metrics of a broker, its topics and its partitions."""
     states = list(_states(snapshot))
     yield from _traffic(snapshot)
     yield from _replica_manager(snapshot, states)
@@ -36,7 +36,7 @@ def jmx_families(snapshot: Snapshot) -> Iterator[Family]:
 
 
 def _states(snapshot: Snapshot) -> Iterator[PartitionImage]:
-    """Yield what the cluster knows of each partition here; nothing of one just deleted."""
+    """Yield the metadata of each partition here; deleted partitions have none."""
     topics, partitions = snapshot.image.topics, snapshot.partitions
     for name, number in zip(partitions.topics, partitions.numbers, strict=True):
         topic = topics.get(name)
@@ -115,7 +115,7 @@ def _replica_manager(snapshot: Snapshot, states: list[PartitionImage]) -> Iterat
 
 
 def _controller(snapshot: Snapshot) -> Iterator[Family]:
-    """Yield what the controller knows; other brokers say 0 of what is added up over all of them."""
+    """Yield the controller's metrics; other brokers export 0, because dashboards sum them up."""
     image = snapshot.image
     topics = image.topics.values() if snapshot.is_controller else ()
     states = [state for topic in topics for state in topic.partitions]
@@ -230,6 +230,6 @@ def _partitions(partitions: PartitionFacts, states: list[PartitionImage]) -> Ite
 
 
 def _isr_surpluses(partitions: PartitionFacts, states: list[PartitionImage]) -> Iterator[int]:
-    """Yield how many replicas are in sync above what min.insync.replicas asks for."""
+    """Yield the sizes of ISRs minus min.insync.replicas."""
     for state, insync_min in zip(states, partitions.insync_mins, strict=True):
         yield 1 if state is _GONE else len(state.isr) - insync_min

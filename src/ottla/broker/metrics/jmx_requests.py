@@ -19,7 +19,7 @@ QUANTILES: Final = {
 }
 _NS_PER_MS: Final = 1e6
 _ALSO_KNOWN_AS: Final = {ApiKey.FETCH: "FetchConsumer"}
-"""Kafka tells fetches of consumers from those of followers besides counting both."""
+"""Kafka counts consumers' fetches separately, besides counting all fetches."""
 
 
 class ApiFacts(NamedTuple):
@@ -59,7 +59,7 @@ def facts_by_api(snapshot: Snapshot) -> list[ApiFacts]:
 
 
 def jmx_request_families(snapshot: Snapshot) -> Iterator[Family]:
-    """Yield what each API was asked for, how long it took and what went wrong."""
+    """Yield the requests of each API: counts, times and errors."""
     apis = facts_by_api(snapshot)
     yield counter(
         "kafka_network_requestmetrics_requests_total",

@@ -1,4 +1,4 @@
-"""Tells the log what happened, from what others have counted; never one line for each event."""
+"""Periodic log lines from counters, instead of one line per event."""
 
 import asyncio
 import logging
@@ -29,7 +29,7 @@ class Notices:
         self._next_ms = 0
 
     def look(self) -> None:
-        """Tell what is new."""
+        """Log the changes since the last call."""
         self._look_at_folders()
         now_ms = self._clock.monotonic_ms()
         if now_ms >= self._next_ms and self._tell_refusals():

@@ -16,9 +16,9 @@ _NS_PER_SECOND: Final = 1e9
 
 
 class LoopWatch:
-    """Beats ten times a second from `start` to `stop`, and calls others as seconds pass.
+    """Ticks ten times a second from `start` to `stop`, and calls others as seconds pass.
 
-    Belongs to the loop's thread; what it has seen may be read from any.
+    Belongs to the loop's thread; any thread may read its measurements.
     """
 
     def __init__(

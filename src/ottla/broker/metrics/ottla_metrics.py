@@ -1,4 +1,4 @@
-"""What neither Kafka nor its exporters have a name for, and what Prometheus tells of a process."""
+"""Metrics without a name in Kafka or its exporters, and Prometheus' metrics of a process."""
 
 import resource
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ _NS_PER_SECOND: Final = 1e9
 
 
 def ottla_families(snapshot: Snapshot) -> Iterator[Family]:
-    """Yield what is Ottla's own."""
+    """Yield Ottla's own metrics."""
     yield gauge(
         "ottla_start_seconds",
         "How long the start took, until clients were let in.",
@@ -83,7 +83,7 @@ def _damage(damage: DamageCounts) -> Iterator[Family]:
 
 
 def process_families() -> Iterator[Family]:
-    """Yield what Prometheus' own clients tell of a process."""
+    """Yield the process metrics of Prometheus' client libraries."""
     usage = resource.getrusage(resource.RUSAGE_SELF)
     yield gauge("process_open_fds", "Open file descriptors.", open_descriptor_count())
     yield gauge(

@@ -1,7 +1,7 @@
-"""What requests cost, counted as they are answered: three additions each.
+"""The costs of requests, counted with three additions per response.
 
-Times are counted in buckets whose bounds grow by the square root of two, because the square of a
-number has twice as many bits: a bucket is found by one multiplication.
+Times are counted in buckets with bounds that grow by the square root of two, because the square of
+a number has twice as many bits: a bucket is found by one multiplication.
 """
 
 from collections import Counter, deque
@@ -13,7 +13,7 @@ from ottla.wire.api_key import ApiKey
 
 BUCKETS: Final = 128
 MINUTES_KEPT: Final = 5
-"""Quantiles are those of about this time, as Kafka's are."""
+"""Quantiles cover about this time, as Kafka's do."""
 VERSION_BITS: Final = 8
 """Where the version ends and the API begins in the key of a meter."""
 _COUNTED_BY_HANDLERS: Final = frozenset({ApiKey.PRODUCE, ApiKey.FETCH})
@@ -21,7 +21,7 @@ _COUNTED_BY_HANDLERS: Final = frozenset({ApiKey.PRODUCE, ApiKey.FETCH})
 
 
 class Meter:
-    """One version of one API. Whoever answers a request adds to these by itself, without a call."""
+    """One version of one API. The connection adds to its fields directly, without a call."""
 
     __slots__ = ("_history", "buckets", "find_errors", "request_bytes", "total_ns")
 
@@ -39,7 +39,7 @@ class Meter:
         return sum(self.buckets)
 
     def recent_buckets(self) -> list[int]:
-        """Return what was counted in the last minutes."""
+        """Return the counts of the last minutes."""
         if not self._history:
             return list(self.buckets)
         return [now - then for now, then in zip(self.buckets, self._history[0], strict=True)]
@@ -50,10 +50,10 @@ class Meter:
 
 
 class Meters(dict[int, Meter]):
-    """The meter of each version of each API, made when it is asked for first.
+    """The meter of each version of each API, made at first use.
 
-    A key is `api_key << VERSION_BITS | api_version`. An index that is missing makes a meter, so
-    only what was found in the table of routes may be asked for.
+    A key is `api_key << VERSION_BITS | api_version`. A missing key makes a meter, so only versions
+    from the table of routes may be looked up.
     """
 
     def __init__(self) -> None:
@@ -73,13 +73,13 @@ class Meters(dict[int, Meter]):
             self.errors[api_key, code] += 1
 
     def a_minute_has_passed(self) -> None:
-        """Let what is old no longer count for the quantiles."""
+        """Drop the oldest minute from the quantiles."""
         for meter in self.values():
             meter.a_minute_has_passed()
 
 
 def api_and_version(key: int) -> tuple[int, int]:
-    """Return what a meter's key stands for."""
+    """Return API and version of a meter's key."""
     return key >> VERSION_BITS, key & ((1 << VERSION_BITS) - 1)
 
 

@@ -20,7 +20,7 @@ from ottla.broker.metrics.snapshot import Snapshot, Sources
 
 REST_SECONDS: Final = 0.0005
 GATHERING_SECONDS_MAX: Final = 8.0
-"""Less than what Prometheus waits by default."""
+"""Less than Prometheus' default timeout."""
 
 
 def scrape_text(sources: Sources, loop: asyncio.AbstractEventLoop) -> bytes:

@@ -1,4 +1,4 @@
-"""Gathers what a scrape tells, on the event loop and turn by turn."""
+"""Gathers the data of a scrape, on the event loop and in time slices."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -67,7 +67,7 @@ class PartitionFacts:
 
 
 class GroupFacts(NamedTuple):
-    """One group: who is in it, and what it has committed by topic and partition."""
+    """One group: its members, and its committed offsets by topic and partition."""
 
     group_id: str
     state: str
@@ -76,11 +76,11 @@ class GroupFacts(NamedTuple):
 
 
 class TransactionFacts(NamedTuple):
-    """What this broker coordinates."""
+    """The transactions that this broker coordinates."""
 
     count_by_state: Counter[str]
     unsendable_markers: int
-    """Those of partitions that nobody leads."""
+    """Markers for partitions without a leader."""
 
 
 class MeterFacts(NamedTuple):

@@ -1,6 +1,6 @@
-"""Asks any broker of the cluster by its id: another one over a connection, this one directly.
+"""Sends requests to any broker of the cluster by its id: over a connection, or to this broker.
 
-What this broker asks of itself goes to the same handler, so that both are answered alike.
+Requests to this broker go to the same handlers, so that both get the same responses.
 """
 
 from collections.abc import Callable, Sequence
@@ -23,7 +23,7 @@ R = TypeVar("R", bound=Message)
 
 @dataclass(frozen=True, slots=True)
 class PeersWorld:
-    """What is needed to reach brokers."""
+    """The dependencies for reaching brokers."""
 
     broker_id: int
     listener: str
@@ -32,7 +32,7 @@ class PeersWorld:
     clock: Clock
     image: Callable[[], ClusterImage]
     routes: Callable[[], Routes]
-    """Who answers here."""
+    """This broker's own handlers."""
 
 
 class _Connected(NamedTuple):
@@ -60,7 +60,7 @@ class Peers:
     async def ask(
         self, broker_id: int, request: Message, version: int, answer: type[R], *, timeout_ms: int
     ) -> R:
-        """Return what a broker answers; OSError if it does not, and then nobody knows."""
+        """Return a broker's response; after an OSError the outcome is unknown."""
         if broker_id == self.broker_id:
             return await self._ask_here(request, version, answer)
         connection = await self._connect(broker_id)
@@ -71,9 +71,9 @@ class Peers:
             raise
 
     def on_change(self, image: ClusterImage, _records: Sequence[MetadataRecord]) -> None:
-        """Leave who has begun another life: what it was asked before it does not answer.
+        """Close connections to brokers that have restarted: earlier requests get no response.
 
-        Of a machine that has lost power nobody would hear that, until the answer is late.
+        A machine that has lost power sends nothing, so requests would wait for their timeout.
         """
         for broker_id, (_, broker_epoch, connection) in list(self._connected.items()):
             broker = image.brokers.get(broker_id)
@@ -82,7 +82,7 @@ class Peers:
                 del self._connected[broker_id]
 
     def close(self) -> None:
-        """Ask nobody any more; whoever waits for an answer fails."""
+        """Send no more requests; waiting callers fail."""
         for connected in self._connected.values():
             connected.connection.close()
         self._connected.clear()

@@ -1,8 +1,8 @@
-"""A connection to another broker: requests go out as they come, answers find their way back.
+"""A connection to another broker, with requests in flight by correlation id.
 
-Both ends are of this house: which version is spoken is said by whoever asks. Whatever ends the
-connection fails the requests that wait with a `ConnectionError`; an answer that does not come in
-time is a `TimeoutError`, after which nobody should go on with the connection.
+Both ends are Ottla brokers: the caller chooses the version. When the connection ends, waiting
+requests fail with a `ConnectionError`; a late response is a `TimeoutError`, after which the caller
+should close the connection.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ R = TypeVar("R", bound=Message)
 
 
 class _Pending(NamedTuple):
-    """A request on its way: what its answer will be read as, and who waits for it."""
+    """A request in flight: the type of its response, and the future that receives it."""
 
     api_key: int
     version: int
@@ -50,7 +50,7 @@ class PeerConnection:
     async def open(
         cls, network: Network, host: str, port: int, *, client_id: str, timeout_ms: int
     ) -> "PeerConnection":
-        """Connect; `OSError` if nobody is there, or nobody answers in time."""
+        """Connect; `OSError` if that is refused, or not answered in time."""
         async with asyncio.timeout(timeout_ms / 1000):
             return cls(await network.connect(host, port), client_id)
 
@@ -131,7 +131,7 @@ class PeerConnection:
             self.close(f"what answers is no broker: {error}")
 
     def _take(self, frame: memoryview) -> None:
-        """Give an answer to who waits for it; ProtocolError if it cannot be read."""
+        """Hand a response to its request; ProtocolError if it cannot be read."""
         header, _ = read_response_header(0, frame)
         pending = self._pending.get(header.correlation_id)
         if pending is not None and not pending.answer.done():

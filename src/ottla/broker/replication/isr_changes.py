@@ -1,10 +1,10 @@
-"""Tells the controller who is in sync: AlterPartition, for all partitions that this broker leads.
+"""Proposes ISR changes to the controller (AlterPartition) for all partitions led here.
 
-A follower that has caught up is proposed as it fetches; one that has not been with its leader for
-`replica.lag.time.max.ms` is found by a look at half that interval. Until the controller's answer is
-there both the old ISR and the proposed one count (`InSync.maximal`), for nobody can know which
-holds. So a question that got no answer is asked again, and one that was refused is taken back only
-where no earlier try of it can still be on its way.
+A follower that has caught up is proposed as it fetches; one that has not been caught up for
+`replica.lag.time.max.ms` is found by a check at half that interval. Until the controller responds
+both the old ISR and the proposed one count (`InSync.maximal`), because either may be in force. So a
+proposal without a response is repeated, and a refused one is withdrawn only where no earlier
+attempt can still arrive.
 """
 
 import asyncio
@@ -42,7 +42,7 @@ _MOVED_ON: Final = frozenset(
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     }
 )
-"""The controller knows more than we do: the next image says what holds. Until then both do."""
+"""The controller has newer metadata: the next image decides. Until then both ISRs count."""
 _ASK_AGAIN: Final = frozenset({ErrorCode.NOT_CONTROLLER, ErrorCode.UNKNOWN_SERVER_ERROR})
 _log = logging.getLogger(__name__)
 
@@ -51,13 +51,13 @@ AlterPartition: TypeAlias = Callable[[AlterPartitionRequest], Awaitable[AlterPar
 
 
 class _Question(NamedTuple):
-    """What is asked for a partition, in one leader epoch."""
+    """A proposal for a partition, in one leader epoch."""
 
     partition: Partition
     in_sync: InSync
     asked_ms: int
     is_growing: bool
-    """Whether somebody comes in, and nobody leaves."""
+    """Whether it only adds replicas."""
     is_certain: bool = True
     """Whether every try so far was answered."""
 
@@ -93,9 +93,9 @@ class IsrChanges:
         self.expand_count = 0
         self.shrink_count = 0
         self.failure_count = 0
-        """How often the controller let somebody in, took somebody out, and would do neither."""
+        """Counts of expansions, shrinks and failed proposals."""
 
-    # -- who comes, who goes --------------------------------------------------------------------
+    # -- expansion and shrinking ----------------------------------------------------------------
 
     def on_candidate(self, partition: Partition, broker_id: int, now_ms: int) -> None:
         """Look at a follower that is not in sync and has just fetched."""
@@ -115,10 +115,10 @@ class IsrChanges:
         return broker is not None and broker.is_active and broker.broker_epoch == broker_epoch
 
     def check(self, partition: Partition) -> None:
-        """Look whether a member of the ISR has fallen behind; to be done at half the lag.
+        """Check for members of the ISR that have fallen behind; to be called at half the lag.
 
-        Nobody waits any longer for one on its way into it that is late, too, or gone. Of a leader
-        whose disk has failed nobody can fetch: that says nothing about the others.
+        A replica that is about to join, but late or gone, is no longer waited for. From a leader
+        with a failed disk no follower can fetch: that proves nothing about the followers.
         """
         in_sync = partition.in_sync
         if in_sync is None or partition.is_alone or partition.log.is_offline:
@@ -240,7 +240,7 @@ class IsrChanges:
         )
         if code in _MOVED_ON:
             return True
-        # An earlier try that nobody has answered may still be on its way, and be granted.
+        # An earlier attempt without a response may still arrive, and be granted.
         is_old = self._clock.monotonic_ms() - asked_ms > self._lag_ms_max
         if code not in _ASK_AGAIN and (is_certain or is_old):
             in_sync.refused()

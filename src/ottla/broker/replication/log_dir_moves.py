@@ -1,8 +1,7 @@
-"""Moves replicas between this broker's folders, when a client asks for it (KIP-113).
+"""Moves replicas between this broker's log dirs, by request of a client (KIP-113).
 
-The copying is done on threads, a piece at a time. Only at the end, for as long as the last piece
-takes, nobody may flush the partition; it is written and read all the time. What is not done when
-the broker stops goes on at the next start.
+Threads copy, a piece at a time. Only during the last piece flushes of the partition must wait; it
+is written and read all the time. Unfinished moves continue at the next start.
 """
 
 import asyncio
@@ -29,7 +28,7 @@ from ottla.storage.log_dirs.log_dir import LogDir
 from ottla.storage.log_dirs.log_dir_copy import COPY_BYTES, ReplicaMove
 
 STEPS_AT_ONCE: Final = 2
-"""Threads that copy, of all moves together; the others are for those who wait."""
+"""The threads that copy, for all moves together; requests wait for the others."""
 STEPS_PER_FLUSH: Final = 64
 """After so many steps the copy is made durable, so that the end takes no longer than any piece."""
 LAST_STEPS_MAX: Final = 16
@@ -55,7 +54,7 @@ class ReplicaMoves:
         throttle: Throttle,
         is_busy: Callable[[Partition], bool] = lambda _: False,
     ) -> None:
-        """`is_busy` tells of a partition whose log must not be replaced right now."""
+        """`is_busy` returns whether a partition's log must not be replaced right now."""
         self._partitions = partitions
         self._folders = folders
         self._flushing = flushing
@@ -135,7 +134,7 @@ class ReplicaMoves:
         task.add_done_callback(self._tasks.discard)
 
     async def stop(self) -> None:
-        """Leave off what is under way, after the piece that is being copied."""
+        """Stop all moves, after their current pieces."""
         self._stopping.set()
         if self._tasks:
             await asyncio.wait(self._tasks)
@@ -214,7 +213,7 @@ class ReplicaMoves:
     async def _drop(
         self, name: TopicPartition, folder: LogDir, move: ReplicaMove | None = None
     ) -> None:
-        """Give up a copy: any that is there, or that of one move."""
+        """Drop a future replica: any, or that of one move."""
         future = folder.futures.get(name)
         if future is None or (move is not None and future.log is not move.copy):
             return

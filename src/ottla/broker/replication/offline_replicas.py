@@ -46,7 +46,7 @@ class LostReplicas:
         self._unfollow = unfollow
 
     async def tell(self) -> None:
-        """Let those follow nobody whose disk has failed, and tell of those others count on."""
+        """Stop fetching offline replicas, and report those that the cluster counts on."""
         failed = [one for one in self._partitions if one.log.is_offline]
         for partition in failed:
             self._unfollow(partition)

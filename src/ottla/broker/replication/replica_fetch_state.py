@@ -1,4 +1,4 @@
-"""Where a follower is in one partition, and what it has told its leader of that."""
+"""A follower's position in one partition, and the position that its leader knows."""
 
 from typing import Final, NamedTuple
 
@@ -14,7 +14,7 @@ PartitionKey = tuple[bytes, int]
 
 
 class Asked(NamedTuple):
-    """What the leader was asked for: its answer fits nothing else."""
+    """The request for the partition; a response fits only this state."""
 
     offset: int
     last_fetched_epoch: int
@@ -29,7 +29,7 @@ class FetchPosition:
     def __init__(self, partition: Partition) -> None:
         self.partition = partition
         self.asked: Asked | None = None
-        """What the session has; None if the partition is not in it."""
+        """The partition's entry in the session; None if it is not in it."""
         self.retry_ms: int | None = None
         """When to try again, if the leader has refused."""
         self.refusals = 0
@@ -44,7 +44,7 @@ class FetchPosition:
 
     @property
     def has_nothing(self) -> bool:
-        """Whether the log is empty, and no epoch is known of what was before it."""
+        """Whether the log is empty, and no former epoch is known."""
         log = self.partition.log
         return log.log_start_offset == log.end_offset and log.epochs.latest_epoch is None
 
@@ -55,7 +55,7 @@ class FetchPosition:
         self.retry_ms = now_ms + delay_ms
 
     def is_answered(self) -> bool:
-        """Tell whether an answer is to what is here now: same leader epoch, same end of the log."""
+        """Return whether a response fits the present state: same leader epoch, same log end."""
         partition, asked = self.partition, self.asked
         return (
             asked is not None
@@ -65,7 +65,7 @@ class FetchPosition:
         )
 
     def ask(self, bytes_max: int) -> FetchPartition:
-        """Say what to ask for now, and remember it."""
+        """Return the request for the partition, and remember it."""
         partition = self.partition
         offset, epoch = next_fetch(partition.log)
         self.asked = Asked(offset, epoch, partition.leader_epoch)
@@ -89,7 +89,7 @@ def by_topic(wanted: list[tuple[bytes, FetchPartition]]) -> list[FetchTopic]:
 
 
 def forgotten(keys: list[PartitionKey]) -> list[ForgottenTopic]:
-    """Name what the leader shall look at no more."""
+    """Return the partitions that leave the session."""
     topics: dict[bytes, ForgottenTopic] = {}
     for topic_id, index in keys:
         topics.setdefault(topic_id, ForgottenTopic(topic_id=topic_id)).partitions.append(index)

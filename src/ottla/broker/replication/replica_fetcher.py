@@ -1,10 +1,10 @@
 """Follows the leaders on one other broker: all their partitions in one fetch, again and again.
 
-The fetches are of one incremental session (KIP-227), so that a request names only what has moved,
-and an idle partition costs nothing here. What the leader sends is appended as it is. Where it says
-that the logs differ, the log is cut back and it is asked again (KIP-279); where what comes next
-is not there any more, the log begins anew where the leader's does. A partition that is refused
-leaves the session, and comes back after `replica.fetch.backoff.ms`.
+The fetches form one incremental session (KIP-227), so that a request names only changed partitions,
+and an idle partition costs nothing here. Batches are appended as they are. Where the leader reports
+a divergence, the log is truncated and fetched again (KIP-279); where the next offset is gone on the
+leader, the log restarts at the leader's log start. A partition with an error leaves the session,
+and comes back after `replica.fetch.backoff.ms`.
 
 An answer counts only if leader epoch and end of the log are those that it was asked for.
 
@@ -58,10 +58,10 @@ class ReplicaFetcher:
         self._world = world
         self._positions: dict[PartitionKey, FetchPosition] = {}
         self._moved: dict[PartitionKey, None] = {}
-        """Those of which the leader does not know yet where they are."""
+        """Partitions with a position that the leader does not know yet."""
         self._refused: dict[PartitionKey, None] = {}
         self._gone: dict[PartitionKey, None] = {}
-        """Those that are in the session, and should not be."""
+        """Partitions that are in the session, and should not be."""
         self._connection: PeerConnection | None = None
         self._session_id = 0
         self._session_epoch = 0
@@ -142,13 +142,13 @@ class ReplicaFetcher:
         return min(max(next_ms - self._world.clock.monotonic_ms(), 1), wait_ms)
 
     def _readmit(self) -> None:
-        """Try those again whose time has come."""
+        """Put partitions back into the session when their backoff is over."""
         now_ms = self._world.clock.monotonic_ms()
         for key in list(self._refused):
             position = self._positions[key]
             if position.retry_ms is None or position.retry_ms <= now_ms:
                 del self._refused[key]
-                # Who asks for it and forgets it at once is not answered about it any more.
+                # A partition that is both requested and forgotten in one request gets no response.
                 self._gone.pop(key, None)
                 position.retry_ms = None
                 self._moved[key] = None
@@ -284,7 +284,7 @@ class ReplicaFetcher:
         budget = YieldBudget(self._world.clock)
         for topic in response.responses:
             for answer in topic.partitions:
-                # Looked up anew each time: who leads may have changed in the meantime.
+                # Looked up anew each time: the leader may have changed in the meantime.
                 position = self._positions.get((topic.topic_id, answer.partition_index))
                 if position is None:
                     continue
@@ -298,7 +298,7 @@ class ReplicaFetcher:
                 self._refuse(partition, "its disk does not keep it")
 
     async def _take(self, position: FetchPosition, answer: PartitionData) -> bool:
-        """Do what the leader says of one partition; tell whether something was appended."""
+        """Apply the response for one partition; return whether records were appended."""
         partition = position.partition
         code = ErrorCode(answer.error_code)
         try:
@@ -347,9 +347,9 @@ class ReplicaFetcher:
         self._moved[position.key] = None
 
     async def _begin_anew(self, position: FetchPosition) -> None:
-        """Go on where the leader's log begins, if what comes next here is gone there.
+        """Restart the log at the leader's log start, if the next offset is gone there.
 
-        So it does where the leader's log ends before ours begins, in which there is nothing.
+        The same if the leader's log ends before ours begins, and ours is empty.
         """
         partition = position.partition
         assert self._connection is not None

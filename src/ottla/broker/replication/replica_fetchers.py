@@ -16,10 +16,10 @@ class _Running(NamedTuple):
 
 
 class ReplicaFetchers:
-    """Gives partitions to fetchers, and takes them away again. Belongs to one event loop.
+    """Assigns partitions to fetchers. Belongs to one event loop.
 
-    Nobody is asked for anything before `start`. A fetcher without partitions ends at once, whatever
-    it waits for: the next one of that broker begins with a connection of its own.
+    No fetch is sent before `start`. A fetcher without partitions ends at once, even while it waits:
+    the next one for that broker begins with a connection of its own.
     """
 
     def __init__(self, world: FetcherWorld) -> None:
@@ -38,7 +38,7 @@ class ReplicaFetchers:
             self._running[leader_id] = self._run(fetcher)
 
     def follow(self, partition: Partition) -> None:
-        """Follow a partition's leader, which is not this broker, as it is known to it now.
+        """Follow a partition's current leader, which is another broker.
 
         Not where the disk has failed: who fetches is believed to keep what it gets. Nor while the
         partition is held back.
@@ -110,7 +110,7 @@ class ReplicaFetchers:
         task.add_done_callback(self._ending.discard)
 
     async def stop(self) -> None:
-        """Follow nobody any more."""
+        """Stop all fetchers."""
         self._is_started = False
         for running in self._running.values():
             self._end(running.task)

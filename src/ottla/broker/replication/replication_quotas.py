@@ -1,9 +1,9 @@
-"""How fast replicas may be copied: the throttles of replication (KIP-73, KIP-113).
+"""Replication quotas: the rate of copying replicas (KIP-73, KIP-113).
 
-A throttle has a rate, and topics say for which of their replicas it holds: `*`, or a list of
-`partition:broker`. While more has been copied than the rate allows, replicas that are not in sync
-are left out of what is fetched and answered; all others go on undisturbed. Whatever was copied of
-a throttled replica counts, also of one in sync.
+A quota has a rate, and topics list the replicas that it applies to: `*`, or a list of
+`partition:broker`. While the rate is exceeded, listed replicas that are not in sync are left out of
+fetches and responses; all others go on. All copied bytes of a listed replica count, also of one in
+sync.
 """
 
 from collections import deque
@@ -20,9 +20,9 @@ WAIT_MS_MIN: Final = 10
 
 
 class Rate:
-    """How many bytes a second were counted lately, over a few windows.
+    """A rate in bytes per second, over a few windows.
 
-    The time since the oldest window began is what counts, but never less than one window.
+    The divisor is the time since the oldest window began, but never less than one window.
     """
 
     def __init__(self, window_count: int, window_ms: int) -> None:
@@ -49,7 +49,7 @@ class Rate:
         elapsed_ms = now_ms - self._windows[0][0]
         if self._total * 1000 <= bytes_per_second * max(elapsed_ms, self._window_ms):
             return 0
-        # What is too much for all windows together waits until the oldest of them is forgotten.
+        # Bytes above the limit of all windows together delay until the oldest window is dropped.
         span_ms = self._window_count * self._window_ms
         wanted_ms = self._total * 1000 // bytes_per_second if bytes_per_second else span_ms
         return max(min(wanted_ms, span_ms) - elapsed_ms, WAIT_MS_MIN)
@@ -61,7 +61,7 @@ class Rate:
 
 
 class Throttle:
-    """One rate, and what was copied lately. Without a limit it costs nothing."""
+    """One quota, and the recently copied bytes. Without a limit it costs nothing."""
 
     def __init__(self, broker_id: int, clock: Clock, rate: Rate) -> None:
         self._broker_id = broker_id
@@ -86,7 +86,7 @@ class Throttle:
         return self._rate.wait_ms(self.bytes_per_second, self._clock.monotonic_ms())
 
     def holds_for(self, replicas: Collection[str], partition: Partition) -> bool:
-        """Tell whether this broker's replica of a partition is among those that a topic names."""
+        """Return whether a topic's list has this broker's replica of a partition."""
         if not replicas or not self.is_on:
             return False
         return (
@@ -94,44 +94,44 @@ class Throttle:
         )
 
     def count(self, size_bytes: int) -> None:
-        """Take note of what was copied, if anyone wants to know."""
+        """Count copied bytes, if there is a limit."""
         if self.is_on:
             self._rate.add(size_bytes, self._clock.monotonic_ms())
 
 
 class LeaderThrottle(Throttle):
-    """For what this broker sends to followers."""
+    """The quota of data that this broker sends to followers."""
 
     def is_held_back(self, partition: Partition, follower_id: int) -> bool:
         """Tell whether a follower gets nothing of a partition now."""
         if not self.is_throttled(partition):
             return False
         in_sync = partition.in_sync
-        # What is written is not committed without those who are about to be in sync, either.
+        # Replicas that are about to join the ISR hold back the high watermark: they count, too.
         is_needed = in_sync is not None and (
             follower_id in in_sync.isr or follower_id in in_sync.awaited
         )
         return not is_needed and self.is_exceeded
 
     def count_sent(self, partition: Partition | None, size_bytes: int) -> None:
-        """Take note of what a follower was sent of a partition, if it is still here."""
+        """Count the bytes sent to a follower of a partition, if it is still here."""
         if size_bytes and partition is not None and self.is_throttled(partition):
             self.count(size_bytes)
 
     def is_throttled(self, partition: Partition) -> bool:
-        """Tell whether what is sent of a partition counts."""
+        """Return whether sent bytes of a partition count."""
         return self.holds_for(partition.log.config.leader_replication_throttled_replicas, partition)
 
 
 class FollowerThrottle(Throttle):
-    """For what this broker fetches from leaders."""
+    """The quota of data that this broker fetches from leaders."""
 
     def is_held_back(self, partition: Partition, *, is_caught_up: bool) -> bool:
         """Tell whether a partition is not fetched now."""
         return not is_caught_up and self.is_throttled(partition) and self.is_exceeded
 
     def is_throttled(self, partition: Partition) -> bool:
-        """Tell whether what is fetched of a partition counts."""
+        """Return whether fetched bytes of a partition count."""
         config = partition.log.config
         return self.holds_for(config.follower_replication_throttled_replicas, partition)
 
@@ -153,7 +153,7 @@ class Throttles:
             config.alter_log_dirs_replication_quota_window_size_seconds * 1000,
         )
         self.moves = Throttle(config.node_id, clock, moves)
-        """For what is copied between folders, whatever it is."""
+        """The quota of all copies between log dirs."""
         self.apply(config)
 
     def apply(self, config: BrokerConfig) -> None:

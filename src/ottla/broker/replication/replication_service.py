@@ -1,4 +1,4 @@
-"""What a broker does with the replicas of others: follows them, and tells who is in sync."""
+"""The broker's part in replication: fetchers, ISR changes and offline replicas."""
 
 from collections.abc import Callable
 from concurrent.futures import Executor
@@ -35,7 +35,7 @@ from ottla.storage.recovery.scrubbing import PageCache, suspect
 
 @dataclass(frozen=True, slots=True)
 class ReplicationSources:
-    """What it is made from."""
+    """The dependencies of replication."""
 
     config: BrokerConfig
     clock: Clock

@@ -1,1 +1,1 @@
-"""What a handler is given, and the table that finds it."""
+"""The context of requests, and the table of routes."""

@@ -1,13 +1,13 @@
-"""Who asks, from where, and in which version."""
+"""The context of a request: client, address and version."""
 
 from typing import Final, NamedTuple
 
 ANONYMOUS: Final = "User:ANONYMOUS"
-"""Who asks, as long as nobody has to say."""
+"""The principal of clients without authentication."""
 
 
 class Introduction(NamedTuple):
-    """What is known of a client's connection, and what it said of itself as it began."""
+    """The properties of a client's connection, and the client's own name and version."""
 
     port: int = 0
     software_name: str | None = None
@@ -18,7 +18,7 @@ NOT_INTRODUCED: Final = Introduction()
 
 
 class RequestContext(NamedTuple):
-    """What a handler may know about a request besides its body."""
+    """Everything that a handler may know about a request besides its body."""
 
     principal: str
     client_id: str | None

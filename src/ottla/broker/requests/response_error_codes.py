@@ -12,7 +12,7 @@ ERROR_CODE: Final = "error_code"
 
 @cache
 def error_finder(api_key: int) -> Callable[[Any], Iterator[int]]:
-    """Return what yields the error codes of one API's answers, without those that say "none"."""
+    """Return the function that yields the error codes of one API's responses, without NONE."""
     return _finder(API_BY_KEY[api_key].response)
 
 

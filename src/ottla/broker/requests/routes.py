@@ -14,12 +14,12 @@ Handle = Callable[[RequestContext, Any], Awaitable[Any]]
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """Which versions of an API are offered, and who answers them."""
+    """The supported versions of an API, and its handler."""
 
     versions: range
     handle: Handle
     is_offered: Callable[[], bool] = lambda: True
-    """Whether clients are told of it; one that asks all the same is answered."""
+    """Whether ApiVersions lists it; requests are answered in any case."""
     is_for_controller: bool = False
     """Whether only the controller can answer: other brokers forward it."""
 

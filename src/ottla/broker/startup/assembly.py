@@ -111,7 +111,7 @@ class Broker:
         self._are_logs_open = False
         self._folders = PartitionFolders(log_dirs, threads, clock, environment.randomness)
         self.folder_locks = ExitStack()
-        """What has to be given back when everything is closed."""
+        """Locks to release when everything is closed."""
 
     @classmethod
     async def start(cls, config: BrokerConfig, environment: Environment) -> Self:
@@ -166,7 +166,7 @@ class Broker:
         )
 
     async def _open_partitions(self) -> ImageFollower:
-        """Open what is on the disks, and let it follow the metadata from now on."""
+        """Open the logs on the disks, and apply the metadata to them from now on."""
         self._live_config.subscribe(
             lambda config: self._server.change_limits(
                 connection_limits(config, self._environment.descriptors_max)
@@ -184,7 +184,7 @@ class Broker:
         return follower
 
     def _resume_moves(self) -> ReplicaMoves:
-        """Go on with what was on its way to another folder."""
+        """Continue the moves between log dirs."""
         moves = ReplicaMoves(
             self.partitions,
             self._folders,
@@ -371,7 +371,7 @@ class Broker:
         await self.operations.watch_over(self.metadata.serve_until(stopping))
 
     async def stop(self) -> None:
-        """Answer what is in flight, close every log, and leave the marks of a clean stop."""
+        """Answer the requests in flight, close every log, and write clean-shutdown markers."""
         broker_epoch = self.metadata.broker_epoch
         self.operations.announce_stop()
         await self.metadata.depart()
@@ -380,14 +380,14 @@ class Broker:
         await self.operations.close()
 
     async def _give_up(self) -> None:
-        """Close what a start has opened that failed; never raise, so that its reason is told."""
+        """Close everything after a failed start; never raise, so that its reason is reported."""
         try:
             await self._close(self.metadata.broker_epoch)
         except Exception as error:  # noqa: BLE001 - it would hide why the start has failed
             _log.warning("not everything that was opened is closed: %r", error)
 
     async def _close(self, broker_epoch: int) -> None:
-        """End what runs, and close the logs where the mark of a clean stop would be true."""
+        """End all work, and close the logs, with clean-shutdown markers where they are true."""
         self._notifier.close()
         await self._server.stop()
         if self._coordinator is not None:

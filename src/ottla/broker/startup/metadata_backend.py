@@ -1,8 +1,7 @@
-"""Where a broker's metadata is: on its own disk, or in ZooKeeper with that of its cluster.
+"""The metadata of a broker: on its own disk, or in its cluster's ZooKeeper.
 
-The two differ in when the logs may be opened, what it takes to be registered, who decides, and
-what there is to do before a broker goes. Whoever assembles a broker chooses one and need not know
-which it is.
+The two differ in when logs may be opened, how a broker registers, which broker decides, and what a
+broker does before it stops. The assembly chooses one, and need not know which.
 """
 
 import asyncio
@@ -40,7 +39,7 @@ _log = logging.getLogger(__name__)
 
 
 class MetadataMode(Protocol):
-    """What a broker needs of its metadata, wherever that is. Belongs to one event loop."""
+    """The broker's interface to its metadata. Belongs to one event loop."""
 
     @property
     def store(self) -> MetadataStore:
@@ -49,12 +48,12 @@ class MetadataMode(Protocol):
 
     @property
     def controller(self) -> ActiveController:
-        """Whoever decides."""
+        """The client of the controller."""
         ...
 
     @property
     def cluster(self) -> Cluster | None:
-        """What a broker needs that is not alone."""
+        """The parts that only a broker in a cluster needs."""
         ...
 
     @property
@@ -74,7 +73,7 @@ class MetadataMode(Protocol):
 
     @property
     def may_leave_cleanly(self) -> bool:
-        """Whether the others know of all that was lost: what a clean stop is marked by hides it."""
+        """Whether the cluster knows of all lost tails: a clean-shutdown marker would hide them."""
         ...
 
     async def follow_with(self, follower: ImageFollower) -> None:
@@ -109,10 +108,11 @@ async def open_metadata(
     threads: Executor,
     log_dirs: LogDirs,
 ) -> MetadataMode:
-    """Open the metadata where the settings say that it is.
+    """Open the metadata at its configured place.
 
-    In ZooKeeper this waits until there is one. ForeignFolderError if the folders belong to another
-    cluster, and what `EmbeddedMetadataStore.open` and `ZooKeeperMetadataStore.open` raise.
+    With ZooKeeper this waits until a server answers. ForeignFolderError if the log dirs belong to
+    another cluster, and the errors of `EmbeddedMetadataStore.open` and
+    `ZooKeeperMetadataStore.open`.
     """
     if config.zookeeper_connect is None:
         return Embedded.open(config, environment, threads, log_dirs)
@@ -173,7 +173,7 @@ class Embedded:
         self.store.subscribe(follower.on_change)
 
     async def register(self, broker: BrokerImage) -> None:
-        """Become the one broker of the cluster."""
+        """Register as the only broker of the cluster."""
         assert self._follower is not None
         self.broker_epoch = await self.store.execute(
             lambda controller: controller.register_broker(broker)
@@ -290,14 +290,14 @@ class InZooKeeper:
     # -- the logs -------------------------------------------------------------------------------
 
     async def follow_with(self, follower: ImageFollower) -> None:
-        """Open the logs before anybody counts on this broker: there may be much to recover.
+        """Open the logs before the broker registers: recovery may take long.
 
-        They get their roles by the first image that knows of this life of the broker.
+        They get their roles by the first image with this incarnation of the broker.
         """
         self._follower = follower
         self._may_be_lost = self._lost_tail.may_be_lost()
         if not self._may_be_lost:
-            await self._note_boot()  # who is killed while logs are opened has lost nothing either
+            await self._note_boot()  # a broker that is killed while it opens logs loses nothing
         await follower.open_logs(await self.store.look_ahead())
         self.store.prepare_by(self._prepare)
         self.store.subscribe(self._on_change)
@@ -338,7 +338,7 @@ class InZooKeeper:
         self._follower.registered()
 
     def routes(self, here: Routes) -> dict[int, Route]:
-        """Pass on what is for the controller."""
+        """Forward requests for the controller."""
         return Forwarding(self.controller).routes(here)
 
     async def serve_until(self, stopping: asyncio.Event) -> None:
@@ -351,7 +351,7 @@ class InZooKeeper:
         self._running.result()
 
     async def depart(self) -> None:
-        """Let others lead, as far as somebody can be found who decides on it."""
+        """Hand over leaderships, as far as the controller can be reached."""
         if self._shut_down_ms and self._running is not None and not self._running.done():
             try:
                 await self.controller.shut_down(

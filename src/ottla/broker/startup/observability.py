@@ -1,4 +1,4 @@
-"""What watches over a broker: meters, health, the admin listener, what the log is told."""
+"""Observability of a broker: meters, health, the admin listener, log lines."""
 
 import asyncio
 import logging
@@ -76,7 +76,7 @@ class Operations:
         replication: Replication,
         is_controller: Callable[[], bool],
     ) -> None:
-        """Tell everybody that clients are let in."""
+        """Report that clients can connect."""
         store.subscribe(TopicNotices(store.image).on_change)
         elections = Elections(store.image, is_controller)
         store.subscribe(elections.on_change)
@@ -121,7 +121,7 @@ class Operations:
         raise NoFolderLeftError("every log folder has failed: the broker cannot go on")
 
     def announce_stop(self) -> None:
-        """Tell everybody that nobody is let in any more."""
+        """Report that no more clients are accepted."""
         self._admin.health.set_stopping()
         _log.info("broker %d stops", self._config.node_id)
 

@@ -1,7 +1,7 @@
-"""Memory of large frames, used again as soon as nobody looks at them any more.
+"""A pool of buffers for large frames, reused as soon as nothing refers to them any more.
 
-Room for a megabyte that comes anew from the kernel, page by page, takes longer than to receive what
-goes into it.
+Fresh memory for a megabyte comes from the kernel page by page, which takes longer than receiving
+the data.
 """
 
 from collections import deque
@@ -24,7 +24,7 @@ class SpareBodies:
         self.kept_bytes = 0
 
     def keep(self, body: bytearray) -> None:
-        """Remember what a frame lies in, which is looked at still."""
+        """Keep a frame's buffer, which is still in use."""
         if not SPARE_BYTES_MIN <= len(body) <= self._bytes_max:  # nor would a larger one leave room
             return
         self._bodies.append(body)
@@ -33,7 +33,7 @@ class SpareBodies:
             self.kept_bytes -= len(self._bodies.popleft())
 
     def take(self, size_bytes: int) -> bytearray | None:
-        """Return one that is large enough and free, the last one kept if possible; or None."""
+        """Return a free buffer that is large enough, the latest one if possible; or None."""
         bodies = self._bodies
         for number in range(len(bodies) - 1, -1, -1):
             body = bodies[number]

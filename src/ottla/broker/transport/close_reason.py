@@ -1,4 +1,4 @@
-"""Why connections end: what a server counts them by."""
+"""The reasons of closed connections, by which a server counts them."""
 
 from enum import StrEnum
 

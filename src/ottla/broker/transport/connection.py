@@ -28,7 +28,7 @@ from ottla.environment.network import StreamSocket
 from ottla.wire.protocol_error import ProtocolError
 
 FRUGAL_READ_BYTES: Final = 4096
-"""What a connection without requests here may still read when the memory for requests is full."""
+"""The receive size of a connection without requests while the request memory is full."""
 STALLED_BYTES: Final = 1 << 16
 """A peer that takes less than this in `stalled_ms_max` does not read its answers."""
 _log = logging.getLogger(__name__)
@@ -82,7 +82,7 @@ class Connection:
         self._incoming = Incoming(shared.limits.frame_bytes_max, shared.scratch, shared.spares)
         self._outgoing = Outgoing(shared.cold_reads, shared.threads)
         self._in_flight = InFlight()
-        self._held_bytes = 0  # what the incoming side has taken of the shared memory
+        self._held_bytes = 0  # the incoming side's share of the request memory
         self._has_backlog = False  # frames are here that may not be begun yet
         self._is_reading = self._is_writing = self._is_fetching = False
         self._is_turn_planned = self._is_reported = self._is_deferred = False
@@ -162,7 +162,7 @@ class Connection:
             self._turn()
 
     def _begin_requests(self) -> bool:
-        """Begin what may be begun of the requests that are here; tell whether any was."""
+        """Begin received requests as far as the limits allow; return whether any was begun."""
         incoming = self._incoming
         begun_before = incoming.frame_count
         is_over = False
@@ -245,7 +245,7 @@ class Connection:
         self._go_on()
 
     def _go_on(self) -> None:
-        """Do what may have become possible by sending."""
+        """Continue with work that sending may have made possible."""
         if self._has_backlog and self._may_begin() and self._begin_requests():
             self._plan_turn()
         self._read_on()
@@ -376,10 +376,10 @@ class Connection:
         return None
 
     def _progress(self) -> int:
-        """Return a number that grows as long as the peer takes its answers.
+        """Return a number that grows as long as the peer receives its responses.
 
-        A socket takes more only when a good part of what it holds has left it, so what was sent
-        would not tell a peer that reads slowly from one that does not read.
+        A socket accepts more only when a good part of its buffer is free, so the sent bytes would
+        not distinguish a slow reader from a peer that does not read.
         """
         untaken_bytes = self._shared.network.untaken_bytes(self._socket)
         return (self._outgoing.sent_bytes - untaken_bytes) // STALLED_BYTES
@@ -393,7 +393,7 @@ class Connection:
             self.finish(reason)
 
     def _abandon(self) -> None:
-        """End now, whatever is in flight."""
+        """Close now, with requests in flight."""
         assert self._reason is not None
         self._lose(self._reason)
         self._in_flight.cancel()

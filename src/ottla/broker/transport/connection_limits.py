@@ -1,11 +1,11 @@
-"""What a peer may take of this broker. Nobody is trusted, and every limit has a name."""
+"""The limits of a peer. No peer is trusted, and every limit has a name."""
 
 import sys
 from dataclasses import dataclass
 from typing import Final
 
 IN_FLIGHT_MAX: Final = 32
-"""What `queued.max.requests` comes to at most, for each connection."""
+"""The largest effect of `queued.max.requests`, for each connection."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

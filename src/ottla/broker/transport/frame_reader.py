@@ -1,4 +1,4 @@
-"""What arrives on a connection, cut into frames. Does no I/O: it says where received bytes go.
+"""Cuts the received bytes of a connection into frames. Performs no I/O.
 
 A connection at rest has no buffer: bytes are received into a scratch that all connections share,
 and what is left there when a connection has had its turn is moved to memory of its own. The rest of
@@ -56,7 +56,7 @@ class Incoming:
         self._frame_bytes_max = frame_bytes_max
         self._scratch = scratch
         self._spares = spares
-        self._chunk = _NOTHING  # what was received, but for the body
+        self._chunk = _NOTHING  # received bytes, except the body
         self._position = self._end = 0
         self._body: bytearray | None = None  # a frame of which a part is here, behind BODY_AT
         self._filled_end = self._body_end = 0
@@ -86,7 +86,7 @@ class Incoming:
         return memoryview(body)[filled_end : self._body_end]
 
     def _room_in_scratch(self) -> memoryview:
-        """Put the beginning of a length, if that is what is here, before what is to come."""
+        """Put the first bytes of a length, if only those are here, in front of the next ones."""
         kept = self._chunk[self._position : self._end]
         assert len(kept) < LENGTH_BYTES + API_KEY_BYTES, "all frames that are here were taken"
         self._chunk = self._scratch
@@ -152,7 +152,7 @@ class Incoming:
         return frame
 
     def settle(self) -> None:
-        """Leave the scratch to others; what has not been taken moves to memory of its own."""
+        """Release the scratch buffer; incomplete frames in it move to memory of their own."""
         if self._position == self._end:
             self._chunk = _NOTHING
         elif self._chunk is self._scratch:

@@ -7,7 +7,7 @@ from ottla.model.settings.listeners import Listener
 
 
 async def listening_sockets(listener: Listener, network: Network) -> Sequence[ListeningSocket]:
-    """Listen on every address of the host; an OSError says on what it cannot be done, and why."""
+    """Listen on every address of the host; an OSError names the address and the reason."""
     try:
         return await network.listen(listener.host, listener.port)
     except OSError as error:

@@ -30,7 +30,7 @@ class InFlight:
         self.requests: deque[Request] = deque()
         self.running = 0
         self.waiting_bytes = 0
-        """Of answers whose turn has not come."""
+        """The bytes of responses that wait for earlier ones."""
         self.is_broken = False
         """Whether it is a refused request's turn: there is nothing more to send."""
 
@@ -59,7 +59,7 @@ class InFlight:
         request.is_refused = True
 
     def take_answers(self) -> list[Sequence[Piece]]:
-        """Return the answers whose turn has come."""
+        """Return the responses that are next in order."""
         taken = []
         requests = self.requests
         while requests and (answer := requests[0].answer) is not None:

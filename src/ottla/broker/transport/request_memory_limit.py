@@ -6,12 +6,13 @@ Wake = Callable[[], None]
 
 
 class RequestMemory:
-    """Counts the bytes of requests that arrive or are being answered, and knows who waits.
+    """Limits the bytes of requests that arrive or are being answered, over all connections.
 
-    Whoever finds it full, and has a share in it, stops reading and waits; who has none may still
-    read a little, so that small requests pass while large ones have to wait. Those who wait might
-    fill it, each with a part of a request. So unless requests that are being answered take half of
-    it, and will leave, one of the others is favoured, and may read on until its request is here.
+    At the limit, connections that already hold request memory stop reading and wait; the others may
+    read a little, so that small requests pass while large ones wait. Waiting connections might fill
+    the memory, each with a part of a request. So unless requests that are being answered hold half
+    of it, and will release it, one waiting connection is favoured, and reads on until its request
+    is complete.
     """
 
     __slots__ = ("_bytes_max", "_favoured", "_waiting", "answering_bytes", "arriving_bytes")
@@ -19,18 +20,18 @@ class RequestMemory:
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
         self._favoured: Wake | None = None
-        # Who waits, first come first, and whether a part of a request is what it has.
+        # The waiting connections in FIFO order, and whether each has a part of a request.
         self._waiting: dict[Wake, bool] = {}
         self.arriving_bytes = 0
         self.answering_bytes = 0
 
     @property
     def is_full(self) -> bool:
-        """Whether no more should be read by those who have a share in it."""
+        """Whether connections that hold request memory should stop reading."""
         return self.arriving_bytes + self.answering_bytes >= self._bytes_max
 
     def arriving(self, change_bytes: int) -> None:
-        """Count what has arrived, or has room made for it; less of it once it is a request."""
+        """Count received bytes and their room; negative when they have become a request."""
         self.arriving_bytes += change_bytes
         assert self.arriving_bytes >= 0, f"{change_bytes} bytes were never here"
         if self._waiting:
@@ -44,20 +45,20 @@ class RequestMemory:
             self._wake()
 
     def wait(self, wake: Wake, *, has_part: bool) -> None:
-        """Call once, and once only, when there is room again.
+        """Call back exactly once, when there is room again.
 
-        One that has a part of a request is also called when it could be favoured.
+        A waiter with a part of a request is also called when it may be favoured.
         """
         self._waiting[wake] = has_part
 
     def favours(self, waiter: Wake) -> bool:
-        """Tell whether this one may read on, although it is full."""
+        """Return whether this waiter may read on, although the memory is full."""
         if self._can_favour:
             self._favoured = waiter
         return self._favoured == waiter
 
     def forget(self, waiter: Wake) -> None:
-        """Do not call; and if this one was favoured, it is another's turn."""
+        """Remove a waiter; if it was favoured, the next one may be."""
         self._waiting.pop(waiter, None)
         if self._favoured == waiter:
             self._favoured = None

@@ -1,7 +1,7 @@
-"""What leaves on a connection: bytes by `send`, slices of files by `sendfile`, in order.
+"""Sends the responses of a connection: bytes by `send`, file slices by `sendfile`, in order.
 
-A slice is looked at in chunks. A chunk that is cold is not sent: the disk would stall everybody. It
-is named, someone has it fetched on a thread, and then it is as hot as any other.
+A slice is checked in chunks. A cold chunk is not sent, because the disk would stall the loop. A
+thread reads it into the page cache first.
 """
 
 import errno
@@ -24,7 +24,7 @@ CHUNK_BYTES: Final = 1 << 20
 COPIED_BYTES_MAX: Final = 1 << 16
 """How much is read at once of a file that the kernel cannot send."""
 SMALL_SLICE_BYTES: Final = 1 << 13
-"""A slice up to this size is read and joined with what is around it: cheaper than `sendfile`."""
+"""A slice up to this size is read and joined with its neighbours: cheaper than `sendfile`."""
 JOINED_BYTES_MAX: Final = 1 << 16
 """Small pieces are joined up to this size: copying is cheaper than calling the kernel."""
 
@@ -91,7 +91,7 @@ class Outgoing:
         self._pieces: deque[Piece] = deque()
         self._head_sent_bytes = 0  # of the first piece
         self._hot_bytes = 0  # that follow them, if the first piece is a slice
-        self._cold_start: int | None = None  # from here to what is sent the file was cold
+        self._cold_start: int | None = None  # the start of the cold range before the send position
         self.cold_chunk: Chunk | None = None
         self.sent_bytes = 0
         self.unsent_bytes = 0
@@ -121,10 +121,10 @@ class Outgoing:
         self.unsent_bytes = self._head_sent_bytes = self._hot_bytes = 0
 
     def send(self, sock: StreamSocket) -> Progress:
-        """Send until there is nothing left, or a reason not to.
+        """Send until nothing is left, or the socket or a cold chunk blocks.
 
-        An OSError means that the peer is gone, or that a file cannot be read; what has been sent
-        of an answer then cannot be completed.
+        An OSError means that the peer is gone, or that a file cannot be read; a partly sent
+        response cannot be completed then.
         """
         end_bytes = self.sent_bytes + TURN_BYTES
         try:
@@ -149,7 +149,7 @@ class Outgoing:
         self._advance(sock.send(head, flags))
 
     def _joined_head(self) -> bytes | bytearray | memoryview:
-        """Join the first piece with those that follow, as long as they are bytes, and few."""
+        """Join the first pieces, as long as they are bytes, and few."""
         pieces = self._pieces
         head = pieces[0]
         assert not isinstance(head, LogSlice)
@@ -194,8 +194,8 @@ class Outgoing:
         sent_bytes = _send_part(sock, piece.file, position, self._hot_bytes)
         self._hot_bytes -= sent_bytes
         if self._cold_start is not None and not self._hot_bytes:
-            # From where it began to be cold: the kernel keeps pages that are still being sent, so
-            # each time takes what the times before could not.
+            # From the start of the cold range: the kernel keeps pages that are still being sent, so
+            # each call drops the pages that earlier calls could not.
             size_bytes = position + sent_bytes - self._cold_start
             self._threads.submit(
                 self._cold_reads.give_back, piece.file, self._cold_start, size_bytes

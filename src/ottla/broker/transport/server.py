@@ -25,7 +25,7 @@ from ottla.model.settings.listeners import Listener
 
 TICK_SECONDS: Final = 1.0
 PAUSE_MS_MAX: Final = 3000
-"""What is counted, at most, of the time between two ticks."""
+"""The longest time between two ticks that counts."""
 ACCEPTED_PER_TURN_MAX: Final = 64
 REST_LOG_MS: Final = 60_000
 _MAPPED_IPV4: Final = "::ffff:"
@@ -80,7 +80,7 @@ class Server:
 
     @property
     def connection_count(self) -> int:
-        """How many connections there are, with those whose last requests have not ended."""
+        """The number of connections, including closed ones with unfinished requests."""
         return len(self._connections)
 
     @property
@@ -94,7 +94,7 @@ class Server:
         return [connection.peer.listener for connection in self._connections]
 
     def change_limits(self, limits: ConnectionLimits) -> None:
-        """Let connections in by other limits from now on; those that are here stay."""
+        """Apply other limits to new connections; existing ones stay."""
         self._limits = limits
 
     async def bind(self, listener: Listener) -> int:
@@ -117,9 +117,9 @@ class Server:
         self._timer = self._loop.call_later(TICK_SECONDS, self._on_timer)
 
     async def stop(self) -> None:
-        """Let nobody in, answer what is in flight, and return when all connections are closed.
+        """Accept no more connections, answer requests in flight, return when all are closed.
 
-        Whatever takes longer than `farewell_ms_max` is cancelled.
+        Requests that take longer than `farewell_ms_max` are cancelled.
         """
         self._stop_accepting()
         for listening in self._listening:

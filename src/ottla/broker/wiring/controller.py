@@ -18,10 +18,9 @@ from ottla.wire.api_key import ApiKey
 
 
 def controller_routes(services: Services, here: Callable[[], Routes]) -> dict[int, Route]:
-    """Make the handlers of what is only for the controller.
+    """Make the handlers of requests for the controller.
 
-    `here` is the table by which this broker itself answers what it is sent in envelopes. A broker
-    that is alone knows of no others, and answers none.
+    `here` is the table for requests inside envelopes. A broker without a cluster accepts none.
     """
     gone = unregister_broker.UnregisterBrokerHandler(services.store)
     routes: dict[int, Route] = {

@@ -1,4 +1,4 @@
-"""The APIs of replicas: who leads, who moves, and who keeps the metadata."""
+"""The APIs of replicas: leaders, reassignments and the metadata quorum."""
 
 from ottla.broker.handlers import (
     alter_partition_reassignments,

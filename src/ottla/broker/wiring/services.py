@@ -1,4 +1,4 @@
-"""What the handlers of one broker are made from."""
+"""The dependencies of a broker's handlers."""
 
 from concurrent.futures import Executor
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ class Services:
     """One of each, made by the assembly and shared by all handlers."""
 
     config: BrokerConfig
-    """What the broker was started with."""
+    """The settings at start."""
     live_config: LiveConfig
     clock: Clock
     slices: TimeSlices
@@ -53,4 +53,4 @@ class Services:
     transactions: Transactions
     verification: TransactionVerification
     cluster: Cluster | None = None
-    """What a broker needs that is not alone."""
+    """The parts that only a broker in a cluster needs."""

@@ -1,8 +1,8 @@
-"""The metadata log of a broker that has no others to ask: a partition's log, always synced.
+"""The metadata log of a single broker: a partition's log, always synced.
 
-One decision is one batch, so that it is there as a whole or not at all. What the log has promised
-to keep is never cut off at a start: if it is damaged there, or records are missing, the broker
-does not start, for the topics that it would forget might be the ones whose data is still there.
+One decision is one batch, and so atomic. Durable records are never truncated at a start: if the log
+is damaged there, or records are missing, the broker does not start, for the forgotten topics might
+be the ones whose data still exists.
 """
 
 import posixpath
@@ -34,10 +34,10 @@ from ottla.wire.records.record import Record, records_of
 
 METADATA_PARTITION: Final = TopicPartition(CLUSTER_METADATA_TOPIC, 0)
 DECISION_BYTES_MAX: Final = 8 << 20
-"""What one decision may write. Ten thousand partitions need a tenth of it."""
+"""The limit of one decision. Ten thousand partitions need a tenth of it."""
 RECORDS_PER_CHECKPOINT: Final = 1000
 LEADER_EPOCH: Final = 0
-"""There is one controller, and nobody to take over from it."""
+"""The only controller's epoch: it never has a successor."""
 _READ_BYTES: Final = 1 << 20
 _CONFIG: Final = TopicConfig(
     cleanup_policy=frozenset(),
@@ -48,11 +48,11 @@ _CONFIG: Final = TopicConfig(
 
 
 class DamagedMetadataError(Exception):
-    """The metadata log is not what it was; the detail says where."""
+    """The metadata log is damaged; the detail names the place."""
 
 
 class MetadataLog:
-    """Appends and reads metadata records. Raises ApiError for what the disk does wrong."""
+    """Appends and reads metadata records. Raises ApiError for failures of the disk."""
 
     def __init__(self, disk: Disk, folder: str, now_ms: int) -> None:
         """Open the log in its place below a log folder, made if it is missing."""
@@ -97,7 +97,7 @@ class MetadataLog:
         self._log.append_as_leader(batch, LEADER_EPOCH, now_ms, origin=Origin.COORDINATOR)
 
     def read(self) -> Iterator[MetadataRecord]:
-        """Read all records; DamagedMetadataError for what is none."""
+        """Read all records; DamagedMetadataError for bytes that are not records."""
         for batch in self._batches():
             try:
                 batch.check_crc()
@@ -123,7 +123,7 @@ class MetadataLog:
     # -- durability -----------------------------------------------------------------------------
 
     def begin_flush(self) -> Flush:
-        """Hand out what has to be synced, to be run in a thread."""
+        """Return the due sync, to be run in a thread."""
         return self._log.begin_flush()
 
     def end_flush(self, flush: Flush, now_ms: int) -> None:
@@ -139,7 +139,7 @@ class MetadataLog:
 
     @property
     def needs_checkpoint(self) -> bool:
-        """Whether much has become durable that nobody has written down."""
+        """Whether much has become durable since the last checkpoint."""
         return self._log.recovery_point - self._checkpointed >= RECORDS_PER_CHECKPOINT
 
     def write_checkpoint(self) -> None:
@@ -155,7 +155,7 @@ class MetadataLog:
 
     @property
     def _checkpoint_path(self) -> str:
-        # Not the file of the same name beside the other logs, which they write without this one.
+        # Not the file of the same name for the other logs, which is written without this log.
         return posixpath.join(self._directory, RECOVERY_POINT_FILE)
 
     def _read_checkpoint(self) -> tuple[int, list[str]]:

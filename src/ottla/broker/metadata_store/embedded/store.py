@@ -47,7 +47,7 @@ from ottla.model.error_code import ErrorCode
 OnChange = Callable[[ClusterImage, Sequence[MetadataRecord]], None]
 """Told of each decision once it is durable: the new image, and the records that led to it."""
 Prepare = Callable[[ClusterImage, Sequence[MetadataRecord]], Awaitable[None]]
-"""Does what a decision asks for that takes time, when it is durable and nobody has heard of it."""
+"""Slow work for a durable decision, before it is published."""
 T = TypeVar("T")
 
 _log = logging.getLogger(__name__)
@@ -81,7 +81,7 @@ class EmbeddedMetadataStore:
     ) -> None:
         self.identity = identity
         self.image = controller.image
-        """What is committed: all that handlers may look at."""
+        """The committed metadata: the only image that handlers may use."""
         self._log = log
         self._controller = controller
         self._clock = clock
@@ -104,9 +104,9 @@ class EmbeddedMetadataStore:
         threads: Executor | None = None,
         on_failed: OnFailed = fail_all,
     ) -> Self:
-        """Open the log in the first of the broker's folders, or begin a cluster there.
+        """Open the log in the first of the broker's log dirs, or begin a cluster there.
 
-        Whatever is in the log is durable, and in `image`, when this returns. Raises
+        Everything in the log is durable, and in `image`, when this returns. Raises
         ForeignFolderError, DamagedMetadataError, OSError or ApiError where the broker must not
         start. `threads` run what blocks; without them the event loop's own do. `on_failed` is told
         of folders that cannot be used, and may raise.
@@ -130,12 +130,12 @@ class EmbeddedMetadataStore:
         if records:
             log.append(records, now_ms)
             controller.replay(records, log.end_offset)
-        # Also what a dead process left in the page cache: from now on it is seen.
+        # Also records that a dead process left in the page cache: they are visible from now on.
         log.flush(now_ms)
         return cls(identity, log, controller, clock, threads)
 
     def subscribe(self, on_change: OnChange) -> None:
-        """Tell someone of every change from now on, in order, before the request is answered.
+        """Call a listener for every change from now on, in order, before the response.
 
         It must not raise: the change has happened. If it does, the store refuses everything.
         """
@@ -146,10 +146,10 @@ class EmbeddedMetadataStore:
         self._preparations.append(prepare)
 
     async def execute(self, decide: Callable[[Controller], Decision[MetadataRecord, T]]) -> T:
-        """Decide, make it durable, tell the listeners, and return the decision's response.
+        """Decide, make it durable, call the listeners, and return the decision's response.
 
-        ApiErrors of `decide` come through. A decision without records waits, too, until what it
-        has seen is durable. Cancelling the wait does not take the decision back.
+        ApiErrors of `decide` come through. A decision without records waits, too, until the state
+        that it has read is durable. Cancelling the wait does not take the decision back.
         """
         if self._refusal is not None:
             raise ApiError(self._refusal.code, self._refusal.detail)
@@ -164,9 +164,9 @@ class EmbeddedMetadataStore:
         return decision.response
 
     async def close(self) -> None:
-        """Refuse what comes from now on, finish what is under way, and close the log.
+        """Refuse new decisions, finish the running ones, and close the log.
 
-        Raises ApiError or OSError where the disk does not let it; what was answered is safe.
+        Raises ApiError or OSError for a failure of the disk; acknowledged decisions are safe.
         """
         self._refusal = self._refusal or ApiError(ErrorCode.NOT_CONTROLLER, "the broker stops")
         if self._committing is not None:
@@ -178,7 +178,7 @@ class EmbeddedMetadataStore:
 
     def _append(self, records: tuple[MetadataRecord, ...]) -> None:
         before = self._controller.image
-        # Replayed first: what cannot be replayed must not get into the log.
+        # Replayed first: records that cannot be replayed must not get into the log.
         self._controller.replay(records, before.end_offset + len(records))
         try:
             self._log.append(records, self._clock.now_ms())
@@ -221,7 +221,7 @@ class EmbeddedMetadataStore:
             self._committing = None
 
     async def _sync(self) -> ApiError | None:
-        """Make durable what is in the log when this begins; return what the disk has against it."""
+        """Sync the log as it is now; return the disk's failure, if any."""
         try:
             flush = self._log.begin_flush()
             loop = asyncio.get_running_loop()
@@ -244,11 +244,11 @@ class EmbeddedMetadataStore:
     def _write_checkpoint(self) -> None:
         try:
             self._log.write_checkpoint()
-        except OSError as error:  # the log is durable without it; the next one may succeed
+        except OSError as error:  # the log is durable without the checkpoint; the next may succeed
             _log.warning("metadata log: no checkpoint: %s", error)
 
     def _answer_pending(self, error: ApiError) -> None:
-        """Answer those who wait; what they decided is published if a later flush succeeds."""
+        """Fail the waiting callers; their decisions are published if a later flush succeeds."""
         answered, self._pending = self._pending, deque()
         for decided in answered:
             decided.outcome.set_result(error)

@@ -74,7 +74,7 @@ from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import ZERO_UUID
 
 Publish = Callable[[ClusterImage, tuple[MetadataRecord, ...]], "asyncio.Future[ApiError | None]"]
-"""Takes what was decided, in order, and tells when the broker goes by it."""
+"""Takes decisions, in order, and completes when the broker has applied them."""
 Decide = Callable[[Controller], Decision[MetadataRecord, "T"]]
 T = TypeVar("T")
 
@@ -82,17 +82,17 @@ _log = logging.getLogger(__name__)
 
 
 class Office(NamedTuple):
-    """What the winner of an election has."""
+    """The result of a won election."""
 
     epoch: int
     version: int
-    """Of `/controller_epoch`, as long as nobody else has won."""
+    """The version of `/controller_epoch` until another broker wins."""
 
 
 async def win(session: ZooKeeperSession, broker_id: int, now_ms: int) -> Office | None:
-    """Become the controller, unless another one is. ZooKeeperError if nobody knows.
+    """Become the controller, unless there is one. ZooKeeperError if the outcome is unknown.
 
-    A session that has the office already, from a term that ended in doubt, begins a new term.
+    A session that holds `/controller` already, from a term that ended in doubt, begins a new term.
     """
     epoch_node = await get_or_none(session, CONTROLLER_EPOCH)
     if epoch_node is None:
@@ -141,21 +141,21 @@ class ControllerTerm:
 
     @property
     def feed(self) -> MetadataFeed:
-        """What was decided, for other brokers to pull; from `begin` on."""
+        """The decisions, for other brokers to pull; from `begin` on."""
         return self._feed
 
     @property
     def image(self) -> ClusterImage:
-        """What is committed."""
+        """The committed metadata."""
         return self._controller.image
 
     # -- the beginning and the end --------------------------------------------------------------
 
     async def begin(self) -> None:
-        """Read what is there, put in order what an earlier term left half done, see who is there.
+        """Read everything, complete the unfinished work of an earlier term, find the live brokers.
 
         Raises ZooKeeperError or ApiError NOT_CONTROLLER if the term is over before it has begun,
-        UnreadableZnodeError if a node makes no sense.
+        UnreadableZnodeError for an invalid node.
         """
         loaded = await load(self._session)
         await self._commit(self._repairs(loaded))
@@ -171,12 +171,12 @@ class ControllerTerm:
         self._feed = MetadataFeed(self.epoch, self.image, self._clock.now_ms())
         await self.execute(lambda controller: controller.bootstrap())
         await self._look_at_office()
-        # At the very brokers by which the image was made: it trusts those that are the same.
+        # With the very broker objects of the image: it trusts those that are identical.
         await self._look_at(live)
         await self.execute(_elect_where_nobody_leads)
 
     def activate(self, publish: Publish) -> None:
-        """Publish what is decided from now on."""
+        """Publish decisions from now on."""
         self._publish = publish
 
     def end(self, reason: object) -> None:
@@ -278,9 +278,9 @@ class ControllerTerm:
     async def execute(self, decide: "Decide[T]") -> T:
         """Decide, commit, publish, and return the decision's response.
 
-        ApiErrors of `decide` come through; NOT_CONTROLLER says that the term is over, and that
-        nobody knows whether the decision stands. Also a decision that changes nothing is answered
-        only by who has the office. Cancelling the wait does not take the decision back.
+        ApiErrors of `decide` come through; NOT_CONTROLLER means that the term is over, and that the
+        outcome of the decision is unknown. A decision without changes also needs a valid term.
+        Cancelling the wait does not take the decision back.
         """
         task = asyncio.ensure_future(self._execute(decide))
         self._executing[task] = None
@@ -326,9 +326,9 @@ class ControllerTerm:
     def _forget(self, task: "asyncio.Task[object]") -> None:
         del self._executing[task]
         if not task.cancelled():
-            task.exception()  # whoever waited for it may be gone
+            task.exception()  # retrieved, because the waiting caller may be gone
 
-    # -- what an earlier term left --------------------------------------------------------------
+    # -- unfinished work of earlier terms -------------------------------------------------------
 
     def _repairs(self, loaded: Loaded) -> Iterable[Unit]:
         units: list[Unit] = [[Delete(path)] for path in loaded.rubbish]
@@ -339,7 +339,7 @@ class ControllerTerm:
         return in_commits(units)
 
     async def _missing_states(self, loaded: Loaded) -> Iterable[Unit]:
-        """Return what completes topics whose creator did not come to its end."""
+        """Return the operations that complete half-created topics."""
         made: dict[str, None] = {}
         units: list[Unit] = []
         for topic, number in loaded.stateless:
@@ -354,10 +354,10 @@ class ControllerTerm:
 
 
 def _known_brokers(loaded: Loaded, live: dict[int, LiveBroker]) -> Iterable[BrokerImage]:
-    """Yield the brokers as the terms before left them.
+    """Yield the brokers as the earlier terms left them.
 
-    One that is there in the life that was handled is in service. Of another one nothing is known
-    but that its earlier life was; it is still to be fenced.
+    A broker that is live with its handled incarnation is in service. Of another one only the former
+    incarnation is known; it is still to be fenced.
     """
     unseen = dict.fromkeys(loaded.unseen, NEVER_HANDLED)
     for broker_id, epoch in {**loaded.seen_epochs, **unseen}.items():
@@ -366,7 +366,7 @@ def _known_brokers(loaded: Loaded, live: dict[int, LiveBroker]) -> Iterable[Brok
 
 
 def _elect_where_nobody_leads(controller: Controller) -> Decision[MetadataRecord, None]:
-    """Let somebody lead what was created by a term that did not come to its end."""
+    """Elect leaders for partitions that an unfinished term has created."""
     leadership = Leadership(controller.image, controller.settings)
     places = leadership.places(lambda partition: partition.leader == NO_LEADER)
     records = [leadership.change(place).record() for place in places]

@@ -1,6 +1,6 @@
-"""What a broker does in ZooKeeper before anything else: the paths, the cluster's id, its own node.
+"""A broker's first steps in ZooKeeper: the paths, the cluster id, its own node.
 
-All of this can be done again after an answer was lost, and by several brokers at once.
+All of them can be repeated after a lost response, and by several brokers at once.
 """
 
 import asyncio
@@ -28,13 +28,13 @@ from ottla.environment.zookeeper import Create, NodeExistsError, ZooKeeperError,
 RETRY_SECONDS: Final = 0.2
 UNREADABLE_RETRY_SECONDS: Final = 5.0
 Connect = Callable[[], Awaitable[ZooKeeperSession]]
-"""Begins a session; ZooKeeperError if there is nobody."""
+"""Begins a session; ZooKeeperError if no server answers."""
 
 _log = logging.getLogger(__name__)
 
 
 async def pause_after(error: UnreadableZnodeError | ZooKeeperError) -> None:
-    """Tell what went wrong, and let some time pass before the next try."""
+    """Log a failure, and wait before the next attempt."""
     if isinstance(error, ZooKeeperError):
         _log.info("ZooKeeper: %r", error)
         await pause_seconds(RETRY_SECONDS)
@@ -70,7 +70,7 @@ async def make_paths(session: ZooKeeperSession) -> None:
 
 
 async def agree_on_cluster_id(session: ZooKeeperSession, proposal: str) -> str:
-    """Return the cluster's id; the first one that is proposed counts."""
+    """Return the cluster id; the first proposal counts."""
     with suppress(NodeExistsError):
         if await session.exists(CLUSTER_ID) is None:
             await session.commit([Create(CLUSTER_ID, cluster_id_data(proposal))])

@@ -1,12 +1,12 @@
-"""The metadata store of a broker whose cluster keeps its metadata in ZooKeeper.
+"""The metadata store of a broker in a cluster with its metadata in ZooKeeper.
 
-    for each session:   register --> +--> win the office --> reign until in doubt --+
-                                     |                                              |
-                                     +--> or follow who has it, until it changes ---+
+    for each session:   register --> +--> win the election --> lead until in doubt ----+
+                                     |                                                 |
+                                     +--> or follow the controller until it changes ---+
 
-One broker at a time decides (`zookeeper_term`); the others pull what it has decided. All of them
-publish the same images in the same order, each at its own pace, and nobody goes back: what comes
-from a lower controller epoch than was seen is refused.
+One broker at a time decides (`controller_term`); the others pull its decisions. All of them publish
+the same images in the same order, each at its own pace, and none goes back: images with a lower
+controller epoch than the latest are refused.
 
 When a session is lost the broker first steps down, and then begins a new session.
 """
@@ -71,7 +71,7 @@ _log = logging.getLogger(__name__)
 
 
 class ForeignClusterError(Exception):
-    """ZooKeeper has the metadata of another cluster than before: somebody has emptied it."""
+    """ZooKeeper has another cluster's metadata than before: it was emptied."""
 
 
 class ZooKeeperMetadataStore:
@@ -96,7 +96,7 @@ class ZooKeeperMetadataStore:
         self.broker_epoch = NO_EPOCH
         """The epoch of this broker's registration, as long as it has one."""
         self.controller_epoch = NO_EPOCH
-        """The epoch of the controller that decided what is known here."""
+        """The epoch of the controller whose decisions are known here."""
         self._term: ControllerTerm | None = None
         self._session = session
         self._connect = connect
@@ -142,11 +142,11 @@ class ZooKeeperMetadataStore:
             rebalance_seconds=rebalance_seconds,
         )
 
-    # -- what the broker uses -------------------------------------------------------------------
+    # -- the broker's interface -----------------------------------------------------------------
 
     @property
     def image(self) -> ClusterImage:
-        """What is published: all that handlers may look at."""
+        """The published metadata: the only image that handlers may use."""
         return self._publisher.image
 
     @property
@@ -161,7 +161,7 @@ class ZooKeeperMetadataStore:
         return not is_over and self._clock.monotonic_ms() < self._sure_until_ms
 
     def subscribe(self, on_change: OnChange) -> None:
-        """Tell someone of every image from now on, in order; it must not raise."""
+        """Call a listener for every image from now on, in order; it must not raise."""
         self._publisher.subscribe(on_change)
 
     def prepare_by(self, prepare: Prepare) -> None:
@@ -169,18 +169,18 @@ class ZooKeeperMetadataStore:
         self._publisher.prepare_by(prepare)
 
     def on_session_lost(self, step_down: Callable[[], None]) -> None:
-        """Tell someone when the session is over, before another one is begun."""
+        """Call a function when the session is over, before the next one begins."""
         self._on_session_lost.append(step_down)
 
     def on_doubt(self, look: Callable[[], None]) -> None:
-        """Tell someone, again and again, while the session is there and may have ended."""
+        """Call a function again and again while the session may have ended."""
         self._on_doubt.append(look)
 
     async def execute(self, decide: Callable[[Controller], Decision[MetadataRecord, T]]) -> T:
-        """Decide, make it durable, tell the listeners, and return the decision's response.
+        """Decide, make it durable, call the listeners, and return the decision's response.
 
-        ApiErrors of `decide` come through. NOT_CONTROLLER says that this broker is not the
-        controller, or that nobody knows whether the decision stands. Cancelling the wait does not
+        ApiErrors of `decide` come through. NOT_CONTROLLER means that this broker is not the
+        controller, or that the outcome of the decision is unknown. Cancelling the wait does not
         take the decision back.
         """
         term = self.term
@@ -337,14 +337,14 @@ class ZooKeeperMetadataStore:
         return True
 
     async def _follow(self, session: ZooKeeperSession) -> None:
-        """Follow the controller until another one may be."""
+        """Follow the controller until it may have changed."""
         is_changed = asyncio.Event()
         node = await get_or_none(session, CONTROLLER, is_changed.set)
         if node is None or node.stat.owner_session == session.session_id:
             return
         controller_id = read_controller(node.data)
         found = await get_or_none(session, f"{BROKER_IDS}/{controller_id}")
-        if found is None:  # about to be noticed by everybody
+        if found is None:  # all brokers are about to notice
             await pause_seconds(RETRY_SECONDS)
             return
         controller = read_broker(controller_id, found.data, found.stat.created_zxid)
@@ -358,7 +358,7 @@ class ZooKeeperMetadataStore:
             try:
                 published = self._taken(await self._source.pull(controller, epoch, offset))
             except (ApiError, OSError) as error:
-                # What does not follow from what is known may be understood as a whole.
+                # Records that do not follow the present image may be covered by a snapshot.
                 has_lost_track = isinstance(error, ProtocolError)
                 problem.report(f"no metadata from controller {controller.broker_id}: {error!r}")
                 await pause_seconds(RETRY_SECONDS)
@@ -369,7 +369,7 @@ class ZooKeeperMetadataStore:
     # -- images ---------------------------------------------------------------------------------
 
     def _taken(self, pulled: Batches | Snapshot) -> "asyncio.Future[ApiError | None]":
-        """Go on by what was pulled; ApiError if it is not news from the newest controller."""
+        """Apply pulled decisions; ApiError if they are not from the newest controller."""
         if pulled.epoch < self.controller_epoch:
             raise ApiError(
                 ErrorCode.STALE_CONTROLLER_EPOCH,
@@ -383,7 +383,7 @@ class ZooKeeperMetadataStore:
         return self._publisher.publish(image, records)
 
     def _take_over(self, epoch: int, image: ClusterImage) -> "asyncio.Future[ApiError | None]":
-        """Go on from the image of a whole term, whatever was known before."""
+        """Replace the image by one of a new term."""
         latest = self._publisher.latest
         if image.end_offset < latest.end_offset:
             raise ApiError(ErrorCode.INVALID_RECORD, f"{image.end_offset} is behind")

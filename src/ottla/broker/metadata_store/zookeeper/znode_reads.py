@@ -49,25 +49,25 @@ T = TypeVar("T")
 
 
 class Loaded(NamedTuple):
-    """What is kept there."""
+    """The content of ZooKeeper."""
 
     records: list[MetadataRecord]
     """Of topics, settings, features, producer ids: all but the brokers."""
     stateless: list[tuple[TopicImage, int]]
-    """Partitions whose state was not written any more: nobody has ever led them."""
+    """Partitions without a state node: they never had a leader."""
     rubbish: list[str]
     """Nodes to be removed, in this order: of topics that are marked for deletion, the marks, and
     settings that are empty or of no topic."""
     seen_epochs: dict[int, int]
     """The registration of each broker that the controller has handled."""
     unseen: list[int]
-    """Brokers that lead or are in sync, and of whose registration nothing is known."""
+    """Unregistered brokers that lead or are in sync."""
 
 
 async def load(session: ZooKeeperSession) -> Loaded:
-    """Read all of it. Whoever reads must be the only one who writes: the controller.
+    """Read everything. The reader must be the only writer: the controller.
 
-    UnreadableZnodeError for what Kafka would not have put there.
+    UnreadableZnodeError for a node that Kafka would not have written.
     """
     marked = await session.children(DELETED_TOPICS)
     names = [name for name in await session.children(TOPICS) if name not in marked]
@@ -86,15 +86,15 @@ async def load(session: ZooKeeperSession) -> Loaded:
         for broker_id in (*partition.isr, partition.leader)
     }
     unseen = sorted(trusted - seen_epochs.keys() - {NO_LEADER})
-    # The marks go last: they say what else has to go.
+    # The deletion marks go last: they name the other nodes to delete.
     return Loaded(records, stateless, [*useless, *rubbish], seen_epochs, unseen)
 
 
 async def load_topics(session: ZooKeeperSession, cluster_id: str) -> ClusterImage:
-    """Read which topics there are, who keeps them, and what is set for them; not who leads.
+    """Read the topics, their replicas and their settings; not the leaders.
 
-    Whatever was committed before the session began is in it: beginning one is a commit, too. What
-    changes meanwhile may be in it or not. Raises UnreadableZnodeError if a node makes no sense.
+    Everything committed before the session began is included: beginning one is a commit, too.
+    Changes during the read may be included or not. Raises UnreadableZnodeError for an invalid node.
     """
     names = await session.children(TOPICS)
     nodes = await _get_all(session, [topic_path(name) for name in names])
@@ -190,7 +190,7 @@ async def _topics(
 async def _configs(
     session: ZooKeeperSession, topics: dict[str, TopicImage]
 ) -> tuple[list[MetadataRecord], list[str]]:
-    """Return what is set, and the nodes that say nothing about anything."""
+    """Return the settings, and the nodes of unknown resources."""
     records: list[MetadataRecord] = []
     useless = []
     for kind, folder in CONFIGS.items():

@@ -1,9 +1,9 @@
-"""From a decision to operations on ZooKeeper: what has to be written so that it is never undone.
+"""Turns a decision into ZooKeeper operations, so that a part of them never does harm.
 
-A commit of ZooKeeper's is atomic, but not unlimited. So a long decision goes in several. What has
-to stay together does: a partition's replicas with who of them is in sync, a new topic with its
-settings. And each commit leaves something that a controller who takes over can go on from: a topic
-that is marked for deletion is deleted, a partition that has no state yet gets it.
+A commit of ZooKeeper is atomic, but limited in size. So a long decision takes several. Operations
+that belong together stay together: a partition's replicas and its ISR, a new topic and its
+settings. And after each commit a successor can continue: a topic with a deletion mark is deleted, a
+partition without a state gets one.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -69,14 +69,14 @@ def commits_for(
     records: Sequence[MetadataRecord],
     controller_epoch: int,
 ) -> list[Unit]:
-    """Return what has to be committed, one after the other, to get from one image to the next.
+    """Return the commits, in order, that lead from one image to the next.
 
-    Of brokers only the epoch of the registration is written that has been handled: the rest is
-    theirs to say, as long as they live. ApiError POLICY_VIOLATION for what no node can hold.
+    Of brokers only the handled registration epoch is written: live brokers own the rest. ApiError
+    POLICY_VIOLATION for data that no node can hold.
     """
     changes = _Changes(before, after, records, controller_epoch)
     units = [*changes.deletions(), *changes.new_brokers(), *changes.single_units()]
-    # That a broker is handled is said last, when what it leads is written.
+    # A broker counts as handled last, when its leaderships are written.
     units += [*changes.topic_units(), *changes.handled_brokers()]
     return list(in_commits(units))
 
@@ -98,13 +98,13 @@ def in_commits(units: Iterable[Unit]) -> Iterator[Unit]:
 
 
 def first_state(topic: TopicImage, number: int, controller_epoch: int) -> Create:
-    """Return what writes the state of a partition that has none."""
+    """Return the operation that writes the first state of a partition."""
     data = state_data(topic.partitions[number], controller_epoch)
     return Create(state_path(topic.name, number), data)
 
 
 class _Changes:
-    """What is different between two images, as far as records speak of it."""
+    """The differences between two images that the records name."""
 
     def __init__(
         self,
@@ -126,7 +126,7 @@ class _Changes:
                 yield from self._deletion(self._before.topics_by_id[record.topic_id])
 
     def _deletion(self, topic: TopicImage) -> Iterator[Unit]:
-        """Mark the topic first: whoever takes over in between deletes what is left of it."""
+        """Write the deletion mark first, so that a successor completes the deletion."""
         mark = f"{DELETED_TOPICS}/{topic.name}"
         yield [Create(mark)]
         resource = ConfigResource(ResourceType.TOPIC, topic.name)
@@ -169,7 +169,7 @@ class _Changes:
     def _changed_topic(
         self, known: TopicImage, topic: TopicImage, numbers: list[int]
     ) -> Iterator[Unit]:
-        """Write replicas together with who of them is in sync, some partitions at a time."""
+        """Write replicas together with the ISR, some partitions at a time."""
         count = len(known.partitions)
         partitions = [*known.partitions, *topic.partitions[count:]]
         written = topic_data(known)

@@ -1,7 +1,7 @@
-"""Kafka's nodes in ZooKeeper: their paths, and what is in them.
+"""Kafka's nodes in ZooKeeper: their paths and their content.
 
-What Kafka does not keep there (who may lead without being in sync, KIP-966) goes into the same
-JSON under names of its own, which Kafka passes over.
+Data that Kafka does not keep there (eligible leader replicas, KIP-966) goes into the same JSON
+under other names, which Kafka ignores.
 """
 
 import json
@@ -56,21 +56,21 @@ PERSISTENT_PATHS: Final = (
     PRODUCER_IDS,
     SEEN_EPOCHS,
 )
-"""What is made, with all parents, before anything else."""
+"""Nodes that are created, with all parents, before anything else."""
 _DEFAULT_NAME: Final = "<default>"
 _PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 
 
 class UnreadableZnodeError(Exception):
-    """A node does not have what Kafka would have put there."""
+    """A node has content that Kafka would not have written."""
 
 
 class LiveBroker(NamedTuple):
-    """What a broker says of itself while it is registered."""
+    """A broker's registration node."""
 
     broker: BrokerImage
     has_lost_tail: bool
-    """Whether it may lack what it had not synced."""
+    """Whether it may have lost its unsynced tail."""
     min_insync_replicas: int | None = None
     """As its configuration file has it; None if it does not tell."""
 
@@ -86,7 +86,7 @@ def partition_path(topic: str, number: int) -> str:
 
 
 def state_path(topic: str, number: int) -> str:
-    """Return where it is kept who leads a partition and who is in sync."""
+    """Return the path of a partition's leader and ISR."""
     return f"{partition_path(topic, number)}/state"
 
 
@@ -104,7 +104,7 @@ def config_path(resource: ConfigResource) -> str:
 
 
 def config_resource(kind: ResourceType, node_name: str) -> ConfigResource:
-    """Return the resource whose settings are in a node of this name."""
+    """Return the resource of a config node."""
     return ConfigResource(kind, "" if node_name == _DEFAULT_NAME else unquote(node_name))
 
 
@@ -112,14 +112,14 @@ def config_resource(kind: ResourceType, node_name: str) -> ConfigResource:
 
 
 def controller_data(broker_id: int, now_ms: int) -> bytes:
-    """Say who is the controller."""
+    """Encode the controller."""
     return _dump(
         {"version": 2, "brokerid": broker_id, "timestamp": str(now_ms), "kraftControllerEpoch": -1}
     )
 
 
 def read_controller(data: bytes) -> int:
-    """Return who is the controller."""
+    """Decode the controller."""
     with _read_from(CONTROLLER):
         return int(_load(data)["brokerid"])
 
@@ -145,7 +145,7 @@ def read_cluster_id(data: bytes) -> str:
 
 
 def broker_data(live: LiveBroker, now_ms: int) -> bytes:
-    """Say where a broker is, and what others have to know of it."""
+    """Encode a broker's addresses and properties."""
     broker = live.broker
     plaintext = next((one for one in broker.endpoints if one.security_protocol == 0), None)
     found: dict[str, Any] = {
@@ -226,7 +226,7 @@ def topic_data(topic: TopicImage) -> bytes:
 
 
 def state_data(partition: PartitionImage, controller_epoch: int) -> bytes:
-    """Say who leads a partition and who is in sync; the node's version is the partition epoch."""
+    """Encode a partition's leader and ISR; the node's version is the partition epoch."""
     found: dict[str, Any] = {
         "version": 1,
         "controller_epoch": controller_epoch,
@@ -248,8 +248,7 @@ def state_data(partition: PartitionImage, controller_epoch: int) -> bytes:
 def read_topic(name: str, data: bytes, states: Mapping[int, tuple[bytes, int]]) -> TopicImage:
     """Return a topic, given the state of each partition and the version of that node.
 
-    A partition whose state was never written has no leader, and everyone in sync: none was ever
-    led.
+    A partition without a state has no leader, and all replicas in sync: it never had a leader.
     """
     with _read_from(topic_path(name)):
         found = _load(data)
@@ -288,12 +287,12 @@ def _with_state(bare: PartitionImage, data: bytes, version: int) -> PartitionIma
 
 
 def config_data(settings: Mapping[str, str]) -> bytes:
-    """Say what is set for a resource."""
+    """Encode the settings of a resource."""
     return _dump({"version": 1, "config": dict(settings)})
 
 
 def read_config(path: str, data: bytes) -> dict[str, str]:
-    """Return what is set for a resource."""
+    """Decode the settings of a resource."""
     with _read_from(path):
         return {str(name): str(value) for name, value in _load(data).get("config", {}).items()}
 
