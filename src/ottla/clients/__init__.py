@@ -1,1 +1,1 @@
-"""Clients: connections to brokers, and what can be asked of a cluster through them."""
+"""Clients: connections to brokers, producers, consumers and the admin client."""

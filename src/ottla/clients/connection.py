@@ -33,7 +33,7 @@ _SIZE_BYTES: Final = 4
 """Before each frame stands its size."""
 R = TypeVar("R", bound=Message)
 TakeAnswer = Callable[[Message | None, Exception | None], None]
-"""Called once, with an answer or with what ended the connection; it must not raise."""
+"""Called once, with the response or with the error that ended the connection; must not raise."""
 
 
 class Address(NamedTuple):
@@ -48,17 +48,17 @@ class Address(NamedTuple):
 
 @dataclass(slots=True)
 class Pending:
-    """A request on its way: what its answer will be read as, and who waits for it."""
+    """A request in flight: the type of its response, and the future that receives it."""
 
     api_key: int
     version: int
     answer: "asyncio.Future[Message] | _Told"
     sent_at: float | None = None
-    """By the loop's time; None if nobody wants to know how long the answer takes."""
+    """By the loop's time; None if the latency is not measured."""
 
 
 class _Told:
-    """In place of a future: who asked is told at once, without another turn of the loop."""
+    """Stands in for a future: calls back at once, without another iteration of the loop."""
 
     __slots__ = ("_take",)
 
@@ -84,7 +84,7 @@ class _Told:
 
 
 class Connection:
-    """An open connection. Whatever ends it fails the requests that wait, with one reason."""
+    """An open connection. When it ends, all requests in flight fail with the same reason."""
 
     def __init__(self, address: Address, client_id: str, counts: NetworkCounts) -> None:
         self.address = address
@@ -143,7 +143,7 @@ class Connection:
 
     @property
     def idle_ms(self) -> float:
-        """How long it is that somebody has asked something, or waited for it."""
+        """The time since the last request or response; 0 while a request is in flight."""
         return 0.0 if self.pending else (self._loop.time() - self.used_at) * 1000
 
     @property
@@ -153,7 +153,7 @@ class Connection:
 
     @property
     def versions_by_api(self) -> dict[int, tuple[int, int]]:
-        """What the broker speaks: the first and the last version by the number of the API."""
+        """The broker's first and last version by API number."""
         return self._versions
 
     def feature_level(self, name: str) -> int:
@@ -198,11 +198,11 @@ class Connection:
     def ask_now(
         self, request: Message, take: TakeAnswer, *, version_max: int = EVERY_VERSION
     ) -> bool:
-        """Send a request at once and have `take` called with its answer, without a task.
+        """Send a request at once and have `take` called with its response, without a task.
 
-        False, and nothing was sent, where one has to wait: the broker wants to be left alone,
-        somebody else waits already, or too much is unsent. There is no time limit: whoever asks
-        closes the connection when it has taken too long.
+        False, and nothing is sent, where the caller has to wait: the broker throttles, other
+        callers wait already, or too much is unsent. There is no time limit: the caller closes the
+        connection when the response takes too long.
         """
         if self.stream is None or not self._is_free:
             return False
@@ -214,15 +214,15 @@ class Connection:
 
     @property
     def _is_free(self) -> bool:
-        """Whether a request can go at once, and before nobody else's."""
+        """Whether a request can be sent at once without overtaking another."""
         if self._end is not None or self.stream is None or not self.stream.has_room:
             return False
         return not self._queue_count and self.muted_until <= self._loop.time()
 
     def expect(self, request: type[Message], version: int, take: TakeAnswer) -> tuple[int, Pending]:
-        """Return the number of a request, and what belongs in `pending` when it is sent.
+        """Return a new correlation id, and the entry of `pending` for the request.
 
-        This may be asked in another thread than the loop's.
+        Any thread may call this.
         """
         correlation_id = self._next_correlation_id()
         self.used_at = self._loop.time()
@@ -317,9 +317,10 @@ class Connection:
 
     @asynccontextmanager
     async def _welcomed(self) -> AsyncIterator[None]:
-        """Wait as long as the broker wants it; whoever asks meanwhile waits behind, in order.
+        """Wait while the broker throttles; later callers wait behind, in order.
 
-        They are counted: a lock that has just been left looks free, though somebody is next.
+        Waiting callers are counted: a lock that was just released looks free, though a caller is
+        next.
         """
         self._queue_count += 1
         try:
@@ -351,14 +352,14 @@ class Connection:
         return next(self._correlation_ids) & _CORRELATION_ID_MAX
 
     def _take_frame(self, frame: memoryview) -> None:
-        """Give a frame to who waits for it; ProtocolError if it cannot be read."""
+        """Hand a response to its request; ProtocolError if it cannot be read."""
         self.heard_at = self._loop.time()
         self.counts.answers += 1
         self.counts.bytes_in += len(frame) + _SIZE_BYTES
         header, _ = read_response_header(0, frame)
         pending = self.pending.get(header.correlation_id)
         if pending is None or pending.answer.done():
-            return  # nobody waits any more
+            return  # the request has timed out
         if pending.sent_at is not None:
             self.counts.answered(pending.api_key, (self.heard_at - pending.sent_at) * 1000)
         answer = _decoded(pending, frame)
@@ -375,7 +376,7 @@ class Connection:
         for pending in list(self.pending.values()):
             if not pending.answer.done():
                 pending.answer.set_exception(self._end)
-                pending.answer.exception()  # who has timed out meanwhile will not look at it
+                pending.answer.exception()  # retrieved, because a caller that timed out will not
 
 
 def _decoded(pending: Pending, frame: memoryview) -> Message:

@@ -1,4 +1,4 @@
-"""What clients raise besides ApiError: the network's failures, each a sentence for people."""
+"""The errors that clients raise besides ApiError: failures of the network, as sentences."""
 
 from collections.abc import Collection, Sequence
 from typing import Final, TypeVar
@@ -15,15 +15,15 @@ class UnreachableError(ConnectionError):
 
 
 class NoAnswerError(TimeoutError):
-    """Time ran out; what was asked for may have been done all the same."""
+    """Time ran out; the operation may have happened all the same."""
 
 
 class ClientClosedError(RuntimeError):
-    """The client is closed, or was while a call waited; what was asked for may have been done."""
+    """The client is closed, perhaps during the call; the operation may have happened."""
 
 
 class ForkedClientError(RuntimeError):
-    """The client belongs to the process that this one was forked off from."""
+    """The client belongs to the parent of this forked process."""
 
 
 RETRIABLE: Final = frozenset(
@@ -73,7 +73,7 @@ def check(number: int, detail: str | None = None, *, fine: Collection[ErrorCode]
 
 
 def only(items: Sequence[T], what: str) -> T:
-    """Return the one item of an answer; ProtocolError if the broker sent none, or several."""
+    """Return the only item of a response; ProtocolError if the broker sent none, or several."""
     if len(items) != 1:
         raise ProtocolError(f"the broker answered with {len(items)} times {what}, not one")
     return items[0]

@@ -1,6 +1,6 @@
-"""What a client counts of its network, under the names of Kafka's clients.
+"""The network counts of a client, under the names of Kafka's clients.
 
-Counting is adding to an attribute where something happens; names are made when somebody reads.
+Counting is an addition to an attribute; names are made when the metrics are read.
 docs/client-metrics.md lists all names.
 """
 
@@ -83,7 +83,7 @@ class NetworkCounts:
         }
 
     def of_group_by_name(self) -> dict[str, float]:
-        """Return the counts of what a consumer asks for, by Kafka's names."""
+        """Return the counts of a consumer's requests, by Kafka's names."""
         fetch = self.latency_of(ApiKey.FETCH)
         commit = self.latency_of(ApiKey.OFFSET_COMMIT)
         heartbeat = self.latency_of(ApiKey.HEARTBEAT)

@@ -1,4 +1,4 @@
-"""Where connections come from: the one thing of the outside world that a client is given."""
+"""How clients connect: the only part of the outside world that a client is given."""
 
 from collections.abc import Awaitable, Callable
 

@@ -1,4 +1,4 @@
-"""Frames in and out of one socket, without blocking: what a connection stands on."""
+"""Sends and receives frames on one non-blocking socket, for a connection."""
 
 import asyncio
 from collections import deque
@@ -13,13 +13,13 @@ from ottla.wire.protocol_error import ProtocolError
 FRAME_BYTES_MAX: Final = 128 << 20
 """A longer answer is none: the first bytes of HTTP, SSH or TLS would be a longer one."""
 UNSENT_BYTES_MAX: Final = 64 << 20
-"""More than this is not queued: whoever sends waits until the broker has taken some."""
+"""The limit of queued bytes: above it, senders wait until the broker has received some."""
 
 
 class FrameStream:
-    """Cuts what arrives into frames, and sends what is given, in order.
+    """Cuts received bytes into frames, and sends queued frames, in order.
 
-    `on_frame` is called with every frame, `on_end` once with the reason why no more will come.
+    `on_frame` is called with every frame, `on_end` once with the reason of the end.
     """
 
     def __init__(
@@ -37,20 +37,20 @@ class FrameStream:
         self._unsent_bytes = 0
         self._sent_bytes = 0
         self._waiting: deque[tuple[int, asyncio.Future[bool]]] = deque()
-        """Who waits until so many bytes were sent."""
+        """Futures to complete once so many bytes are sent."""
         self._has_room = asyncio.Event()
         self._has_room.set()
         self.is_closed = False
         self.is_blocked = False
         """Whether the loop waits until the socket takes more."""
         self.is_sending = False
-        """Whether another thread is in the middle of a frame: what is sent meanwhile waits.
+        """Whether another thread is in the middle of a frame: new frames are queued meanwhile.
 
-        It begins one only where this is not set and nothing is unsent."""
+        A thread begins a frame only while this is False and nothing is unsent."""
         self.is_lent = False
         """Whether another thread waits for the next frame, and may take it from the socket."""
         self.is_reading = False
-        """Whether a frame is being taken here, or a part of one was."""
+        """Whether a frame is being received here, or a part of a frame was."""
         self._loop.add_reader(connected, self._read)
 
     async def send(self, pieces: Iterable[Any]) -> None:
@@ -98,7 +98,7 @@ class FrameStream:
         self._write()
 
     def close(self, reason: UnreachableError) -> None:
-        """End the connection, and tell why to whoever waits."""
+        """End the connection, and report the reason."""
         if self.is_closed:
             return
         self.is_closed = True
@@ -160,7 +160,7 @@ class FrameStream:
         self._tell_sent()
 
     def _tell_sent(self) -> None:
-        """Tell those who wait for what is gone, or all of them if nothing more will go."""
+        """Complete the futures of sent bytes, or all futures if the connection has ended."""
         while self._waiting and (self.is_closed or self._waiting[0][0] <= self._sent_bytes):
             end_bytes, future = self._waiting.popleft()
             if not future.done():

@@ -1,4 +1,4 @@
-"""What can be asked of a cluster besides records, by noun: `admin.topics.create(…)`."""
+"""Administrative calls of a cluster, by noun: `admin.topics.create(…)`."""
 
 from collections.abc import Mapping
 from contextlib import suppress
@@ -63,7 +63,7 @@ class Offsets(Face[OffsetAdmin]):
 
 
 class Partitions(Face[PartitionAdmin]):
-    """Calls about partitions: who keeps and leads them."""
+    """Calls about partitions: replicas and leaders."""
 
     describe = blocking(PartitionAdmin.describe)
     reassign = blocking(PartitionAdmin.reassign)
@@ -107,7 +107,7 @@ class Admin(Rooted):
 
     Settings have Kafka's names, in a dict or as keywords with underscores. A call about several
     items returns their results by item; if any failed, it raises ItemsFailedError, an ApiError
-    that has both the results and the failures. What may pass is tried again until
+    with both the results and the failures. Retriable failures are retried until
     default.api.timeout.ms is over. A cluster that cannot be reached is an OSError.
     """
 
@@ -134,7 +134,7 @@ class Admin(Rooted):
         self.close()
 
     def metrics(self) -> dict[str, float]:
-        """Return what was counted of the network, by Kafka's names."""
+        """Return the network counts, by Kafka's names."""
         return self._core.metrics()
 
     def close(self) -> None:

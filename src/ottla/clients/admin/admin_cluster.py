@@ -1,4 +1,4 @@
-"""The cluster itself: its brokers, and what their disks hold."""
+"""The cluster itself: its brokers and their log directories."""
 
 import asyncio
 from collections.abc import Iterable, Mapping
@@ -65,7 +65,7 @@ class ClusterDescription:
 
 @dataclass(frozen=True, slots=True)
 class LogDirDescription:
-    """A folder of one broker, and what is in it."""
+    """A log directory of a broker, and the replicas in it."""
 
     broker_id: int
     path: str
@@ -73,7 +73,7 @@ class LogDirDescription:
     usable_bytes: int
     size_by_partition: dict[TopicPartition, int]
     lag_by_future: dict[TopicPartition, int]
-    """The copies that are to take over from those in another folder, and the records they lack."""
+    """The future replicas of moves between log directories, and the records that they lack."""
     error: ErrorCode
     is_cordoned: bool = False
     """Whether it takes no new partitions."""
@@ -91,13 +91,13 @@ class FeatureLevels(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class FeatureDescription:
-    """What the cluster runs with, and what the broker that was asked could run with."""
+    """The feature levels of the cluster, and the levels that the queried broker supports."""
 
     finalized: Mapping[str, int]
     """The level of each feature that is in use."""
     supported: Mapping[str, FeatureLevels]
     epoch: int
-    """A number that grows whenever levels change; -1 where nobody counts."""
+    """The epoch of the feature levels, which grows with every change; -1 if there is none."""
 
 
 class FeatureUpdateType(IntEnum):
@@ -111,7 +111,7 @@ class FeatureUpdateType(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class QuorumReplica:
-    """One that keeps the metadata log, and how far it has got."""
+    """A replica of the metadata log, and its progress."""
 
     replica_id: int
     end_offset: int
@@ -121,7 +121,7 @@ class QuorumReplica:
 
 @dataclass(frozen=True, slots=True)
 class QuorumDescription:
-    """Who keeps the metadata log, and who leads."""
+    """The voters, observers and leader of the metadata log."""
 
     leader_id: int
     leader_epoch: int
@@ -180,7 +180,7 @@ class ClusterAdmin:
         )
 
     async def _all_log_dirs(self) -> dict[int, _Folders]:
-        """Ask those that are there now: one that dies meanwhile is not waited for."""
+        """Ask the live brokers; a broker that dies meanwhile is not waited for."""
         await self._view.refresh([])
         ids = self._view.broker_ids
         found = await asyncio.gather(*map(self._log_dirs_at, ids))
@@ -193,13 +193,13 @@ class ClusterAdmin:
         return tuple(_folder(broker_id, row) for row in answer.results)
 
     async def versions_by_api(self) -> dict[int, tuple[int, int]]:
-        """Return what the first broker at hand speaks: first and last version by API number."""
+        """Return the first and last version by API number, of the first broker that answers."""
         await self._view.refresh([])
         connection = await self._view.connection_to(self._view.broker_ids[0])
         return connection.versions_by_api
 
     async def features(self) -> FeatureDescription:
-        """Return the levels of features that are in use, and those that could be."""
+        """Return the finalized and the supported levels of features."""
 
         async def ask() -> FeatureDescription:
             request = ApiVersionsRequest(
@@ -244,9 +244,9 @@ class ClusterAdmin:
         await in_time(self._view, ask)
 
     async def quorum(self) -> QuorumDescription:
-        """Describe who keeps the metadata, where brokers do so themselves.
+        """Describe the metadata quorum, in clusters that have one.
 
-        UNSUPPORTED_VERSION from clusters that keep it in ZooKeeper.
+        UNSUPPORTED_VERSION from clusters with their metadata in ZooKeeper.
         """
         wanted = DescribeQuorumRequestPartition(partition_index=_METADATA.partition)
         topic = DescribeQuorumRequestTopic(topic_name=_METADATA.topic, partitions=[wanted])

@@ -34,7 +34,7 @@ R = TypeVar("R", bound=Message)
 
 
 class ResourceType(IntEnum):
-    """What settings belong to."""
+    """The kinds of resources with settings."""
 
     TOPIC = 2
     BROKER = 4
@@ -64,7 +64,7 @@ class ConfigResource(NamedTuple):
 
     @classmethod
     def every_broker(cls) -> Self:
-        """Name all brokers: what holds where a broker has no setting of its own."""
+        """Name the cluster-wide default: the value where a broker has no setting of its own."""
         return cls(ResourceType.BROKER, "")
 
     @classmethod
@@ -79,7 +79,7 @@ class ConfigResource(NamedTuple):
 
     @classmethod
     def client_metrics(cls, name: str) -> Self:
-        """Name a subscription to what clients measure (KIP-714)."""
+        """Name a subscription to client metrics (KIP-714)."""
         return cls(ResourceType.CLIENT_METRICS, name)
 
 
@@ -110,7 +110,7 @@ class Subtract(NamedTuple):
 
 
 ConfigChange = str | None | Append | Subtract
-"""What a setting shall be; None takes it back to its default."""
+"""The new value of a setting; None resets it to its default."""
 _OPERATION_BY_TYPE: Final = {
     str: ConfigOperation.SET,
     type(None): ConfigOperation.DELETE,
@@ -143,7 +143,7 @@ class ConfigEntry:
 
     @property
     def is_default(self) -> bool:
-        """Whether nobody has set it."""
+        """Whether the setting has not been set."""
         return self.source is ConfigSource.DEFAULT_CONFIG
 
 
@@ -152,7 +152,7 @@ Configs = dict[str, ConfigEntry]
 
 
 class _Row(Protocol):
-    """What a broker says of one resource, whatever it was asked."""
+    """The common part of a broker's results about one resource."""
 
     error_code: int
     error_message: str | None
@@ -206,7 +206,7 @@ class ConfigAdmin:
         *,
         validate_only: bool = False,
     ) -> None:
-        """Change single settings; those that are not named stay as they are."""
+        """Change single settings; settings that are not named stay as they are."""
 
         async def ask(broker_id: int, waiting: list[ConfigResource]) -> _Found[None]:
             request = IncrementalAlterConfigsRequest(
@@ -231,7 +231,7 @@ class ConfigAdmin:
         *,
         validate_only: bool = False,
     ) -> None:
-        """Give resources these settings and no others: what is not named goes to its default."""
+        """Set exactly these settings: settings that are not named return to their defaults."""
 
         async def ask(broker_id: int, waiting: list[ConfigResource]) -> _Found[None]:
             request = alter_configs.AlterConfigsRequest(
@@ -256,7 +256,7 @@ class ConfigAdmin:
     async def list_resources(
         self, kinds: Collection[ResourceType] = ()
     ) -> tuple[ConfigResource, ...]:
-        """List what has settings, or could have: everything, or what is of these kinds."""
+        """List resources that have settings, or could have: all, or those of these kinds."""
         request = list_config_resources.ListConfigResourcesRequest(resource_types=sorted(kinds))
 
         async def ask() -> tuple[ConfigResource, ...]:
@@ -284,7 +284,7 @@ class ConfigAdmin:
         ask: Callable[[int, list[ConfigResource]], Awaitable[_Found[V]]],
         final: Collection[ErrorCode] = _MISSING,
     ) -> dict[ConfigResource, V]:
-        """Ask those who have to be asked: brokers about themselves, anybody about the rest."""
+        """Ask each broker about itself, and any broker about the other resources."""
 
         async def ask_all(waiting: list[ConfigResource]) -> _Found[V]:
             by_broker: dict[int, list[ConfigResource]] = {}

@@ -1,4 +1,4 @@
-"""Groups: who is in them, what they have committed, and both taken away again."""
+"""Groups: their members and committed offsets, and how to remove both."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
@@ -71,7 +71,7 @@ class ListedGroup(NamedTuple):
 
 
 class CommittedOffset(NamedTuple):
-    """What a group has committed for one partition."""
+    """The committed offset of a group for one partition."""
 
     offset: int
     leader_epoch: int = -1
@@ -87,9 +87,9 @@ class GroupAdmin:
     async def list(
         self, *, states: Collection[str] = (), types: Collection[str] = ()
     ) -> tuple[ListedGroup, ...]:
-        """List the groups of every broker, by name: all, or those in these states, of these types.
+        """List the groups of every broker, by name: all, or only in these states, of these types.
 
-        UNSUPPORTED_VERSION if a broker is too old to tell them apart.
+        UNSUPPORTED_VERSION if a broker is too old to filter them.
         """
 
         async def ask() -> tuple[ListedGroup, ...]:
@@ -102,11 +102,11 @@ class GroupAdmin:
         return await in_time(self._view, ask)
 
     async def describe(self, group_ids: str | Iterable[str]) -> dict[str, GroupDescription]:
-        """Describe groups of either protocol; GROUP_ID_NOT_FOUND for one that is not there."""
+        """Describe groups of either protocol; GROUP_ID_NOT_FOUND for an unknown group."""
         return await self._each(group_ids, self._describe)
 
     async def delete(self, group_ids: str | Iterable[str]) -> None:
-        """Delete groups and their offsets; NON_EMPTY_GROUP for one that has members."""
+        """Delete groups and their offsets; NON_EMPTY_GROUP for a group with members."""
 
         async def ask(group_id: str) -> None:
             answer = await self._view.ask_coordinator(
@@ -166,9 +166,9 @@ class GroupAdmin:
         await commit_offsets(self._view, OffsetCommitRequest(group_id=group_id), offsets)
 
     async def delete_offsets(self, group_id: str, partitions: Iterable[TopicPartition]) -> None:
-        """Forget what a group has committed for partitions.
+        """Delete a group's committed offsets for partitions.
 
-        GROUP_SUBSCRIBED_TO_TOPIC for those of a topic that its members read.
+        GROUP_SUBSCRIBED_TO_TOPIC for partitions of a topic that its members subscribe to.
         """
 
         async def ask(waiting: Sequence[TopicPartition]) -> dict[TopicPartition, ApiError | None]:

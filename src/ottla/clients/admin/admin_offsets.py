@@ -1,4 +1,4 @@
-"""Offsets of partitions: found by time, and moved forward by deleting what is before them."""
+"""Offsets of partitions: found by time, and log starts moved forward by deleting records."""
 
 import asyncio
 from collections.abc import Iterable, Mapping
@@ -26,11 +26,11 @@ from ottla.wire.messages.list_offsets import (
 NO_OFFSET: Final = -1
 CONSUMER: Final = -1
 HIGH_WATERMARK: Final = -1
-"""What delete_before takes for the end."""
+"""The offset that makes delete_before delete up to the high watermark."""
 
 
 class OffsetSpec(IntEnum):
-    """What can be looked for instead of a time."""
+    """Special positions that can be looked up instead of a time."""
 
     LATEST = isolation_level.LATEST
     """Where the next record goes; for committed records only, the last stable offset."""
@@ -69,10 +69,11 @@ class OffsetAdmin:
         is_committed_only: bool = False,
         timeout_ms: int | None = None,
     ) -> dict[TopicPartition, FoundOffset]:
-        """Find the first offset at or after a time, in milliseconds, or what an OffsetSpec says.
+        """Find the first offset at or after a time, in milliseconds, or at an OffsetSpec.
 
-        The end is the high watermark, or the last stable offset for committed records only. A
-        partition that nobody leads is waited for, `default.api.timeout.ms` if nothing else is said.
+        The end is the high watermark, or the last stable offset for committed records only. The
+        call waits for a partition without a leader, for `default.api.timeout.ms` unless a timeout
+        is given.
         """
         level = (
             isolation_level.READ_COMMITTED

@@ -1,4 +1,4 @@
-"""Partitions: who keeps and leads them, moves between brokers and folders, elections."""
+"""Partitions: replicas and leaders, moves between brokers and log directories, elections."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -54,17 +54,17 @@ _Outcomes = dict[TopicPartition, ApiError | None]
 
 
 class ElectionType(IntEnum):
-    """What an election is held for."""
+    """The kinds of elections."""
 
     PREFERRED = 0
     """The first replica leads if it is in sync."""
     UNCLEAN = 1
-    """Somebody leads, even one that lacks what was committed."""
+    """Any replica may lead, even if it lacks committed records."""
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionDescription:
-    """Who leads one partition, who has copies of it, and who could lead it."""
+    """The leader, the replicas and the eligible leaders of a partition."""
 
     name: TopicPartition
     leader: int
@@ -76,7 +76,7 @@ class PartitionDescription:
 
     @property
     def has_leader(self) -> bool:
-        """Whether anybody leads."""
+        """Whether the partition has a leader."""
         return self.leader >= 0
 
 
@@ -92,7 +92,7 @@ class Reassignment:
 
     @property
     def target(self) -> tuple[int, ...]:
-        """Who will keep it in the end."""
+        """The replicas after the reassignment."""
         return tuple(one for one in self.replicas if one not in self.removing)
 
 
@@ -106,11 +106,11 @@ class PartitionAdmin:
         self._view = view
 
     async def describe(self, topics: str | Iterable[str] = ()) -> list[PartitionDescription]:
-        """Describe the partitions of these topics, or of all if none is named.
+        """Describe the partitions of these topics, or of all topics by default.
 
-        The controller is asked, who knows first. If one of the topics is not there, the partitions
-        of the others are in the error, by topic. Clusters without DescribeTopicPartitions, which
-        alone tells of eligible leaders, are asked for metadata.
+        The controller is asked, because it learns of changes first. If a topic does not exist, the
+        error has the partitions of the others, by topic. In clusters without
+        DescribeTopicPartitions, the only API with eligible leaders, metadata is asked for instead.
         """
         names = one_or_several(topics)
         if names:
@@ -155,7 +155,7 @@ class PartitionAdmin:
     async def reassignments(
         self, partitions: Iterable[TopicPartition] | None = None
     ) -> dict[TopicPartition, Reassignment]:
-        """Return the moves that are under way: all, or those of these partitions."""
+        """Return the ongoing reassignments: all, or only of these partitions."""
         request = ListPartitionReassignmentsRequest(
             topics=None
             if partitions is None
@@ -186,9 +186,10 @@ class PartitionAdmin:
     async def elect(
         self, kind: ElectionType, partitions: Iterable[TopicPartition] | None
     ) -> list[TopicPartition]:
-        """Hold elections in these partitions; None asks for all in which one is needed.
+        """Hold elections in these partitions; None means every partition that needs an election.
 
-        Return where somebody was elected. ELECTION_NOT_NEEDED for one that is led as it should be.
+        Return the partitions with a new leader. ELECTION_NOT_NEEDED for a partition that already
+        has the right leader.
         """
         if partitions is not None:
             asked = sorted(partitions)

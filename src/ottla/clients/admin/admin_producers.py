@@ -1,4 +1,4 @@
-"""Producers as partitions remember them, and the marker that ends what one of them left open."""
+"""Producers as partitions remember them, and markers that end their open transactions."""
 
 import asyncio
 from collections.abc import Iterable, Sequence
@@ -47,7 +47,7 @@ class ActiveProducer:
     last_sequence: int
     last_timestamp_ms: int
     start_offset: int | None
-    """Where its transaction began, if one is open in the partition."""
+    """The first offset of its open transaction in the partition, if any."""
 
 
 _Found = dict[TopicPartition, tuple[ActiveProducer, ...] | ApiError]
@@ -101,7 +101,8 @@ class ProducerAdmin:
             producer_epoch=producer_epoch,
             transaction_result=False,
             topics=[WritableTxnMarkerTopic(name=name.topic, partition_indexes=[name.partition])],
-            # Where there was no marker yet no epoch is known, and 0 fences nobody.
+            # Without an earlier marker the coordinator epoch is unknown, and 0 fences no
+            # coordinator.
             coordinator_epoch=max(coordinator_epoch, 0),
         )
         request = WriteTxnMarkersRequest(markers=[marker])

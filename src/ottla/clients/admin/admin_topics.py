@@ -40,7 +40,7 @@ BROKER_DEFAULT: Final = -1
 _MISSING: Final = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
 _DELETED_BY_ID_SINCE: Final = 6
 _DESCRIBED_BY_ID_SINCE: Final = 12
-"""Metadata has a field for ids since version 10, and cannot take any before this one."""
+"""Metadata has a field for ids since version 10, but accepts them only since version 12."""
 _BY_NAME_ONLY: Final = "these brokers know topics by name only"
 Topic = str | bytes
 """A topic's name, or its id: the sixteen bytes that descriptions have."""
@@ -49,7 +49,7 @@ V = TypeVar("V")
 
 @dataclass(frozen=True, slots=True)
 class TopicPartitionState:
-    """Who leads one partition, and who has copies of it."""
+    """The leader and the replicas of a partition."""
 
     partition: int
     leader: int
@@ -100,7 +100,7 @@ class TopicAdmin:
         return tuple(sorted(topics, key=lambda topic: topic.name))
 
     async def describe(self, topics: Topic | Iterable[Topic]) -> dict[Topic, TopicDescription]:
-        """Describe topics by name or id; UNKNOWN_TOPIC_OR_PARTITION for one that is not there."""
+        """Describe topics by name or id; UNKNOWN_TOPIC_OR_PARTITION for an unknown topic."""
 
         async def ask(waiting: Sequence[Topic]) -> dict[Topic, TopicDescription | ApiError]:
             request = MetadataRequest(
@@ -130,10 +130,10 @@ class TopicAdmin:
         configs: Mapping[str, str] | None = None,
         validate_only: bool = False,
     ) -> dict[str, CreatedTopic]:
-        """Make topics of one shape, or only check whether they could be made.
+        """Create topics of one shape, or only validate the request.
 
-        Assignments say which brokers keep each partition, the first of them as its leader; they
-        take the place of both numbers. TOPIC_ALREADY_EXISTS for one that is there.
+        Assignments name the replicas of each partition, the preferred leader first; they replace
+        both numbers. TOPIC_ALREADY_EXISTS for an existing topic.
         """
 
         async def ask(waiting: Sequence[str]) -> dict[str, CreatedTopic | ApiError]:
@@ -244,7 +244,7 @@ class TopicAdmin:
 
 
 def described(topic: MetadataResponseTopic) -> TopicDescription:
-    """Turn what metadata says into a description."""
+    """Turn a topic's metadata into a description."""
     partitions = tuple(
         TopicPartitionState(
             row.partition_index,
@@ -286,7 +286,7 @@ def _doomed(topic: Topic) -> DeleteTopicState:
 
 
 def _outcome(code: int, message: str | None, topic: Topic, fine: V) -> V | ApiError:
-    """Return what became of one topic."""
+    """Return the result of one topic."""
     found = error_code(code)
     if found is ErrorCode.NONE:
         return fine

@@ -1,8 +1,8 @@
-"""Transactions: what their coordinators know of them, and which hang because none of them does.
+"""Transactions: their state at the coordinators, and hanging transactions.
 
-A transaction *hangs* in a partition if it is open there and no coordinator is going to end it: none
-knows its producer, or the one that does has not got the partition in that producer's transaction.
-Readers of committed records wait for it until somebody writes the missing marker (KIP-664).
+A transaction *hangs* in a partition if it is open there and no coordinator is going to end it: no
+coordinator knows its producer, or the partition is not in the transaction that the coordinator
+knows. Consumers of committed records wait for it until the missing marker is written (KIP-664).
 """
 
 import asyncio
@@ -38,7 +38,7 @@ TRANSACTION: Final = 1
 IDS_MAX: Final = 500
 """How many transactional ids are asked about in one request."""
 SHORT_TIMEOUT_MS: Final = 1_000
-"""What is asked for where a broker allows no more: see _fence_at."""
+"""The timeout to use where a broker allows no longer one: see _fence_at."""
 _ONE_COORDINATOR_UNTIL: Final = 3
 _DURATION_SINCE: Final = 1
 _PATTERN_SINCE: Final = 2
@@ -61,12 +61,12 @@ class TransactionStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TransactionFilter:
-    """Which transactions are wanted: those that pass all that is said here."""
+    """Selects transactions: a transaction must match every field that is set."""
 
     states: Collection[TransactionStatus] = ()
     producer_ids: Collection[int] = ()
     longer_than_ms: int | None = None
-    """How long ago they began. What never began counts as very old, as with Kafka."""
+    """The minimum age. A transaction that never began counts as very old, as in Kafka."""
     id_pattern: str | None = None
     """A regular expression for the whole transactional id."""
 
@@ -96,7 +96,7 @@ class TransactionDescription:
     start_ms: int | None
     """When its last transaction began, if it had one."""
     partitions: tuple[TopicPartition, ...]
-    """Those that still wait for a marker."""
+    """The partitions that still wait for a marker."""
 
 
 class FencedProducer(NamedTuple):
@@ -127,7 +127,7 @@ class TransactionAdmin:
     async def describe(
         self, transactional_ids: str | Iterable[str]
     ) -> dict[str, TransactionDescription]:
-        """Describe transactional ids; TRANSACTIONAL_ID_NOT_FOUND for one that nobody knows."""
+        """Describe transactional ids; TRANSACTIONAL_ID_NOT_FOUND for an unknown id."""
 
         async def ask(coordinator_id: int, ids: _Ids) -> _Described:
             found = await self._describe_at(coordinator_id, ids)
@@ -140,9 +140,9 @@ class TransactionAdmin:
         )
 
     async def fence(self, transactional_ids: str | Iterable[str]) -> dict[str, FencedProducer]:
-        """Shut out whoever has these ids, and abort their transactions; make ids that nobody has.
+        """Fence the producers of these ids, and abort their transactions; unknown ids are created.
 
-        Return the producer id of each, and the epoch that nobody has been given.
+        Return the producer id and the unused epoch of each.
         """
 
         async def ask(coordinator_id: int, ids: _Ids) -> dict[str, FencedProducer | ApiError]:
@@ -157,14 +157,14 @@ class TransactionAdmin:
 
     async def terminate(self, transactional_id: str) -> None:
         """Abort the transaction of an id that is there, and shut its producer out."""
-        await self.describe(transactional_id)  # one that is not there is not made
+        await self.describe(transactional_id)  # an unknown id must not be created
         await self.fence(transactional_id)
 
     async def hanging(self, open_ones: Iterable[ActiveProducer]) -> tuple[ActiveProducer, ...]:
-        """Return those of some open transactions that no coordinator is going to end.
+        """Return the open transactions that no coordinator is going to end.
 
-        Partitions and coordinators do not tell of the same moment: one that has just begun, or is
-        just ending, can look as if it hung.
+        The states of partitions and coordinators are of different moments: a transaction that has
+        just begun, or is about to end, can look as if it hung.
         """
         rows = tuple(open_ones)
         if not rows:
@@ -251,10 +251,10 @@ class TransactionAdmin:
     async def _fence_at(
         self, coordinator_id: int, transactional_id: str
     ) -> FencedProducer | ApiError:
-        """Take over an id, for which a time-out has to be named that nobody needs.
+        """Take over an id, with a timeout that the request needs though it has no use.
 
-        Kafka's coordinators wait so long for the replicas of their own log, too (KAFKA-16047): the
-        shortest is not the best.
+        Kafka's coordinators also use it to wait for the replicas of their own log (KAFKA-16047), so
+        the shortest timeout is not the best.
         """
         ask = partial(self._take_over_at, coordinator_id, transactional_id)
         found = await ask(self._view.settings.request_timeout_ms)
@@ -279,7 +279,7 @@ class TransactionAdmin:
     async def _describe_at(
         self, coordinator_id: int, transactional_ids: Sequence[str]
     ) -> Sequence[TransactionDescription]:
-        """Describe those of some transactional ids that their coordinator knows."""
+        """Describe transactional ids, without ids that are unknown to their coordinator."""
         request = DescribeTransactionsRequest(transactional_ids=[*transactional_ids])
         answer = await self._view.ask_broker(coordinator_id, request, DescribeTransactionsResponse)
         missing = ErrorCode.TRANSACTIONAL_ID_NOT_FOUND

@@ -1,4 +1,4 @@
-"""What can be asked of a cluster besides records, by noun: `await admin.topics.create(…)`."""
+"""Administrative calls of a cluster, by noun: `await admin.topics.create(…)`."""
 
 from collections.abc import Mapping
 from typing import Any, Self
@@ -23,7 +23,7 @@ class AsyncAdmin(Rooted):
 
     Settings have Kafka's names, in a dict or as keywords with underscores. A call about several
     items returns their results by item; if any failed, it raises ItemsFailedError, an ApiError
-    that has both the results and the failures. What may pass is tried again until
+    with both the results and the failures. Retriable failures are retried until
     default.api.timeout.ms is over. A cluster that cannot be reached is an OSError.
     """
 
@@ -35,7 +35,7 @@ class AsyncAdmin(Rooted):
 
     @classmethod
     def over(cls, view: ClusterView) -> Self:
-        """Make one that asks through this view, which stays the caller's to close."""
+        """Make an admin client on an existing view, which remains the caller's to close."""
         admin = cls.__new__(cls)
         admin._ask_through(view)  # noqa: SLF001 - its own
         return admin
@@ -51,7 +51,7 @@ class AsyncAdmin(Rooted):
         self._view.close()
 
     def metrics(self) -> dict[str, float]:
-        """Return what was counted of the network, by Kafka's names."""
+        """Return the network counts, by Kafka's names."""
         return self._view.counts.by_name()
 
     def _ask_through(self, view: ClusterView) -> None:

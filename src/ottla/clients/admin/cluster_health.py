@@ -1,4 +1,4 @@
-"""How a cluster is: who leads what, whose copies are behind, what nobody leads."""
+"""The health of a cluster: leaders, lagging replicas and offline partitions."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -41,7 +41,7 @@ class ClusterHealth:
 
 
 async def look_at(view: ClusterView) -> tuple[ClusterDescription, ClusterHealth]:
-    """Ask who is there, and how the partitions are."""
+    """Ask for the brokers and the state of the partitions."""
     described = await ClusterAdmin(view).describe()
     return described, health_of(await TopicAdmin(view).list())
 

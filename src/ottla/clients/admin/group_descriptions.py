@@ -1,4 +1,4 @@
-"""What brokers tell of a group: its state, its members, and the partitions that each has."""
+"""Descriptions of groups: state, members and their partitions."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -37,7 +37,7 @@ class GroupDescription:
 
 
 def described_classic(row: describe_groups.DescribedGroup) -> GroupDescription:
-    """Describe a group whose members share out the partitions themselves."""
+    """Describe a group of the classic protocol, in which members compute the assignment."""
     is_of_consumers = row.protocol_type == CONSUMER
     members = (
         GroupMember(
@@ -76,7 +76,7 @@ def described_consumer(row: consumer_group_describe.DescribedGroup) -> GroupDesc
 
 
 def assigned_partitions(assignment: bytes) -> tuple[TopicPartition, ...]:
-    """Read what a leader has given to a consumer; nothing, where it is no such assignment."""
+    """Read the assignment of a consumer; empty if the bytes are not a consumer's assignment."""
     version = int.from_bytes(assignment[:2], "big", signed=True)
     first, last = ConsumerProtocolAssignment.versions
     if len(assignment) < 2 or version < first:

@@ -1,7 +1,7 @@
-"""Calls about several items: each has an outcome of its own, and none is lost.
+"""Calls about several items: each has a result of its own, and none is lost.
 
-The one rule of the admin client: what was done for every item is returned, by item. If anything
-failed, ItemsFailedError is raised, which has both: what was done, and what failed.
+The rule of the admin client: if every item succeeded, the results are returned, by item. If any
+item failed, ItemsFailedError is raised with both the results and the failures.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
 
 NEWS_MS_MAX: Final = 1_000
-"""For how long one that a broker does not know may be new: brokers hear of it one by one."""
+"""How long an unknown item may be new: brokers learn of a new topic one after the other."""
 _PERHAPS_NEW: Final = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 class ItemsFailedError(ApiError):
-    """Some items of a call failed. The code and the words are those of the first of them."""
+    """Some items of a call failed. Code and message are those of the first failure."""
 
     def __init__(self, done: Mapping[Any, Any], failed: Mapping[Any, ApiError]) -> None:
         first = next(iter(failed.values()))
@@ -31,7 +31,7 @@ class ItemsFailedError(ApiError):
         more = f" (and {others} more failed)" if others else ""
         super().__init__(first.code, f"{first.detail}{more}")
         self.done = dict(done)
-        """What the call would have returned: the results of the other items."""
+        """The results of the other items."""
         self.failed = dict(failed)
 
 
@@ -40,19 +40,19 @@ class _Outcomes(Generic[K, V]):
 
     def __init__(self, items: Iterable[K], final: Collection[ErrorCode]) -> None:
         self.waiting: dict[K, ApiError | None] = dict.fromkeys(items)
-        """Those that are asked about (again), and what was wrong the last time."""
+        """The items to ask about (again), with their last failure."""
         self.done: dict[K, V] = {}
         self.failed: dict[K, ApiError] = {}
         self._order = list(self.waiting)
         self._final = final
 
     def begin(self) -> list[K]:
-        """Return what is asked about now; what was wrong before no longer counts."""
+        """Return the items to ask about now; former failures no longer count."""
         self.waiting = dict.fromkeys(self.waiting)
         return list(self.waiting)
 
     def take(self, found: Mapping[K, V | ApiError], *, is_old: bool) -> None:
-        """Sort what was answered; what may pass waits on."""
+        """Sort the results; items with retriable failures stay."""
         for item in list(self.waiting):
             outcome = found[item] if item in found else _unanswered(item)
             if not isinstance(outcome, ApiError):
@@ -65,12 +65,12 @@ class _Outcomes(Generic[K, V]):
             del self.waiting[item]
 
     def give_up(self, reason: ApiError) -> None:
-        """Nothing more is asked: what still waits has failed."""
+        """End the retries: the remaining items have failed."""
         self.failed |= {item: error or reason for item, error in self.waiting.items()}
         self.waiting.clear()
 
     def result(self) -> dict[K, V]:
-        """Return what was done, in the order of the call, or raise what failed."""
+        """Return the results, in the order of the call, or raise the failures."""
         done = {item: self.done[item] for item in self._order if item in self.done}
         if self.failed:
             in_order = {item: self.failed[item] for item in self._order if item in self.failed}
@@ -120,10 +120,10 @@ async def for_each(
     final: Collection[ErrorCode] = (),
     timeout_ms: int | None = None,
 ) -> dict[K, V]:
-    """Ask about items, and again about those whose failure may pass; return all results.
+    """Ask about items, and again about items with retriable failures; return all results.
 
-    What `ask` itself raises is raised if nothing is known of any item yet: then all have failed,
-    for one reason. Final are the codes that are not to be waited for.
+    An exception of `ask` itself is raised if no item has a result yet: then all have failed, for
+    one reason. Codes in `final` are not retried.
     """
     outcomes: _Outcomes[K, V] = _Outcomes(items, final)
     loop = asyncio.get_running_loop()
@@ -153,7 +153,7 @@ async def ask_each(
     items_by_broker: Mapping[int, list[K]],
     ask: Callable[[int, list[K]], Awaitable[Mapping[K, V | ApiError]]],
 ) -> dict[K, V | ApiError]:
-    """Ask several brokers at once; one that fails, fails its own items only."""
+    """Ask several brokers at once; a failing broker fails its own items only."""
 
     async def asked(broker_id: int, items: list[K]) -> Mapping[K, V | ApiError]:
         try:
@@ -187,7 +187,7 @@ async def ask_leaders(
 
 
 def outcome_of(code: int, detail: str | None, fine: V) -> V | ApiError:
-    """Return what a broker says of one item: this value if its code is NONE, else an error."""
+    """Return the result of one item: this value if its code is NONE, else an error."""
     found = error_code(code)
     return fine if found is ErrorCode.NONE else ApiError(found, detail or "")
 

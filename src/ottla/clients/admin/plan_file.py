@@ -36,7 +36,7 @@ def write_plan(plan: Mapping[TopicPartition, Sequence[int]]) -> dict[str, object
 
 
 def read_plan(text: str | bytes) -> dict[TopicPartition, tuple[int, ...]]:
-    """Read a file; InvalidPlanError says what is wrong with it."""
+    """Read a file; InvalidPlanError names the fault."""
     try:
         content = json.loads(text)
     except ValueError as error:

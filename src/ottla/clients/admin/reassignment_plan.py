@@ -20,7 +20,7 @@ Assignment = Mapping[TopicPartition, Sequence[int]]
 """The brokers of each partition."""
 Plan = dict[TopicPartition, tuple[int, ...]]
 _Step = tuple[TopicPartition, int, int]
-"""A partition that goes, or whose lead goes, from one broker to another."""
+"""A replica or a leadership that moves from one broker to another."""
 _EVEN = 1
 """How far the most and the least loaded broker may be apart."""
 
@@ -40,10 +40,10 @@ class ImpossiblePlanError(ValueError):
 def spread(
     current: Assignment, sites: Sequence[Site], elsewhere: Mapping[int, int] | None = None
 ) -> Plan:
-    """Put these partitions on these brokers.
+    """Assign these partitions to these brokers.
 
-    `elsewhere` is how many replicas of other partitions a broker has: of two that are equal in all
-    else, the one with fewer is taken. ImpossiblePlanError if there are too few brokers.
+    `elsewhere` is the number of other replicas per broker: of two brokers that are equal otherwise,
+    the broker with fewer is chosen. ImpossiblePlanError if there are too few brokers.
     """
     for name, replicas in current.items():
         if len(replicas) > len(sites):
@@ -98,7 +98,7 @@ def _choices(
     open_to: Collection[int],
     racks: Mapping[int, str | None],
 ) -> list[int]:
-    """Return who may take over a replica: those in the racks that have the fewest others of it."""
+    """Return the brokers that may take over a replica: those in racks with the fewest replicas."""
     count_by_rack = Counter(racks.get(one) for one in replicas if one != leaving)
     candidates = sorted(one for one in open_to if one not in replicas)
     if not candidates:
@@ -132,7 +132,7 @@ def _least_loaded(
 
 
 class _Board:
-    """Who keeps what while a plan is made; None stands for a replica that has no place yet."""
+    """The assignment while a plan is made; None stands for a replica without a broker."""
 
     def __init__(
         self, current: Assignment, sites: Sequence[Site], elsewhere: Mapping[int, int]
@@ -169,7 +169,7 @@ class _Board:
                 self._kept[best].add(name)
 
     def spread_over_racks(self, name: TopicPartition) -> None:
-        """Move replicas from racks that have two more of them than another one could have."""
+        """Move replicas from racks that have two more of them than another rack could have."""
         while True:
             count_by_rack = self._racks_of(name)
             fullest = max(
@@ -222,13 +222,13 @@ class _Board:
     def _chains_from(
         self, most: int, leads: Mapping[int, set[TopicPartition]]
     ) -> dict[int, tuple[_Step, ...]]:
-        """Return the shortest way to each broker: those between pass on what they are given.
+        """Return the shortest path to each broker; brokers in between pass replicas on.
 
-        A broker can give what it leads to anybody who keeps a replica of it.
+        A broker can hand the leadership of a partition to any of its replicas.
         """
         chains: dict[int, tuple[_Step, ...]] = {most: ()}
         waiting = [most]
-        for giver in waiting:  # which grows by those that are reached
+        for giver in waiting:  # grows by the brokers that are reached
             for taker in sorted(leads.keys() - chains.keys()):
                 if shared := leads[giver] & self._kept[taker]:
                     chains[taker] = (*chains[giver], (min(shared), giver, taker))
@@ -247,7 +247,7 @@ class _Board:
     def _cost(
         self, name: TopicPartition, most: int, least: int
     ) -> tuple[int, bool, TopicPartition]:
-        """Rank moves: back to where the replica was, of one that moves anyway, of a follower."""
+        """Rank moves: a replica's return, then a partition that moves anyway, then a follower."""
         before = self._before[name]
         return (most in before) - (least in before), self._places[name][0] == most, name
 
@@ -271,7 +271,7 @@ class _Board:
 
 
 def _uneven_pairs(load: Mapping[int, int]) -> Iterator[tuple[int, int]]:
-    """Yield brokers of which one has at least two more than the other, the widest apart first."""
+    """Yield pairs of brokers whose loads differ by at least two, the largest difference first."""
     ranked = sorted(load, key=lambda one: (load[one], one))
     for most in reversed(ranked):
         for least in ranked:

@@ -1,7 +1,7 @@
-"""A limit to what moves of partitions may take of the network, by Kafka's settings.
+"""A limit on the network traffic of reassignments, by Kafka's settings.
 
-Brokers have a rate, topics the replicas that it holds for: while a partition moves, its old
-replicas as those who send and its new ones as those who receive.
+Brokers have a rate, topics the replicas that it applies to: while a partition moves, its old
+replicas as senders and its new replicas as receivers.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -19,7 +19,7 @@ Changes = dict[ConfigResource, Mapping[str, ConfigChange]]
 
 
 def throttled_replicas(current: Assignment, plan: Plan) -> dict[str, dict[str, str]]:
-    """Return the two lists of each topic whose data moves."""
+    """Return the two replica lists of each topic with data to move."""
     lists: dict[str, dict[str, list[str]]] = {}
     for name, replicas in sorted(plan.items()):
         if added := [one for one in replicas if one not in current[name]]:
@@ -55,6 +55,6 @@ async def remove_throttle(
     try:
         await configs.alter(changes | {ConfigResource.topic(topic): lists for topic in topics})
     except ItemsFailedError as error:
-        gone = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION  # one that was deleted needs no limit
+        gone = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION  # a deleted topic needs no limit
         if any(failure.code is not gone for failure in error.failed.values()):
             raise

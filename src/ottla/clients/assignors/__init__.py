@@ -1,1 +1,1 @@
-"""Who reads which partition: how the leader of a classic group shares them out."""
+"""Assignors: how the leader of a classic group distributes the partitions."""

@@ -1,8 +1,8 @@
-"""What an assignor is: a rule by which the leader of a group shares out partitions.
+"""An assignor: a rule by which the leader of a group distributes the partitions.
 
-An own one is any object with these four members; give it to the consumer in
-`partition.assignment.strategy` in place of a name. Every member of a group must know at least one
-assignor that all the others know.
+A custom assignor is any object with these four members; pass it to the consumer in
+`partition.assignment.strategy` in place of a name. The members of a group must have at least one
+assignor in common.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -19,19 +19,19 @@ Assignment = dict[str, list[TopicPartition]]
 
 @dataclass(frozen=True, slots=True)
 class MemberSubscription:
-    """What a member has told the leader."""
+    """The subscription that a member sent to the leader."""
 
     topics: tuple[str, ...]
     user_data: bytes | None = None
     owned_partitions: tuple[TopicPartition, ...] = ()
     generation_id: int = -1
-    """The generation in which it was given what it owns; -1 where it does not say."""
+    """The generation in which it was assigned its partitions; -1 if the member does not send it."""
     rack_id: str | None = None
     instance_id: str | None = None
 
 
 class PreviousAssignment(NamedTuple):
-    """What this member was given last, though it may have been revoked since."""
+    """The last assignment of this member, though it may have been revoked since."""
 
     partitions: tuple[TopicPartition, ...] = ()
     generation_id: int = -1
@@ -47,11 +47,11 @@ class Assignor(Protocol):
 
     @property
     def is_cooperative(self) -> bool:
-        """Return whether it never gives away what another member still owns (KIP-429)."""
+        """Return whether it never assigns a partition that another member still owns (KIP-429)."""
         ...
 
     def user_data(self, previous: PreviousAssignment) -> bytes | None:
-        """Return what this member adds to its subscription for the leader to know."""
+        """Return the user data that this member adds to its subscription for the leader."""
         ...
 
     def assign(
@@ -74,7 +74,7 @@ def in_order(subscriptions: Mapping[str, MemberSubscription]) -> list[str]:
 def subscribers_by_topic(
     topics: Collection[str], subscriptions: Mapping[str, MemberSubscription]
 ) -> dict[str, list[str]]:
-    """Return who wants each of these topics, in order, without those that nobody wants."""
+    """Return the subscribers of each topic, in order, without topics that have none."""
     found: dict[str, list[str]] = {}
     for member in in_order(subscriptions):
         for topic in set(subscriptions[member].topics).intersection(topics):

@@ -1,6 +1,6 @@
-"""What members of a group tell each other, to and from bytes.
+"""Subscriptions and assignments of a group's members, to and from bytes.
 
-What cannot be read is as if it had not been said, since a leader has to serve every member.
+Malformed bytes count as absent, since a leader has to serve every member.
 """
 
 from collections.abc import Iterable
@@ -63,7 +63,7 @@ def decode_subscription(metadata: bytes, instance_id: str | None) -> MemberSubsc
 
 
 def encode_assignment(partitions: Iterable[TopicPartition]) -> bytes:
-    """Write what the leader gives to a member."""
+    """Encode the assignment of a member."""
     message = ConsumerProtocolAssignment(
         assigned_partitions=[
             AssignedPartitions(topic=topic, partitions=numbers)
@@ -75,7 +75,7 @@ def encode_assignment(partitions: Iterable[TopicPartition]) -> bytes:
 
 
 def encode_sticky(previous: PreviousAssignment) -> bytes:
-    """Write what the sticky assignor tells its leader."""
+    """Encode the user data of the sticky assignor."""
     message = StickyAssignment(
         previous_assignment=[
             AssignedPartitions(topic=topic, partitions=numbers)
@@ -110,7 +110,7 @@ def decode_sticky(user_data: bytes | None) -> PreviousAssignment:
 
 
 def encode_generation(generation_id: int) -> bytes:
-    """Write what the cooperative assignor tells its leader."""
+    """Encode the user data of the cooperative assignor."""
     return generation_id.to_bytes(4, "big", signed=True)
 
 

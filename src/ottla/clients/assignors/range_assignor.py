@@ -26,7 +26,7 @@ class RangeAssignor:
     is_cooperative = False
 
     def user_data(self, previous: PreviousAssignment) -> bytes | None:  # noqa: ARG002
-        """Return nothing: what was before does not matter."""
+        """Return None: former assignments do not matter."""
         return None
 
     def assign(

@@ -1,8 +1,8 @@
 """Kafka's sticky assignors: even shares, with as few partitions as possible changing hands.
 
-The eager one learns what members had from its own user data, since everything is revoked before
-joining. The cooperative one looks at what they still own, and holds back what must be revoked
-first: that is given out in the rebalance that follows (KIP-429).
+The eager assignor reads former assignments from its own user data, since everything is revoked
+before joining. The cooperative assignor reads the partitions that members still own, and holds
+back partitions that must be revoked first: the next rebalance assigns them (KIP-429).
 """
 
 from collections.abc import Mapping
@@ -33,7 +33,7 @@ class StickyAssignor:
     is_cooperative = False
 
     def user_data(self, previous: PreviousAssignment) -> bytes | None:
-        """Tell the leader what this member had; nothing where it never had anything."""
+        """Return the member's former assignment for the leader; None if it never had one."""
         return None if previous.generation_id < 0 else encode_sticky(previous)
 
     def assign(

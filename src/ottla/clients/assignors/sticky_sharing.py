@@ -1,8 +1,8 @@
-"""How the sticky assignors share out: keep what can be kept, give out the rest, then even out.
+"""The algorithm of the sticky assignors: keep, assign the rest, then balance.
 
-Shares are even when nobody could take a partition over from a member that has at least two more.
+Shares are even when no member could take over a partition from a member that has at least two more.
 Topics with the same subscribers form one kind, so that groups with thousands of partitions are
-shared out quickly.
+assigned quickly.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -47,7 +47,7 @@ def share_sticky(
 
 
 def kept_owners(previous: Mapping[str, PreviousAssignment]) -> dict[TopicPartition, str]:
-    """Return who had what: of several claims the latest counts, of equal ones none."""
+    """Return the former owners: of several claims the latest counts, of equal claims none."""
     claims: dict[TopicPartition, tuple[int, str | None]] = {}
     for member, (partitions, generation_id) in sorted(previous.items()):
         for partition in partitions:
@@ -114,7 +114,7 @@ class _Sharing:
         return min(members, key=self.load_by_member.__getitem__)
 
     def give_nearby(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, None]:
-        """Give to members nearby as long as their share is not full; return what is left."""
+        """Assign to members nearby until their shares are full; return the remaining partitions."""
         assert self.nearness is not None
         left: dict[TopicPartition, None] = dict.fromkeys(partitions)
         count = len(left) + sum(self.load_by_member.values())

@@ -1,11 +1,11 @@
-"""The cluster as a client sees it: who is there, who leads what, and how to ask them.
+"""The cluster as a client sees it: brokers, leaders, and requests to them.
 
-Connections are opened when they are needed and kept. A failure that may pass, such as a leader
-that has moved, is tried again after a pause, with fresh metadata, until the time for the call is
-over; then the last failure is raised.
+Connections are opened on demand and kept. A retriable failure, such as NOT_LEADER_OR_FOLLOWER, is
+retried after a backoff, with fresh metadata, until the time for the call is over; then the last
+failure is raised.
 
-Where no broker is known any more that can be reached, the client begins again with the addresses
-of `bootstrap.servers` (KIP-899).
+If no known broker can be reached, the client starts again with the addresses of
+`bootstrap.servers` (KIP-899).
 """
 
 import asyncio
@@ -68,7 +68,7 @@ class ClusterView:
         self.close()
 
     def sibling(self) -> "ClusterView":
-        """Return a view of the same cluster with connections of its own, closed with this one."""
+        """Return a client of the same cluster with connections of its own; both close together."""
         sibling = ClusterView(self.settings, self._connect, self._randomness)
         sibling._connections.counts = self.counts
         self._siblings[sibling] = None
@@ -80,7 +80,7 @@ class ClusterView:
         return self._connections.is_closed
 
     def close(self) -> None:
-        """Close every connection, for good; waits for nothing, and whoever waits here fails."""
+        """Close every connection, for good, without waiting; calls in progress fail."""
         self._connections.close()
         for sibling in self._siblings:
             sibling.close()
@@ -112,7 +112,7 @@ class ClusterView:
 
     @property
     def counts(self) -> NetworkCounts:
-        """What was counted of the network, that of siblings included."""
+        """The network counts, including those of siblings."""
         return self._connections.counts
 
     def address_of(self, broker_id: int) -> Address | None:
@@ -126,11 +126,11 @@ class ClusterView:
         final: Collection[ErrorCode] = (),
         timeout_ms: int | None = None,
     ) -> T:
-        """Try until it succeeds, fails for good, or the time for a call is over.
+        """Retry until it succeeds, fails for good, or the time for a call is over.
 
-        For good are the final codes, and those that Kafka does not call retriable. As long as no
-        broker has been reached, one that cannot be reached is for good, too. What was known about
-        topics is looked up again after a failure: it may be the reason.
+        The codes in `final` and all codes that Kafka does not call retriable fail for good. Until a
+        first broker has been reached, so does an unreachable broker. A failure marks the metadata
+        of the topics as stale, because outdated metadata may be the reason.
         """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + (timeout_ms or self.settings.timeout_ms) / 1000
@@ -157,12 +157,12 @@ class ClusterView:
     ) -> list[MetadataResponseTopic]:
         """Ask for the brokers and these topics, or all if None; missing topics carry an error.
 
-        Those who ask while a request is on its way share the next one.
+        Callers that ask while a request is in flight share the next one.
         """
         return await self._metadata.ask(topics, allow_auto_creation=allow_auto_creation)
 
     def age_ms(self, topics: Collection[str]) -> float:
-        """Return how long ago the one was seen that was seen longest ago; infinite if never."""
+        """Return the age of these topics' oldest metadata; infinite if a topic has none."""
         return (asyncio.get_running_loop().time() - self._known.oldest(topics)) * 1000
 
     async def topic(self, name: str, *, allow_auto_creation: bool = False) -> MetadataResponseTopic:
@@ -199,13 +199,13 @@ class ClusterView:
         return self._known.partition(name)
 
     def known_leader(self, name: TopicPartition) -> int | None:
-        """Return who led a partition when it was last seen, None if nobody, or it was not."""
+        """Return the cached leader of a partition; None if it has no leader or is unknown."""
         return self._known.leader(name)
 
     def learn_leader(
         self, name: TopicPartition, leader_id: int, leader_epoch: int, address: Address | None
     ) -> bool:
-        """Take a broker's hint who leads a partition now (KIP-951); False if it is no news."""
+        """Apply a broker's hint at the current leader (KIP-951); False if it is not newer."""
         return self._known.learn_leader(name, leader_id, leader_epoch, address)
 
     def forget(self, topics: Iterable[str]) -> None:
@@ -213,7 +213,7 @@ class ClusterView:
         self._known.forget(topics)
 
     async def partition(self, name: TopicPartition) -> MetadataResponsePartition:
-        """Return who leads a partition, as it was last seen; ApiError if nobody does."""
+        """Return the cached metadata of a partition; ApiError if it has no leader."""
         topic = await self.topic(name.topic)
         partition = self._known.partition(name)
         if partition is None:
@@ -252,7 +252,7 @@ class ClusterView:
     async def ask_any(
         self, request: Message, answer: type[R], *, version_max: int = EVERY_VERSION
     ) -> R:
-        """Ask whichever broker can be reached, those that are connected first."""
+        """Ask any reachable broker, connected brokers first."""
         failure: OSError = UnreachableError("no broker is known")
         limit_ms = self.settings.request_timeout_ms
         for address in self._candidates():
@@ -266,7 +266,7 @@ class ClusterView:
         raise failure
 
     def _candidates(self) -> list[Address]:
-        """Return whom to ask anything: the known brokers, then where it all began."""
+        """Return the addresses to try: known brokers, then the bootstrap servers."""
         known = self._connections.in_order(self._known.address_by_broker.values())
         bootstrap = self._connections.in_order(self.settings.bootstrap_servers)
         if known and self.settings.metadata_recovery_strategy == "none":
@@ -367,10 +367,10 @@ class ClusterView:
         return await self._connections.at(await self._address(broker_id))
 
     async def own_connection_to(self, broker_id: int) -> Connection:
-        """Open a connection that the caller alone uses, and closes.
+        """Open a connection for the caller's exclusive use; the caller closes it.
 
-        A broker answers one connection's requests in turn: what may wait there for long, as
-        fetches do, must not stand before a commit.
+        A broker answers the requests of a connection in order: a fetch that waits there must not
+        delay a commit.
         """
         return await self._connections.new(await self._address(broker_id))
 

@@ -1,8 +1,8 @@
-"""What a client knows of its cluster: the brokers, the topics, and who leads what.
+"""The metadata that a client caches: brokers, topics and leaders.
 
-Knowledge only gets newer. A leader of an earlier epoch than one that was seen is not believed,
-whoever tells it: brokers hear of elections one after the other, and the client may be ahead of the
-one it has asked (KIP-320). A topic that was deleted and made again has another id, and begins anew.
+Metadata only gets newer. A leader with an epoch below the cached one is ignored, whichever broker
+sends it: brokers learn of elections one after the other, and the cache may be ahead of the broker
+that answers (KIP-320). A topic that was deleted and created again has another id, and starts anew.
 """
 
 from collections.abc import Iterable
@@ -28,7 +28,7 @@ class _Known:
     topic: MetadataResponseTopic
     seen_at: float
     is_forgotten: bool = False
-    """Whether it is to be looked up again; what it was is still worth knowing, for its epochs."""
+    """Whether to look it up again; the old entry stays, because its epochs still count."""
     partition_by_index: dict[int, MetadataResponsePartition] | None = None
 
     def partitions(self) -> dict[int, MetadataResponsePartition]:
@@ -48,7 +48,7 @@ class KnownCluster:
         self._doubted_at = float("-inf")
 
     def take(self, answer: MetadataResponse, now: float, *, is_whole: bool) -> None:
-        """Learn from an answer; a whole one names all topics: those that are not in it are gone."""
+        """Apply a response; topics that a full response lacks are removed."""
         self.address_by_broker = {
             broker.node_id: Address(broker.host, broker.port) for broker in answer.brokers
         }
@@ -80,14 +80,14 @@ class KnownCluster:
         return None if known is None else known.partitions().get(name.partition)
 
     def leader(self, name: TopicPartition) -> int | None:
-        """Return who leads a partition, None if that is not known, or nobody does."""
+        """Return the leader of a partition; None if it is unknown or there is no leader."""
         row = self.partition(name)
         return None if row is None or row.leader_id == NO_LEADER else row.leader_id
 
     def learn_leader(
         self, name: TopicPartition, leader_id: int, leader_epoch: int, address: Address | None
     ) -> bool:
-        """Take a broker's hint who leads a partition now (KIP-951); False if it is no news."""
+        """Apply a broker's hint at the current leader (KIP-951); False if it is not newer."""
         row = self.partition(name)
         if row is None or leader_id < 0 or leader_epoch <= row.leader_epoch:
             return False
@@ -99,7 +99,7 @@ class KnownCluster:
         return True
 
     def oldest(self, topics: Iterable[str]) -> float:
-        """Return when the one was seen that was seen longest ago; minus infinity if one was not."""
+        """Return the time of these topics' oldest entry; minus infinity if one is missing."""
         seen = [self._usable(name) for name in topics]
         never = float("-inf")
         return min((never if row is None else row.seen_at for row in seen), default=float("inf"))
@@ -115,7 +115,7 @@ class KnownCluster:
         self._doubted_at = now
 
     def forget_brokers(self) -> None:
-        """Know nobody: begin again with the addresses that a client is born with."""
+        """Forget all brokers: start again with the bootstrap servers."""
         self.address_by_broker = {}
         self.controller_id = -1
 

@@ -1,8 +1,8 @@
-"""The connections of a client, one to each broker: opened when they are needed, and kept.
+"""The connections of a client, one per broker: opened on demand, and kept.
 
-A broker that could not be reached is left alone for a while, longer each time; asking for it
-meanwhile fails at once, for the same reason. A connection that nobody has used for long is not
-used again: what stands between may have dropped it without a word.
+After a failed attempt a broker is not tried again for a backoff that grows; requests meanwhile fail
+at once, with the same reason. A connection that was idle for long is replaced: a firewall may have
+dropped it silently.
 """
 
 import asyncio
@@ -81,7 +81,7 @@ class Connections:
         return connection if connection is not None and connection.is_open else None
 
     def in_order(self, addresses: Iterable[Address]) -> list[Address]:
-        """Sort: those that are connected, then those that may be tried, then those that failed."""
+        """Sort addresses: connected, then not tried, then failed."""
         now = asyncio.get_running_loop().time()
         return sorted(dict.fromkeys(addresses), key=lambda address: self._rank(address, now))
 

@@ -1,4 +1,4 @@
-"""Who coordinates a group, or the transactions of a producer."""
+"""Finds the coordinator of a group or of a transactional id."""
 
 from typing import Final
 

@@ -1,7 +1,7 @@
-"""Questions about the cluster, put together: many may ask, and few requests go out.
+"""Batches metadata requests: many callers, few requests.
 
-At most one request of a kind is on its way. Whoever asks meanwhile is answered by the next one,
-which asks for everything that was asked for until it leaves.
+At most one request of a kind is in flight. Callers that arrive meanwhile share the next request,
+which asks for all topics collected until it is sent.
 """
 
 import asyncio
@@ -20,21 +20,21 @@ Ask = Callable[[MetadataRequest], Awaitable[MetadataResponse]]
 
 
 class _Kind(NamedTuple):
-    """What cannot be asked for in one request."""
+    """The properties in which requests must agree to be combined."""
 
     is_for_all: bool
     allow_auto_creation: bool
 
 
 class _Question(NamedTuple):
-    """A request that has not left yet: the topics it asks for, and what will be answered."""
+    """A request that is not sent yet: its topics, and the future of its response."""
 
     topics: dict[str, None]
     answer: asyncio.Task[MetadataResponse]
 
 
 class MetadataRequests:
-    """Sends what is asked for. A request goes on if somebody who waits for it is cancelled."""
+    """Sends batched requests. A request goes on if a caller that waits for it is cancelled."""
 
     def __init__(self, ask: Ask) -> None:
         self._ask = ask
@@ -69,6 +69,6 @@ class MetadataRequests:
 
 
 def _heard(answer: asyncio.Task[MetadataResponse]) -> None:
-    """Have looked at a failure though all who waited for it are gone: nobody has to be told."""
+    """Retrieve the exception, so that asyncio does not report it if all callers are gone."""
     if not answer.cancelled():
         answer.exception()

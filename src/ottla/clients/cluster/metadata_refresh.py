@@ -1,4 +1,4 @@
-"""Keeps what a client knows about its topics from growing old."""
+"""Refreshes the metadata of a client's topics before it is too old."""
 
 from collections.abc import Callable, Collection
 from contextlib import suppress
@@ -15,11 +15,11 @@ async def keep_fresh(
     topics: Callable[[], Collection[str]],
     take: Callable[[list[MetadataResponseTopic]], None] | None = None,
 ) -> None:
-    """Ask for topics again when what is known of them is as old as metadata.max.age.ms.
+    """Refresh topics when their metadata is as old as metadata.max.age.ms.
 
-    It is the background task of a client that looks things up without waiting, and runs until the
-    view is closed or it is cancelled. Which topics the client uses is asked each time; `take` gets
-    what was found, where something has to follow that, such as the number of partitions.
+    This is the background task of a client that never waits for metadata; it runs until the view is
+    closed or the task is cancelled. `topics` is called each time; `take` gets the new metadata, for
+    callers that depend on it, for instance on the number of partitions.
     """
     age_ms_max = view.settings.metadata_max_age_ms
     while not view.is_closed:

@@ -1,7 +1,7 @@
-"""Clients that nobody has closed: they are ended, and complained about, as files and sockets are.
+"""Ends clients that were not closed, with a ResourceWarning, as Python does for files and sockets.
 
-ResourceWarning is not shown unless asked for (`python -X dev`). Records that may be lost are worth
-a line in the log besides.
+ResourceWarning is hidden by default (`python -X dev` shows it). If records may be lost, a line is
+logged as well.
 """
 
 import logging
@@ -22,10 +22,10 @@ def watch(
     end: Callable[[], None] | None,
     unsent: Callable[[], int] | None = None,
 ) -> Callable[[], object]:
-    """End a client whose owner is collected, or there when the interpreter ends, with an open view.
+    """End a client with an open view when its owner is collected, or when the interpreter ends.
 
     Neither `end` nor `unsent`, which counts records, may refer to the owner, or it would never be
-    collected. They are called in any thread. Returns what looks at once, for who ends earlier.
+    collected. They are called in any thread. Returns the function that runs this check at once.
     """
     return finalize(owner, _look, name, view, end, unsent, os.getpid())
 
@@ -37,7 +37,7 @@ def _look(
     unsent: Callable[[], int] | None,
     process_id: int,
 ) -> None:
-    if view.is_closed or os.getpid() != process_id:  # a fork's copy is nobody's to close
+    if view.is_closed or os.getpid() != process_id:  # a forked process must not close it
         return
     count = 0 if unsent is None else unsent()
     if end is not None:

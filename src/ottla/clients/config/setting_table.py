@@ -1,7 +1,7 @@
-"""How the settings of clients are read: by tables, from a dict and from keywords at once.
+"""Reads the settings of clients by tables, from a dict and from keywords at once.
 
-A name is Kafka's, with dots or with underscores. A value is text, as in a file of properties, or
-what Python has for it: a number, True, a list, a function. None is the same as not saying anything.
+Names are Kafka's, with dots or with underscores. A value is text, as in a properties file, or a
+Python value: a number, True, a list, a function. None means that the setting is not given.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -16,7 +16,7 @@ _PREFIXES_NOT_YET: Final = ("security.", "sasl.", "ssl.", "tls.", "enable.ssl.",
 
 
 class InvalidClientSettingError(ValueError):
-    """A setting that a client does not have, or that cannot be what was said."""
+    """An unknown setting of a client, or an invalid value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class ClientSetting:
         return self.field or self.name.replace(".", "_")
 
     def read(self, value: Any) -> Any:
-        """Return what is meant; InvalidClientSettingError says what would be right."""
+        """Return the parsed value; InvalidClientSettingError names the valid values."""
         try:
             return self.kind.read(value if self.is_object else _text_of(value).strip())
         except InvalidClientSettingError as error:
@@ -52,10 +52,10 @@ class ClientSetting:
 
 @dataclass(frozen=True, slots=True)
 class SettingTable:
-    """The settings of one kind of client, and what to say of those that it does not have."""
+    """The settings of one kind of client, and the error texts for other names."""
 
     noun: str
-    """What has these settings, for sentences: producer, consumer."""
+    """The kind of client in error texts: producer, consumer."""
     settings: tuple[ClientSetting, ...]
     foreign: Mapping[str, str]
     """Why a setting that others have is none of these, as the end of a sentence."""
@@ -115,7 +115,7 @@ class SettingTable:
 
 
 def fields_of(settings: type[T], values: Mapping[str, Any]) -> T:
-    """Make a dataclass of those of the values that it has fields for."""
+    """Make a dataclass of the values that it has fields for."""
     names = [field.name for field in fields(settings)]  # type: ignore[arg-type]
     return settings(**{name: values[name] for name in names if name in values})
 

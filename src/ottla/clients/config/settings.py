@@ -1,4 +1,4 @@
-"""What all clients can be told: where the cluster is, and how long to wait for it."""
+"""Settings that all clients share: the address of the cluster, and timeouts."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -161,14 +161,14 @@ _TABLE: Final = SettingTable("client", CLIENT_SETTINGS, WITHOUT_MEANING)
 def read_client_settings(
     given: Mapping[str, Any] | None, keywords: Mapping[str, Any]
 ) -> ClientSettings:
-    """Read what a client is told that is neither a producer nor a consumer, such as Admin."""
+    """Read the settings of a client with no settings of its own, such as Admin."""
     values, _ = _TABLE.read(given, keywords)
     raise_problems(client_problems(values))
     return client_settings_of(values)
 
 
 def client_settings_of(values: Mapping[str, Any]) -> ClientSettings:
-    """Take from values by field what all clients have."""
+    """Take the settings that all clients share from values by field."""
     return _with_room_for_backoff(fields_of(ClientSettings, values))
 
 
@@ -184,7 +184,7 @@ def _with_room_for_backoff(settings: ClientSettings) -> ClientSettings:
 
 
 def client_problems(values: Mapping[str, Any]) -> list[str]:
-    """Say what is missing in values by field, or does not go together."""
+    """Return the missing and contradictory settings in values by field."""
     problems = []
     if "bootstrap_servers" not in values:
         problems.append("bootstrap.servers is missing: say where the cluster is, as HOST:PORT")

@@ -39,13 +39,13 @@ ENFORCED: Final = "the application has enforced a rebalance"
 
 
 class AsyncConsumer(ConsumerCalls):
-    """Reads records, alone or together with a group. Use it in `async with`, in one event loop.
+    """Reads records, alone or in a group. Use it in `async with`, in one event loop.
 
-    Settings have Kafka's names, in a dict or as keywords with underscores. Records are fetched
-    ahead in the background, up to fetch.max.bytes from each broker. Failures that may pass are
-    tried again inside; what may not is raised by poll, and names the partition. A time-out is in
-    seconds; without one, a call other than poll ends by default.api.timeout.ms. One task at a time
-    polls or commits; `close`, `unsubscribe` and `wakeup` may come from others.
+    Settings have Kafka's names, in a dict or as keywords with underscores. Records are prefetched
+    in the background, up to fetch.max.bytes from each broker. Retriable failures are retried
+    inside; other failures are raised by poll, with the partition. Timeouts are in seconds; without
+    one, a call other than poll ends by default.api.timeout.ms. One task at a time polls or commits;
+    `close`, `unsubscribe` and `wakeup` may be called by other tasks.
     """
 
     def __init__(self, settings: Mapping[str, Any] | None = None, /, **keywords: Any) -> None:
@@ -62,7 +62,7 @@ class AsyncConsumer(ConsumerCalls):
         clock: Clock,
         randomness: Randomness | None = None,
     ) -> Self:
-        """Make one that asks through this view, which it closes with itself."""
+        """Make a consumer on an existing view, which it closes with itself."""
         consumer = cls.__new__(cls)
         consumer._randomness = randomness or cls._randomness  # noqa: SLF001 - its own
         core = ConsumerCore(view, settings, clock, GroupMembership)
@@ -79,7 +79,7 @@ class AsyncConsumer(ConsumerCalls):
         """Leave the group, having committed if that is automatic, and close every connection."""
         await self._core.close(timeout)
 
-    # -- what is read ---------------------------------------------------------------------------
+    # -- subscription and assignment ------------------------------------------------------------
 
     async def subscribe(
         self,
@@ -90,7 +90,7 @@ class AsyncConsumer(ConsumerCalls):
         on_revoked: Listener | None = None,
         on_lost: Listener | None = None,
     ) -> None:
-        """Share these topics, or all whose whole name matches the pattern, with the group.
+        """Subscribe with the group to these topics, or to all whose whole name matches the pattern.
 
         The listeners are called inside poll, and may be coroutine functions. An empty list of
         topics is the same as `unsubscribe`.
@@ -133,10 +133,10 @@ class AsyncConsumer(ConsumerCalls):
     async def poll_arrow(
         self, columns: Collection[str] | None = None, *, timeout: float | None = POLL_SECONDS
     ) -> Any:
-        """Return all that is there as a pyarrow Table, one fetch after the other, or an empty one.
+        """Return the buffered records as a pyarrow Table, fetch by fetch; perhaps empty.
 
-        Columns are those of Spark's Kafka source; None names all but headers. Deserializers are
-        not asked: keys and values are bytes.
+        Columns are those of Spark's Kafka source; None means all but headers. Deserializers are not
+        used: keys and values are bytes.
         """
         from ottla.wire.records.arrow import table_of  # noqa: PLC0415 - pyarrow is heavy
 
@@ -155,9 +155,9 @@ class AsyncConsumer(ConsumerCalls):
         return self.records()
 
     async def records(self, *, timeout: float | None = None) -> AsyncIterator[ConsumerRecord]:
-        """Give out one record after the other; end once none has come for so many seconds.
+        """Yield records one by one; end once no record has come for so many seconds.
 
-        What is committed meanwhile counts the records that were given out here, and no others.
+        Meanwhile commits cover exactly the records that were yielded here.
         """
         unyielded = self._core.state.unyielded
         while True:
@@ -171,12 +171,12 @@ class AsyncConsumer(ConsumerCalls):
     async def run(self, handler: Handler, **options: Unpack[WorkOptions]) -> None:
         """Call a coroutine function with every record, in several tasks, until `stop`.
 
-        `WorkSettings` says what the options are. Records are committed when they are done, never
-        past one that is not. When it ends, what runs is waited for, also after a cancellation;
-        the next run, or poll, goes on with the first record that is not done. HandlerError,
-        StuckHandlerError, and what poll raises.
+        `WorkSettings` lists the options. Records are committed when they are processed, never past
+        an unprocessed record. At the end, also after a cancellation, running calls are waited for;
+        the next run, or poll, continues at the first unprocessed record. Raises HandlerError,
+        StuckHandlerError, and the errors of poll.
         """
-        from ottla.clients.consumer.workers.factory import (  # noqa: PLC0415 - not everybody needs it
+        from ottla.clients.consumer.workers.factory import (  # noqa: PLC0415 - loaded only if it is used
             awaiting_listener,
             task_workers,
         )
@@ -206,7 +206,7 @@ class AsyncConsumer(ConsumerCalls):
     async def commit(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata | int] | None = None
     ) -> None:
-        """Commit where the application is, or these offsets: the next ones to read."""
+        """Commit the consumed positions, or these offsets: the next ones to read."""
         await self._core.commit_unless_woken(self._core.offsets_to_commit(offsets))
 
     async def commit_async(
@@ -221,7 +221,7 @@ class AsyncConsumer(ConsumerCalls):
     async def committed(
         self, partitions: Iterable[tuple[str, int]]
     ) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Return what the group has committed, without the partitions for which it has not."""
+        """Return the group's committed offsets, without partitions that have none."""
         self._core.start()
         return await self._core.needed_group().committed(named(partitions))
 
@@ -279,7 +279,7 @@ class AsyncConsumer(ConsumerCalls):
 
 
 async def _step_until_over(workers: "OrderedWorkers") -> None:
-    """Step on; after the first cancellation what runs is waited for, the second ends that, too."""
+    """Step until the end; the first cancellation waits for running calls, the second does not."""
     try:
         while await workers.step():
             pass

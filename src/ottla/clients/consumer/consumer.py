@@ -63,7 +63,7 @@ class Consumer(ConsumerCalls):
         if self._core.is_closed:
             return
         with self._alone:
-            if self._core.is_closing:  # and calls a listener, who asks for the same
+            if self._core.is_closing:  # a listener that `close` calls has called `close`
                 return
             try:
                 self._thread.run(self._behind.close(timeout))
@@ -76,10 +76,10 @@ class Consumer(ConsumerCalls):
         with self._alone:
             return self._thread.run(call(*args, **keywords))
 
-    # -- what is read ---------------------------------------------------------------------------
+    # -- subscription and assignment ------------------------------------------------------------
 
     def assign(self, partitions: Iterable[tuple[str, int]]) -> None:
-        """Read exactly these partitions; those that are read already keep their position.
+        """Read exactly these partitions; partitions that stay keep their position.
 
         An empty list is the same as `unsubscribe`.
         """
@@ -98,7 +98,7 @@ class Consumer(ConsumerCalls):
         on_revoked: Listener | None = None,
         on_lost: Listener | None = None,
     ) -> None:
-        """Share these topics, or all whose whole name matches the pattern, with the group.
+        """Subscribe with the group to these topics, or to all whose whole name matches the pattern.
 
         The listeners are called with a list of partitions, inside poll, unsubscribe and close. An
         empty list of topics is the same as `unsubscribe`.
@@ -138,10 +138,10 @@ class Consumer(ConsumerCalls):
     def poll_arrow(
         self, columns: Collection[str] | None = None, *, timeout: float | None = POLL_SECONDS
     ) -> Any:
-        """Return all that is there as a pyarrow Table, one fetch after the other, or an empty one.
+        """Return the buffered records as a pyarrow Table, fetch by fetch; perhaps empty.
 
-        Columns are those of Spark's Kafka source; None names all but headers. Deserializers are
-        not asked: keys and values are bytes.
+        Columns are those of Spark's Kafka source; None means all but headers. Deserializers are not
+        used: keys and values are bytes.
         """
         from ottla.wire.records.arrow import table_of  # noqa: PLC0415 - pyarrow is heavy
 
@@ -149,7 +149,7 @@ class Consumer(ConsumerCalls):
         return table_of(found or [], columns)
 
     def _taken(self, take: Callable[[], Any], timeout: float | None) -> Any:
-        """Take what is there in this thread; only if none comes soon, ask the other one."""
+        """Take buffered records in this thread; use the loop's thread only if none come soon."""
         with self._alone:
             deadline = None if timeout is None else self._thread.loop.time() + timeout
             if self._core.is_quick():
@@ -168,9 +168,9 @@ class Consumer(ConsumerCalls):
         return self.records()
 
     def records(self, *, timeout: float | None = None) -> Iterator[ConsumerRecord]:
-        """Give out one record after the other; end once none has come for so many seconds.
+        """Yield records one by one; end once no record has come for so many seconds.
 
-        What is committed meanwhile counts the records that were given out here, and no others.
+        Meanwhile commits cover exactly the records that were yielded here.
         """
         unyielded = self._core.state.unyielded
         while True:
@@ -184,12 +184,12 @@ class Consumer(ConsumerCalls):
     def run(self, handler: Handler, **options: Unpack[WorkOptions]) -> None:
         """Call a function with every record, in several threads, until `stop` or Ctrl-C.
 
-        `WorkSettings` says what the options are. Records are committed when they are done, never
-        past one that is not. When it ends, what runs is waited for; the next run, or poll, goes on
-        with the first record that is not done. HandlerError, StuckHandlerError, and what poll
-        raises.
+        `WorkSettings` lists the options. Records are committed when they are processed, never past
+        an unprocessed record. At the end running calls are waited for; the next run, or poll,
+        continues at the first unprocessed record. Raises HandlerError, StuckHandlerError, and the
+        errors of poll.
         """
-        from ottla.clients.consumer.workers.factory import (  # noqa: PLC0415 - not everybody needs it
+        from ottla.clients.consumer.workers.factory import (  # noqa: PLC0415 - loaded only if it is used
             blocking_listener,
             thread_workers,
         )
@@ -208,7 +208,7 @@ class Consumer(ConsumerCalls):
                 self._thread.run(workers.end())
 
     def _step_until_over(self, workers: "OrderedWorkers") -> None:
-        """Step on; the first Ctrl-C is a wish to stop, the second one is raised."""
+        """Step until the end; the first Ctrl-C requests a stop, the second one is raised."""
         is_going_on = True
         while is_going_on:
             try:
@@ -227,7 +227,7 @@ class Consumer(ConsumerCalls):
     def commit(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata | int] | None = None
     ) -> None:
-        """Commit where the application is, or these offsets: the next ones to read."""
+        """Commit the consumed positions, or these offsets: the next ones to read."""
         self._wait(self._behind.commit, offsets)
 
     def commit_async(
@@ -242,7 +242,7 @@ class Consumer(ConsumerCalls):
     def committed(
         self, partitions: Iterable[tuple[str, int]]
     ) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Return what the group has committed, without the partitions for which it has not."""
+        """Return the group's committed offsets, without partitions that have none."""
         return self._wait(self._behind.committed, partitions)
 
     def beginning_offsets(self, partitions: Iterable[tuple[str, int]]) -> dict[TopicPartition, int]:

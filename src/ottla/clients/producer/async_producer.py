@@ -47,7 +47,7 @@ class AsyncProducer(AsyncTransactionCalls, AsyncBulkCalls, Rooted):
         randomness: Randomness,
         settings: ProducerSettings,
     ) -> Self:
-        """Make a producer in a world of its own: a simulated one, or one that is shared."""
+        """Make a producer on a given clock, network and randomness, as the simulator does."""
         producer = cls.__new__(cls)
         producer._begin(settings, view, clock, randomness)  # noqa: SLF001 - its own
         return producer
@@ -127,12 +127,12 @@ class AsyncProducer(AsyncTransactionCalls, AsyncBulkCalls, Rooted):
         return self._core.metrics()
 
     async def close(self, timeout: float | None = None) -> None:
-        """Deliver what was sent, for so many seconds at most, and end; the rest fails."""
+        """Deliver the sent records within the timeout, and close; the remaining records fail."""
         await self._core.close(timeout)
         self._preparation.close()
 
 
 @coroutine
 def _turn() -> Generator[None, None, None]:
-    """Let the event loop do what is due, once."""
+    """Yield to the event loop once."""
     yield

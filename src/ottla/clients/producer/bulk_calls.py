@@ -1,7 +1,7 @@
 """The bulk calls of a producer: for asyncio, and for threads.
 
-In a thread of the application's the records are sorted and encoded there, while the producer's own
-thread sends what is encoded already. In asyncio other tasks get their turn after every batch.
+In threads, the caller's thread sorts and encodes the records, while the producer's own thread
+sends encoded batches. In asyncio, other tasks run after every batch.
 """
 
 from abc import ABC, abstractmethod
@@ -19,7 +19,7 @@ from ottla.concurrency.sleep import pause
 
 
 class Bulk:
-    """One bulk call: what is to be sent, and what was."""
+    """One bulk call: its source, and the batches sent so far."""
 
     def __init__(self, core: ProducerCore, topic: str) -> None:
         self._core = core
@@ -44,7 +44,7 @@ class Bulk:
         )
 
     def records(self, records: Iterable[Any], target: Target) -> Iterator[Piece]:
-        """Encode records; what a serializer makes of them is told it by topic and headers."""
+        """Encode records; serializers get the topic and the headers."""
         settings = self._core.settings
         return pieces_of_records(
             records,
@@ -102,7 +102,7 @@ class AsyncBulkCalls(ABC):
     @property
     @abstractmethod
     def _core(self) -> ProducerCore:
-        """Who does the work."""
+        """The producer's core."""
 
     async def send_many(self, topic: str, records: Iterable[Any]) -> BulkDelivery:
         """Send values, (key, value) tuples, or mappings of a record's fields by their names.
@@ -115,10 +115,10 @@ class AsyncBulkCalls(ABC):
         return await _send(bulk, bulk.records(records, await bulk.target()))
 
     async def send_arrow(self, topic: str, source: Any) -> BulkDelivery:
-        """Send a table, a record batch, or whatever has Arrow's stream interface, as send_many.
+        """Send a table, or another object with Arrow's stream interface, as send_many.
 
         Columns: value, binary or string, and if present key, headers (a list of structs of key and
-        value), timestamp, partition. Serializers are not asked. Needs pyarrow.
+        value), timestamp, partition. Serializers are not used. Needs pyarrow.
         """
         bulk = Bulk(self._core, topic)
         return await _send(bulk, bulk.arrow(source, await bulk.target()))
@@ -141,10 +141,10 @@ class BulkCalls:
         return self._send(bulk, bulk.records(records, self._thread.run(bulk.target())))
 
     def send_arrow(self, topic: str, source: Any) -> BulkDelivery:
-        """Send a table, a record batch, or whatever has Arrow's stream interface, as send_many.
+        """Send a table, or another object with Arrow's stream interface, as send_many.
 
         Columns: value, binary or string, and if present key, headers (a list of structs of key and
-        value), timestamp, partition. Serializers are not asked. Needs pyarrow.
+        value), timestamp, partition. Serializers are not used. Needs pyarrow.
         """
         bulk = Bulk(self._core, topic)
         return self._send(bulk, bulk.arrow(source, self._thread.run(bulk.target())))

@@ -1,7 +1,7 @@
-"""What both producers stand on: the accumulator, the sender, and waiting for what is missing.
+"""The common core of both producers: accumulator, sender, and waits for metadata and room.
 
-`append` may be called from any thread. Everything else runs in the event loop that the core was
-made in.
+`append` may be called from any thread. Everything else runs in the event loop in which the core
+was made.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ _NOT_YET: Final = RETRIABLE | {ErrorCode.LEADER_NOT_AVAILABLE, ErrorCode.BROKER_
 
 
 class ProducerCore:
-    """One producer's records, from `append` to what the brokers said."""
+    """One producer's records, from `append` to the broker's result."""
 
     def __init__(
         self,
@@ -106,7 +106,7 @@ class ProducerCore:
                 await self._wait_for_room()
 
     async def know(self, topic: str, partition: int | None = None) -> int:
-        """Learn how many partitions a topic has, and that it has this one."""
+        """Return the number of a topic's partitions, and check that this partition exists."""
         count = self.accumulator.partition_count(topic)
         if 0 <= (partition or 0) < count:
             return count
@@ -141,7 +141,7 @@ class ProducerCore:
             ) from None
 
     async def close(self, timeout: float | None = None) -> None:
-        """Take no more records, flush for so long, and fail what is left."""
+        """Refuse new records, flush within the timeout, and fail the remaining records."""
         if self._is_closed:
             return
         self._is_closed = True
@@ -156,7 +156,7 @@ class ProducerCore:
         self.view.close()
 
     def close_soon(self) -> None:
-        """Close in the background, for a producer that nobody has any more; in any thread."""
+        """Close in the background, for a producer without references; in any thread."""
         assert self.accumulator.loop is not None
         if self.accumulator.loop.is_closed():
             self.view.abandon()
@@ -187,7 +187,7 @@ class ProducerCore:
         return self.transactions
 
     def metrics(self) -> dict[str, float]:
-        """Return what was counted, of the network too, by Kafka's names."""
+        """Return the counts of records and of the network, by Kafka's names."""
         counts = self.sender.settling.counts
         requests = self.sender.request_count
         return self.view.counts.by_name() | {
@@ -203,7 +203,7 @@ class ProducerCore:
         }
 
     async def _find(self, topic: str) -> MetadataResponseTopic:
-        """Ask for a topic until it is there; what will not change is raised."""
+        """Ask for a topic until it exists; raise errors that are not retriable."""
         backoff_ms = self.view.settings.retry_backoff_ms
         while True:
             try:
@@ -230,7 +230,7 @@ class ProducerCore:
         self.sender.is_short_of_memory = True
         self.accumulator.ring()
         try:
-            if self.accumulator.used_bytes:  # else all was given back by a thread that told nobody
+            if self.accumulator.used_bytes:  # else a thread released all without notifying
                 await future
         finally:
             self._room = [other for other in self._room if other is not future]

@@ -100,7 +100,7 @@ class Producer(TransactionCalls, BulkCalls, Rooted):
         return self._core.metrics()
 
     def close(self, timeout: float | None = None) -> None:
-        """Deliver what was sent, for so many seconds at most, and end; the rest fails."""
+        """Deliver the sent records within the timeout, and close; the remaining records fail."""
         with suppress(ClientClosedError):  # closed before
             self._thread.run(self._core.close(timeout))
             self._preparation.close()

@@ -1,6 +1,6 @@
 """The transactional calls of a producer: for asyncio, and for threads.
 
-Each is written once, in Transactions; here are the names, and what a block does when it ends.
+The work is in Transactions; here are the public names, and the end of a `with` block.
 """
 
 from abc import ABC, abstractmethod
@@ -29,7 +29,7 @@ from ottla.wire.writing import STRING_BYTES_MAX
 
 @dataclass(frozen=True, slots=True)
 class GroupName:
-    """A group that is known by its name alone: nobody of it can be fenced."""
+    """A group known by its name alone: its members cannot be fenced."""
 
     group_id: str
     generation_id: int = -1
@@ -43,18 +43,19 @@ class AsyncTransactionCalls(ABC):
     @property
     @abstractmethod
     def _core(self) -> ProducerCore:
-        """Who does the work."""
+        """The producer's core."""
 
     async def init_transactions(self, *, keep_prepared_txn: bool = False) -> None:
-        """Introduce this producer by its transactional.id, before the first transaction.
+        """Register this producer by its transactional.id, before the first transaction.
 
-        Whoever had the id is fenced, and its open transaction aborted; or kept, if it was prepared
-        and keep_prepared_txn says so: then complete_transaction is to be called first.
+        The former producer of the id is fenced, and its open transaction aborted. With
+        keep_prepared_txn a prepared transaction is kept: then complete_transaction must be called
+        first.
         """
         await self._core.transactional().init(keep_prepared_txn=keep_prepared_txn)
 
     async def begin_transaction(self) -> None:
-        """Begin a transaction: what is sent from now on is in it."""
+        """Begin a transaction: records sent from now on are in it."""
         await self._core.transactional().begin()
 
     async def send_offsets_to_transaction(
@@ -77,15 +78,15 @@ class AsyncTransactionCalls(ABC):
         await self._core.transactional().commit()
 
     async def abort_transaction(self) -> None:
-        """Drop everything that waits, and abort; records that were sent are not read by anybody."""
+        """Drop all waiting records, and abort; read_committed consumers skip the sent ones."""
         await self._core.transactional().abort()
 
     async def prepare_transaction(self, *, can_time_out: bool = False) -> PreparedTxnState:
-        """Send everything that waits, and leave the end to complete_transaction (KIP-939).
+        """Send all waiting records, and leave the end to complete_transaction (KIP-939).
 
-        To be written down, in one step with what else is to be committed; needs
-        transaction.two.phase.commit.enable. Without it, where that is said to be fine, the broker
-        aborts the transaction when transaction.timeout.ms is over.
+        Store the result in the same step as the data that belongs to it. Needs
+        transaction.two.phase.commit.enable; without it, and with can_time_out, the broker aborts
+        the transaction when transaction.timeout.ms is over.
         """
         return await self._core.transactional().prepare(can_time_out=can_time_out)
 
@@ -116,23 +117,24 @@ class AsyncTransactionCalls(ABC):
 
 
 class TransactionCalls:
-    """The transactional half of a synchronous producer; what the calls do is told above."""
+    """The transactional half of a synchronous producer; see AsyncTransactionCalls."""
 
     _thread: LoopThread
     _core: ProducerCore
     _at_once: Lock
-    """Held while a thread begins or commits by itself, so that one of two is refused."""
+    """Held while a thread begins or commits, so that one of two threads is refused."""
 
     def init_transactions(self, *, keep_prepared_txn: bool = False) -> None:
-        """Introduce this producer by its transactional.id, before the first transaction.
+        """Register this producer by its transactional.id, before the first transaction.
 
-        Whoever had the id is fenced, and its open transaction aborted; or kept, if it was prepared
-        and keep_prepared_txn says so: then complete_transaction is to be called first.
+        The former producer of the id is fenced, and its open transaction aborted. With
+        keep_prepared_txn a prepared transaction is kept: then complete_transaction must be called
+        first.
         """
         self._thread.run(self._core.transactional().init(keep_prepared_txn=keep_prepared_txn))
 
     def begin_transaction(self) -> None:
-        """Begin a transaction: what is sent from now on is in it."""
+        """Begin a transaction: records sent from now on are in it."""
         transactions = self._core.transactional()
         self._begin(transactions, transactions.begin)
 
@@ -158,15 +160,15 @@ class TransactionCalls:
         self._commit(transactions.commit)
 
     def abort_transaction(self) -> None:
-        """Drop everything that waits, and abort; records that were sent are not read by anybody."""
+        """Drop all waiting records, and abort; read_committed consumers skip the sent ones."""
         self._thread.run(self._core.transactional().abort())
 
     def prepare_transaction(self, *, can_time_out: bool = False) -> PreparedTxnState:
-        """Send everything that waits, and leave the end to complete_transaction (KIP-939).
+        """Send all waiting records, and leave the end to complete_transaction (KIP-939).
 
-        To be written down, in one step with what else is to be committed; needs
-        transaction.two.phase.commit.enable. Without it, where that is said to be fine, the broker
-        aborts the transaction when transaction.timeout.ms is over.
+        Store the result in the same step as the data that belongs to it. Needs
+        transaction.two.phase.commit.enable; without it, and with can_time_out, the broker aborts
+        the transaction when transaction.timeout.ms is over.
         """
         return self._thread.run(self._core.transactional().prepare(can_time_out=can_time_out))
 
@@ -211,7 +213,7 @@ class TransactionCalls:
 
 
 async def open_block(transactions: Transactions) -> None:
-    """Begin a transaction, the first one of a producer too."""
+    """Begin a transaction; register the producer before its first."""
     if transactions.state is State.UNINITIALIZED:
         await transactions.init()
     await transactions.begin()
@@ -236,7 +238,7 @@ async def close_block(transactions: Transactions) -> None:
 def _commit_of(
     offsets: Mapping[Any, Any], group_metadata: GroupMetadata | str
 ) -> tuple[dict[TopicPartition, OffsetToCommit], GroupMetadata]:
-    """Read what is to be committed; nonsense is refused before it can spoil the transaction."""
+    """Validate offsets to commit before they can fail the transaction."""
     if not isinstance(offsets, Mapping):
         raise TypeError(f"offsets are a dict by TopicPartition, not {type(offsets).__name__}")
     group = GroupName(group_metadata) if isinstance(group_metadata, str) else group_metadata

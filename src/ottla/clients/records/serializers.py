@@ -14,7 +14,7 @@ from typing import Any, Final, Protocol, runtime_checkable
 
 Headers = Sequence[tuple[str, bytes | None]]
 Serialize = Callable[[str, Any, Headers], bytes | None]
-"""Topic, value, headers: what a serializer of any form is brought to."""
+"""Topic, value, headers: the signature to which every form of serializer is adapted."""
 Deserialize = Callable[[str, bytes, Headers], Any]
 
 
@@ -27,7 +27,7 @@ class Serializer(Protocol):
     """Makes bytes, perhaps by the topic. It must not keep the headers."""
 
     def serialize(self, topic: str, value: Any, headers: Headers, /) -> bytes | None:
-        """Return the bytes; whatever it raises fails this record alone."""
+        """Return the bytes; an exception fails this record alone."""
         ...
 
 
@@ -36,7 +36,7 @@ class Deserializer(Protocol):
     """Makes a value of bytes, perhaps by the topic."""
 
     def deserialize(self, topic: str, value: bytes, headers: Headers, /) -> Any:
-        """Return the value; whatever it raises is told with the record's partition and offset."""
+        """Return the value; an exception is reported with the record's partition and offset."""
         ...
 
 
@@ -115,17 +115,17 @@ def _serde_by_name() -> Mapping[str, Serde]:
 
 
 SERDE_BY_NAME: Final = _serde_by_name()
-"""By our names, and by those of Kafka's classes."""
+"""By our names, and by the names of Kafka's classes."""
 NAMES: Final = ", ".join(serde.name for serde in _SERDES)
 
 
 def find_serializer(given: Any) -> Any:
-    """Return what serializes: a name is looked up; ValueError or TypeError if it is none."""
+    """Return a serializer, looked up by name; ValueError or TypeError if it is invalid."""
     return _find(given, Serializer)
 
 
 def find_deserializer(given: Any) -> Any:
-    """Return what deserializes: a name is looked up; ValueError or TypeError if it is none."""
+    """Return a deserializer, looked up by name; ValueError or TypeError if it is invalid."""
     return _find(given, Deserializer)
 
 
@@ -140,9 +140,9 @@ def _find(given: Any, protocol: type) -> Any:
 
 
 def bind_serializer(serializer: Any, part: str) -> Serialize:
-    """Return one function for any form of serializer; part is key or value, for sentences.
+    """Return one function for any form of serializer; `part` is key or value, for error texts.
 
-    What goes wrong in it is a SerializationError that says where.
+    A failure in it becomes a SerializationError with the topic and the part.
     """
     serialize = _serialize_of(serializer)
 

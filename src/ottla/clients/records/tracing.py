@@ -1,7 +1,7 @@
-"""Traces that go along with records: the context of OpenTelemetry in their headers.
+"""Trace context of OpenTelemetry in the headers of records.
 
-The headers are W3C's `traceparent` and `tracestate`, or what else the application has chosen as
-OpenTelemetry's propagator. Ottla does not depend on OpenTelemetry: who wants this, has it.
+The headers are W3C's `traceparent` and `tracestate`, or those of the propagator that the
+application configures. Ottla does not depend on OpenTelemetry: applications that trace install it.
 """
 
 from importlib import import_module
@@ -11,7 +11,7 @@ _MISSING: Final = "traces need OpenTelemetry, which is not installed: pip instal
 
 
 class Propagator(Protocol):
-    """What OpenTelemetry calls a TextMapPropagator, as far as it is used here."""
+    """The part of OpenTelemetry's TextMapPropagator that is used here."""
 
     def inject(self, carrier: dict[str, str]) -> None:
         """Write the current context into a mapping."""
@@ -32,7 +32,7 @@ class TracePropagation:
         self._propagator: Any = _global_propagator() if propagator is None else propagator
 
     def on_send(self, record: Any, /) -> Any:
-        """Return the record with the trace in its headers, in place of one that it had."""
+        """Return the record with the current trace in its headers; a former trace is replaced."""
         carrier: dict[str, str] = {}
         self._propagator.inject(carrier)
         if not carrier:

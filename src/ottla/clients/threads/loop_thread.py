@@ -1,12 +1,12 @@
-"""An event loop in a thread of its own: what the synchronous clients stand on.
+"""An event loop in a thread of its own, under the synchronous clients.
 
-A caller waits in `run` for a coroutine that runs over there. Meanwhile that coroutine can have
-functions called in the caller's own thread, with `call_in_caller`: a listener runs where the
-application is, and may use the client itself.
+A caller waits in `run` for a coroutine that runs in the loop. Meanwhile the coroutine can call
+functions in the caller's thread, with `call_in_caller`: a listener runs in the application's
+thread, and may use the client itself.
 
-A loop that nobody closed ends when nobody refers to its `LoopThread` any more, or with the
-interpreter, without a word. In a process that was forked off there is no such thread: there
-everything is refused with ForkedClientError, and nothing is touched that the parent still uses.
+A loop that was not closed ends silently when the last reference to its `LoopThread` goes, or with
+the interpreter. A forked process does not have the thread: there every call raises
+ForkedClientError, and nothing that the parent still uses is touched.
 """
 
 import asyncio
@@ -40,13 +40,13 @@ class _Call:
         self.outcome: asyncio.Future[Any] = self._loop.create_future()
 
     def run(self) -> None:
-        """Call it; what is no Exception, such as Ctrl-C, is for the calling thread alone."""
+        """Call it; a BaseException such as KeyboardInterrupt stays in the calling thread."""
         result, failure = None, None
         try:
             result = self._function()
         except Exception as error:  # noqa: BLE001 - raised where the call was asked for
             failure = error
-        with suppress(RuntimeError):  # the loop has ended meanwhile: nobody wants to know
+        with suppress(RuntimeError):  # the loop has ended meanwhile
             self._loop.call_soon_threadsafe(self._finish, result, failure)
 
     def _finish(self, result: Any, failure: Exception | None) -> None:
@@ -61,8 +61,8 @@ class _Call:
 class _Caller:
     """A thread that waits for a task.
 
-    Everything but `wait` happens in the loop's thread, so whether somebody waits cannot change
-    between looking and asking. Into the queue go calls, and None when there is nothing more.
+    Everything but `wait` happens in the loop's thread, so `is_waiting` cannot change between a
+    check and the act that relies on it. The queue holds calls, and None at the end.
     """
 
     __slots__ = ("_calls", "_coroutine", "_queue", "_task", "is_waiting")
@@ -79,7 +79,7 @@ class _Caller:
         self._coroutine.close()
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Begin the task, in a context that knows who waits for it, and nothing else."""
+        """Start the task, in a context that holds only this caller."""
         if not self.is_waiting:
             return
         context = Context()
@@ -98,9 +98,9 @@ class _Caller:
             self._calls.discard(call)
 
     def wait(self) -> Any:
-        """In the caller's thread: call what is asked for until the task is done; its result.
+        """In the caller's thread: run the queued calls until the task is done; return its result.
 
-        CancelledError, too, where the loop ended before the task did.
+        CancelledError also if the loop ended before the task did.
         """
         while (call := self._queue.get()) is not None:
             call.run()
@@ -109,7 +109,7 @@ class _Caller:
         return self._task.result()
 
     def leave(self, _: object = None) -> None:
-        """Nobody waits from now on; what still runs, or is still to be called, is cancelled."""
+        """Cancel the caller's task and its queued calls: it no longer waits."""
         self.is_waiting = False
         if self._task is None:
             self.close()
@@ -126,8 +126,8 @@ _caller: Final[ContextVar[_Caller | None]] = ContextVar("the waiting thread", de
 async def call_in_caller(function: Callable[..., T], *arguments: Any) -> T:
     """Call a function in the thread that waits in `LoopThread.run` for this coroutine.
 
-    Where no thread waits, because the application is asyncio's own, or because the one that did
-    has its result, it is called right here; what it returns is awaited if it is a coroutine.
+    If no thread waits, because the application uses asyncio or the thread already has its result,
+    the function is called right here; its result is awaited if it is a coroutine.
     """
     caller = _caller.get()
     if caller is None or not caller.is_waiting:
@@ -145,9 +145,9 @@ def is_for_a_thread() -> bool:
 def create_background_task(
     coroutine: Coroutine[Any, Any, T], *, name: str | None = None
 ) -> asyncio.Task[T]:
-    """Start a task that outlives the call that starts it, and does not know who waited then.
+    """Start a task that outlives the current call, in a context without a waiting caller.
 
-    Keep what is returned: asyncio itself does not, and Python may collect a task that nobody has.
+    Keep the returned task: asyncio holds only a weak reference to it.
     """
     context = copy_context()
     context.run(_caller.set, None)
@@ -155,13 +155,14 @@ def create_background_task(
 
 
 class _Server:
-    """The loop and those who wait for it; what its thread holds on to.
+    """The loop and its waiting callers: all that the loop's thread refers to.
 
-    The lock protects `_callers` and `_is_over` together: whoever is in the set is told of the end.
+    The lock protects `_callers` and `_is_over` together, so that every caller in the set is
+    notified of the end.
     """
 
     def __init__(self, name: str) -> None:
-        # Not uvloop's, were it there: only in this one can another thread take an answer itself.
+        # Not uvloop's: with this loop another thread can receive a response itself.
         self.loop = asyncio.SelectorEventLoop()
         self.context = Context()
         self.thread = Thread(target=self._serve, name=name, daemon=True)
@@ -173,9 +174,9 @@ class _Server:
         self.at_end: list[Callable[[], object]] = []
 
     def enter(self, caller: _Caller) -> None:
-        """Start what somebody waits for; ClientClosedError if it is too late.
+        """Start the caller's task; ClientClosedError if the loop has ended.
 
-        Whatever was started before the end is among the tasks that are then cancelled.
+        A task that was started before the end is among the tasks that the end cancels.
         """
         with self._lock:
             if self._is_over:
@@ -185,7 +186,7 @@ class _Server:
             self.loop.call_soon_threadsafe(caller.start, self.loop, context=self.context)
 
     def leave(self, caller: _Caller) -> None:
-        """Count somebody no longer."""
+        """Remove a caller."""
         with self._lock:
             self._callers.discard(caller)
 
@@ -256,7 +257,7 @@ os.register_at_fork(after_in_child=_after_fork)
 
 
 class LoopThread:
-    """A running event loop. `close` ends it; what still runs in it is cancelled."""
+    """A running event loop. `close` ends it and cancels its tasks."""
 
     def __init__(self, name: str) -> None:
         self._server = _Server(name)
@@ -272,11 +273,11 @@ class LoopThread:
         return self._server.thread.ident == get_ident()
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Wait for a coroutine over there, and return or raise what it does.
+        """Run a coroutine in the loop, and return its result or raise its exception.
 
-        Ctrl-C ends the waiting, and cancels the coroutine. ClientClosedError where the loop is
-        closed, also while this waits; ForkedClientError in another process; RuntimeError in the
-        loop's own thread, which would wait for itself.
+        Ctrl-C ends the wait, and cancels the coroutine. ClientClosedError if the loop is closed,
+        also during the wait; ForkedClientError in another process; RuntimeError in the loop's own
+        thread, which would wait for itself.
         """
         caller = _Caller(coroutine)
         try:
@@ -299,7 +300,7 @@ class LoopThread:
         return result
 
     def check(self) -> None:
-        """Raise what `run` raises where nothing can be run, for what is done without it."""
+        """Raise the error that `run` would raise, for calls that do not use `run`."""
         self._check_place()
         if self._server.is_stopping:
             raise ClientClosedError("the client is closed")
@@ -317,11 +318,11 @@ class LoopThread:
             raise ClientClosedError("the client is closed") from None
 
     def call_at_end(self, *functions: Callable[[], object]) -> None:
-        """Have functions called over there, however this ends, before what runs is cancelled."""
+        """Register functions that the loop calls at its end, before it cancels its tasks."""
         self._server.at_end.extend(functions)
 
     def close(self) -> None:
-        """Cancel what runs, and end the thread. Whoever waits in `run` gets ClientClosedError."""
+        """Cancel all tasks, and end the thread. Callers in `run` get ClientClosedError."""
         self._server.stop_and_wait()
 
     def abandon(self) -> None:

@@ -1,4 +1,4 @@
-"""What belongs to one process, and can be neither copied nor pickled."""
+"""A mixin for objects that belong to one process, and can be neither copied nor pickled."""
 
 from typing import NoReturn, SupportsIndex
 

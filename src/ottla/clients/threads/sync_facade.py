@@ -29,7 +29,7 @@ class Face(Generic[N]):
 def blocking(
     method: Callable[Concatenate[N, P], Coroutine[Any, Any, R]],
 ) -> Callable[Concatenate[Face[N], P], R]:
-    """Make a method of a face: it waits for what the asynchronous method returns."""
+    """Make a method of a facade: it waits for the result of the asynchronous method."""
 
     @wraps(method)
     def wait(face: Face[N], /, *args: P.args, **kwargs: P.kwargs) -> R:

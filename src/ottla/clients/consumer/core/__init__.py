@@ -1,1 +1,1 @@
-"""What the synchronous and the asyncio consumer share."""
+"""The common core of the synchronous and the asyncio consumer."""

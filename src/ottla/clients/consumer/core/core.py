@@ -1,7 +1,7 @@
-"""What both faces of a consumer stand on: the state, the buffer, and what fills it.
+"""The common core of both consumers: the state, the buffer, and the fetcher that fills it.
 
-`take` and `take_arrow` give out what is there, in the thread that calls them. Everything else that
-takes time is a coroutine on the event loop.
+`take` and `take_arrow` return buffered records in the calling thread. Everything else that takes
+time is a coroutine on the event loop.
 """
 
 import asyncio
@@ -143,18 +143,18 @@ class ConsumerCore:
         return records
 
     def take_arrow(self, columns: Collection[str] | None) -> list[Any]:
-        """Return what is there as Arrow batches; what an iterator holds is fetched again."""
+        """Return the buffered records as Arrow batches; an iterator's records are refetched."""
         self.state.give_back()
         return self.buffer.take_arrow(columns)
 
     async def prepare(
         self, deadline: float | None, is_enough: Callable[[], bool] | None = None
     ) -> None:
-        """Do what has to be done before records are given out, and wait until there are some.
+        """Do the work that is due before records are returned, and wait until there are some.
 
-        It returns earlier if the group wants to be asked again, and when the poll is over, or
-        enough has happened, by a function that is asked after each `wake_poll`. What stops a
-        partition is raised once all that is buffered of it has been given out.
+        It returns earlier when the group has work again, or when `is_enough`, which is called after
+        each `wake_poll`, returns True. A partition's error is raised once all of its buffered
+        records have been returned.
         """
         self.start()
         assert self._loop is not None
@@ -184,9 +184,9 @@ class ConsumerCore:
         return is_late or self.state.is_idle()
 
     def listen(self, seconds: float | None) -> None:
-        """Wait in another thread for records, or for what makes `prepare` necessary; not for ever.
+        """Wait in another thread for records, or until `prepare` is necessary; for a limited time.
 
-        It takes no turn of the event loop, and is of use only once that fetches.
+        It needs no iteration of the event loop, and works only once the loop is fetching.
         """
         if self._prefetcher is not None:
             self._notifier.wait_in_thread(self._has_news, seconds)
@@ -198,7 +198,7 @@ class ConsumerCore:
             return any(partition.must_tell for partition in self.state.assigned.values())
 
     async def until(self, find: Callable[[], T | None], timeout: float | None, what: str) -> T:
-        """Wait until something is found; what stops a partition is raised, and NoAnswerError."""
+        """Wait for a result of `find`; raises a partition's error, or NoAnswerError."""
         self.start()
         assert self._loop is not None
         seconds = self.view.settings.timeout_ms / 1000 if timeout is None else timeout
@@ -211,7 +211,7 @@ class ConsumerCore:
         return found
 
     def _raise_failure(self) -> None:
-        """Tell the application what stops a partition; then it is tried again."""
+        """Raise a partition's error once; then the partition is tried again."""
         with self.state.lock:
             for partition in self.state.assigned.values():
                 if partition.must_tell:
@@ -227,10 +227,10 @@ class ConsumerCore:
     # -- waking ---------------------------------------------------------------------------------
 
     def wakeup(self) -> None:
-        """Have the call that waits, or the next one that would, raise; from any thread."""
+        """Make the waiting call raise, or the next call that would wait; from any thread."""
         self._is_woken_up = True
         if self._loop is not None:
-            with suppress(RuntimeError):  # the loop has ended: nobody waits
+            with suppress(RuntimeError):  # the loop has ended: no call waits
                 self._loop.call_soon_threadsafe(self._notifier.notify)
 
     def _check_wakeup(self) -> None:
@@ -267,13 +267,13 @@ class ConsumerCore:
     def offsets_to_commit(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata | int] | None
     ) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Return what is to be committed: what is given, or where the application is."""
+        """Return the offsets to commit: the given ones, or the consumed positions."""
         if offsets is None:
             return to_commit(self.state.consumed())
         return dict(zip(named(offsets), map(offset_of, offsets.values()), strict=True))
 
     async def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
-        """Commit, and wait for it, whoever calls `wakeup`."""
+        """Commit, and wait for the result; `wakeup` does not interrupt it."""
         self.start()
         await self.needed_group().commit(offsets)
 
@@ -316,7 +316,7 @@ def _partition(name: Any) -> TopicPartition:
 
 
 def metrics_of(core: ConsumerCore, lag: Collection[int]) -> dict[str, float]:
-    """Return what has been read, how far behind the ends that is, and more, by Kafka's names."""
+    """Return the counts of read records, the lag, and more, by Kafka's names."""
     counts = core.buffer.counts
     network = core.view.counts
     return {

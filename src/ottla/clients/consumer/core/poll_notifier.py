@@ -1,4 +1,4 @@
-"""Tells whoever waits that something has changed: a task of the event loop, or a thread."""
+"""Wakes a waiting poll when something has changed: a task of the event loop, or a thread."""
 
 import asyncio
 from collections.abc import Callable
@@ -10,14 +10,14 @@ THREAD_WAIT_SECONDS_MAX: Final = 1.0
 
 
 class PollNotifier:
-    """Rung in the event loop's thread. Who hears it looks again whether there is what it wants."""
+    """A condition, notified in the event loop's thread. A woken poll checks again for records."""
 
     def __init__(self) -> None:
         self._for_tasks = asyncio.Event()
         self._for_threads = Event()
 
     def notify(self) -> None:
-        """Have all look again who wait now."""
+        """Wake all current waiters."""
         self._for_tasks.set()
         self._for_threads.set()
 
@@ -32,9 +32,10 @@ class PollNotifier:
         return True
 
     def wait_in_thread(self, is_needless: Callable[[], bool], seconds: float | None) -> None:
-        """Wait for it in another thread, of which there is one at a time; not for ever.
+        """Wait in another thread, at most one at a time; for a limited time.
 
-        What is rung after something has become needless is heard: that is asked in between.
+        `is_needless` is called between clearing the event and waiting, so that no notification is
+        lost.
         """
         limit = (
             THREAD_WAIT_SECONDS_MAX if seconds is None else min(seconds, THREAD_WAIT_SECONDS_MAX)

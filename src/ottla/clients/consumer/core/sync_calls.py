@@ -32,7 +32,7 @@ POLL_SECONDS: Final = 1.0
 
 
 class PartitionReplicas(NamedTuple):
-    """One partition of a topic: the broker that leads it, and those that hold it."""
+    """A partition of a topic: its leader and its replicas."""
 
     topic: str
     partition: int
@@ -49,26 +49,26 @@ class OffsetAndTimestamp(NamedTuple):
 
 
 class ConsumerCalls(Rooted):
-    """What is known, or can be changed, at once. Partitions are TopicPartition, or such pairs."""
+    """Calls that need no waiting. Partitions are TopicPartition, or such pairs."""
 
     _core: ConsumerCore
     _alone: AbstractContextManager[object] = nullcontext()
     """Held while a call is at work, by a consumer that only one thread may use."""
     _randomness: Randomness = SystemRandomness()
     _workers: "OrderedWorkers | None" = None
-    """Those of the run that goes on, or of the last one."""
+    """The workers of the current `run`, or of the last one."""
     _is_running = False
     _is_stop_wanted = False
 
     @property
     def core(self) -> ConsumerCore:
-        """What this consumer stands on."""
+        """The consumer's core."""
         return self._core
 
     def assign(self, partitions: Iterable[tuple[str, int]]) -> None:
-        """Read exactly these partitions; those that are read already keep their position.
+        """Read exactly these partitions; partitions that stay keep their position.
 
-        An empty list ends that. Who has subscribed has to `unsubscribe` first, which takes time.
+        An empty list ends that. A subscribed consumer must `unsubscribe` first, which takes time.
         """
         with self._changing() as state:
             state.assign_by_hand(named(partitions))
@@ -98,9 +98,9 @@ class ConsumerCalls(Rooted):
     def seek(
         self, partition: tuple[str, int], offset: int | OffsetAndMetadata, leader_epoch: int = -1
     ) -> None:
-        """Go on from this offset. What had been fetched is thrown away.
+        """Continue at this offset. Prefetched records are dropped.
 
-        With the epoch of the record before it, the log is first asked whether it agrees.
+        With the epoch of the record before it, the leader's log is validated first.
         """
         place = offset_of(offset)
         epoch = place.leader_epoch if place is offset else leader_epoch
@@ -114,7 +114,7 @@ class ConsumerCalls(Rooted):
             state.reset(named(partitions) or self.assignment(), EARLIEST)
 
     def seek_to_end(self, *partitions: tuple[str, int]) -> None:
-        """Go on with what comes next; without arguments, in all partitions."""
+        """Continue with the next new record; without arguments, in all partitions."""
         with self._changing() as state:
             state.reset(named(partitions) or self.assignment(), LATEST)
 
@@ -123,15 +123,15 @@ class ConsumerCalls(Rooted):
         return self._lag().get(TopicPartition(*partition))
 
     def metrics(self) -> dict[str, float]:
-        """Return what has been read so far, and how far behind that is, by Kafka's names.
+        """Return the counts of read records and the lag, by Kafka's names.
 
-        After the first `run`, also what its workers have done, and have in progress.
+        After the first `run`, also the counts of processed and running records.
         """
         worked = {} if self._workers is None else self._workers.metrics()
         return metrics_of(self._core, self._lag().values()) | worked
 
     def group_metadata(self) -> Any:
-        """Return what a transactional producer needs for send_offsets_to_transaction."""
+        """Return the argument for a producer's send_offsets_to_transaction."""
         return self._core.needed_group().group_metadata()
 
     def wakeup(self) -> None:
@@ -142,7 +142,7 @@ class ConsumerCalls(Rooted):
         self._core.wakeup()
 
     def stop(self) -> None:
-        """Have the `run` that goes on end in good order, or else the next one; from any thread."""
+        """End the current `run` in good order, or else the next one; from any thread."""
         self._is_stop_wanted = True
         if self._is_running and self._workers is not None:
             self._workers.stop()
@@ -162,7 +162,7 @@ class ConsumerCalls(Rooted):
 
     @contextmanager
     def _changing(self) -> Iterator[SubscriptionState]:
-        """Give what is read here to somebody who changes it; ClientClosedError after the end."""
+        """Lend the subscription to a call that changes it; ClientClosedError after the end."""
         with self._alone:
             if self._core.is_closed:
                 raise ClientClosedError("the consumer is closed")
@@ -205,7 +205,7 @@ class ConsumerCalls(Rooted):
 
 
 def partition_replicas(topic: MetadataResponseTopic) -> list[PartitionReplicas]:
-    """Return what a broker has told about a topic."""
+    """Return the partitions of a topic from a broker's metadata."""
     rows = sorted(topic.partitions, key=lambda row: row.partition_index)
     return [
         PartitionReplicas(

@@ -1,4 +1,4 @@
-"""What has been fetched and not been given out yet."""
+"""Fetched records that the application has not taken yet."""
 
 from collections import deque
 from collections.abc import Collection, Iterator
@@ -19,7 +19,7 @@ ARROW_ROWS_MAX: Final = 1 << 20
 
 @dataclass(slots=True)
 class ReadingCounts:
-    """What has been read since the consumer was made."""
+    """Counts of read records since the consumer was made."""
 
     records: int = 0
     bytes: int = 0
@@ -29,7 +29,7 @@ class ReadingCounts:
 class FetchBuffer:
     """A queue from the fetcher to the application, safe to use from two threads.
 
-    The subscription's lock covers the queue: what is in it and the positions belong together.
+    The subscription's lock covers the queue, because its content and the positions belong together.
     """
 
     def __init__(
@@ -40,13 +40,13 @@ class FetchBuffer:
     ) -> None:
         self._state = state
         self.readers = (key_deserializer, value_deserializer)
-        """What makes keys and values of bytes, in batches that are opened from now on."""
+        """The deserializers of keys and values, for batches that are opened from now on."""
         self._queue: deque[FetchedPartition] = deque()
         self._must_tell_fetcher = False  # of the thread that takes
         self.counts = ReadingCounts()
 
     def put(self, fetched: FetchedPartition) -> None:
-        """Add what a fetch has brought, in the order of offsets within each partition."""
+        """Add the result of a fetch, in the order of offsets within each partition."""
         with self._state.lock:
             fetched.partition.buffered_bytes += fetched.size_bytes
             self._queue.append(fetched)
@@ -69,7 +69,7 @@ class FetchBuffer:
         return records
 
     def take_arrow(self, columns: Collection[str] | None) -> list[Any]:
-        """Return what is there as pyarrow's RecordBatch, up to about ARROW_ROWS_MAX rows."""
+        """Return buffered records as pyarrow's RecordBatch, up to about ARROW_ROWS_MAX rows."""
         found: list[Any] = []
         rows = 0
         with _after(found):
@@ -96,7 +96,7 @@ class FetchBuffer:
         return added.batches
 
     def _next(self) -> FetchedPartition | None:
-        """Find what is to be read next; what nobody wants any more is thrown away."""
+        """Find the next partition to read; outdated entries are dropped."""
         at = 0
         while at < len(self._queue):
             fetched = self._queue[at]

@@ -1,4 +1,4 @@
-"""What the answer to a fetch does: data to the buffer, errors to where they are dealt with."""
+"""Applies fetch responses: data goes to the buffer, errors to the code that handles them."""
 
 import asyncio
 import logging
@@ -89,7 +89,7 @@ class FetchAnswers:
             partition.retry_at = at
 
     def leave(self, partitions: Iterable[AssignedPartition]) -> None:
-        """Look for the leaders of these again: whom we asked is gone, or does not lead."""
+        """Look up the leaders of these partitions again: their broker is gone, or does not lead."""
         left = list(partitions)
         for partition in left:
             partition.read_replica = NO_REPLICA
@@ -150,7 +150,7 @@ class FetchAnswers:
         if partition.read_replica != NO_REPLICA:
             partition.read_replica = NO_REPLICA  # the follower may be behind: ask the leader
         elif partition.buffered_bytes:
-            self.back_off([partition])  # first the application gets what is here
+            self.back_off([partition])  # the application gets the buffered records first
         elif self._is_reset_allowed:
             _log.warning(
                 "%s has no offset %s: starting over by auto.offset.reset",

@@ -1,4 +1,4 @@
-"""Fetch sessions (KIP-227): a broker is told only what has changed since the last fetch."""
+"""Fetch sessions (KIP-227): a request holds only the changes since the last fetch."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -22,7 +22,7 @@ _EPOCH_MAX: Final = 2**31 - 1
 
 
 class Asked(NamedTuple):
-    """What is asked of one partition."""
+    """The request for one partition."""
 
     topic_id: bytes
     offset: int
@@ -32,7 +32,7 @@ class Asked(NamedTuple):
 
 @dataclass(slots=True)
 class FetchSession:
-    """What one broker remembers of our last fetch. Every failure starts a new session."""
+    """The state of our session at one broker. Every failure starts a new session."""
 
     session_id: int = _NO_SESSION
     epoch: int = _FIRST_EPOCH
@@ -78,7 +78,7 @@ class FetchSession:
         return topic.topic or self.name_by_id.get(topic.topic_id)
 
     def _goes_on(self, name: TopicPartition, wanted: Mapping[TopicPartition, Asked]) -> bool:
-        """Whether the broker may keep a partition; one whose topic is another now must go."""
+        """Whether the broker may keep a partition; a partition with a new topic id must go."""
         return name in wanted and wanted[name].topic_id == self.partitions[name].topic_id
 
     def _forgotten(self, names: Iterable[TopicPartition]) -> list[ForgottenTopic]:

@@ -1,4 +1,4 @@
-"""What came from one partition in one fetch, given out as records or as Arrow, bit by bit."""
+"""The data of one partition from one fetch, returned piece by piece as records or Arrow."""
 
 from collections.abc import Collection
 from struct import Struct

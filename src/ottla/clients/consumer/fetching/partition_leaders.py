@@ -1,4 +1,4 @@
-"""Who leads the partitions that are read: metadata, kept fresh in the background."""
+"""The leaders of the assigned partitions: metadata, refreshed in the background."""
 
 import asyncio
 import logging
@@ -30,7 +30,7 @@ _Rows = tuple[MetadataResponseTopic, dict[int, MetadataResponsePartition]]
 
 
 class Leader(NamedTuple):
-    """Who leads a partition, since which epoch, and the id of its topic."""
+    """The leader of a partition, its epoch, and the id of the topic."""
 
     broker_id: int
     epoch: int
@@ -38,7 +38,7 @@ class Leader(NamedTuple):
 
 
 class Leaders:
-    """What the view knows about the assigned partitions. Runs on the event loop's thread."""
+    """The cached leaders of the assigned partitions. Runs on the event loop's thread."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class Leaders:
         self._backoff_ms = view.settings.retry_backoff_ms
 
     def of(self, name: TopicPartition) -> Leader | None:
-        """Return who leads a partition, None if that is to be looked up."""
+        """Return the leader of a partition; None if it is to be looked up."""
         topic = self._view.known_topic(name.topic)
         if topic is None:
             return None
@@ -81,7 +81,7 @@ class Leaders:
         )
 
     async def refresh(self) -> None:
-        """Ask for the topics of all assigned partitions; what cannot pass is told by poll."""
+        """Ask for the topics of all assigned partitions; poll raises errors that are final."""
         now = asyncio.get_running_loop().time()
         names = list(self._state.assigned)
         topics = sorted({name.topic for name in names})
@@ -103,7 +103,7 @@ class Leaders:
             self._backoff_ms = self._view.settings.retry_backoff_ms
 
     def forget(self, names: Collection[TopicPartition]) -> None:
-        """Look these up again, not too soon: what is known about them has been refused."""
+        """Look these up again, after a backoff: a broker has refused the cached leader."""
         self._view.forget({name.topic for name in names})
 
     def _back_off(self, now: float) -> None:

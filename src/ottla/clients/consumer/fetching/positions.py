@@ -44,10 +44,10 @@ _Failure = ApiError | UnreachableError | NoAnswerError
 
 
 class PositionFinder:
-    """Takes partitions from phase to phase until they can be read.
+    """Moves partitions from phase to phase until they can be read.
 
-    Each call deals with those that are in its phase and whose turn has come. It runs on the event
-    loop's thread; after every wait it looks whether the partition has moved meanwhile.
+    Each call handles the partitions in its phase whose backoff is over. It runs on the event loop's
+    thread; after every wait it checks whether the partition has moved meanwhile.
     """
 
     def __init__(
@@ -114,7 +114,7 @@ class PositionFinder:
                     self._take_reset(partition, row)
 
     async def validate(self, broker_id: int, partitions: list[AssignedPartition]) -> None:
-        """Ask the leader whether its log still has what was read here."""
+        """Ask the leader whether its log still has the records that were read here."""
         with self._state.lock:
             partitions = [p for p in partitions if p.phase is Phase.VALIDATING]
             generations = {p.name: p.generation for p in partitions}
@@ -168,7 +168,7 @@ class PositionFinder:
         elif row.end_offset >= partition.fetch_position.offset:
             partition.phase, partition.validated_epoch = Phase.READING, current_epoch
         elif row.end_offset >= partition.position.offset:
-            # Only what the application has not seen is gone: it is fetched anew.
+            # Only records that the application has not seen are dropped: they are fetched again.
             partition.place(partition.position, Phase.READING)
         else:
             found = Position(row.end_offset, row.leader_epoch)

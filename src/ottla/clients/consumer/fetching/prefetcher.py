@@ -1,7 +1,7 @@
-"""Fetching ahead: one request at a time to every broker, as long as the buffer has room.
+"""Prefetching: one request at a time per broker, as long as the buffer has room.
 
-The background task looks at all partitions whenever something has changed, and starts what can be
-started: metadata, positions, fetches. It waits for none of them itself.
+The background task looks at all partitions whenever something has changed, and starts due work:
+metadata, positions, fetches. It waits for none of them itself.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ _log = logging.getLogger(__name__)
 
 
 class _Wanted(NamedTuple):
-    """What one fetch asks for, and what each partition was then."""
+    """The content of a fetch, and the state of each partition when it was made."""
 
     asked: dict[TopicPartition, Asked]
     found: dict[TopicPartition, tuple[AssignedPartition, int]]
@@ -159,7 +159,7 @@ class Prefetcher:
     def _by_source(
         self, partitions: Iterable[AssignedPartition], now: float
     ) -> dict[int, list[tuple[AssignedPartition, Leader]]]:
-        """Return what may be fetched by the broker to ask; the lock is held."""
+        """Return the fetchable partitions by broker; the caller holds the lock."""
         by_broker: dict[int, list[tuple[AssignedPartition, Leader]]] = {}
         for partition in partitions:
             leader = self._leaders.of(partition.name)
@@ -177,7 +177,7 @@ class Prefetcher:
     def _wanted(
         self, broker_id: int, rows: list[tuple[AssignedPartition, Leader]], now: float
     ) -> _Wanted | None:
-        """Return what to ask a broker for now; None where it has to wait. The lock is held."""
+        """Return the next fetch for a broker, None if it has to wait; the caller holds the lock."""
         settings = self._settings
         buffered = sum(p.buffered_bytes for p, _ in rows)
         bytes_max = max(settings.fetch_max_bytes - buffered, 0)
@@ -220,10 +220,11 @@ class Prefetcher:
         return leader.broker_id if partition.read_replica == NO_REPLICA else partition.read_replica
 
     async def _fetch_on(self, broker_id: int, wanted: _Wanted | None) -> None:
-        """Fetch time and again, as long as there is room and somebody to ask."""
+        """Fetch again and again, as long as there is room and a broker to ask."""
         while wanted is not None:
             await self._fetch(broker_id, wanted)
-            # Once the next fetch is out: whoever is told wants the interpreter for itself.
+            # After the next fetch is sent, because the notified thread competes for the
+            # interpreter.
             self._loop.call_soon(self._answers.on_progress)
             asked_before, wanted = wanted.asked, self._wanted_next(broker_id)
             if wanted is not None and wanted.asked.keys() != asked_before.keys():

@@ -1,4 +1,4 @@
-"""What a consumer raises: each error names the partition, and says how to go on."""
+"""The errors of a consumer: each names the partition and the remedy."""
 
 from collections.abc import Iterable, Mapping
 
@@ -9,7 +9,7 @@ from ottla.model.picklable_error import PortableError
 
 
 class ConsumerError(PortableError):
-    """What only a consumer raises; ApiError and the network's errors come besides."""
+    """Errors that only a consumer raises, besides ApiError and the network's errors."""
 
 
 class NotAssignedError(ConsumerError):
@@ -17,7 +17,7 @@ class NotAssignedError(ConsumerError):
 
 
 class WakeupError(ConsumerError):
-    """Somebody called `wakeup()` while, or before, this call waited."""
+    """`wakeup()` was called during this call, or before it."""
 
 
 class ConcurrentUseError(ConsumerError):
@@ -77,8 +77,8 @@ class RecordError(ConsumerError):
 
 
 class CorruptRecordError(RecordError):
-    """The bytes are not those that were written, or are no record."""
+    """The checksum does not match, or the bytes are not a record."""
 
 
 class DeserializationError(RecordError):
-    """The key or value is not what the deserializer expects."""
+    """The deserializer does not accept the key or the value."""

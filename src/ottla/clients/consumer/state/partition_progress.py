@@ -25,7 +25,7 @@ class Progress:
         self.first: Position | None = None
         """The first record that is not done: nothing from here on may be committed."""
         self.oldest_at: float | None = None
-        """When that one was taken, by the loop's time."""
+        """When the oldest unprocessed record was taken, by the loop's time."""
         self.last_offset = -1
 
     def take(self, record: "ConsumerRecord", now: float) -> None:
@@ -37,7 +37,7 @@ class Progress:
             self._look()
 
     def finish(self, offset: int) -> None:
-        """Count a record as done, once; what is done without a gap is forgotten."""
+        """Mark a record as processed, once; a contiguous processed prefix is dropped."""
         self._done.add(offset)
         if self.first is None or offset != self.first.offset:
             return
@@ -53,7 +53,7 @@ class Progress:
 
     @property
     def span(self) -> int:
-        """How many records are remembered: those, and what is done after the first of them."""
+        """The number of tracked records, from the first unprocessed one on."""
         return len(self._taken)
 
     def _look(self) -> None:

@@ -93,7 +93,7 @@ def _reset(text: str) -> str:
 def _strategies(given: Any) -> tuple[str | Assignor, ...]:
     listed = split_list(given) if isinstance(given, str) else given
     strategies = tuple(listed) if isinstance(listed, list | tuple) else (listed,)
-    assignors(strategies)  # raises for a name that nobody has
+    assignors(strategies)  # raises for an unknown name
     return strategies
 
 
@@ -208,9 +208,9 @@ _WITHOUT_MEANING: Final = {
 def read_consumer_settings(
     given: Mapping[str, Any] | None, keywords: Mapping[str, Any]
 ) -> tuple[ClientSettings, ConsumerSettings]:
-    """Read what a consumer is told; InvalidClientSettingError says everything that is wrong.
+    """Read a consumer's settings; InvalidClientSettingError lists everything that is wrong.
 
-    Without a group nothing is committed by itself, as there is nowhere to commit to.
+    Without a group there is no automatic commit.
     """
     table = SettingTable(
         "consumer", (*CLIENT_SETTINGS, *CONSUMER_SETTINGS), WITHOUT_MEANING | _WITHOUT_MEANING

@@ -1,13 +1,13 @@
-"""What a consumer reads: the topics it asked for, the partitions it has, and where it is in each.
+"""The state of a consumer: subscribed topics, assigned partitions, and the position in each.
 
     UNPLACED ──committed offset──► VALIDATING ──the log agrees──► READING
         │                              │                          │   ▲
         └──nothing committed──► RESETTING ◄──offset out of range──┘   │
                                    └──────offset found────────────────┘
 
-Two threads meet here: the event loop's, which fetches, and in a synchronous consumer the one that
-polls. Whoever changes something, or reads two things that belong together, holds `lock`. It is
-never held across an await.
+Two threads use it: the event loop's, which fetches, and in a synchronous consumer the polling
+thread. Both hold `lock` to change it, or to read two values that belong together. The lock is never
+held across an await.
 """
 
 import re
@@ -64,9 +64,9 @@ class AssignedPartition:
     position: Position | None = None
     """The next record for the application; None until it has been found."""
     fetch_position: Position | None = None
-    """Where the next fetch goes on: ahead of `position` by what is buffered."""
+    """The offset of the next fetch: ahead of `position` by the buffered records."""
     generation: int = 0
-    """Counts the jumps; what was fetched for an earlier one is thrown away."""
+    """Counts seeks; records fetched for an earlier generation are dropped."""
     is_paused: bool = False
     is_being_revoked: bool = False
     """Neither fetched nor handed out any more: the group takes it away."""
@@ -86,10 +86,9 @@ class AssignedPartition:
     """By the loop's time: not asked for again before this."""
     topic_id: bytes = b""
     failure: Exception | None = None
-    """What the application has to hear before this partition goes on."""
+    """The error that the application must see before this partition continues."""
     progress: "Progress | None" = None
-    """What ordered workers have taken and not done: the position counts it as read, `consumed`
-    does not."""
+    """The unprocessed records of ordered workers, between `consumed` and `position`."""
 
     @property
     def is_fetchable(self) -> bool:
@@ -103,7 +102,7 @@ class AssignedPartition:
         return self.failure is not None and not (self.is_paused or self.buffered_bytes)
 
     def place(self, position: Position, phase: Phase) -> None:
-        """Jump: what is buffered or on its way belongs to the past."""
+        """Seek: buffered records and fetches in flight are outdated."""
         self.position = self.fetch_position = position
         self.phase = phase
         self.failure = None
@@ -129,7 +128,7 @@ class AssignedPartition:
 
 @dataclass(frozen=True, slots=True)
 class RebalanceListener:
-    """What the application wants to be called with, each with a list of partitions."""
+    """The application's rebalance callbacks, each called with a list of partitions."""
 
     on_assigned: Callable[[list[TopicPartition]], object] | None = None
     on_revoked: Callable[[list[TopicPartition]], object] | None = None
@@ -137,7 +136,7 @@ class RebalanceListener:
 
 
 def _do_nothing() -> None:
-    """Nobody has asked to be told."""
+    """Ignore a rebalance."""
 
 
 @dataclass(slots=True)
@@ -156,11 +155,11 @@ class SubscriptionState:
     must_tell: bool = False
     """Whether a partition has a failure to tell, as the fetcher has last seen it."""
     is_room_awaited: bool = False
-    """Whether the fetcher goes on only when the application has taken some of what is buffered."""
+    """Whether the fetcher waits for the application to take buffered records."""
     lock: RLock = field(default_factory=RLock)
     on_change: Callable[[], None] = _do_nothing
 
-    # -- what is asked for ----------------------------------------------------------------------
+    # -- subscription ---------------------------------------------------------------------------
 
     def is_idle(self) -> bool:
         """Whether there is nothing to read: neither subscribed nor assigned."""
@@ -174,7 +173,7 @@ class SubscriptionState:
         self.on_change()
 
     def subscribe_pattern(self, pattern: re.Pattern[str], listener: RebalanceListener) -> None:
-        """Read all topics whose whole name the pattern matches; `topics` is filled by the group."""
+        """Subscribe to all topics whose whole name matches; the group fills in `topics`."""
         self._choose(Choice.PATTERN)
         with self.lock:
             self.topics, self.pattern, self.listener = frozenset(), pattern, listener
@@ -205,10 +204,10 @@ class SubscriptionState:
                 )
             self.choice = choice
 
-    # -- what there is --------------------------------------------------------------------------
+    # -- assignment and positions ---------------------------------------------------------------
 
     def set_assignment(self, partitions: Iterable[TopicPartition]) -> None:
-        """Have exactly these partitions; those that stay keep their position."""
+        """Set the assignment; partitions that stay keep their position."""
         with self.lock:
             kept, self.assigned = self.assigned, {}
             for name in partitions:
@@ -225,7 +224,7 @@ class SubscriptionState:
         return found
 
     def consumed(self) -> dict[TopicPartition, Position]:
-        """Return where the application is: what may be committed, of partitions with a position."""
+        """Return the positions that may be committed, of partitions that have one."""
         with self.lock:
             consumed = {
                 name: partition.position
@@ -267,7 +266,7 @@ class SubscriptionState:
         self.on_change()
 
     def give_back(self, of: Collection[TopicPartition] | None = None) -> None:
-        """Go back to where an iterator is: what it holds, of all or of some, is fetched again."""
+        """Rewind to an iterator's position: records that it holds are fetched again."""
         with self.lock:
             consumed = self.consumed()
             names = {TopicPartition(r.topic, r.partition) for r in self.unyielded}
@@ -280,7 +279,7 @@ class SubscriptionState:
             self.on_change()
 
     def pause(self, names: Iterable[TopicPartition]) -> None:
-        """Hand out nothing from these partitions; what is buffered stays, outside of iterators."""
+        """Return no records of these partitions; buffered records stay, outside of iterators."""
         paused = list(names)
         with self.lock:
             for name in paused:

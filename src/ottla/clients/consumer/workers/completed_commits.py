@@ -1,4 +1,4 @@
-"""Commits of what is done, besides the automatic ones: before partitions go, and at the end."""
+"""Commits of processed records besides the automatic ones: before a revocation, and at the end."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection
@@ -17,13 +17,13 @@ _log = getLogger(__name__)
 
 
 class DoneCommits:
-    """A commit that fails is a line in the log: what was done will come again."""
+    """Commits processed records. A failed commit is a line in the log: the records come again."""
 
     def __init__(self, core: ConsumerCore) -> None:
         self._core = core
 
     async def commit(self, names: "Collection[TopicPartition]", seconds: float) -> None:
-        """Commit what is done in these partitions, for so many seconds at most."""
+        """Commit the processed records of these partitions, within so many seconds."""
         await self._try(names, asyncio.get_running_loop().time() + seconds)
 
     async def commit_all(self, seconds: float, poll: Callable[[], Awaitable[object]]) -> None:

@@ -1,7 +1,7 @@
-"""Records that cannot be worked on, put where somebody can look at them.
+"""Dead letters: records whose processing failed, written to a topic.
 
-Key, value, timestamp and headers are those of the record, as bytes. Headers are added that say
-where it was and what went wrong, by the names that Kafka Connect has for them.
+Key, value, timestamp and headers are those of the record, as bytes. Additional headers, under the
+names of Kafka Connect, hold its origin and the failure.
 """
 
 import traceback
@@ -20,7 +20,7 @@ PREFIX: Final = "__connect.errors."
 TEXT_BYTES_MAX: Final = 16 << 10
 """How long a message or a traceback may be in a header; of a longer one the end is kept."""
 REQUEST_BYTES_MAX: Final = 1 << 30
-"""How large a record may be before it is even sent: what the broker allows is the limit."""
+"""No limit of our own on the size of a record: the broker's limit decides."""
 CLOSE_SECONDS_MAX: Final = 5.0
 
 
@@ -37,7 +37,7 @@ class DeadLetters:
         self._producer: AsyncProducer | None = None
 
     async def put(self, record: ConsumerRecord, failure: Failure) -> None:
-        """Return once the record is there; whatever the producer raises if that fails."""
+        """Return once the record is delivered; raises the producer's error if that fails."""
         if self._producer is None:
             self._producer = self._make()
         added = error_headers(record, failure, self._group_id, _name_of(self._handler))
@@ -51,7 +51,7 @@ class DeadLetters:
         await delivery
 
     async def close(self) -> None:
-        """Close the producer, if one was needed."""
+        """Close the producer, if one was made."""
         if self._producer is not None:
             await self._producer.close(CLOSE_SECONDS_MAX)
 
@@ -59,7 +59,7 @@ class DeadLetters:
 def error_headers(
     record: ConsumerRecord, failure: Failure, group_id: str | None, handler: str
 ) -> list[tuple[str, bytes]]:
-    """Return what is told of a failure; the group stands for Connect's connector."""
+    """Return the headers of a failure; the group takes the place of Connect's connector."""
     error = failure.error
     trace = "".join(traceback.format_exception(error))
     said = {
@@ -81,7 +81,7 @@ def error_headers(
 
 
 def _name_of(named: Any) -> str:
-    """Return the full name of a class or function, of an object that of its class."""
+    """Return the full name of a class or function, or of an object's class."""
     if not hasattr(named, "__qualname__"):
         named = type(named)
     module, name = named.__module__, named.__qualname__

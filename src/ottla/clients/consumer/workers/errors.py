@@ -1,4 +1,4 @@
-"""What `run` raises: which record it was, and what to do."""
+"""The errors of `run`: they name the record and the remedy."""
 
 from collections.abc import Collection
 
@@ -15,9 +15,9 @@ _WHAT_BY_STAGE = {
 
 
 class HandlerError(ConsumerError):
-    """A record could not be worked on, and so all has stopped. `__cause__` is why.
+    """The processing of a record failed, and the run has stopped. `__cause__` is the reason.
 
-    What was done is committed, up to this record at most: it comes again with the next run.
+    Processed records are committed, at most up to this record: it comes again with the next run.
     """
 
     def __init__(self, partition: TopicPartition, offset: int, reason: str) -> None:
@@ -36,7 +36,7 @@ class StuckHandlerError(ConsumerError):
 
 
 def handler_error(work: Work, failure: Failure) -> HandlerError:
-    """Make an error of what became of a record."""
+    """Make the error of a failed record."""
     tries = f" {work.attempts} times" if work.attempts > 1 else ""
     reason = f"{_WHAT_BY_STAGE[failure.stage]}{tries}: {type(failure.error).__name__}: "
     error = HandlerError(work.name, work.record.offset, reason + message_of(failure.error))
@@ -45,7 +45,7 @@ def handler_error(work: Work, failure: Failure) -> HandlerError:
 
 
 def message_of(error: BaseException) -> str:
-    """Return what an error of the application says, even if it cannot say it."""
+    """Return the message of an application's error, even if its `__str__` raises."""
     try:
         return str(error)
     except Exception:  # noqa: BLE001 - of the application

@@ -1,4 +1,4 @@
-"""Who calls the handler: threads, or tasks. Both tell the event loop how it ended."""
+"""Threads or tasks that call the handler. Both report the outcome to the event loop."""
 
 import asyncio
 from collections.abc import Callable, Collection
@@ -44,7 +44,7 @@ class Hands(Protocol):
         ...
 
     async def end(self, stuck: Collection[Work]) -> None:
-        """Let all workers go; those that are still at these records do not come back."""
+        """End all workers; workers that are stuck on these records are abandoned."""
         ...
 
 
@@ -52,7 +52,7 @@ MakeHands = Callable[[OnEnded, Readers], Hands]
 
 
 class UndecodableError(Exception):
-    """A key or value is not what its deserializer expects; `__cause__` says why."""
+    """The deserializer does not accept a key or value; `__cause__` is the reason."""
 
     def __init__(self, stage: Stage) -> None:
         super().__init__(stage.value)
@@ -114,7 +114,7 @@ class ThreadHands:
         self._queue.put(work)
 
     async def end(self, stuck: Collection[Work]) -> None:  # noqa: ARG002 - see Hands
-        """Let all threads go that are not stuck; those that are end after what they do."""
+        """End all threads that are not stuck; a stuck thread ends after its call."""
         for _ in self._threads:
             self._queue.put(None)
 
@@ -129,7 +129,7 @@ class ThreadHands:
                 self._ended.append((work, failure))
                 is_first = len(self._ended) == 1
             if is_first:
-                with suppress(RuntimeError):  # the loop has ended: nobody wants to know
+                with suppress(RuntimeError):  # the loop has ended
                     self._loop.call_soon_threadsafe(self._tell)
 
     def _tell(self) -> None:

@@ -80,7 +80,7 @@ def _make_producer(core: ConsumerCore, randomness: Randomness) -> "AsyncProducer
 
 
 def blocking_listener(before: RebalanceListener, revoke: Revoke, lose: Revoke) -> RebalanceListener:
-    """Have the workers hear first of what goes, and then the application, in its own thread."""
+    """Notify the workers of a revocation first, then the application, in its own thread."""
 
     def on_revoked(names: list[TopicPartition]) -> None:
         revoke(names)

@@ -1,14 +1,14 @@
-"""Which record may be worked on next: pure bookkeeping, used on the event loop's thread alone.
+"""Decides which record may be processed next: pure bookkeeping on the event loop's thread.
 
-Records that must follow each other stand in one lane, and only the first of a lane is ever ready:
+Records that must be processed in order share a lane, and only the first of a lane is ready:
 
     QUEUED ──next──► RUNNING ──finish──► (gone; the next one in the lane is ready)
       ▲                │ │ └───fail────► FAILED     its lane never goes on
       │ready again     │ └─────bury────► BURYING ──finish──► (gone)
       └──────────── RESTING ◄─rest
 
-What is dropped while it waits is gone at once; what is dropped while somebody is at it keeps its
-lane until it ends, so that nothing of that lane runs beside it.
+A record that is dropped while it waits is gone at once. A record that is dropped while a worker
+runs it keeps its lane until it ends, so that no other record of the lane runs beside it.
 """
 
 from collections import deque
@@ -36,7 +36,7 @@ class WorkState(Enum):
 
 
 AT_WORK: Final = (WorkState.RUNNING, WorkState.BURYING)
-"""Somebody is at it, and must be waited for."""
+"""A worker runs the record, and must be waited for."""
 
 
 @dataclass(slots=True, eq=False)
@@ -50,7 +50,7 @@ class Work:
     attempts: int = 0
     started_at: float = 0.0
     is_dropped: bool = False
-    """Whoever has its partition now will do it: what becomes of it here counts for nothing."""
+    """The partition has a new owner, which will process the record: the outcome here is ignored."""
 
     @property
     def name(self) -> TopicPartition:
@@ -70,7 +70,7 @@ class Workload:
         self._in_progress_max = in_progress_max
         self._ready: deque[Work] = deque()
         self._waiting_by_lane: dict[Lane, deque[Work]] = {}
-        """Behind the one that is ready or at work; a lane is there as long as that one is."""
+        """The records behind the ready or running one; a lane exists as long as that one does."""
         self._at_work: dict[Work, None] = {}
         self._resting: dict[Work, None] = {}
         self.running_count = 0
@@ -123,7 +123,7 @@ class Workload:
         self._at_work[work] = None
 
     def finish(self, work: Work) -> None:
-        """Count a record as done, and let the next one of its lane go on."""
+        """Mark a record as processed, and make the next one of its lane ready."""
         self._leave_worker(work)
         if not work.is_dropped:
             self.in_progress -= 1
@@ -135,16 +135,16 @@ class Workload:
         self._leave_worker(work)
         work.state = WorkState.FAILED
 
-    # -- what goes ------------------------------------------------------------------------------
+    # -- dropping records -----------------------------------------------------------------------
 
     def abandon(self, work: Work) -> None:
-        """Forget a record that somebody was at: it is not done, and will come again."""
+        """Drop a running record: it is unprocessed, and will come again."""
         self._leave_worker(work)
         self._forget(work)
         self._free_lane(work)
 
     def drop(self, goes: Callable[[Work], bool]) -> None:
-        """Forget records: those that wait at once, the others when they end, undone."""
+        """Drop records: waiting ones at once, running ones when they end, unprocessed."""
         for waiting in self._waiting_by_lane.values():
             kept = [work for work in waiting if not goes(work)]
             self._forget_all(work for work in waiting if goes(work))
@@ -159,11 +159,11 @@ class Workload:
         self._forget_all(work for work in self._at_work if goes(work))
 
     def drop_waiting(self) -> None:
-        """Forget all that nobody is at; what somebody is at still counts when it ends."""
+        """Drop all waiting records; running records still count when they end."""
         self.drop(lambda work: work.state not in AT_WORK)
 
     def at_work(self, names: Collection[TopicPartition] | None = None) -> list[Work]:
-        """Return what somebody is at, in some partitions or in all, dropped or not."""
+        """Return the running records, of some partitions or of all, dropped or not."""
         return [work for work in self._at_work if names is None or work.name in names]
 
     # -- how much -------------------------------------------------------------------------------
@@ -174,9 +174,9 @@ class Workload:
         return max(self._in_progress_max - self.in_progress, 0)
 
     def room_in(self, progress: Progress | None, partitions: int) -> int:
-        """How many of one partition, of so many that are read.
+        """Return how many more records one of so many partitions may queue.
 
-        Each has a share, so that one with much to do does not keep workers from the others.
+        Each partition has a share, so that a busy one does not keep the workers from the others.
         """
         share = max(self._in_progress_max // max(min(partitions, self._workers), 1), 1)
         if progress is None:

@@ -40,7 +40,7 @@ _log = getLogger(__name__)
 
 @dataclass(slots=True)
 class WorkCounts:
-    """What has happened since the beginning."""
+    """Counts since the beginning."""
 
     done: int = 0
     retried: int = 0
@@ -112,9 +112,9 @@ class OrderedWorkers:
         self._core.wake_poll()
 
     async def end(self) -> None:
-        """Commit what is done, give the consumer back, and raise what has gone wrong.
+        """Commit the processed records, give the consumer back, and raise the failure, if any.
 
-        The consumer goes on at the first record that is not done.
+        The consumer continues at the first unprocessed record.
         """
         assert self._hands is not None
         stuck = self._workload.at_work()
@@ -159,7 +159,7 @@ class OrderedWorkers:
     # -- polling --------------------------------------------------------------------------------
 
     async def step(self) -> bool:
-        """Poll once, and take what there is room for; False once all is over."""
+        """Poll once, and take as many records as there is room for; False at the end."""
         if self._is_over():
             return False
         until = self._time() + STEP_SECONDS
@@ -193,7 +193,7 @@ class OrderedWorkers:
         state = self._core.state
         self._drop_what_is_gone()
         while (count := self._throttle.update()) and self._core.buffer.has_records:
-            with state.lock:  # else somebody could see them as read, and not as in work
+            with state.lock:  # else the records could be seen as read, but not as unprocessed
                 for record in self._core.take(count):
                     self._workload.take(record, self._progress_of(record), self._time())
             self._start_ready()
@@ -206,7 +206,7 @@ class OrderedWorkers:
         return progress
 
     def _drop_what_is_gone(self) -> None:
-        """Forget what belongs to partitions that are not read any more, or are again."""
+        """Drop records of partitions that were revoked, even if they are assigned again."""
         assigned = self._core.state.assigned
         if assigned is not self._assigned:
             self._assigned = assigned
@@ -223,7 +223,7 @@ class OrderedWorkers:
                 partition = state.of(error.partition)
                 progress = partition.progress
                 state.seek(error.partition, Position(error.next_offset))
-                partition.progress = progress  # what came before it is still in work
+                partition.progress = progress  # earlier records are still running
         else:
             self._fail(error)
 
@@ -326,7 +326,7 @@ class OrderedWorkers:
     # -- partitions that go ---------------------------------------------------------------------
 
     async def revoke(self, names: Collection[TopicPartition]) -> None:
-        """Before partitions go: drop what waits, wait for what runs, commit what is done."""
+        """Prepare a revocation: drop waiting records, wait for running ones, then commit."""
         self._leaving = frozenset(names)
         rows = (self._core.state.assigned.get(name) for name in names)
         is_in_work = any(row is not None and row.progress is not None for row in rows)
@@ -358,7 +358,7 @@ class OrderedWorkers:
     # -- looking --------------------------------------------------------------------------------
 
     def metrics(self) -> dict[str, float]:
-        """Return what is in work, and what has been done, from any thread."""
+        """Return the counts of running and processed records, from any thread."""
         oldest = [
             row.progress.oldest_at
             for row in tuple(self._core.state.assigned.values())

@@ -1,4 +1,4 @@
-"""What `run` can be told."""
+"""The options of `run`."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -34,13 +34,13 @@ class WorkOptions(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class WorkSettings:
-    """How records are worked on; ValueError says what does not go."""
+    """How records are processed; ValueError names an invalid option."""
 
     workers: int = 8
     """How many records are worked on at once."""
     ordering: Ordering = "key"
-    """What is never worked on twice at once, and in the order of offsets: the records of a key in
-    a partition, those of a partition, or nothing. A record without a key follows nobody."""
+    """The unit that is processed in the order of offsets, one record at a time: a key within a
+    partition, a partition, or none. A record without a key has no predecessor."""
     max_in_progress: int | None = None
     """How many records are taken and not done, at most; 16 for each worker if it is not said."""
     retries: int = 3

@@ -10,9 +10,9 @@ if TYPE_CHECKING:
 
 
 class Throttle:
-    """Pauses and resumes by how much is in work. What the application has paused stays paused.
+    """Pauses and resumes by the number of unprocessed records. The application's pauses stay.
 
-    What is full goes on once half of it is done: a partition is not resumed for every record.
+    A full partition is resumed once it is half empty, not for every record.
     """
 
     def __init__(self, state: SubscriptionState, workload: Workload) -> None:
@@ -27,7 +27,7 @@ class Throttle:
         self._is_closed = True
 
     def update(self) -> int:
-        """Pause and resume; return how many records may be taken now from whatever comes."""
+        """Pause and resume; return how many records may be taken now, of any partition."""
         self._is_full = self._stays_full()
         with self._state.lock:
             assigned = self._state.assigned
@@ -46,14 +46,14 @@ class Throttle:
         return any(row is not None and self._has_room(row) for row in rows)
 
     def reopen(self) -> None:
-        """Resume what was paused here, for good."""
+        """Resume all partitions that were paused here, for good."""
         with self._state.lock:
             rows = self._state.assigned
             self._state.resume(name for name in self._paused if self._is_ours(rows.get(name)))
         self._paused.clear()
 
     def _pause_full(self) -> int:
-        """Pause what has no room; return the least room among the others."""
+        """Pause partitions without room; return the least room among the others."""
         count = self._workload.room
         is_any = False
         for name, row in self._state.assigned.items():
@@ -75,7 +75,7 @@ class Throttle:
 
     @staticmethod
     def _is_ours(row: AssignedPartition | None) -> bool:
-        """Whether it is still paused; one that went and came back is not."""
+        """Whether it is still paused; a partition that went and came back is not."""
         return row is not None and row.is_paused
 
     def _may_resume(self, row: AssignedPartition) -> bool:

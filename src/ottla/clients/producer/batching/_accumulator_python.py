@@ -1,9 +1,9 @@
-"""Records gathered into batches, in plain Python: the twin of _accumulator.pyx.
+"""Records gathered into batches, in plain Python: the fallback of _accumulator.pyx.
 
-Callers append in their own threads, and the sender takes batches away in its event loop. One
-lock protects what the two share here; in the compiled twin it is the GIL, as no step of it runs
-Python code halfway, and `critical_section` where there is no GIL. What is called from outside,
-`wake` and the callbacks, is called without the lock.
+Callers append in their own threads, and the sender takes batches in its event loop. Here one lock
+protects the shared state. In the compiled version the GIL does, as no step of it runs Python code
+halfway, and `critical_section` where there is no GIL. `wake` and the callbacks are called without
+the lock.
 """
 
 import operator
@@ -29,7 +29,7 @@ NO_TIMESTAMP_MS: Final = -1
 
 
 class OpenBatches:
-    """What waits for one partition: full batches, and one that is still filled."""
+    """The waiting batches of one partition: full batches, and the open batch."""
 
     __slots__ = ("closed", "express", "open", "outbox", "partition", "sticky_of", "topic")
 
@@ -42,7 +42,7 @@ class OpenBatches:
         self.outbox: Any = None
         """The sender's own."""
         self.express: Any = None
-        """What sends an open batch of the compiled twin from the thread that wants it sent."""
+        """Sends an open batch of the compiled version from the caller's thread."""
 
     def take(self) -> Batch | None:
         """Take the first full batch away."""
@@ -99,9 +99,9 @@ class Accumulator:
         """The lanes in which something waits."""
         self.used_bytes = 0
         self.failure: BaseException | None = None
-        """What every append raises from now on: the producer is closed, or of no use."""
+        """The exception of every append from now on: the producer is closed or has failed."""
         self.next_look_ms = NEVER_MS
-        """When the sender will look by itself; what is due earlier wakes it."""
+        """When the sender looks next; an earlier deadline wakes it."""
         self.is_rung = False
         """Whether the sender was woken and has not looked yet."""
         self._topics: dict[str, Topic] = {}
@@ -150,9 +150,9 @@ class Accumulator:
         return Delivery(batch, index, timestamp_ms)
 
     def add_batch(self, topic: str, partition: int, records: RecordAccumulator) -> Batch | None:
-        """Queue records that were encoded elsewhere as a batch of their own, or return None.
+        """Queue encoded records as a batch of their own, or return None.
 
-        It goes behind what was appended before, and is sent without lingering.
+        The batch follows the records appended before, and is sent without lingering.
         """
         self._check_taking()
         size = records.size_bytes
@@ -193,7 +193,7 @@ class Accumulator:
         return 0 if known is None else known.count
 
     def lanes(self) -> Iterator[OpenBatches]:
-        """Iterate over all lanes, also those in which nothing waits."""
+        """Iterate over all partitions, including those without waiting records."""
         for topic in list(self._topics.values()):
             yield from list(topic.lanes)
 
@@ -203,7 +203,7 @@ class Accumulator:
             self._close(lane)
 
     def hurry(self, batch: Batch) -> None:
-        """Have a batch sent that is still open; any other one is as good as sent."""
+        """Make an open batch due; a closed batch is sent soon in any case."""
         if self._topics[batch.topic].lanes[batch.partition].open is batch:
             self.ring()
 
@@ -214,7 +214,7 @@ class Accumulator:
                 self.active.pop(lane, None)
 
     def release(self, size_bytes: int) -> None:
-        """Give back what a batch took of the memory."""
+        """Return a batch's bytes to buffer.memory."""
         with self.lock:
             self.used_bytes -= size_bytes
 
@@ -224,7 +224,7 @@ class Accumulator:
             self.is_rung = True
             try:
                 self._wake()
-            except BaseException:  # Ctrl-C, it may be, and nobody is awake
+            except BaseException:  # perhaps Ctrl-C, before the sender was woken
                 self._wake()
                 raise
 

@@ -15,9 +15,9 @@ OnDelivery = Callable[[BaseException | None, RecordMetadata | None], Any]
 
 
 class Delivery:
-    """What will have become of one record. Any thread may ask, and any event loop may await it.
+    """The future result of one record. Any thread may wait for it, and any event loop may await it.
 
-    Who waits makes the record go at once, without lingering.
+    Waiting makes the record due at once, without lingering.
     """
 
     __slots__ = ("_batch", "_index", "_timestamp_ms")
@@ -42,15 +42,15 @@ class Delivery:
         return self._batch.is_done
 
     def result(self, timeout: float | None = None) -> RecordMetadata:
-        """Wait for so many seconds, or without limit, and return where the record landed.
+        """Wait for so many seconds, or without limit, and return the record's metadata.
 
-        Raises what kept it from being written, or TimeoutError if that is not known in time.
+        Raises the record's error, or TimeoutError if there is no result in time.
         """
         wait_in_thread(self._batch, timeout)
         return self._outcome()
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
-        """Wait as `result` does, and return what kept the record from being written, if so."""
+        """Wait as `result` does, and return the record's error, or None."""
         wait_in_thread(self._batch, timeout)
         return self._batch.error_of(self._index)
 
@@ -71,7 +71,7 @@ class Delivery:
 
 
 class Batch:
-    """Records for one partition, from the first append to what the broker said."""
+    """Records for one partition, from the first append to the broker's result."""
 
     __slots__ = (
         "_accumulator",
@@ -106,9 +106,9 @@ class Batch:
         self.created_ms = created_ms
         """By the monotonic clock."""
         self.charged_bytes = 0
-        """What the batch takes of buffer.memory until it is done."""
+        """The batch's share of buffer.memory until it is done."""
         self.is_due = False
-        """Whether somebody waits, so that the batch must not linger."""
+        """Whether a caller waits, so that the batch must not linger."""
         self.is_done = False
         self._base_offset = UNKNOWN_OFFSET
         self._log_append_time_ms = -1
@@ -120,7 +120,7 @@ class Batch:
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop | None:
-        """The event loop that will say what became of the batch."""
+        """The event loop that completes the batch."""
         return self._accumulator.loop
 
     @property
@@ -133,7 +133,7 @@ class Batch:
         return Delivery(self, index, timestamp_ms)
 
     def hurry(self) -> None:
-        """Have the batch sent at once: somebody waits."""
+        """Have the batch sent at once, because a caller waits."""
         if not self.is_due:
             self.is_due = True
             self._accumulator.hurry(self)
@@ -154,7 +154,7 @@ class Batch:
         call()
 
     def call_back(self, index: int, timestamp_ms: int, on_delivery: OnDelivery) -> None:
-        """Tell this function what became of one record, before those who wait are woken."""
+        """Register a delivery callback; callbacks run before waiting callers are woken."""
         self._callbacks.append((index, timestamp_ms, on_delivery))
 
     def complete(self, base_offset: int, log_append_time_ms: int = -1) -> None:
@@ -175,9 +175,9 @@ class Batch:
             self._finish()
 
     def split(self, counts: Sequence[int], records: Sequence[RecordAccumulator]) -> "list[Batch]":
-        """Make batches of so many records each, which together stand for this one.
+        """Split the batch into batches of so many records each.
 
-        This one is done when they are.
+        This batch is done when all of them are.
         """
         parts: list[tuple[int, Batch]] = []
         first = 0

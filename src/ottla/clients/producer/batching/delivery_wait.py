@@ -15,7 +15,7 @@ _log = logging.getLogger(__name__)
 
 
 class Awaited(Protocol):
-    """What a batch offers to those who wait for it."""
+    """The part of a batch that waiting callers use."""
 
     @property
     def is_done(self) -> bool:
@@ -28,7 +28,7 @@ class Awaited(Protocol):
         ...
 
     def hurry(self) -> None:
-        """Have the batch sent at once: somebody waits."""
+        """Have the batch sent at once, because a caller waits."""
         ...
 
     def take_answer(self, seconds_max: float) -> bool:
@@ -95,14 +95,14 @@ def all_done(batches: Sequence[Awaited]) -> asyncio.Future[None]:
 
 
 def call_safely(function: Callable[..., Any], *arguments: Any) -> None:
-    """Call what a user gave; what it raises is logged and hurts nobody.
+    """Call a function of the application; an exception is logged and does no other harm.
 
-    What would end the program, such as SystemExit, is raised by the event loop soon, if there is
-    one: first everybody has to hear of what was answered.
+    A BaseException such as SystemExit is raised later by the event loop, if there is one: the
+    results of the other records must be reported first.
     """
     try:
         function(*arguments)
-    except Exception:  # noqa: BLE001 - of the application: the next one must be called, too
+    except Exception:  # noqa: BLE001 - of the application: the next callback must be called, too
         _log.exception("a delivery callback raised")
     except BaseException as error:
         loop = _running_loop()

@@ -64,7 +64,7 @@ class ReadyBatch:
         self.base_sequence = NO_SEQUENCE
         self.attempts = 0
         self.is_in_doubt = False
-        """Whether it was sent and nobody said what became of it: it may be in the log."""
+        """Whether it was sent without a response: it may be in the log."""
         self.last_failure: Exception | None = None
 
     def stamp(self, producer: Producer, base_sequence: int) -> None:
@@ -76,7 +76,7 @@ class ReadyBatch:
 
 
 class PartitionQueue:
-    """What the sender knows of one partition: what is to be sent again, and what is on its way."""
+    """The sender's state of one partition: batches to send again, and batches in flight."""
 
     __slots__ = (
         "acknowledged",
@@ -126,9 +126,10 @@ class PartitionQueue:
 
     @property
     def is_first_awaited(self) -> bool:
-        """Whether no broker has yet taken a batch with sequences of this producer.
+        """Whether no broker has accepted a batch with sequences of this producer yet.
 
-        One that knows nothing of a producer begins with whatever comes: nothing may fly ahead.
+        A broker without state of the producer accepts any first sequence, so only one batch may be
+        in flight until then.
         """
         return self.producer != NOBODY and self.acknowledged == 0
 
@@ -159,7 +160,7 @@ class PartitionQueue:
         return 0 if batch is None else batch.charged_bytes
 
     def oldest(self, lane: OpenBatches) -> Batch | None:
-        """Return the first batch of which it is not known what became of it."""
+        """Return the first batch without a result."""
         for shipment in self.flying:
             if not shipment.batch.is_done:
                 return shipment.batch
@@ -168,7 +169,7 @@ class PartitionQueue:
         return lane.closed[0] if lane.closed else lane.open
 
     def is_first(self, shipment: ReadyBatch) -> bool:
-        """Whether what became of everything before this batch is known."""
+        """Whether every batch before this one has a result."""
         before = [one for one in (*self.flying, *self.waiting) if one.number < shipment.number]
         return not before
 

@@ -1,4 +1,4 @@
-"""What happens to a record before it is queued: interceptors, then serializers."""
+"""Prepares records for the queue: interceptors, then serializers."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -24,7 +24,7 @@ class ProducerRecord(NamedTuple):
 
 
 def explained(error: Exception, value: Any, key: Any, headers: Any) -> Exception:
-    """Return an error that says which part of a record cannot be sent; else what it was before."""
+    """Return an error that names the faulty part of a record, else the given error."""
     for name, given in (("value", value), ("key", key)):
         if not _is_bytes_or_text(given):
             return TypeError(
@@ -69,7 +69,7 @@ class Preparation:
         return bool(intercepted) or serializers != (None, None)
 
     def prepare(self, record: ProducerRecord, on_delivery: OnDelivery | None) -> tuple[Any, ...]:
-        """Return what `Accumulator.append` takes."""
+        """Return the arguments of `Accumulator.append`."""
         record = self._interceptors.sent(record)
         headers = record.headers
         value = self.serialize_value(record.topic, record.value, headers)

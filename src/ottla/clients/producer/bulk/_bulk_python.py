@@ -34,8 +34,8 @@ class Columns(NamedTuple):
 class Groups(NamedTuple):
     """Rows sorted by partition, in their order within each.
 
-    The rows of partition p are order[ends[p - 1] : ends[p]]; behind the last one are the rows that
-    may go anywhere.
+    The rows of partition p are order[ends[p - 1] : ends[p]]; the rows after the last end may go to
+    any partition.
     """
 
     order: memoryview

@@ -1,7 +1,7 @@
 """Many records at once: sorted by partition and encoded in compiled code, batch by batch.
 
-What comes out are whole batches, one at a time and only when asked for: whoever asks waits until
-there is room for one. A batch is never larger than batch.size, but for a single record that is.
+The result is a lazy sequence of whole batches: the caller takes the next batch when there is room
+for it. No batch is larger than batch.size, except for a single larger record.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -62,7 +62,7 @@ class Target:
 
 
 class _Rows(Protocol):
-    """Rows of a chunk, those that an order names or all; `encode` begins with one of them."""
+    """Rows of a chunk, all of them or in a given order; `encode` begins at a row."""
 
     def encode(self, start: int, size_bytes_max: int) -> RecordAccumulator: ...
 
@@ -88,12 +88,12 @@ def pieces_of_records(
 
 
 def pieces_of_arrow(source: Any, target: Target) -> Iterator[Piece]:
-    """Encode a table, or whatever has Arrow's stream interface.
+    """Encode a table, or another object with Arrow's stream interface.
 
     Columns: value (binary or string), and if present key, headers, timestamp and partition, as
-    `ottla.wire.records.arrow` writes them. A row without a partition goes where its key says.
+    `ottla.wire.records.arrow` writes them. The key determines the partition of a row without one.
     """
-    from ottla.wire.records import arrow  # noqa: PLC0415 - pyarrow is loaded by who needs it
+    from ottla.wire.records import arrow  # noqa: PLC0415 - pyarrow is loaded only if it is used
 
     first_row = 0
     for batch in arrow.stream(source):

@@ -1,4 +1,4 @@
-"""What becomes of many records that were sent by one call."""
+"""The result of many records that were sent by one call."""
 
 import asyncio
 from collections.abc import Callable, Generator
@@ -12,7 +12,7 @@ from ottla.clients.producer.bulk.bulk import Piece
 
 
 class BulkDeliveryError(Exception):
-    """Some of the rows were not delivered; the cause is what a record of theirs would raise."""
+    """Some of the rows were not delivered; the cause is the error of one of their records."""
 
     def __init__(self, topic: str, partition: int, rows: range, cause: BaseException) -> None:
         super().__init__(
@@ -46,16 +46,16 @@ class BulkMetadata(NamedTuple):
 
 
 class BulkDelivery:
-    """What will have become of many records. Any thread may ask, any event loop may await it."""
+    """The future result of many records, for any thread and any event loop."""
 
     def __init__(self, topic: str, loop: asyncio.AbstractEventLoop | None) -> None:
         self.topic = topic
         self.loop = loop
-        """The event loop that will say what became of them."""
+        """The event loop that completes the records."""
         self.is_done = False
         self.failure: BulkDeliveryError | None = None
         """The first failure so far."""
-        self._lock = Lock()  # between who queues and the loop, for all that follows
+        self._lock = Lock()  # protects the fields below between the queueing thread and the loop
         self._unknown_batches = 1  # as long as more may come
         self._record_count = 0
         self._offsets: dict[int, PartitionOffsets] = {}
@@ -86,7 +86,7 @@ class BulkDelivery:
         return self._outcome()
 
     def exception(self, timeout: float | None = None) -> BulkDeliveryError | None:
-        """Wait as `result` does, and return what it would raise, if it would."""
+        """Wait as `result` does, and return its error, or None."""
         wait_in_thread(self, timeout)
         return self.failure
 

@@ -1,4 +1,4 @@
-"""What becomes of batches: taken, to be sent again, cut in two, or given up."""
+"""Completes batches: delivered, sent again, split in two, or failed."""
 
 from collections.abc import Callable, Collection, Sequence
 from typing import Final
@@ -80,7 +80,7 @@ class BatchCompletion:
         self.identity = identity
         self.counts = Counts()
         self.last_failure: Exception | None = None
-        """What stood in the way last, for who gives up."""
+        """The last failure, for the error of a batch that expires."""
         self.on_room: Callable[[], None] = lambda: None
         """Called when memory was given back."""
         self._view = view
@@ -102,7 +102,7 @@ class BatchCompletion:
                 self._settle_one(outbox, shipment, row)
 
     def settle_failed(self, shipments: Sequence[ReadyBatch], error: Exception) -> None:
-        """There was no answer: what may help is tried again, anything else is for good."""
+        """Handle a request without a response: retry retriable failures, fail the others."""
         is_retriable = isinstance(error, OSError) or (
             isinstance(error, ApiError) and error.code in RETRIABLE | _UNKNOWN_LEADER
         )
@@ -120,10 +120,10 @@ class BatchCompletion:
         error: Exception,
         error_by_index: dict[int, BaseException] | None = None,
     ) -> None:
-        """Fail a batch that has numbers: those behind it have a gap before them now.
+        """Fail a batch with sequence numbers: the batches behind it have a gap before them now.
 
-        Nothing where that was done before: what has expired on its way fails once more when its
-        request ends, and is in no transaction that is open then.
+        Does nothing if that was done before: a batch that expired in flight fails once more when
+        its request ends, and belongs to no transaction that is open then.
         """
         if shipment.batch.is_done:
             return
@@ -149,7 +149,7 @@ class BatchCompletion:
             self.release(shipment.charged_bytes)
 
     def release(self, size_bytes: int) -> None:
-        """Give memory back, and tell who waits for it."""
+        """Release memory, and wake the callers that wait for it."""
         self._accumulator.release(size_bytes)
         self.on_room()
 
@@ -165,7 +165,8 @@ class BatchCompletion:
         if code is _OUT_OF_ORDER and outbox.is_surely_written(shipment):
             self._complete_forgotten(shipment)
             return
-        # Who refuses a copy says nothing of the one before, unless it has looked at the numbers.
+        # A refused retry says nothing about the first attempt, unless the broker checked the
+        # sequence.
         shipment.is_in_doubt = code in _MAYBE_WRITTEN or (shipment.is_in_doubt and code not in _GAP)
         meaning = row.error_message or (_LARGE_RECORD if code in _TOO_LARGE else _REFUSED)
         error = ApiError(code, f"partition {outbox.name}: {meaning}")
@@ -198,10 +199,10 @@ class BatchCompletion:
         shipment.batch.complete(-1, -1)
 
     def _plan_retry(self, outbox: PartitionQueue, shipment: ReadyBatch, code: ErrorCode) -> bool:
-        """Return whether a batch that was refused may go again, and note if it needs a new epoch.
+        """Return whether a refused batch may be sent again, and note if it needs a new epoch.
 
-        One that does not fit behind the last one may where an earlier one is still to come. Where
-        that is not so there is a gap: without a transaction a new epoch mends it, with one the
+        An out-of-order batch may be sent again while an earlier batch is still to come. Otherwise
+        there is a gap: outside a transaction a new epoch repairs it, in a transaction the
         transaction is lost.
         """
         if code not in _GAP:
@@ -227,7 +228,7 @@ class BatchCompletion:
         self._back_off(outbox, error)
 
     def _back_off(self, outbox: PartitionQueue, error: Exception) -> None:
-        """Wait before the next try, unless the answer has said who leads now."""
+        """Wait before the next attempt, unless the response names the new leader."""
         if isinstance(error, ApiError) and error.code in _UNKNOWN_LEADER:
             if self._leaders.epoch_of(outbox.name) > outbox.leader_epoch:
                 return
@@ -283,7 +284,7 @@ def _for_the_others(error: ApiError) -> RecordNotSentError:
 def _errors_by_index(
     name: TopicPartition, code: ErrorCode, row: PartitionProduceResponse
 ) -> dict[int, BaseException] | None:
-    """Return errors for all records, where the broker has named those that it did not like."""
+    """Return errors for all records, if the broker has named the faulty ones."""
     if not row.record_errors:
         return None
     errors: dict[int, BaseException] = {}

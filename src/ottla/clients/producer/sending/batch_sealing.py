@@ -41,9 +41,9 @@ class BatchSealer:
         return outbox.producer != (identity.producer_id, identity.producer_epoch)
 
     def take(self, lane: OpenBatches, outbox: PartitionQueue) -> ReadyBatch | None:
-        """Take what is to be sent next of a lane, of which nothing new flies if it is held.
+        """Take the next batch of a partition; a held partition gives no new batches.
 
-        None where the producer has no id yet; `on_news` is called when it has.
+        None while the producer has no id; `on_news` is called when it has.
         """
         if not self._ensure_identified():
             return None

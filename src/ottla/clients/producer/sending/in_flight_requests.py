@@ -52,9 +52,9 @@ class InFlightRequests:
         self.to(flight.broker_id).pop(flight, None)
 
     def end_late(self, now_ms: int) -> int:
-        """Close connections that owe an answer for too long: what they would say is of no use.
+        """Close connections with an overdue response: a late response would be of no use.
 
-        Returns when the next answer will be late.
+        Returns when the next response will be overdue.
         """
         next_ms = NEVER_MS
         for flights in list(self._by_broker.values()):

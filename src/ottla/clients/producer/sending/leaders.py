@@ -20,10 +20,10 @@ NO_LEADER: Final = -1
 
 
 class Leaders:
-    """Answers from what is known; what is not is looked for, until it is found.
+    """Finds leaders: from cached metadata, else by asking until a leader is found.
 
-    Topics in use are looked at again before what is known of them is too old: there may be more
-    partitions. One that was not used for metadata.max.idle.ms is, when it is used again.
+    Topics in use are refreshed before their metadata is too old, to find new partitions. A topic
+    that was not used for metadata.max.idle.ms is refreshed at its next use.
     """
 
     def __init__(
@@ -68,9 +68,9 @@ class Leaders:
         return [row.partition_index for row in rows if row.leader_id >= 0]
 
     def learn(self, rows: Iterable[MetadataResponseTopic]) -> None:
-        """Use partitions that are new. There are fewer only where a topic was made anew.
+        """Use new partitions. A lower number counts only if the topic was created again.
 
-        Else it is a broker that has not heard of the new ones yet.
+        Otherwise it comes from a broker that has not heard of the new partitions yet.
         """
         for row in rows:
             if row.name is not None and row.error_code == ErrorCode.NONE:
@@ -87,7 +87,7 @@ class Leaders:
             self._asking.cancel()
 
     async def _ask(self) -> None:
-        """Ask until nobody looks for a leader: after each answer, who still does says so again."""
+        """Ask while partitions wait for a leader; they register again after each response."""
         backoff_ms = self._view.settings.retry_backoff_ms
         while self._wanted:
             topics = sorted(self._wanted)

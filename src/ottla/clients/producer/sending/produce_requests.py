@@ -35,7 +35,7 @@ class ProduceCalls:
         self._view = view
         self.acks = acks
         self._told: WeakKeyDictionary[Connection, set[str]] = WeakKeyDictionary()
-        """The topics of what was sent without an answer."""
+        """The topics of requests that were sent without a response (acks 0)."""
 
     def ask_now(
         self,
@@ -44,15 +44,15 @@ class ProduceCalls:
         shipments: Sequence[ReadyBatch],
         take: TakeOutcomes,
     ) -> bool:
-        """Send at once, and have `take` told what became of each partition's batch.
+        """Send at once, and have `take` called with the result of each partition's batch.
 
-        False where one has to wait before sending; there is no time limit.
+        False where the caller has to wait before sending; there is no time limit.
         """
         request, version_max = self.request(identity, shipments)
         return connection.ask_now(request, self.taking(request, take), version_max=version_max)
 
     def taking(self, request: ProduceRequest, take: TakeOutcomes) -> TakeAnswer:
-        """Return what takes the answer to a request, and tells what became of each batch."""
+        """Return the callback for the response, which reports the result of each batch."""
 
         def told(answer: Message | None, error: Exception | None) -> None:
             if isinstance(answer, ProduceResponse):
@@ -65,9 +65,9 @@ class ProduceCalls:
     async def ask(
         self, connection: Connection, identity: Identity, shipments: Sequence[ReadyBatch]
     ) -> Outcomes:
-        """Return what became of each partition's batch.
+        """Return the result of each partition's batch.
 
-        When there was no answer the connection is closed: a late one would be misleading.
+        Without a response the connection is closed, because a late response would be misleading.
         """
         request, version_max = self.request(identity, shipments)
         timeout_ms = self._view.settings.request_timeout_ms
@@ -113,7 +113,7 @@ class ProduceCalls:
         return request, version_max
 
     def _note_told(self, connection: Connection, topics: set[str]) -> None:
-        """Forget who leads these when the connection ends: it is all that a broker can say."""
+        """Forget these topics' leaders when the connection ends: acks 0 has no other error."""
         told = self._told.get(connection)
         if told is None:
             told = self._told[connection] = set()
@@ -121,7 +121,7 @@ class ProduceCalls:
         told |= topics
 
     def _outcomes(self, request: ProduceRequest, answer: ProduceResponse) -> Outcomes:
-        """Read an answer by partition, and learn who leads where it says so."""
+        """Read a response by partition, and apply its leader hints."""
         name_by_id: Mapping[bytes, str] = {row.topic_id: row.name for row in request.topic_data}
         address_by_broker = {
             node.node_id: Address(node.host, node.port) for node in answer.node_endpoints

@@ -1,8 +1,8 @@
-"""Takes ready batches to the brokers: one request for each broker, with many partitions in it.
+"""Sends ready batches to the brokers: one request per broker, with many partitions in it.
 
-`look` decides what goes now. It is called when somebody rings, when an answer has come, and by one
-timer for whatever is due next: a batch that has lingered, a retry, the end of somebody's time.
-Nothing here is called per record.
+`look` decides what to send now. It runs when it is notified, after each response, and by one timer
+for the next deadline: a batch that has lingered, a retry, or an expiring batch. Nothing here is
+called per record.
 """
 
 import asyncio
@@ -34,11 +34,11 @@ from ottla.environment.clock import Clock
 from ottla.model.api_error import ApiError
 
 REQUEST_OVERHEAD_BYTES: Final = 1024
-"""What names and lengths take of max.request.size, roughly."""
+"""The share of max.request.size for names and lengths, roughly."""
 
 
 class Sender:
-    """Sends what is in an accumulator. All of it runs in one event loop."""
+    """Sends the records of an accumulator. All of it runs in one event loop."""
 
     def __init__(
         self,
@@ -51,9 +51,9 @@ class Sender:
         self.leaders = Leaders(view, accumulator, settings, self.look)
         self.settling = BatchCompletion(view, clock, settings, accumulator, self.leaders, identity)
         self.is_short_of_memory = False
-        """Whether somebody waits for room, so that nothing lingers."""
+        """Whether a caller waits for memory, so that no batch lingers."""
         self.is_busy = False
-        """Whether it is decided here what goes next: meanwhile no other thread sends."""
+        """Whether `look` is deciding what to send: meanwhile no other thread sends."""
         self.request_count = 0
         self.flights = InFlightRequests(view.settings.request_timeout_ms)
         self._view = view
@@ -77,7 +77,7 @@ class Sender:
 
     @property
     def identity(self) -> Identity:
-        """In whose name batches go; set before the first record where it needs the sender."""
+        """The producer id and epoch of batches, set before the first record."""
         return self.settling.identity
 
     @identity.setter
@@ -92,7 +92,7 @@ class Sender:
     # -- deciding -------------------------------------------------------------------------------
 
     def look(self) -> None:
-        """Send what is ready, as far as brokers have room, and come back when more is due."""
+        """Send the ready batches, as far as brokers have room, and schedule the next look."""
         if self._is_looking:  # something has failed while it was sent
             self._is_to_look_again = True
             return
@@ -110,7 +110,7 @@ class Sender:
         accumulator.is_rung = False
         if self._is_closed:
             return
-        accumulator.next_look_ms = NEVER_MS  # before looking: what comes meanwhile rings again
+        accumulator.next_look_ms = NEVER_MS  # first: an append meanwhile wakes the sender
         self._next_ms = NEVER_MS
         now_ms = self._clock.monotonic_ms()
         self._come_back(self.flights.end_late(now_ms))
@@ -188,7 +188,7 @@ class Sender:
         return in_flight < self._settings.max_in_flight_requests_per_connection
 
     def _expire(self, lane: OpenBatches, outbox: PartitionQueue, now_ms: int) -> None:
-        """Give up, in order, what has waited for longer than delivery.timeout.ms."""
+        """Fail, in order, the batches that have waited longer than delivery.timeout.ms."""
         limit_ms = now_ms - self._settings.delivery_timeout_ms
         for shipment in outbox.flying:
             if shipment.batch.created_ms <= limit_ms and not shipment.batch.is_done:
@@ -282,7 +282,7 @@ class Sender:
         self, flight: InFlightRequest, outcomes: Outcomes | None, error: Exception | None
     ) -> None:
         """Take an answer, or the reason why there is none."""
-        self.is_busy = True  # until it was looked what goes next
+        self.is_busy = True  # until the next look
         self.flights.end(flight)
         self.request_count += 1
         if self._is_closed:
@@ -298,7 +298,7 @@ class Sender:
     async def _exchange(self, broker_id: int, shipments: list[ReadyBatch]) -> None:
         try:
             outcomes = await self._asked(broker_id, shipments)
-        except Exception as error:  # noqa: BLE001 - whatever it is, the records hear of it
+        except Exception as error:  # noqa: BLE001 - any failure is reported to the records
             self.is_busy = True
             self.settling.settle_failed(shipments, error)
         else:
@@ -312,14 +312,14 @@ class Sender:
     async def _asked(self, broker_id: int, shipments: list[ReadyBatch]) -> Outcomes:
         if self.identity.is_transactional:
             names = [shipment.outbox.name for shipment in shipments]
-            async with self._order:  # what was taken first is sent first
+            async with self._order:  # requests are sent in the order in which they were made
                 await self.identity.before_send(names)
         connection = await self._view.connection_to(broker_id)
         for shipment in shipments:
             shipment.is_in_doubt = True
         return await self._calls.ask(connection, self.identity, shipments)
 
-    # -- for everybody --------------------------------------------------------------------------
+    # -- flush and close ------------------------------------------------------------------------
 
     async def flush(self) -> None:
         """Return when every record that is there now is delivered, or has failed."""
@@ -350,7 +350,7 @@ class Sender:
         return sum(batch.record_count for batch in self._batches())
 
     async def close(self, reason: Exception) -> None:
-        """Stop; whatever is left fails with this reason."""
+        """Stop; the remaining records fail with this reason."""
         self._is_closed = self.is_busy = True
         self.leaders.close()
         if self._timer is not None:
@@ -366,7 +366,7 @@ class Sender:
         await self.drop(reason)
 
     def _batches(self) -> Iterator[Batch]:
-        """Yield what is not done, each lane from its end: what moves on meanwhile is not missed."""
+        """Yield all unfinished batches, each partition from its end, so that none is missed."""
         for lane in self._accumulator.lanes():
             if (batch := lane.open) is not None:
                 yield batch
@@ -380,7 +380,7 @@ class Sender:
 def _timeout_error(
     batch: Batch, timeout_ms: int, last: Exception | None, *, is_in_doubt: bool
 ) -> DeliveryTimeoutError:
-    """Say that a batch's time is over, and what stood in its way."""
+    """Return the error of an expired batch, with the last failure as the reason."""
     may = " (they may have been written)" if is_in_doubt else ""
     return DeliveryTimeoutError(
         f"{batch.record_count} records for {batch.topic}-{batch.partition} were not confirmed "

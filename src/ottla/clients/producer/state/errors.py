@@ -1,4 +1,4 @@
-"""What a producer raises besides ApiError; each is a sentence that says what to do."""
+"""The errors that a producer raises besides ApiError; each sentence names the remedy."""
 
 
 class RecordTooLargeError(ValueError):
@@ -18,4 +18,4 @@ class ProducerClosedError(RuntimeError):
 
 
 class RecordNotSentError(RuntimeError):
-    """A record was fine, but another one in the same batch was not, so the batch was refused."""
+    """The record was valid, but another record made the broker refuse their batch."""

@@ -1,10 +1,10 @@
-"""Who a producer is to the brokers, and what that means when a batch is refused.
+"""The producer id and epoch, and the consequences of refused batches.
 
-A producer has an id and an epoch, and numbers the records of each partition. A broker takes a
-batch only if it follows the last one, and knows a copy when it sees one. Three things can go wrong,
-and all are mended the same way: nothing of that partition is on its way any more, the epoch goes
-up by one, and what is still to be sent is numbered from 0 again. What may have been written
-without our knowing is never numbered again before a broker has said that it is not there.
+A producer has an id and an epoch, and numbers the records of each partition. A broker accepts a
+batch only if its sequence follows the last one, and recognizes duplicates. Three faults are
+possible, with the same remedy: wait until no batch of the partition is in flight, raise the epoch
+by one, and number the remaining batches from 0. A batch that may have been written without our
+knowledge is never numbered again before a broker has confirmed that it is missing.
 """
 
 from collections.abc import Collection
@@ -23,7 +23,7 @@ _NO_TRANSACTION_MS: Final = 2**31 - 1
 
 
 class Identity(Protocol):
-    """What the sender asks before and after it sends. All is called in the event loop."""
+    """The sender's questions before and after sending. All calls are in the event loop."""
 
     @property
     def producer_id(self) -> int:
@@ -100,7 +100,7 @@ class PlainIdentity:
         """Return at once: nothing is to be done."""
 
     def bump(self) -> None:
-        """Raise the epoch; behind the last one comes another id, which is to be asked for."""
+        """Raise the epoch; after the last epoch, request a new producer id."""
         if self.producer_epoch < EPOCH_MAX:
             self.producer_epoch += 1
         else:

@@ -3,11 +3,11 @@
 from typing import Final, NamedTuple
 
 UNKNOWN_OFFSET: Final = -1
-"""The broker did not say: nobody was to answer (acks 0), or a copy of the record came first."""
+"""The offset is unknown: there was no response (acks 0), or the record was a duplicate."""
 
 
 class RecordMetadata(NamedTuple):
-    """What a broker said about a record that it took; timestamp is in milliseconds since 1970."""
+    """The place of a delivered record; the timestamp is in milliseconds since 1970."""
 
     topic: str
     partition: int

@@ -37,7 +37,7 @@ ALL_REPLICAS: Final = -1
 IN_FLIGHT_MAX_WITH_IDEMPOTENCE: Final = 5
 """How many batches a broker remembers of a producer, to know a copy when it sees one."""
 TRANSACTIONAL_LINGER_MS: Final = 100
-"""Nobody is to see a transaction's records before its end, which waits for no clock."""
+"""Consumers see a transaction's records only after its end, and a commit never lingers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,11 +215,11 @@ _WITHOUT_MEANING: Final = {
 def read_producer_settings(
     given: Mapping[str, Any] | None, keywords: Mapping[str, Any]
 ) -> tuple[ClientSettings, ProducerSettings]:
-    """Read what a producer is told; InvalidClientSettingError says everything that is wrong.
+    """Read a producer's settings; InvalidClientSettingError lists everything that is wrong.
 
-    As in Kafka, acks or retries that do not go with idempotence turn it off, unless it was asked
-    for; and delivery.timeout.ms grows with what it has to cover, unless it was said. Records of
-    transactions linger for longer, unless it was said how long.
+    As in Kafka, acks or retries that contradict idempotence turn it off, unless it was enabled
+    explicitly; and delivery.timeout.ms grows to cover linger and request timeout, unless it is set.
+    Transactional producers linger for longer, unless linger.ms is set.
     """
     table = SettingTable(
         "producer", (*CLIENT_SETTINGS, *PRODUCER_SETTINGS), WITHOUT_MEANING | _WITHOUT_MEANING

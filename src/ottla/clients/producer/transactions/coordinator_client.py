@@ -1,7 +1,7 @@
-"""The broker that coordinates a producer's transactions, and how it is asked.
+"""Requests to the coordinator of a producer's transactions.
 
-It is looked for when it is first needed, and again when it has moved or gone. What may pass is
-asked again without end: whoever waits sets the limit.
+The coordinator is looked up at first use, and again when it has moved or is gone. Retriable
+failures are retried without end: the caller sets the time limit.
 """
 
 from collections.abc import Awaitable, Callable
@@ -44,7 +44,7 @@ class TransactionCoordinator:
         self.view = view
         self.transactional_id = transactional_id
         self.last_failure: Exception | None = None
-        """Why the last attempt was not the last one, for who has no more time."""
+        """The last retriable failure, for the error of a caller whose time is over."""
         self.ends = EndDesk(transactional_id)
         """Where the caller's thread commits, once a commit was answered soon."""
         self._broker_id: int | None = None
@@ -85,9 +85,9 @@ class TransactionCoordinator:
     async def until_answered(
         self, attempt: Callable[[], Awaitable[T]], forget: Callable[[], None] | None = None
     ) -> T:
-        """Try until an answer is there that is not "later"; ApiError if it is a refusal.
+        """Retry until there is a final response; ApiError if it is a refusal.
 
-        `forget` is called when it may be somebody else who has to be asked.
+        `forget` is called when another broker may be the coordinator.
         """
         forget = forget or self.forget
         self.last_failure = None

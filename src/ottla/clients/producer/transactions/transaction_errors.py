@@ -11,7 +11,7 @@ from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 
 FENCED: Final = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED})
-"""What a coordinator says to a producer that has a successor."""
+"""The coordinator's codes for a producer that was fenced by its successor."""
 ABORTABLE: Final = frozenset(
     {
         ErrorCode.TRANSACTION_ABORTABLE,
@@ -24,7 +24,7 @@ ABORTABLE: Final = frozenset(
         ErrorCode.UNKNOWN_PRODUCER_ID,
     }
 )
-"""What a coordinator says where the next transaction can go well. All else is fatal."""
+"""The coordinator's codes after which the next transaction may succeed. All others are fatal."""
 FATAL_FOR_BATCHES: Final = frozenset(
     {
         ErrorCode.PRODUCER_FENCED,
@@ -34,14 +34,14 @@ FATAL_FOR_BATCHES: Final = frozenset(
         ErrorCode.INVALID_PRODUCER_ID_MAPPING,
     }
 )
-"""What the leader of a partition says that ends the producer; all else is abortable there."""
+"""A partition leader's codes that end the producer; all others of it are abortable."""
 UNAUTHORIZED: Final = frozenset(
     {
         ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
         ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
     }
 )
-"""After these init_transactions may be called again, when somebody has given the permission."""
+"""After these, init_transactions may be called again once the permission is granted."""
 _JOIN_AGAIN: Final = (
     "the group has gone on without this consumer: call abort_transaction, then have the consumer "
     "poll, so that it joins again, and begin anew with what that returns"
@@ -54,7 +54,7 @@ _ADVICE_TO_MEMBERS: Final[Mapping[ErrorCode, str]] = {
         "consumer"
     ),
 }
-"""What the coordinator of a group says, and what helps against it."""
+"""The group coordinator's codes, and their remedies."""
 _ADVICE_TO_LATECOMERS: Final = (
     "its time was up, or another producer has this transactional id now: call abort_transaction, "
     "which tells; if it returns, begin anew"
@@ -70,7 +70,7 @@ class TransactionAbortedError(Exception):
 
 
 class TransactionFailedError(ApiError):
-    """A transaction, or its producer, cannot go on; the kinds below say what to do."""
+    """A transaction, or its producer, cannot go on; the subclasses name the remedy."""
 
     ADVICE = ""
     ADVICE_BY_CODE: Mapping[ErrorCode, str] = {}
@@ -86,7 +86,7 @@ class TransactionFailedError(ApiError):
 
 
 class TransactionAbortableError(TransactionFailedError):
-    """This transaction cannot be committed; after abort_transaction the next one can begin."""
+    """This transaction cannot be committed; after abort_transaction a new one can begin."""
 
     ADVICE = "call abort_transaction, then begin it anew"
     ADVICE_BY_CODE: Mapping[ErrorCode, str] = {
@@ -96,7 +96,7 @@ class TransactionAbortableError(TransactionFailedError):
 
 
 class FatalTransactionError(TransactionFailedError):
-    """This producer cannot be used any more; its transaction is aborted by who comes next."""
+    """This producer cannot be used any more; its successor aborts its transaction."""
 
     ADVICE = "close this producer and make a new one"
 
@@ -108,10 +108,10 @@ class ProducerFencedError(FatalTransactionError):
 
 
 def is_abortable(code: ErrorCode, *, is_new: bool) -> bool:
-    """Whether a coordinator's refusal is the end of the transaction only.
+    """Whether a coordinator's refusal ends only the transaction, not the producer.
 
-    With the new protocol (KIP-890) one that ran out of time was aborted, but its producer has not
-    lost its place: it is told the new epoch when it aborts, too.
+    With the new protocol (KIP-890) a transaction that timed out was aborted, but its producer
+    remains valid: the response to its abort has the new epoch.
     """
     return code in ABORTABLE or (is_new and code is ErrorCode.INVALID_TXN_STATE)
 
@@ -123,7 +123,7 @@ def fatal(code: ErrorCode, detail: str) -> FatalTransactionError:
 
 
 def abortable(code: ErrorCode, detail: str) -> TransactionAbortableError:
-    """Say that the transaction is lost, with a code that nobody takes for one that may pass."""
+    """Return the error of a lost transaction, with a code that is not retriable."""
     if code in RETRIABLE:
         code = ErrorCode.TRANSACTION_ABORTABLE
     return TransactionAbortableError(code, detail)

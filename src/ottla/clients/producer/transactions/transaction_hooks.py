@@ -1,4 +1,4 @@
-"""What a transaction does with the records of its producer."""
+"""The operations of a transaction on the records of its producer."""
 
 from typing import Protocol
 

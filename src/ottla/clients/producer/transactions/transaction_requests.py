@@ -1,7 +1,7 @@
 """The requests of a transaction: each function asks once, and raises ApiError for a refusal.
 
 Under transactions version 2 (KIP-890) partitions and offsets are added by writing them, and the
-answer to EndTxn says who the producer is from then on. Under the older protocol both are added
+response to EndTxn has the producer's next id and epoch. Under the older protocol both are added
 first, by requests of their own.
 """
 
@@ -57,7 +57,7 @@ class OffsetToCommit(NamedTuple):
 
 
 class GroupMetadata(Protocol):
-    """Who commits: what a consumer's `group_metadata()` returns."""
+    """The committing member: the result of a consumer's `group_metadata()`."""
 
     @property
     def group_id(self) -> str: ...  # noqa: D102
@@ -71,7 +71,7 @@ class GroupMetadata(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Initiation:
-    """What a producer asks for when it introduces itself."""
+    """The request of a producer for its id and epoch."""
 
     timeout_ms: int
     former: ProducerName = NOBODY
@@ -95,7 +95,7 @@ class Initiation:
         )
 
     def refused_by(self, code: int) -> str:
-        """Say what a coordinator that answers this code does not take, if it is known."""
+        """Name the part of the request that a coordinator refuses with this code, if known."""
         if code == ErrorCode.INVALID_TRANSACTION_TIMEOUT:
             allowed = "what the broker's transaction.max.timeout.ms allows"
             return f": transaction.timeout.ms={self.timeout_ms} is not {allowed}"
@@ -109,7 +109,7 @@ class Initiation:
 async def init_producer(
     coordinator: TransactionCoordinator, initiation: Initiation
 ) -> tuple[ProducerName, ProducerName]:
-    """Return who the producer is, and whose transaction it has got to end, or NOBODY's."""
+    """Return the producer's id and epoch, and those of the prepared transaction or NOBODY's."""
     has_two_phases = initiation.has_two_phases or initiation.keeps_prepared
     version = await coordinator.version_of(InitProducerIdRequest)
     if not has_two_phases:
@@ -163,7 +163,7 @@ async def add_offsets(
 async def end(
     coordinator: TransactionCoordinator, who: ProducerName, *, committed: bool, version: int
 ) -> ProducerName:
-    """Commit or abort, and return who the producer is from now on."""
+    """Commit or abort, and return the producer's id and epoch from now on."""
     request = EndTxnRequest(
         transactional_id=coordinator.transactional_id,
         producer_id=who.producer_id,
@@ -183,17 +183,17 @@ async def end(
 
 @dataclass(frozen=True, slots=True)
 class OffsetCommit:
-    """Offsets on their way into a transaction; those that are taken are not sent again."""
+    """Offsets to commit in a transaction; accepted offsets are not sent again."""
 
     coordinator: TransactionCoordinator
-    """Of the transaction; another one keeps the group."""
+    """The coordinator of the transaction; the group has a coordinator of its own."""
     who: ProducerName
     group: GroupMetadata
     waiting: dict[TopicPartition, OffsetToCommit]
     version: int
 
     async def ask(self) -> None:
-        """Commit what waits; ApiError with the first refusal, the others wait on."""
+        """Commit the waiting offsets; ApiError with the first refusal, the others keep waiting."""
         version_max = 5 if self.version >= ADDING_BY_WRITING else _LAST_BEFORE_ADDING_BY_WRITING
         answer = await self.coordinator.view.ask_coordinator(
             self.group.group_id, self._request(), TxnOffsetCommitResponse, version_max=version_max
@@ -240,7 +240,7 @@ def _position(name: TopicPartition, position: OffsetToCommit) -> TxnOffsetCommit
 
 
 def _check_all(codes: Mapping[TopicPartition, ErrorCode], what: str) -> None:
-    """Raise the reason, if there is one: those that were not tried have their reason elsewhere."""
+    """Raise the first refusal; partitions that were not tried carry another's reason."""
     bad = {name: code for name, code in codes.items() if code is not ErrorCode.NONE}
     for name, code in sorted(
         bad.items(), key=lambda item: item[1] is ErrorCode.OPERATION_NOT_ATTEMPTED

@@ -1,4 +1,4 @@
-"""Where a producer stands with its transactions, and what may come next, as in Kafka's clients.
+"""The states of a producer's transactions and their allowed moves, as in Kafka's clients.
 
     UNINITIALIZED ⇄ INITIALIZING → READY → IN_TRANSACTION ─→ COMMITTING → READY
                          │                  │     │  │          ↑ ↓ an error
@@ -8,7 +8,7 @@
                          └──→ PREPARED ←────┘
                                  └──→ COMMITTING or ABORTING
 
-From everywhere it can come to FATAL_ERROR, from which nothing leads away.
+Every state can move to FATAL_ERROR, which has no way out.
 """
 
 from enum import Enum, auto
@@ -86,7 +86,7 @@ class PreparedTxnState(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read what str made of one; ValueError for anything else."""
+        """Parse the result of `str`; ValueError for other text."""
         producer_id, colon, epoch = text.partition(":")
         if not (colon and producer_id.isdecimal() and epoch.isdecimal()):
             raise ValueError(f"{text!r} does not name a transaction: expected producer-id:epoch")

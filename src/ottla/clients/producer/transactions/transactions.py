@@ -1,11 +1,13 @@
 """A producer's transactions, as Kafka 4's clients run them. The states are in transaction_state.
 
-The sender asks here who it is, and before each request whether the batches may go (`before_send`);
-it tells of batches that were not taken (`batch_failed`). All of it runs in one event loop.
+The sender asks this object for the producer id and epoch, and before each request whether the
+batches may go (`before_send`); it reports refused batches (`batch_failed`). All of it runs in one
+event loop.
 
-What is promised: a commit that returned is one, on the brokers. One that raised TransactionFailed
-is none, or will be none. One whose time ran out is neither: it is to be called again, and asks the
-coordinator again, who knows what was decided. Until then every other call is refused.
+The contract: after a commit that returned, the brokers have committed. After a commit that raised
+TransactionFailed, they have not, and never will. After a commit whose time ran out, the result is
+open: call it again; it asks the coordinator for the decision. Until then every other call is
+refused.
 """
 
 import asyncio
@@ -56,7 +58,7 @@ from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
 
 PRODUCE_VERSION_BEFORE_ADDING: Final = 11
-"""The last version of Produce whose batches do not add their partition to the transaction."""
+"""The last version of Produce that does not add its partitions to the transaction."""
 T = TypeVar("T")
 
 
@@ -85,9 +87,9 @@ class Transactions:
     # -- for the sender -------------------------------------------------------------------------
 
     def _become(self, who: ProducerName) -> None:
-        """Be this producer, which has begun nothing yet. In a new epoch sequences begin anew.
+        """Adopt an id and epoch, with no open transaction. In a new epoch sequences restart at 0.
 
-        No call is in it, so that no signal handler can raise half-way, in whatever thread it runs.
+        It makes no call, so that no signal handler can raise half-way, in any thread.
         """
         self._who = who
         self.producer_id, self.producer_epoch = who
@@ -107,7 +109,7 @@ class Transactions:
         return True
 
     async def before_send(self, partitions: Collection[TopicPartition]) -> None:
-        """Have the partitions in the transaction, or raise what the batches are to fail with."""
+        """Add the partitions to the transaction, or raise the error of the batches."""
         self._check_failure()
         if self._is_closed or self.state not in SENDING:
             raise TransactionStateError("the transaction of these records has ended without them")
@@ -141,7 +143,7 @@ class Transactions:
         return self._prepared if self.state is State.PREPARED else None
 
     async def init(self, *, keep_prepared_txn: bool = False) -> None:
-        """Introduce the producer, fence who came before, and abort or keep its transaction."""
+        """Register the producer, fence the former one, and abort or keep its transaction."""
         async with self._call:
             self._check_failure()
             if keep_prepared_txn:
@@ -211,7 +213,7 @@ class Transactions:
         return is_it
 
     async def commit(self) -> None:
-        """Send everything and commit; see the top for what an error means."""
+        """Send everything and commit; the module docstring explains the errors."""
         async with self._call:
             await self._commit()
 
@@ -225,7 +227,7 @@ class Transactions:
             await self._end(committed=True)
 
     async def abort(self) -> None:
-        """Drop what was not sent, and abort the rest."""
+        """Drop the waiting records, and abort the transaction."""
         async with self._call:
             await self._abort()
 
@@ -242,9 +244,9 @@ class Transactions:
             await self._end(committed=False)
 
     async def leave(self, timeout: float | None) -> None:
-        """Abort what is open, or go on with its commit, as far as so many seconds suffice.
+        """Abort the open transaction, or complete its commit, within the timeout.
 
-        What is prepared stays for whoever comes to complete it.
+        A prepared transaction stays for its completion.
         """
         with suppress(TransactionFailedError, OSError):
             async with asyncio.timeout(timeout), self._call:
@@ -291,7 +293,7 @@ class Transactions:
         self._prepared = PreparedTxnState(*ongoing) if is_kept else None
 
     async def _end(self, *, committed: bool) -> None:
-        """Have the end decided; what was decided already is not asked for again."""
+        """Have the coordinator decide the end; a decision that was made is not requested again."""
         self._is_closed = True
         if self._is_started:
             ask = self._coordinator
@@ -334,7 +336,7 @@ class Transactions:
             self._raise_failed(error)
 
     def _raise_failed(self, error: ApiError) -> NoReturn:
-        """Take down that a coordinator has refused, and raise what that means."""
+        """Record a coordinator's refusal, and raise its consequence."""
         is_new = self._version >= ADDING_BY_WRITING
         is_spoiled = self.state is State.ABORTABLE_ERROR or self.state in SENDING
         if is_spoiled and is_abortable(error.code, is_new=is_new):
@@ -346,7 +348,7 @@ class Transactions:
         raise failure
 
     def _fail(self, failure: TransactionFailedError) -> None:
-        """Keep the first failure, unless the new one is worse."""
+        """Keep the first failure, unless the new failure is worse."""
         if self.state is State.FATAL_ERROR:
             return
         is_fatal = isinstance(failure, FatalTransactionError)
@@ -357,7 +359,7 @@ class Transactions:
 
     @asynccontextmanager
     async def _limited(self, call: str) -> AsyncIterator[None]:
-        """Give a call max.block.ms. What then is not known is asked for again, or aborted."""
+        """Give a call max.block.ms. An open result is asked for again, or aborted."""
         seconds = self._settings.max_block_ms / 1000
         try:
             async with asyncio.timeout(seconds):
