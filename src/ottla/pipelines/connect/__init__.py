@@ -1,6 +1,6 @@
 """Connectors in both directions, declared in a file and run on Spark.
 
-What is needed to write one's own is named here; the rest is found by name in a declaration.
+The classes for writing a connector are exported here; declarations find connectors by name.
 """
 
 from ottla.pipelines.connect.declaring.connector import Home, SinkConnector, SourceConnector

@@ -44,7 +44,7 @@ def home_of(declaration: "Declaration") -> Home:
 
 
 def start(spark: "SparkSession", declaration: "Declaration", *, is_once: bool) -> "StreamingQuery":
-    """Start the query of a connector: once over what is there, or until it is stopped."""
+    """Start the query of a connector: over the present data, or until it is stopped."""
     connector = declaration.connector(home_of(declaration), declaration.settings)
     if isinstance(connector, SourceConnector):
         writer = _source_writer(spark, declaration, connector)
@@ -103,7 +103,7 @@ def _complete(records: "DataFrame", declaration: "Declaration") -> "DataFrame":
 
 
 def _settled(frame: "DataFrame", declaration: "Declaration") -> "DataFrame":
-    """Fail at a bad record, leave it out, or send what was there to the dead letters."""
+    """Fail at a bad record, drop it, or send its original to the dead letters."""
     from pyspark.sql import functions as f  # noqa: PLC0415
 
     settings = declaration.settings
@@ -190,7 +190,7 @@ def _batch_function(
 
 
 def _write_dead_letters(bad: "DataFrame", settings: Mapping[str, Any], topic: str) -> None:
-    """Send what could not be read, with headers that say where it was and why."""
+    """Send unreadable records to a topic, with headers for their origin and the fault."""
     from pyspark.sql import functions as f  # noqa: PLC0415
 
     said = {

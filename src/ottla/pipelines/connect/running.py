@@ -28,7 +28,7 @@ _REASONS: Final = (
 
 
 def check(declarations: Sequence[Declaration]) -> None:
-    """Look for Spark, the outside world and brokers; ConnectorError says what is missing."""
+    """Check Spark, the outside world and the brokers; ConnectorError says what is missing."""
     try:
         check_installed("pipelines")
     except (ImportError, JavaNotFoundError) as error:
@@ -51,10 +51,10 @@ def run(
     stop: Event,
     say: Callable[[str], None],
 ) -> None:
-    """Run connectors until `stop` is set or, once, until all that was there is done.
+    """Run connectors until `stop` is set or, with `is_once`, until all present data is processed.
 
-    Once, sources come before sinks, so that what they bring goes on. The first that fails ends
-    all; ConnectorError says which and why. Whatever happens, no query is left running.
+    With `is_once`, sources run before sinks, so that their records are processed as well. The first
+    failure ends all; ConnectorError names the connector and the reason. No query is left running.
     """
     sources = [one for one in declarations if one.is_source]
     sinks = [one for one in declarations if not one.is_source]
@@ -90,7 +90,7 @@ def _run_together(
 
 
 class _Running:
-    """A connector whose query was started, and is again if Python was not there in time."""
+    """A connector with a running query; it is restarted if Python did not start in time."""
 
     def __init__(self, spark: "SparkSession", declaration: Declaration, *, is_once: bool) -> None:
         self._spark = spark
@@ -129,7 +129,7 @@ def _started(spark: "SparkSession", declaration: Declaration, *, is_once: bool) 
 
 
 def reason_of(error: Exception) -> str:
-    """Return the sentence in a report of Spark that says what went wrong."""
+    """Return the sentence with the reason from one of Spark's reports."""
     said = str(error)
     for pattern in _REASONS:
         found = pattern.findall(said)

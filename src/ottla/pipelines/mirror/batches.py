@@ -1,8 +1,8 @@
-"""From what was fetched to what is produced: whole batches, whose headers alone are written anew.
+"""Turns fetched batches into batches to produce: only headers are rewritten.
 
-Brokers take no gaps, no old formats and no times of another broker from clients. Batches with one
-of these are the exception: their records are read, and written as a batch without it. So is the
-batch in whose middle a log begins, after records were deleted.
+Brokers accept no gaps, no old formats and no LogAppendTime of another broker from clients. Batches
+with one of these are the exception: their records are read, and written as a new batch. So is a
+batch with the log start in its middle, after records were deleted.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -63,10 +63,10 @@ class Piece(NamedTuple):
 def pieces_of(
     data: memoryview, position: int, aborted: Collection[AbortedTransaction]
 ) -> Iterator[Piece]:
-    """Cut what was fetched, in place, into what the target is to get from a position on.
+    """Cut fetched bytes, in place, into pieces for the target, from a position on.
 
-    Aborted transactions and markers come as pieces without records. A batch that is cut off at the
-    end is left out. ProtocolError for a batch that is damaged.
+    Aborted transactions and markers become pieces without records. An incomplete batch at the end
+    is left out. ProtocolError for a damaged batch.
     """
     left_out = AbortedBatches(aborted)
     for frame in _frames(data):

@@ -1,4 +1,4 @@
-"""The two clusters of a mirror: how each is asked, and who they are."""
+"""The two clusters of a mirror: clients and cluster ids."""
 
 from collections.abc import Iterable
 from time import monotonic
@@ -41,7 +41,7 @@ class Clusters:
         self.close()
 
     async def meet(self) -> None:
-        """Ask both who they are; MirrorError if they are the same, or have no id."""
+        """Ask both for their cluster ids; MirrorError if they are equal or missing."""
         until = monotonic() + self._patience_seconds
         for view in (self.source, self.target):
             while not await self._is_met(view, until):
@@ -69,7 +69,7 @@ class Clusters:
         return notes_topic(self.source_id)
 
     async def alive(self, copies: Iterable[MirroredTopic]) -> list[MirroredTopic]:
-        """Return the copies of which both topics are there, and are those that were noted."""
+        """Return the copies with both topics present and with their recorded ids."""
         noted = list(copies)
         source = await _idents(self.source, {copy.source_name for copy in noted})
         target = await _idents(self.target, {copy.name for copy in noted})

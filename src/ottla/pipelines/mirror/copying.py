@@ -1,12 +1,13 @@
-"""Copying one partition: transaction by transaction, from where the notes say, up to an offset.
+"""Copies one partition: transaction by transaction, from the recorded position up to an offset.
 
-Each transaction has the records, the new position and the runs in it, so that all of it holds or
-nothing. Before each one the transactional id is fenced and the notes are read to their end: what a
-former attempt has committed is known then, and what it has not committed never will be. So a task
-can be killed and repeated at any moment, and two mirrors at once do nothing twice.
+Each transaction holds the records, the new position and the offset syncs, so that all of it is
+committed or nothing. Before each one the transactional id is fenced and the offset syncs are read
+to their end: then the commits of a former attempt are known, and nothing else of it will be
+committed. So a task can be killed and repeated at any moment, and two mirrors at once copy nothing
+twice.
 
-Batches are not split. The one that holds the end of the range is copied whole, and the position is
-behind it; whoever copies next begins at the position, not at the end of a range.
+Batches are not split. The batch at the end of the range is copied whole, and the position is behind
+it; the next attempt begins at the position, not at the end of a range.
 """
 
 import asyncio
@@ -59,13 +60,13 @@ _BEGIN_AGAIN: Final = RETRIABLE | {
     ErrorCode.UNKNOWN_SERVER_ERROR,
     ErrorCode.BROKER_NOT_AVAILABLE,
 }
-"""After these, the transaction is aborted and its records are copied in another one."""
+"""After these codes, the transaction is aborted and its records are copied in a new one."""
 _FENCED: Final = frozenset({ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH})
 _log = logging.getLogger(__name__)
 
 
 class CopyRange(NamedTuple):
-    """What one task has to copy of one partition: all up to an offset."""
+    """A task's share: one partition up to an offset."""
 
     source_topic: str
     source_id: str
@@ -87,7 +88,7 @@ class CopyRange(NamedTuple):
 
 @dataclass(slots=True)
 class _Copied:
-    """What a transaction has so far."""
+    """The content of a transaction so far."""
 
     offset: int
     until: float = field(default_factory=lambda: monotonic() + TRANSACTION_SECONDS_MAX)
@@ -98,7 +99,7 @@ class _Copied:
     span_count: int = 0
 
     def take(self, piece: Piece) -> None:
-        """Count what was sent."""
+        """Count a sent piece."""
         self.offset = piece.end_offset
         if piece.record_count:
             self.spans.append(piece.spans)
@@ -107,7 +108,7 @@ class _Copied:
             self.span_count += self._is_apart(piece)
 
     def _is_apart(self, piece: Piece) -> int:
-        """Return how many runs a piece adds; most often it goes on with the last one."""
+        """Return how many runs a piece adds; mostly it continues the last run."""
         if len(self.spans) < 2:
             return len(piece.spans)
         last = self.spans[-2][-1]
@@ -164,7 +165,7 @@ class PartitionCopier:
             reached = position.offset
 
     def _check_again(self, error: Exception, deadline: float) -> None:
-        """Raise what another try cannot heal, or has not healed for too long."""
+        """Raise an error that a retry cannot heal, or has not healed for too long."""
         code = error.code if isinstance(error, ApiError) else None
         if code in _FENCED:
             raise MirrorError(
@@ -207,7 +208,7 @@ class PartitionCopier:
         return reached
 
     async def _check_topics(self) -> None:
-        """See that neither topic is another one under the same name."""
+        """Check that neither topic was replaced by another one of the same name."""
         wanted = self._range
         for view, name, ident in (
             (self._source, wanted.source_topic, wanted.source_id),
@@ -228,7 +229,7 @@ class PartitionCopier:
         return Position(wanted.ident, wanted.partition, found[wanted.source].offset, 0, 0)
 
     async def _write(self, transaction: TargetTransaction, offset: int) -> _Copied:
-        """Send what is there, until it is enough for one transaction or nothing more comes."""
+        """Send records until the transaction is large enough or no more come."""
         copied, end = _Copied(offset), self._range.end_offset
         async with RawFetcher(self._source, self._range.source) as fetcher:
             while copied.offset < end and not copied.is_enough:
@@ -252,7 +253,7 @@ class PartitionCopier:
             fetcher.fetch_ahead(ahead.offset)
 
     async def _fetched(self, fetcher: RawFetcher, copied: _Copied) -> Fetched | None:
-        """Fetch; None if the source has deleted what was not copied yet, and begins later now."""
+        """Fetch; None if the source has deleted uncopied records, and begins later now."""
         try:
             return await fetcher.fetch(copied.offset)
         except ApiError as error:

@@ -1,5 +1,5 @@
-"""What a mirror raises when it cannot go on: one sentence, with what to do."""
+"""The error of a mirror that cannot continue: one sentence with the remedy."""
 
 
 class MirrorError(Exception):
-    """Ends the mirror; trying again does not help before somebody has done something."""
+    """Ends the mirror; a retry does not help before its operator has acted."""

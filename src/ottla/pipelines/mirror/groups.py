@@ -1,9 +1,9 @@
-"""Committed offsets of groups: translated, and committed on the target for groups that rest there.
+"""Translates committed offsets of groups, and commits them on the target for inactive groups.
 
-A group that has members on the target goes its own way. One that has none, but has committed there
-something that this mirror has not, is only moved forward: it has been on the target, and what it
-did there counts. Where nothing was copied yet, a group is at the start of the copy, or it would go
-by its auto.offset.reset and might pass over what comes.
+A group with members on the target is left alone. A group without members, but with commits on the
+target that are not this mirror's, is only moved forward: it was active there, and its commits
+count. Where nothing was copied yet, a group is put at the start of the copy, or it would apply its
+auto.offset.reset and might skip records.
 """
 
 import asyncio
@@ -31,23 +31,23 @@ _ACTIVE: Final = frozenset(
         ErrorCode.STALE_MEMBER_EPOCH,
     }
 )
-"""What a coordinator says to who commits for a group that has members."""
+"""A coordinator's codes for commits to a group that has members."""
 _ABSENT: Final = frozenset({ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION})
 Offsets = dict[TopicPartition, CommittedOffset]
 
 
 @dataclass(slots=True)
 class GroupFollower:
-    """Translates what groups commit. `follow` is called again and again."""
+    """Translates the commits of groups. `follow` is called again and again."""
 
     options: MirrorOptions
     clusters: Clusters
     maps: OffsetMaps
     _written: dict[tuple[str, TopicPartition], int] = field(default_factory=dict)
-    """What this mirror has committed last."""
+    """This mirror's last commits."""
 
     async def follow(self, copies: list[MirroredTopic]) -> int:
-        """Commit what has changed; return how many offsets that were."""
+        """Commit changed offsets; return their number."""
         copy_by_source = {copy.source_name: copy for copy in copies}
         if not copy_by_source or not self.options.groups:
             return 0
@@ -67,7 +67,7 @@ class GroupFollower:
         return sum(await asyncio.gather(*map(one, group_ids)))
 
     async def _starts(self, copies: list[MirroredTopic]) -> dict[TopicPartition, int]:
-        """Return where the copies begin: a group goes on there if what it wants is deleted."""
+        """Return the copies' start offsets, for groups whose records are deleted."""
         names = [
             TopicPartition(copy.name, number)
             for copy in copies

@@ -21,7 +21,7 @@ class PartitionLag:
     source: TopicPartition
     target: TopicPartition
     end_offset: int
-    """The end of what is committed on the source."""
+    """The last stable offset of the source."""
     offset: int
     """Up to where it is copied; where its log begins, if nothing was."""
     records: int

@@ -1,4 +1,4 @@
-"""Taking back notes about records that the target has deleted: nobody asks for their offsets."""
+"""Deletes offset syncs of records that the target has deleted."""
 
 from ottla.clients.admin.admin_offsets import OffsetAdmin, OffsetSpec
 from ottla.clients.producer.async_producer import AsyncProducer

@@ -1,14 +1,14 @@
-"""What a mirror notes on the target: which topic is a copy of which, how far, and which offsets.
+"""The state of a mirror on the target: topics and their copies, positions, and offset syncs.
 
-All of it is in one compacted topic with one partition, as JSON that people can read:
+All of it is in one compacted topic with one partition, as readable JSON:
 
-    ["topic", NAME]                     which topic this one is a copy of; written by the driver
-    ["position", ID, PARTITION]         up to which offset of the source everything is copied
-    ["runs", ID, PARTITION, OFFSET]     where the records from this offset on have gone
+    ["topic", NAME]                     the source topic of a copy; written by the driver
+    ["position", ID, PARTITION]         the offset of the source up to which everything is copied
+    ["runs", ID, PARTITION, OFFSET]     the target offsets of the records from this offset on
 
-ID is the target's topic id: a topic that was deleted and made again begins anew. Positions and runs
-are written in the transaction that writes the records. So these notes are the truth about what was
-copied, and Spark's checkpoint only tells what was planned.
+ID is the target's topic id: a topic that was deleted and created again starts anew. Positions and
+runs are written in the transaction that writes the records. So this topic is the truth about copied
+records, and Spark's checkpoint holds only plans.
 """
 
 import json
@@ -76,7 +76,7 @@ def ident_of(topic_id: bytes, name: str) -> str:
 
 
 def note_of(record: Record) -> Note | None:
-    """Read a note; None for what is none, or was taken back."""
+    """Decode a record; None for a tombstone, or for a record of another kind."""
     if record.key is None:
         return None
     kind, *key = json.loads(record.key)
@@ -123,7 +123,7 @@ def position_note(position: Position) -> tuple[bytes, bytes]:
 
 
 def runs_note(runs: Runs) -> tuple[bytes, bytes | None]:
-    """Write where records have gone, as key and value; no runs take back what was written."""
+    """Encode runs as key and value; empty runs make a tombstone."""
     key = _json([RUNS, runs.ident, runs.partition, runs.offset])
     if not runs.runs:
         return key, None

@@ -1,4 +1,4 @@
-"""What a mirror's notes say, as far as they were read."""
+"""The content of a mirror's offset syncs topic, as far as it was read."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -11,7 +11,7 @@ from ottla.wire.records.record import Record
 
 @dataclass(slots=True)
 class KnownCopies:
-    """What the notes say by now: which topics are copies, and how far each partition is."""
+    """The known copies, and the position of each partition."""
 
     topics: dict[str, MirroredTopic] = field(default_factory=dict)
     """By their names on the target."""
@@ -27,15 +27,15 @@ class KnownCopies:
 
 @dataclass(slots=True)
 class NotesReader:
-    """What a process knows of the notes. It outlives connections, and is used by one at a time."""
+    """A process' state of the topic. It outlives connections, and has one user at a time."""
 
     log: CommittedLog
     known: KnownCopies = field(default_factory=KnownCopies)
     also: Callable[[Note], None] | None = None
-    """Who else wants to learn of every note."""
+    """Also called with every record."""
 
     async def read_on(self, view: ClusterView) -> KnownCopies:
-        """Read the notes to their end, and return what they say."""
+        """Read the topic to its end, and return its content."""
         await self.log.read_on(view, self._take)
         return self.known
 

@@ -1,4 +1,4 @@
-"""Offsets of the source as offsets of the target, for who reads on over there."""
+"""Translates offsets of the source into offsets of the target."""
 
 from array import array
 from bisect import bisect_right
@@ -32,18 +32,18 @@ class PartitionMap:
         self.notes[note.offset] = last.target + last.size
 
     def outdated(self, start_offset: int) -> list[int]:
-        """Return the notes, but for the last, whose records are all before where the target begins.
+        """Return the syncs, except the last, with all records before the start of the target.
 
-        They are named by the offsets that they begin at.
+        They are identified by their first offsets.
         """
         older = list(self.notes.items())[:-1]
         return [offset for offset, end in older if end <= start_offset]
 
     def translate(self, offset: int) -> int | None:
-        """Return where the first record is that has this offset or a later one.
+        """Return the target offset of the first record with this source offset or a later one.
 
-        If there is none yet, where the last one ends: what comes next will be there or later. None
-        if nothing was copied.
+        If it is not copied yet, the end of the last copied record: the next record will be there or
+        later. None if nothing was copied.
         """
         if not self._sources:
             return None
@@ -62,7 +62,7 @@ class OffsetMaps:
     _maps: dict[tuple[str, int], PartitionMap] = field(default_factory=dict)
 
     def learn(self, note: Note) -> None:
-        """Take what a note says about runs."""
+        """Apply a record about runs."""
         if isinstance(note, Runs):
             self.of(note.ident, note.partition).learn(note)
 

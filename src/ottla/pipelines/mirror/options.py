@@ -1,4 +1,4 @@
-"""What a mirror is told, in a form that goes to Spark's other processes."""
+"""The options of a mirror, in a form that can be sent to Spark's other processes."""
 
 import json
 import re
@@ -13,14 +13,14 @@ from ottla.pipelines.sink.commit_decision import TOPIC as DECISIONS_TOPIC
 NOTES_PREFIX: Final = "ottla-mirror."
 NOTES_SUFFIX: Final = ".offsets"
 _NOT_MIRRORED: Final = ("__", NOTES_PREFIX, DECISIONS_TOPIC)
-"""What brokers, mirrors and sinks keep for themselves, by how the names begin."""
+"""Prefixes of topics that brokers, mirrors and sinks keep for themselves."""
 _NAME: Final = re.compile(r"[a-zA-Z0-9._-]+")
 DEFAULT_RANGE_BYTES: Final = 256 << 20
 """About how much of a partition one micro-batch copies."""
 
 
 def notes_topic(source_cluster: str) -> str:
-    """Return the topic, on the target, that keeps what is known about copies from a cluster."""
+    """Return the topic, on the target, with the state of copies from a cluster."""
     return f"{NOTES_PREFIX}{source_cluster}{NOTES_SUFFIX}"
 
 
@@ -31,14 +31,14 @@ def is_notes_topic(name: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class MirrorOptions:
-    """From where to where, and what. Settings have Kafka's names."""
+    """Source, target and selection. Settings have Kafka's names."""
 
     source: dict[str, str]
     target: dict[str, str]
     topics: tuple[str, ...]
     """Names, or regular expressions for whole names."""
     groups: str = ".*"
-    """A regular expression for the groups whose offsets are translated; empty for none."""
+    """A regular expression for the groups to translate; empty for none."""
     prefix: str = ""
     replication_factor: int = 0
     """Of topics that are made; 0 is the source's, as far as there are brokers."""
@@ -62,7 +62,7 @@ class MirrorOptions:
         return tuple(word for word in self.topics if _NAME.fullmatch(word))
 
     def is_wanted(self, topic: str) -> bool:
-        """Whether a topic of the source is to be copied; what is kept by others never is."""
+        """Whether a topic of the source is to be copied; internal topics never are."""
         if topic.startswith(_NOT_MIRRORED):
             return False
         return any(topic == word or re.fullmatch(word, topic) for word in self.topics)
@@ -72,7 +72,7 @@ class MirrorOptions:
         return bool(self.groups) and re.fullmatch(self.groups, group_id) is not None
 
     def target_topic(self, topic: str) -> str:
-        """Return what a topic is called on the target."""
+        """Return the name of a topic's copy on the target."""
         return self.prefix + topic
 
     def is_fed(self, copy: MirroredTopic) -> bool:
@@ -81,7 +81,7 @@ class MirrorOptions:
         return is_wanted and self.target_topic(copy.source_name) == copy.name
 
     def checked(self) -> Self:
-        """Return this, or raise MirrorError for what cannot be meant."""
+        """Return this, or raise MirrorError for contradictory options."""
         for word in (*self.topics, self.groups):
             try:
                 re.compile(word)
@@ -108,7 +108,7 @@ class MirrorOptions:
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """Read what `to_json` wrote."""
+        """Parse the result of `to_json`."""
         values = json.loads(text)
         values["topics"] = tuple(values["topics"])
         return cls(**values)

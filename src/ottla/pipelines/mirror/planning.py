@@ -19,11 +19,11 @@ from ottla.pipelines.mirror.options import MirrorOptions
 from ottla.pipelines.topics.committed_topic_reader import CommittedLog
 
 SIZES_SECONDS: Final = 30.0
-"""How long what is known about the sizes of partitions is used."""
+"""How long the sizes of partitions are cached."""
 WEIGHING_SECONDS_MAX: Final = 5.0
 """How long a plan waits for sizes, which it can do without."""
 LEADERLESS_MS_MAX: Final = 5_000
-"""How long a plan waits for partitions that nobody leads, if there will be another one."""
+"""How long a plan waits for partitions without a leader, if another plan will follow."""
 OFFSETS_WITHOUT_SIZE: Final = 1_000_000
 """How many offsets are planned at once where brokers do not tell sizes."""
 GONE_SECONDS: Final = 5.0
@@ -54,9 +54,9 @@ class Planner:
         return await self._all_ends(await self._copies())
 
     async def ends(self, start: Mapping[str, Any], last: Ends | None) -> Ends:
-        """Return up to where the next micro-batch goes from a start, and no further than `last`.
+        """Return the end of the next micro-batch from a start, at most `last`.
 
-        What a start says stays, also of copies that are gone.
+        Entries of the start stay, also those of copies that are gone.
         """
         copies = await self._copies()
         stable = last if last is not None else await self._ends_of_the_led(copies)
@@ -70,7 +70,7 @@ class Planner:
         return ends
 
     async def ranges(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[CopyRange]:
-        """Return what is to be copied for a micro-batch; copies that are gone are left out."""
+        """Return the ranges of a micro-batch; copies that are gone are left out."""
         ranges = []
         for copy in await self._planned_copies(start, end):
             before = start.get(_key(copy), {})
@@ -82,7 +82,7 @@ class Planner:
     async def _planned_copies(
         self, start: Mapping[str, Any], end: Mapping[str, Any]
     ) -> list[MirroredTopic]:
-        """Return the copies; what a plan has of one that is not among them will not come again."""
+        """Return the copies; a planned copy that is missing here will not come again."""
         planned = {key for key, offsets in end.items() if _is_more(start.get(key, {}), offsets)}
         until = asyncio.get_running_loop().time() + GONE_SECONDS
         copies = await self._copies()
@@ -92,7 +92,7 @@ class Planner:
         return copies
 
     async def _ends_of_the_led(self, copies: Sequence[MirroredTopic]) -> Ends:
-        """Return where partitions end that somebody leads; wait only if that is none."""
+        """Return the ends of partitions that have a leader; wait only if none has."""
         try:
             return await self._all_ends(copies, LEADERLESS_MS_MAX)
         except (ApiError, OSError):
@@ -161,14 +161,14 @@ class Planner:
                 self._begins = {name: start for name, (start, _) in ends.items()}
                 sizes = _sizes(await ClusterAdmin(view).log_dirs(_leaders(view, names)))
         except (ApiError, OSError):
-            return  # who may not know works with what is usual
+            return  # without the permission to ask, the usual limits apply
         for name, (start, end) in ends.items():
             if end > start and sizes.get(name):
                 self._bytes_per_offset[name] = sizes[name] / (end - start)
 
 
 def _key(copy: MirroredTopic) -> str:
-    """Name a copy in Spark's offsets: one that is made again begins anew."""
+    """Name a copy in Spark's offsets: a topic that is created again starts anew."""
     return f"{copy.name}:{copy.ident}"
 
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 FAILURES_MAX: Final = 5
 """How often the query may fail without any progress in between before the mirror gives up."""
 TIDYING_SECONDS: Final = 300.0
-"""How often notes are looked through for what the target has deleted."""
+"""How often offset syncs of deleted records are searched for."""
 TRIGGER: Final = "500 milliseconds"
 """How often Spark looks for something new; while there is a lot, it does not wait."""
 _LOOK_SECONDS: Final = 0.1
@@ -62,7 +62,7 @@ class Progress:
 
 
 class Following:
-    """What goes on beside the copying, in an event loop of its own. Use it in `with`."""
+    """The work beside the copying, in an event loop of its own. Use it in `with`."""
 
     def __init__(self, options: MirrorOptions) -> None:
         self._thread = LoopThread("ottla-mirror")
@@ -135,21 +135,21 @@ class Mirror:
         self._is_stopping = True
 
     def run_once(self) -> Progress:
-        """Copy what is there now, translate what groups have committed by then, and return."""
+        """Copy the present records, translate the groups' commits, and return."""
         with Following(self._options) as following:
             while (failure := self._copy_once()) is not None:
-                self._count(following.follow())  # which may know better what is wrong
+                self._count(following.follow())  # its error may be more precise
                 if _own_words(failure):
                     raise MirrorError(_reason(failure)) from None
                 self._count_failure(_reason(failure))
             return following.follow()
 
     def _copy_once(self) -> Exception | None:
-        """Copy what is there now; return why that has failed, if it has."""
+        """Copy the present records; return the reason of a failure, if there is one."""
         query = self._start(is_once=True)
         try:
             query.awaitTermination()
-        except Exception as error:  # noqa: BLE001 - Spark's, whatever it is
+        except Exception as error:  # noqa: BLE001 - any failure of Spark
             return error
         finally:
             query.stop()
@@ -161,9 +161,9 @@ class Mirror:
         interval_seconds: float = 5.0,
         on_progress: Callable[[Progress], None] = lambda _: None,
     ) -> None:
-        """Mirror until `stop` is called; what fails for a while is tried again.
+        """Mirror until `stop` is called; transient failures are retried.
 
-        MirrorError and ApiError for what somebody has to do something about.
+        MirrorError and ApiError for failures that need the operator.
         """
         with Following(self._options) as following:
             self._query = self._start(is_once=False)
@@ -233,16 +233,16 @@ def _followed(following: Following) -> Progress | None:
 
 
 def _reason(error: Exception) -> str:
-    """Take from Spark's pages about a failed task what our own code has said, or the first line."""
+    """Find our own code's message in Spark's pages about a failed task, or their first line."""
     lines = (line.strip() for line in str(error).splitlines())
     return _own_words(error) or next(filter(None, lines), type(error).__name__)
 
 
 def _own_words(error: Exception) -> str:
-    """Return what our own code has said; nothing, if it is Spark that has failed.
+    """Return our own code's message; empty, if Spark itself has failed.
 
-    It does when the machine is busy: it gives the Python that plans a query ten seconds to start,
-    and has no setting for that.
+    Spark fails on a busy machine: it gives the Python process that plans a query ten seconds to
+    start, and has no setting for that.
     """
     marks = ("MirrorError: ", "ApiError: ", "UnreachableError: ", "NoAnswerError: ")
     for line in reversed(str(error).splitlines()):

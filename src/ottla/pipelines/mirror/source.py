@@ -1,7 +1,7 @@
-"""Spark's side: a stream whose offsets are the source's, and whose tasks copy.
+"""Spark's side of a mirror: a stream with the source's offsets, and tasks that copy.
 
-Spark plans, repeats and checkpoints ranges of offsets. A task fetches and produces by itself; what
-goes through Spark is one row for each partition that says how far it is copied now.
+Spark plans, repeats and checkpoints ranges of offsets. A task fetches and produces by itself; only
+one row per partition, with its new position, goes through Spark.
 """
 
 import asyncio
@@ -28,12 +28,12 @@ SCHEMA: Final = "topic string, partition int, offset bigint, records bigint, byt
 PARTITIONS_AT_ONCE_MAX: Final = 8
 """How many partitions a task copies side by side."""
 _notes_by_place: Final[dict[tuple[str, str], NotesReader]] = {}
-"""What this process has read of notes: Spark uses its processes again."""
+"""This process' readers of offset syncs: Spark reuses its processes."""
 
 
 @dataclass
 class CopyTask(InputPartition):
-    """What one task copies."""
+    """The range of one task."""
 
     options: str
     notes_topic: str
@@ -45,7 +45,7 @@ class MirrorSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """Return what the format is called."""
+        """Return the name of the format."""
         return FORMAT
 
     def schema(self) -> str:
@@ -53,7 +53,7 @@ class MirrorSource(DataSource):
         return SCHEMA
 
     def streamReader(self, schema: Any) -> "MirrorReader":  # noqa: ARG002, N802 - Spark's
-        """Return what plans and copies."""
+        """Return the reader, which plans and copies."""
         return MirrorReader(self.options[OPTIONS])
 
 
@@ -75,7 +75,7 @@ class MirrorReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return thread.run(planner.ends(start, self._last))
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """Copy what is there now, and then end."""
+        """Copy the present records, and then end."""
         thread, planner = self._planner()
         self._last = thread.run(planner.last_ends())
 

@@ -1,7 +1,7 @@
-"""The copies of topics: made with the source's shape and settings, which are then followed.
+"""The copies of topics: created with the source's shape and settings, and kept in step with it.
 
-A copy is noted with the ids of both topics, so that one that was deleted and made again is noticed,
-and with the clusters that its records came through, so that they do not go round in circles.
+The ids of both topics are recorded, so that a topic that was deleted and created again is noticed,
+and the clusters that its records came through, so that they do not go round in circles.
 """
 
 import logging
@@ -40,9 +40,9 @@ NOT_FOLLOWED: Final = frozenset(
         "remote.storage.enable",
     }
 )
-"""What is about the source's brokers, or would refuse or change the times of old records."""
+"""Settings about the source's brokers, or that would refuse or change old timestamps."""
 AFTER_MAX: Final = "message.timestamp.after.max.ms"
-"""How late times may be. It is only raised: who needs more of it on the copy keeps that."""
+"""The limit of late timestamps. The mirror only raises it: a larger value on the copy stays."""
 _MIN_IN_SYNC: Final = "min.insync.replicas"
 _NOTES_REPLICAS: Final = 3
 _log = logging.getLogger(__name__)
@@ -58,7 +58,7 @@ class TopicFollower:
         self._target = AsyncAdmin.over(clusters.target)
         self._notes = notes
         self._origins: dict[str, NotesReader] = {}
-        """What mirrors have noted on the source, by the topic of their notes."""
+        """The state of mirrors into the source, by their topics."""
         self._told: set[str] = set()
 
     async def prepare(self) -> None:
@@ -80,7 +80,7 @@ class TopicFollower:
                 raise
 
     async def follow(self) -> list[MirroredTopic]:
-        """Make or change what is missing or different; return the copies that are to be fed.
+        """Create missing copies and update different ones; return the copies to feed.
 
         MirrorError for a topic that cannot be a copy.
         """
@@ -131,7 +131,7 @@ class TopicFollower:
     async def _new_copy(
         self, topic: TopicDescription, name: str, there: TopicDescription | None
     ) -> TopicDescription:
-        """Make a topic, or take one that is there if it has the right shape and no records."""
+        """Create a topic, or use an existing one if it has the right shape and no records."""
         count = len(topic.partitions)
         if there is None:
             brokers = len((await self._target.cluster.describe()).brokers)

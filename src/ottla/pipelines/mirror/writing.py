@@ -33,7 +33,7 @@ from ottla.wire.records.compression.codecs import Compression
 from ottla.wire.schema import EVERY_VERSION, Message
 
 TRANSACTION_TIMEOUT_MS: Final = 60_000
-"""After which a broker aborts what a mirror has left open that did not come back."""
+"""The timeout after which a broker aborts the transaction of a mirror that is gone."""
 IN_FLIGHT_MAX: Final = 5
 """Brokers remember as many batches of a producer, to know them again."""
 _BY_NAME_VERSION_MAX: Final = 12
@@ -43,7 +43,7 @@ _SEQUENCE_MODULUS: Final = 1 << 31
 
 @dataclass(slots=True)
 class _Outbox:
-    """What one partition gets: where it is led, the next number, and what is on its way."""
+    """The state of one target partition: leader, next sequence, requests in flight."""
 
     name: TopicPartition
     topic_id: bytes
@@ -55,7 +55,7 @@ class _Outbox:
 
 
 class TargetTransaction:
-    """One transaction of the mirror. Whatever fails here, `begin` anew aborts what was written."""
+    """One transaction of the mirror. After any failure, a new `begin` aborts its writes."""
 
     def __init__(
         self, view: ClusterView, coordinator: TransactionCoordinator, who: ProducerName, level: int
@@ -68,9 +68,9 @@ class TargetTransaction:
 
     @classmethod
     async def begin(cls, view: ClusterView, transactional_id: str) -> "TargetTransaction":
-        """Fence who had this id before, and wait until the last transaction has ended.
+        """Fence the former producer of this id, and wait until its last transaction has ended.
 
-        It has, when this returns: what was committed can be read, and nothing will be added.
+        When this returns, its committed records can be read, and nothing will be added.
         """
         coordinator = TransactionCoordinator(view, transactional_id)
         initiation = Initiation(TRANSACTION_TIMEOUT_MS)
@@ -179,6 +179,6 @@ def _taker(answer: "asyncio.Future[ProduceResponse]") -> TakeAnswer:
             answer.set_result(message)
         else:
             answer.set_exception(error or NoAnswerError("the broker did not answer"))
-            answer.exception()  # looked at: who waits may have left
+            answer.exception()  # retrieved, because the waiting task may be gone
 
     return take

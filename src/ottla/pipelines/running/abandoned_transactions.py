@@ -1,7 +1,7 @@
-"""What a flow's old checkpoint leaves at the broker when it is thrown away: open transactions.
+"""Ends the open transactions of a flow whose old checkpoint is discarded.
 
-They would be ended by the next run of the same checkpoint. Without it nobody would know of them,
-and who reads committed records only would wait for them for ever.
+The next run of the same checkpoint would end them. Without the checkpoint they would stay open, and
+consumers of committed records would wait for them for ever.
 """
 
 import logging
@@ -18,9 +18,10 @@ _log = logging.getLogger(__name__)
 
 
 def end_transactions_of(checkpoint: Path, settings: Mapping[str, str]) -> None:
-    """End what was decided in the runs of a checkpoint, and abort what was not.
+    """Commit the decided transactions of a checkpoint's runs, and abort the others.
 
-    What can no more be committed is told of: all is read again, so nothing is lost by it.
+    Transactions that cannot be committed any more are reported: all input is read again, so nothing
+    is lost.
     """
     found = read_json(checkpoint / "metadata")
     if found is None:

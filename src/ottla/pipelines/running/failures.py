@@ -1,4 +1,4 @@
-"""Why a query failed, in a sentence: what Spark says of it fills a page."""
+"""The reason of a failed query as one sentence: Spark's own report fills a page."""
 
 import re
 import traceback
@@ -16,7 +16,7 @@ _STATE: Final = re.compile(r"\s*SQLSTATE: \w{5}\s*")
 
 
 def sentence_of(error: BaseException) -> str:
-    """Return what went wrong, without the stack of who noticed."""
+    """Return the reason, without stack traces."""
     text = str(error)
     raised = _RAISED.search(text)
     if raised is not None:
@@ -34,7 +34,7 @@ def where_in(file: str, error: BaseException) -> str:
 
 
 def _python_sentence(text: str) -> str:
-    """Return what a Python exception said that Spark has written out with its traceback."""
+    """Return the message of a Python exception from the traceback that Spark has printed."""
     _, found, after = text.rpartition(_TRACEBACK)
     if not found:
         return ""
@@ -48,7 +48,7 @@ def _python_sentence(text: str) -> str:
 
 
 def _until_over(lines: list[str]) -> list[str]:
-    """Return the lines of a message; after it there is none, or what Spark knows of the query."""
+    """Return the lines of a message, without Spark's details of the query behind it."""
     kept = []
     for line in lines:
         if not line.strip() or line.startswith(_SPARKS_PAGE):

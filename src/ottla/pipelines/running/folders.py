@@ -1,8 +1,8 @@
-"""Where pipelines keep what they know: one folder each, below one state folder.
+"""The files of pipelines: one folder each, below one state folder.
 
 STATE/pipelines/orders/lock              held by the process that runs it
-STATE/pipelines/orders/record.json       who runs it, or how it ended
-STATE/pipelines/orders/progress.json     how far its flows are
+STATE/pipelines/orders/record.json       the process that runs it, or how it ended
+STATE/pipelines/orders/progress.json     the progress of its flows
 STATE/pipelines/orders/checkpoints/…     Spark's, one folder for each flow
 """
 
@@ -42,7 +42,7 @@ class PipelineFolder:
 
     @property
     def record(self) -> Path:
-        """Who runs it, or how it ended."""
+        """The process that runs it, or how it ended."""
         return self.path / "record.json"
 
     @property
@@ -76,7 +76,7 @@ def read_json(path: Path) -> Any:
 
 
 def write_json(path: Path, value: object) -> None:
-    """Write a file so that whoever sees it sees all of it."""
+    """Write a file atomically: readers see all of it, or the old one."""
     partial = path.with_name(f"{path.name}.{os.getpid()}.tmp")
     partial.write_text(json.dumps(value, indent=2), encoding="utf-8")
     partial.replace(path)

@@ -1,4 +1,4 @@
-"""What is said about a run of a pipeline."""
+"""The options of a pipeline's run."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,7 +12,7 @@ class RunPlan:
 
     state_dir: Path | None = None
     checkpoint_dir: str | None = None
-    """Where checkpoints are, if not in the state folder: on a cluster, what all machines see."""
+    """The folder of checkpoints, if not the state folder; a cluster needs a shared one."""
     pace: Pace = field(default_factory=Pace)
     from_beginning: bool = False
     file: str = ""

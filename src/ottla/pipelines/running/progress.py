@@ -32,7 +32,7 @@ class FlowProgress:
 
     @classmethod
     def of(cls, said: Mapping[str, Any], before: Self | None) -> Self:
-        """Read what Spark says, after what it said before."""
+        """Apply a progress report of Spark to the one before."""
         operators = said.get("stateOperators", ())
         watermark = said.get("eventTime", {}).get("watermark", "")
         return cls(
@@ -50,7 +50,7 @@ class FlowProgress:
 
 
 def read_progress(path: Path) -> list[FlowProgress]:
-    """Return what was last written about each flow."""
+    """Return the last written progress of each flow."""
     known = {field.name for field in fields(FlowProgress)}
     return [
         FlowProgress(**{name: value for name, value in flow.items() if name in known})

@@ -11,7 +11,7 @@ from ottla.pipelines.spark.jvm_listener import JvmListener
 
 
 class ProgressFile(JvmListener):
-    """Writes how far all queries of a session are, whenever one of them has done something."""
+    """Writes the progress of a session's queries, whenever one of them makes some."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

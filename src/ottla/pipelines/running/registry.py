@@ -1,4 +1,4 @@
-"""Who runs a pipeline: one process at most, which holds a lock for as long as it lives."""
+"""The process that runs a pipeline: one at most, which holds a lock as long as it lives."""
 
 import fcntl
 import os
@@ -65,7 +65,7 @@ class ProcessName(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """What is known about a pipeline beside its progress."""
+    """The facts about a pipeline besides its progress."""
 
     process: ProcessName
     since: str
@@ -78,13 +78,13 @@ class Record:
 
     @classmethod
     def of_this_process(cls, file: str, brokers: str, master: str) -> Self:
-        """Return the record of who begins to run a pipeline now."""
+        """Return the record of this process, which begins to run a pipeline now."""
         now = datetime.now(UTC).isoformat(timespec="seconds")
         return cls(ProcessName.of(os.getpid()), now, file, brokers, master)
 
     @classmethod
     def read(cls, folder: PipelineFolder) -> Self | None:
-        """Return what is written down, which may be out of date; None if nothing is."""
+        """Return the written record, which may be out of date; None if there is none."""
         found = read_json(folder.record)
         if found is None:
             return None
@@ -102,7 +102,7 @@ class Record:
 
 @contextmanager
 def claimed(folder: PipelineFolder) -> Iterator[None]:
-    """Be the one who runs a pipeline. PipelineError if somebody else is."""
+    """Claim a pipeline for this process. PipelineError if another process runs it."""
     folder.path.mkdir(parents=True, exist_ok=True)
     with folder.lock.open("a") as lock:
         if not _try_lock(lock, fcntl.LOCK_EX):

@@ -36,8 +36,8 @@ def run(
 ) -> Outcome:
     """Define a pipeline and run its flows until they end, fail, or are to stop.
 
-    PipelineError says which flow failed and why; what is in its checkpoint stays, and the next run
-    goes on from there.
+    PipelineError names the failed flow and the reason; its checkpoint stays, and the next run
+    continues there.
     """
     folder = pipeline_folder(state_folder(plan.state_dir), pipeline.name)
     with claimed(folder), _recorded(folder, pipeline, plan) as ended:
@@ -61,7 +61,7 @@ def run(
 
 @contextmanager
 def _recorded(folder: PipelineFolder, pipeline: Pipeline, plan: RunPlan) -> Iterator[list[Outcome]]:
-    """Keep a record of who runs a pipeline and, in the end, of how it ended."""
+    """Record the process that runs a pipeline and, at the end, the outcome."""
     first = Record.of_this_process(plan.file, pipeline.brokers, pipeline.master or "")
     first.write(folder)
     ended: list[Outcome] = []
@@ -106,7 +106,7 @@ def _note_jvm(folder: PipelineFolder, spark: Any) -> None:
 
 
 def run_batches(definition: Definition, pipeline: Pipeline) -> None:
-    """Define a pipeline, and write what there is now to where its flows go."""
+    """Define a pipeline, and write its present results to the targets of its flows."""
     assert pipeline.is_batch
     with defining(pipeline):
         definition()

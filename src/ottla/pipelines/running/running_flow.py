@@ -1,4 +1,4 @@
-"""A flow whose query runs, and how it is found out that it does not."""
+"""A flow with a running query, and how its failures are found."""
 
 import time
 from contextlib import suppress
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 UP_SECONDS_MAX: Final = 30
 LOOK_SECONDS: Final = 0.02
 COMING_UP: Final = "Initializing sources"
-"""What Spark says about a query whose Python is being started."""
+"""Spark's status message of a query whose Python process is being started."""
 STARTS_MAX: Final = 5
-"""How often a query is started whose Python was too slow to come up."""
+"""How often a query is started if its Python process was too slow to start."""
 SLOW_PYTHON: Final = "Python worker failed to connect back"
-"""What Spark says if a Python process takes more than ten seconds, which cannot be set: so it may
-on a machine that has much else to do."""
+"""Spark's message if a Python process takes more than ten seconds to start. The limit cannot be
+set, and a busy machine exceeds it."""
 
 
 @dataclass(slots=True)

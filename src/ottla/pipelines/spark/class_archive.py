@@ -1,9 +1,8 @@
-"""Spark's classes, kept ready for the next start of a JVM (application class-data sharing).
+"""An archive of Spark's classes for the next start of a JVM (application class-data sharing).
 
-The first JVM that ends writes the classes it has loaded to an archive below the user's cache
-folder; later ones map it instead of reading 250 jars, which halves their start. An archive belongs
-to one Java and one list of jars. Nothing here may keep a start from happening: what cannot be
-had is left out.
+The first JVM that ends writes its loaded classes to an archive below the user's cache folder; later
+JVMs map it instead of reading 250 jars, which halves their start. An archive belongs to one Java
+and one list of jars. A failure here must not prevent a start: then there is no archive.
 """
 
 import hashlib
@@ -20,23 +19,23 @@ from typing import Final
 from ottla.pipelines.spark.java import Java
 
 ARCHIVES_MAX: Final = 3
-"""How many archives are kept, of 150 MB each: those that were used last."""
+"""How many archives are kept, of 150 MB each: the most recently used ones."""
 FREE_BYTES_MIN: Final = 2 << 30
 """With less room than this on the disk no archive is made."""
 _DUMP_SECONDS_MAX: Final = 60
 _LEFT_SECONDS: Final = 3600
-"""After so long an unfinished archive is somebody's who is gone."""
+"""After this time the writer of an unfinished archive must be gone."""
 _BASE: Final = "base.jsa"
 _QUIET: Final = ("-Xshare:auto", "-Xlog:disable", "-Xlog:all=error:stderr")
 
 
 @dataclass(frozen=True, slots=True)
 class ClassArchive:
-    """What one JVM is told about archives."""
+    """A JVM's options about archives."""
 
     options: tuple[str, ...] = ()
     unfinished: Path | None = None
-    """What the JVM writes at its end, if it is the one to make the archive."""
+    """The file that the JVM writes at its end, if it is the first one."""
     finished: Path | None = None
 
     def keep(self) -> None:
@@ -47,14 +46,14 @@ class ClassArchive:
                 _forget_the_oldest(self.finished.parent)
 
     def drop(self) -> None:
-        """Remove what the JVM may have written: it did not end as it should."""
+        """Remove the JVM's archive: the JVM did not end as it should."""
         if self.unfinished is not None:
             with suppress(OSError):
                 self.unfinished.unlink(missing_ok=True)
 
 
 def class_archive(java: Java, jars: Sequence[Path]) -> ClassArchive:
-    """Return what to tell a JVM: to use the archive that is there, else to make one."""
+    """Return a JVM's options: use the archive if there is one, else write it."""
     try:
         return _archive(java, jars)
     except (OSError, subprocess.SubprocessError):
@@ -62,7 +61,7 @@ def class_archive(java: Java, jars: Sequence[Path]) -> ClassArchive:
 
 
 def cache_folder() -> Path:
-    """Return where what can be made again is kept: OTTLA_CACHE_DIR, or the user's cache folder."""
+    """Return the cache folder: OTTLA_CACHE_DIR, or the user's."""
     if named := os.environ.get("OTTLA_CACHE_DIR"):
         return Path(named)
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ottla"

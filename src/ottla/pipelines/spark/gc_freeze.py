@@ -11,12 +11,11 @@ _COLLECTS: Final = "SPARK_REUSE_WORKER"
 
 @cache
 def spare_what_is_there(caller: str) -> None:
-    """Leave the objects of now out of further collections, once for each caller with its imports.
+    """Exclude the present objects from further collections, once per caller with its imports.
 
-    A collection looks at everything that PySpark, Arrow and we have imported, which takes longer
-    than the tasks of a micro-batch. What is spared still goes when nobody refers to it any more;
-    only rings stay that are garbage at this very moment. Other processes than Spark's are left as
-    they are.
+    A collection scans everything that PySpark, Arrow and Ottla have imported, which takes longer
+    than the tasks of a micro-batch. Reference counting still frees excluded objects; only cycles
+    that are garbage at this moment stay. Processes that are not Spark's are left alone.
     """
     del caller
     if os.environ.get(_COLLECTS):

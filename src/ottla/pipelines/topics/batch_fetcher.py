@@ -1,4 +1,4 @@
-"""Raw batches from the leader of one partition, the next ones asked for while these are used."""
+"""Raw batches from the leader of one partition, with the next fetch in flight meanwhile."""
 
 import asyncio
 from typing import Final, NamedTuple, Self
@@ -26,7 +26,7 @@ _NO_SESSION_EPOCH: Final = -1
 
 
 class Fetched(NamedTuple):
-    """What came from a partition in one answer."""
+    """One response's data of a partition."""
 
     data: memoryview
     aborted: list[AbortedTransaction]
@@ -37,7 +37,7 @@ class Fetched(NamedTuple):
 class RawFetcher:
     """Fetches from one partition over a connection of its own. Use it in `async with`.
 
-    Each fetch asks once: ApiError and OSError are for who calls, who may begin again.
+    Each fetch asks once: the caller handles ApiError and OSError, and may start again.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class RawFetcher:
             self._connection.close()
 
     async def fetch(self, offset: int) -> Fetched:
-        """Return what is there from an offset on; nothing, if nothing comes for a while."""
+        """Return the data from an offset on; empty, if nothing comes for a while."""
         ahead, self._ahead = self._ahead, None
         if ahead is not None and ahead[0] == offset:
             return await ahead[1]
@@ -70,7 +70,7 @@ class RawFetcher:
         return await self._ask(offset)
 
     def fetch_ahead(self, offset: int) -> None:
-        """Ask for what will be wanted next."""
+        """Send the next fetch in advance."""
         if self._ahead is None:
             self._ahead = offset, asyncio.create_task(self._ask(offset))
 

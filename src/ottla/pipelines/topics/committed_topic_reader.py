@@ -1,8 +1,8 @@
-"""Reading a topic of notes: those of transactions that were committed, and no others.
+"""Reads the committed records of a topic, without waiting for other open transactions.
 
-Readers of committed records wait for the oldest transaction that is open, whoever's it is. Who
-notes something must know at once what its own former self has committed, while others are at work.
-So everything is read, and the markers tell what holds.
+A read_committed consumer waits for the oldest open transaction of any producer. A process that
+recovers must know at once which of its own records are committed, while others are at work. So
+everything is read, and the markers decide.
 """
 
 from collections.abc import Callable
@@ -23,7 +23,7 @@ Take = Callable[[Record], None]
 
 @dataclass(slots=True)
 class CommittedLog:
-    """How far the notes were read, and those that are not decided yet. It outlives connections."""
+    """The read position, and the undecided records. It outlives connections."""
 
     topic: str
     offset: int = 0
@@ -31,7 +31,7 @@ class CommittedLog:
 
     @property
     def name(self) -> TopicPartition:
-        """The one partition of the topic."""
+        """The only partition of the topic."""
         return TopicPartition(self.topic, 0)
 
     async def read_on(self, view: ClusterView, take: Take) -> None:
@@ -39,7 +39,7 @@ class CommittedLog:
         await view.retried(lambda: self._read_to_end(view, take))
 
     async def _read_to_end(self, view: ClusterView, take: Take) -> None:
-        # What the leader tells as the end holds also after a change of leaders (KIP-207).
+        # The end that the leader returns remains valid after a change of leaders (KIP-207).
         ends = await OffsetAdmin(view).find({self.name: OffsetSpec.LATEST})
         end = ends[self.name].offset
         if self.offset >= end:

@@ -1,4 +1,4 @@
-"""Whether records are at hand: brokers with tiered storage fetch old ones from elsewhere."""
+"""Whether records are local: brokers with tiered storage fetch old ones from elsewhere."""
 
 from ottla.clients.admin.admin_offsets import OffsetAdmin, OffsetSpec
 from ottla.clients.cluster.cluster_client import ClusterView
@@ -8,9 +8,9 @@ from ottla.model.identifiers import TopicPartition
 
 
 async def are_local(view: ClusterView, name: TopicPartition, offset: int) -> bool:
-    """Tell whether the leader has what is from an offset on on its own disk.
+    """Return whether the leader has the records from an offset on on its own disk.
 
-    If not, it may answer a fetch with nothing while it takes long to get it.
+    If not, it may answer fetches with nothing while it takes long to get them.
     """
     try:
         found = await OffsetAdmin(view).find({name: OffsetSpec.EARLIEST_LOCAL})

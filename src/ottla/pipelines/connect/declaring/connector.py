@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Home:
-    """What a connector has of its own: its name, its folder, and the id of its checkpoint."""
+    """A connector's own resources: its name, its folder, and the id of its checkpoint."""
 
     name: str
     folder: Path
@@ -28,7 +28,7 @@ class Home:
 
 
 class Connector:
-    """What sources and sinks share: the settings they declare, and are given, read."""
+    """The common part of sources and sinks: declared settings, and their parsed values."""
 
     SETTINGS: ClassVar[tuple[Setting, ...]] = ()
 
@@ -37,7 +37,7 @@ class Connector:
         self.settings = settings
 
     def check(self) -> None:
-        """Look at the outside world without changing it; ConnectorError says what is missing."""
+        """Check the outside world without changing it; ConnectorError says what is missing."""
 
 
 class SourceConnector(Connector, ABC):
@@ -45,10 +45,10 @@ class SourceConnector(Connector, ABC):
 
     @abstractmethod
     def records(self, spark: "SparkSession") -> "DataFrame":
-        """Return a stream with the column `value`, and perhaps `key` and `topic`.
+        """Return a stream with the column `value`, and optionally `key` and `topic`.
 
-        Without the column `topic`, records go to the setting `topic`. A column `error` that is
-        not null marks a record that could not be read; a column `raw` has what was there.
+        Without the column `topic`, records go to the setting `topic`. A non-null column `error`
+        marks a record that could not be read; the column `raw` then has its original bytes.
         """
 
     def topics(self) -> tuple[str, ...]:
@@ -57,7 +57,7 @@ class SourceConnector(Connector, ABC):
         return (named,) if named else ()
 
     def prepare(self) -> None:
-        """Make what is needed before the stream can start."""
+        """Create the resources that the stream needs before it starts."""
 
 
 class SinkConnector(Connector, ABC):
@@ -68,8 +68,8 @@ class SinkConnector(Connector, ABC):
 
     @abstractmethod
     def write(self, batch: "DataFrame", batch_id: int) -> None:
-        """Write a batch; after a crash the same one may come again, with the same number.
+        """Write a batch; after a crash the same batch may come again, with the same number.
 
         Its columns are `key`, `value`, `topic`, `partition`, `offset`, `timestamp`, and `origin`:
-        the topic it came from, whatever transforms have made of `topic`.
+        the source topic, before transforms changed `topic`.
         """

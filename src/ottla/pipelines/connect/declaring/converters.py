@@ -18,7 +18,7 @@ SAMPLE_RECORDS: Final = 1000
 
 
 def decoded(frame: "DataFrame", settings: Any, schema: "StructType | None") -> "DataFrame":
-    """Read keys and values; `error` says what is wrong with a record, or is null."""
+    """Decode keys and values; `error` is the fault of a record, or null."""
     from pyspark.sql import functions as f  # noqa: PLC0415
     from pyspark.sql.types import StructType  # noqa: PLC0415
 

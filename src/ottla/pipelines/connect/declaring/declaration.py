@@ -1,8 +1,8 @@
-"""A file that declares connectors, read and validated: TOML, YAML or JSON, by the name's end.
+"""Reads and validates a file that declares connectors: TOML, YAML or JSON, by its suffix.
 
-One connector at the top of the file, or several under `connectors`, which share what is said at
-the top. Keys have Kafka's names; `a.b = 1` and a table `[a]` with `b = 1` are the same.
-`${env:NAME}` in a value stands for an environment variable.
+A file has one connector at the top, or several under `connectors`, which share the settings at the
+top. Keys have Kafka's names; `a.b = 1` and a table `[a]` with `b = 1` are the same. `${env:NAME}`
+in a value stands for an environment variable.
 """
 
 import json
@@ -99,7 +99,7 @@ class Declaration:
 
 
 def read_declarations(path: Path) -> tuple[Declaration, ...]:
-    """Read all connectors of a file; DeclarationError says what is wrong and where."""
+    """Read all connectors of a file; DeclarationError names the fault and its place."""
     given = _parsed(path)
     several = given.pop("connectors", None)
     if several is None:

@@ -1,8 +1,8 @@
-"""What goes wrong in a connector for a reason that its owner can change."""
+"""Errors of a connector that its owner can correct."""
 
 
 class ConnectorError(Exception):
-    """A connector cannot be made, or cannot go on: a sentence that says where and what to do."""
+    """A connector cannot start or continue: one sentence with the place and the remedy."""
 
 
 def older_checkpoint(what: str, last_batch_id: int, batch_id: int) -> ConnectorError:
@@ -15,7 +15,7 @@ def older_checkpoint(what: str, last_batch_id: int, batch_id: int) -> ConnectorE
 
 
 class DeclarationError(ConnectorError):
-    """A file declares no connector that could run: names the file, the key, and what is wrong."""
+    """An invalid declaration: names the file, the key and the fault."""
 
     def __init__(self, place: str, key: str, sentence: str) -> None:
         where = f"{place}, {key}" if key else place

@@ -1,4 +1,4 @@
-"""What connectors ask of brokers before anything runs."""
+"""Checks of brokers before a connector runs."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final

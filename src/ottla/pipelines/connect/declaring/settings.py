@@ -23,9 +23,9 @@ class SettingError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One key: how its value is read, what holds if it is not there, what it is for.
+    """A key: the parser of its value, its default, its purpose.
 
-    A name that ends in a dot stands for all keys that begin with it; its value is a dict.
+    A name that ends in a dot stands for all keys with that prefix; its value is a dict.
     """
 
     name: str
@@ -89,7 +89,7 @@ def pairs(value: object) -> dict[str, str]:
 
 
 def read_settings(given: Mapping[str, object], table: Sequence[Setting]) -> dict[str, Any]:
-    """Read what was given by a table of settings; SettingError says which is wrong, and why."""
+    """Parse given settings by a table; SettingError names the wrong setting and the reason."""
     left = dict(given)
     values = {setting.name: _value(setting, left) for setting in table}
     for key in left:

@@ -1,7 +1,7 @@
-"""Single-message transforms by name, as expressions of DataFrames: no record passes through Python.
+"""Single-message transforms by name, as DataFrame expressions: no record passes through Python.
 
-A frame has the columns key, value, topic, error, and what else came with them. Most transforms
-change fields of the value, which is then a struct. A tombstone, a value that is null, stays one.
+A frame has the columns key, value, topic, error, and those of its source. Most transforms change
+fields of the value, which is then a struct. A tombstone, a null value, stays a tombstone.
 """
 
 from collections.abc import Callable, Iterator
@@ -111,7 +111,7 @@ _NOTHING_BY_TYPE: Final = {
     "boolean": "false",
     **dict.fromkeys(("tinyint", "smallint", "int", "bigint", "float", "double"), "0"),
 }
-"""What stands in a masked field, as in Kafka; null for all other types."""
+"""The value of a masked field, as in Kafka; null for all other types."""
 
 
 def _route(frame: "DataFrame", values: Values) -> "DataFrame":

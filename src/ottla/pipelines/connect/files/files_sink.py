@@ -39,7 +39,7 @@ class FilesSink(SinkConnector):
     )
 
     def write(self, batch: "DataFrame", batch_id: int) -> None:
-        """Write a batch, unless that was decided before; then finish what was decided."""
+        """Write a batch, unless it was decided before; then carry out the decision."""
         journal = Journal(self._root() / ".ottla" / self.home.id, self._root())
         if (last := journal.last_batch_id()) > batch_id:
             raise older_checkpoint("the folder", last, batch_id)
@@ -156,5 +156,5 @@ def _up_to(size_bytes: int, files: Iterable[Path]) -> list[Path]:
 
 
 def _ending(file: Path) -> str:
-    """Return what follows the part's name, such as `.zstd.parquet`."""
+    """Return the suffix after the part's name, such as `.zstd.parquet`."""
     return "." + file.name.partition(".")[2] if "." in file.name else ""

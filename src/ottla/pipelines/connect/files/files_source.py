@@ -25,7 +25,7 @@ INFERRED: Final = "schema.json"
 
 
 class FilesSource(SourceConnector):
-    """Each line or row is a record; what Spark's file source has seen once is not read again."""
+    """Each line or row is a record; Spark's file source reads each file once."""
 
     SETTINGS: ClassVar[tuple[Setting, ...]] = (
         Setting("path", text, REQUIRED, "the folder in which files appear"),
@@ -45,7 +45,7 @@ class FilesSource(SourceConnector):
             raise ConnectorError(f"path: there is no folder {path}")
 
     def records(self, spark: "SparkSession") -> "DataFrame":
-        """Return the rows of new files; those that do not fit the schema have an error."""
+        """Return the rows of new files; rows that do not fit the schema have an error."""
         from pyspark.sql import functions as f  # noqa: PLC0415
 
         self.check()

@@ -11,21 +11,21 @@ Moves = dict[str, str]
 
 
 class Journal:
-    """A folder with one small file for each decision, and with what is staged for the next one."""
+    """A folder with one small file per decision, and with the staged files of the next one."""
 
     def __init__(self, folder: Path, root: Path) -> None:
         self._folder = folder
         self._root = root
 
     def staging(self, name: str) -> Path:
-        """Return a folder to write to; what an earlier try left there is gone."""
+        """Return an empty folder to write to; files of an earlier attempt are removed."""
         staged = self._folder / name
         shutil.rmtree(staged, ignore_errors=True)
         staged.parent.mkdir(parents=True, exist_ok=True)
         return staged
 
     def decide(self, name: str, moves: Moves, removed: tuple[str, ...] = ()) -> None:
-        """Write a decision; from now on it will be carried out, whatever happens."""
+        """Write a decision; from now on it will be carried out, even after a crash."""
         write_json(self._folder / f"{name}.json", {"moves": moves, "removed": removed})
 
     def finish(self, name: str) -> bool:
@@ -50,7 +50,7 @@ class Journal:
         return max(self._decided_batches(), default=-1)
 
     def forget_before(self, batch_id: int) -> None:
-        """Remove what was kept of earlier batches, none of which can come again."""
+        """Remove the decisions of earlier batches, which cannot come again."""
         for earlier, decision in self._decided_batches().items():
             if earlier < batch_id:
                 decision.unlink()

@@ -1,8 +1,8 @@
-"""Which small files can be one, and how text becomes it: what is in them stays as it is.
+"""Decides which small files can be merged, and merges text files without changing their content.
 
-Files go together that have the same ending and the same shape, which is the schema of Parquet and
-the first line of CSV. JSON lines and CSV are joined byte by byte and never read as records: their
-values may have fields that the newest batch has no more, and lines of their own.
+Files are merged if they have the same suffix and the same shape: the schema of Parquet or the first
+line of CSV. JSON lines and CSV are joined byte by byte and never parsed as records: their values
+may have fields that the newest batch lacks, and line breaks.
 """
 
 import io
@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any, Final
 
 _COMPRESSION_BY_ENDING: Final = {"": None, ".bz2": "bz2", ".gz": "gzip", ".zst": "zstd"}
-"""What text can be compressed with and joined; the names are Arrow's."""
+"""Compressions of text files that can be joined; the names are Arrow's."""
 _UNUSUAL: Final = frozenset({"charset", "encoding", "linesep"})
-"""Options of writers whose lines are not found here."""
+"""Writer options that change line breaks or encodings, so that files are not merged."""
 
 
 def ending_of(file_name: str, connector: str) -> str | None:
@@ -60,7 +60,7 @@ def has_header(form: str, options: Mapping[str, str]) -> bool:
 
 
 def _shape(file: Path, ending: str, form: str, options: Mapping[str, str]) -> str | bytes | None:
-    """Return what files have in common that can be one; None for a file that stays alone."""
+    """Return the common property of files that can be merged; None for a file that cannot."""
     if form == "parquet":
         return _schema(file) if ending.endswith(".parquet") else None
     is_known = ending.removeprefix(f".{form}") in _COMPRESSION_BY_ENDING

@@ -1,1 +1,1 @@
-"""PostgreSQL as a source: what its logical replication says, as events."""
+"""PostgreSQL as a source: its logical replication as events."""

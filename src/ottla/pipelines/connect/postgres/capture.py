@@ -1,12 +1,12 @@
-"""Change capture made ready: a publication, a slot, and a snapshot that ends where the slot begins.
+"""Sets up change capture: a publication, a slot, and a snapshot that ends where the slot begins.
 
 PostgreSQL exports the snapshot with the slot, so that a transaction is either in the snapshot or
-comes from the slot, never both. The snapshot holds only while its connection lives; so its rows are
-copied to files before the first event is sent, and what is read again after a crash is the same.
+comes from the slot, never both. The snapshot lives only as long as its connection; so its rows are
+copied to files before the first event is sent, and a repeated read after a crash gives the same.
 
     nothing ──► started.json ──► slot and files ──► ready.json
 
-A crash before `ready.json` begins again, with a new slot. After it the slot is never made anew.
+A crash before `ready.json` starts again, with a new slot. After it the slot is never replaced.
 """
 
 import json
@@ -36,7 +36,7 @@ READY: Final = "ready.json"
 
 @dataclass(frozen=True, slots=True)
 class Capture:
-    """What is captured, and how what that needs is called."""
+    """The captured tables, and the names of publication and slot."""
 
     conninfo: str
     slot: str
@@ -155,7 +155,7 @@ def _make_publication(connection: "psycopg.Connection[Any]", capture: Capture) -
 
 
 def _drop_unfinished_slot(connection: "psycopg.Connection[Any]", capture: Capture) -> None:
-    """Begin anew: a slot of ours that never came to `ready.json` has told nobody anything."""
+    """Drop our slot of an attempt without `ready.json`: no event of it was sent."""
     started = Path(capture.folder, STARTED)
     exists = _slot(connection, capture.slot) is not None
     if exists and started.exists():

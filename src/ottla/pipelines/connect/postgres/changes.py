@@ -1,8 +1,8 @@
 """The format "ottla-postgres" of Spark's stream reader: a snapshot's files, then a slot's changes.
 
-An offset is how many files of the snapshot were read, and the end of the last transaction:
-`{"file": 3, "lsn": "0/16B3748"}`. Changes are peeked at, so a range can be read again and is the
-same; the slot moves on when the next batch is planned, because then the last one is checkpointed.
+An offset is the number of read snapshot files, and the end of the last transaction:
+`{"file": 3, "lsn": "0/16B3748"}`. Changes are peeked at, so a range can be read again with the same
+result; the slot advances when the next batch is planned, because the last one is checkpointed then.
 """
 
 import time
@@ -76,7 +76,7 @@ class PostgresChanges(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """Return what is given to `format`."""
+        """Return the argument of `format`."""
         return "ottla-postgres"
 
     def schema(self) -> str:
@@ -140,7 +140,7 @@ class Slot:
         return lsn_number(row[0])
 
     def advance(self, lsn: int, slack_bytes: int = 0) -> None:
-        """Let PostgreSQL forget what ends at or before a place, if it is far enough ahead."""
+        """Let PostgreSQL release the log up to a position, if it is far enough ahead."""
         with connected(self.conninfo) as connection:
             words = {"slot": self.name, "lsn": lsn_text(lsn), "slack": slack_bytes}
             _when_free(connection, lambda: connection.execute(_ADVANCE, words))
@@ -167,7 +167,7 @@ class Slot:
 
 
 def _when_free(connection: "psycopg.Connection[Any]", ask: Callable[[], T]) -> T:
-    """Ask again while somebody else reads the slot."""
+    """Retry while another session reads the slot."""
     from psycopg.errors import ObjectInUse  # noqa: PLC0415
 
     deadline = time.monotonic() + BUSY_SLOT_WAIT_S
@@ -202,7 +202,7 @@ class ChangesReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {"file": 0, "lsn": lsn_text(begun.lsn)}
 
     def getDefaultReadLimit(self) -> "ReadLimit":  # noqa: N802
-        """Have no limit but that of the batch size, which counts whole transactions."""
+        """Set no limit besides the batch size, which counts whole transactions."""
         return ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
@@ -218,7 +218,7 @@ class ChangesReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if start["file"] < files:
             return {"file": min(start["file"] + FILES_PER_BATCH, files), "lsn": start["lsn"]}
         done_lsn = lsn_number(start["lsn"])
-        # Spark plans a batch when the one before it is in its checkpoint.
+        # Spark plans a batch when the last one is in its checkpoint.
         self._slot.advance(done_lsn)
         upto = self._slot.current_lsn() if self._target_lsn is None else self._target_lsn
         if upto <= done_lsn:

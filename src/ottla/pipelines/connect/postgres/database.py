@@ -1,4 +1,4 @@
-"""A PostgreSQL database: how to reach it, what its catalogue says, what change capture needs.
+"""A PostgreSQL database: connections, its catalogue, and the requirements of change capture.
 
 psycopg is imported where a connection is made: declarations can be checked without it.
 """
@@ -53,7 +53,7 @@ def _psycopg() -> Any:
 
 
 def sentence_of(error: "psycopg.Error") -> str:
-    """Return what PostgreSQL says, with its detail and its hint, in one line."""
+    """Return PostgreSQL's message, with its detail and its hint, in one line."""
     said = [error.diag.message_primary or str(error).strip()]
     said += [part for part in (error.diag.message_detail, error.diag.message_hint) if part]
     return "PostgreSQL: " + "; ".join(part.rstrip(".") for part in said)
@@ -128,7 +128,7 @@ FROM pg_type WHERE oid = ANY(%s::oid[])
 
 
 def table_of(connection: "psycopg.Connection[Any]", schema: str, name: str) -> CatalogueTable:
-    """Look a table up; one that is not there is a ConnectorError."""
+    """Look a table up; an unknown table is a ConnectorError."""
     rows = connection.execute(_COLUMNS, (schema, name)).fetchall()
     if not rows:
         raise ConnectorError(f"there is no table {schema}.{name} in the database")
@@ -146,7 +146,7 @@ def key_of(connection: "psycopg.Connection[Any]", schema: str, name: str) -> tup
 
 
 def types_of(connection: "psycopg.Connection[Any]", oids: Iterable[int]) -> dict[int, ColumnType]:
-    """Return what types hold: domains as what they are made of, others by their elements."""
+    """Return the content of types: domains as their base types, others by their elements."""
     return {oid: _type_of(connection, oid, DOMAINS_DEPTH_MAX) for oid in set(oids)}
 
 
@@ -180,7 +180,7 @@ def published_tables(
 def tables_like(
     connection: "psycopg.Connection[Any]", patterns: Sequence[str]
 ) -> tuple[tuple[str, str], ...]:
-    """Return the tables whose `schema.table` matches one of some regular expressions, in whole."""
+    """Return the tables whose whole `schema.table` matches one of some regular expressions."""
     rows = connection.execute(
         "SELECT n.nspname, c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace"
         " WHERE c.relkind IN ('r', 'p') AND NOT c.relispartition AND c.relpersistence = 'p'"

@@ -42,7 +42,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Naming:
-    """What events say about where they come from, and how their topics are called."""
+    """The origin that events name, and the names of their topics."""
 
     prefix: str
     database: str
@@ -91,7 +91,7 @@ class Table:
         return tuple(cells[index] for index in self.key_indexes)
 
     def sent_part(self, cells: Cells, *, only_key: bool) -> str:
-        """Return what is known of an old row: all of it, or its key."""
+        """Return the known part of an old row: all of it, or its key."""
         return self._part(cells, self.key_indexes) if only_key else self.row(cells)
 
     def _part(self, cells: Cells, indexes: Sequence[int]) -> str:
@@ -129,8 +129,8 @@ class EventWriter:
                 case None | Commit():
                     pass
                 case Begin():
-                    # A commit lies before the end of its transaction, and not before that of
-                    # the one before it; so the answer is known before the first change.
+                    # A commit lies before the end of its own transaction, and after the end of the
+                    # previous one; so the answer is known before the first change.
                     is_wanted = after_lsn <= message.commit_lsn < last_lsn
                     self._begin = message
                 case Relation():

@@ -43,7 +43,7 @@ class Begin:
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """A transaction ends; what comes later in the log begins at `end_lsn`."""
+    """The end of a transaction; the next one begins in the log at `end_lsn`."""
 
     commit_lsn: int
     end_lsn: int

@@ -1,8 +1,8 @@
-"""Records as rows of PostgreSQL, by key, exactly once: the offset is kept in the same transaction.
+"""Records as rows of PostgreSQL, by key, exactly once: rows and offset in one transaction.
 
-Each task writes the records of some partitions. For each it locks the partition's offset, passes
-over what is there already, copies the rest into a temporary table, and lets PostgreSQL read the
-JSON by the target's own types. Tombstones delete. Fields that a record lacks are left alone.
+Each task writes the records of some partitions. For each it locks the partition's offset, skips
+records before it, copies the rest into a temporary table, and lets PostgreSQL read the JSON by the
+target's own types. Tombstones delete. Fields that a record lacks keep their values.
 """
 
 import json
@@ -52,7 +52,7 @@ class PostgresSink(SinkConnector):
 
     def write(self, batch: "DataFrame", batch_id: int) -> None:
         """Write a batch: all records of a partition in one task, in order."""
-        del batch_id  # the offsets say what was written
+        del batch_id  # the stored offsets identify the written records
         with connected(conninfo_of(self.settings)) as connection:
             connection.execute(OFFSETS)
         ordered = (

@@ -1,8 +1,8 @@
 """Values of PostgreSQL as JSON: from the text that pgoutput sends, and by SQL for a snapshot.
 
-Both ways give the same JSON. What has an exact counterpart becomes it: whole numbers, floats,
-booleans, json, arrays. `numeric` is a string, so that no digit is lost. `bytea` is base64. Times
-are ISO 8601, and those with a time zone are in UTC. All other types are their text.
+Both ways give the same JSON. Whole numbers, floats, booleans, json and arrays have exact
+counterparts. `numeric` is a string, so that no digit is lost. `bytea` is base64. Times are ISO
+8601, in UTC if they have a time zone. All other types are their text.
 The text is that of a session with SESSION_SETTINGS.
 """
 
@@ -40,7 +40,7 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ColumnType:
-    """What a column holds: one value of a kind, or an array of them."""
+    """The content of a column: one value of a kind, or an array of them."""
 
     kind: Kind
     is_array: bool = False
@@ -85,7 +85,7 @@ _ELEMENT_BY_ARRAY_OID: Final = {
 
 
 def column_type(oid: int) -> ColumnType:
-    """Return what a built-in type is; what is not known is text."""
+    """Return the kind of a built-in type; unknown types are text."""
     element = _ELEMENT_BY_ARRAY_OID.get(oid)
     if element is not None:
         return array_of(column_type(element))
@@ -99,7 +99,7 @@ def array_of(element: ColumnType) -> ColumnType:
 
 
 def renderer(of: ColumnType) -> Renderer:
-    """Return what turns a value's text into JSON."""
+    """Return the function that turns a value's text into JSON."""
     render = _RENDERER_BY_KIND[of.kind]
     return (lambda text: _array(text, render)) if of.is_array else render
 

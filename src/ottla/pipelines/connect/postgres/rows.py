@@ -1,7 +1,7 @@
 """The format "ottla-postgres-rows" of Spark's writers: JSON rows, written by key, exactly once.
 
-A task has all records of some partitions, in order. For each partition it locks the offset that was
-reached, passes over what is there already, writes the rest and the new offset, and commits.
+A task has all records of some partitions, in order. For each partition it locks the stored offset,
+skips records before it, writes the rest and the new offset, and commits.
 """
 
 import json
@@ -38,7 +38,7 @@ class PostgresRows(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """Return what is given to `format`."""
+        """Return the argument of `format`."""
         return "ottla-postgres-rows"
 
     def writer(self, schema: "StructType", overwrite: bool) -> "RowsWriter":
@@ -62,7 +62,7 @@ class RowsWriter(DataSourceArrowWriter):
 
 @dataclass(frozen=True)
 class Work:
-    """What a task is to do; it is sent to workers."""
+    """A task's arguments, sent to workers."""
 
     conninfo: str
     connector: str

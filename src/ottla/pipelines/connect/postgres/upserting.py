@@ -47,7 +47,7 @@ def target_of(
 
 
 def prepare_session(connection: "psycopg.Connection[Any]") -> None:
-    """Make what the upsert needs once in a session: later fields win over earlier ones."""
+    """Create the aggregate for upserts, once per session: later fields replace earlier ones."""
     connection.execute(
         "CREATE AGGREGATE pg_temp.ottla_merged (jsonb)"
         " (SFUNC = jsonb_concat, STYPE = jsonb, INITCOND = '{}')"
