@@ -1,8 +1,8 @@
-"""What must be true of every history, by the names that Jepsen's Kafka workload gave it.
+"""Properties of every client history, under the names of Jepsen's Kafka workload.
 
-Each checker looks at one thing and returns what it found wrong: nothing, if all is well. Offsets
-may have gaps (markers, compaction), so reading goes by the *index*: where an offset is among all
-that are known of its partition.
+Each checker looks at one property and returns its violations. Offsets may have gaps (markers,
+compaction), so reads are compared by *index*: the rank of an offset among all known offsets of its
+partition.
 """
 
 from collections import defaultdict
@@ -34,7 +34,7 @@ class Logs:
         self.offsets: dict[TopicPartition, dict[str, list[int]]] = defaultdict(dict)
         """By partition and value, in order."""
         self.read: dict[TopicPartition, dict[str, None]] = defaultdict(dict)
-        """The values that somebody has read."""
+        """The values that were read."""
         for operation in history.operations:
             self._take(operation)
         self._index = {
@@ -46,11 +46,11 @@ class Logs:
                 offsets.sort()
 
     def index(self, partition: TopicPartition, offset: int) -> int:
-        """Return where an offset is among those that are known."""
+        """Return the rank of an offset among the known offsets."""
         return self._index[partition][offset]
 
     def has_committed(self, operation: Operation) -> bool:
-        """Tell whether an operation must have happened: it said so, or what it wrote was read."""
+        """Return whether an operation must have happened: it is ok, or its writes were read."""
         if operation.outcome is Outcome.OK:
             return True
         return operation.outcome is Outcome.UNKNOWN and any(
@@ -77,7 +77,7 @@ Checker = Callable[[History, Logs], Iterator[Violation]]
 
 
 def inconsistent_offsets(_: History, logs: Logs) -> Iterator[Violation]:
-    """J1: whoever knows what is at an offset knows the same."""
+    """J1: all sends and reads of an offset agree on its value."""
     for name, by_offset in logs.values.items():
         for offset, values in sorted(by_offset.items()):
             if len(values) > 1:
@@ -110,7 +110,7 @@ def lost_writes(history: History, logs: Logs) -> Iterator[Violation]:
 
 
 def unseen(history: History, logs: Logs) -> Iterator[Violation]:
-    """J4: what has happened was read; only where all was read to the end afterwards."""
+    """J4: every committed value was read; only after a final read to the end."""
     for operation in filter(logs.has_committed, history.operations):
         for sent in operation.sent:
             if sent.value not in logs.read[sent.partition]:
@@ -118,7 +118,7 @@ def unseen(history: History, logs: Logs) -> Iterator[Violation]:
 
 
 def aborted_reads(history: History, logs: Logs) -> Iterator[Violation]:
-    """J5: what has definitely not happened is read by nobody."""
+    """J5: no reader saw a value of a failed operation."""
     failed = [one for one in history.operations if one.outcome is Outcome.FAILED]
     for sent in [sent for operation in failed for sent in operation.sent]:
         if sent.value in logs.read[sent.partition]:
@@ -126,7 +126,7 @@ def aborted_reads(history: History, logs: Logs) -> Iterator[Violation]:
 
 
 def precommitted_reads(history: History, _: Logs) -> Iterator[Violation]:
-    """J6: no transaction reads what it has written itself."""
+    """J6: no transaction reads its own writes."""
     for operation in history.operations:
         own = {(sent.partition, sent.value) for sent in operation.sent}
         for read in operation.read:
@@ -146,7 +146,7 @@ def jumps_within(history: History, logs: Logs) -> Iterator[Violation]:
 
 
 def jumps_between(history: History, logs: Logs) -> Iterator[Violation]:
-    """J8: the next operation of a reader goes on where the one before ended."""
+    """J8: a reader's next operation continues where its last one ended."""
     last: dict[tuple[str, TopicPartition], int] = {}
     for operation in history.operations:
         for name in operation.moved:
@@ -160,7 +160,7 @@ def jumps_between(history: History, logs: Logs) -> Iterator[Violation]:
 
 
 def disordered_sends(history: History, logs: Logs) -> Iterator[Violation]:
-    """J9: what one client sends to a partition is there in the order of sending."""
+    """J9: a client's sends to a partition are in the log in the order of sending."""
     last: dict[tuple[str, TopicPartition], tuple[int, str]] = {}
     for operation in history.operations:
         for sent in operation.sent:
@@ -181,10 +181,10 @@ def disordered_sends(history: History, logs: Logs) -> Iterator[Violation]:
 def lost_commits(
     commits: Iterable[Commit], committed: dict[tuple[str, TopicPartition], int]
 ) -> list[Violation]:
-    """G2: a group's offset is the last that was acknowledged, or one of unknown end.
+    """G2: a group's offset is its last acknowledged commit, or a commit with an unknown outcome.
 
-    For commits that one client has made one after the other. One of unknown end may still be on
-    its way when others have been acknowledged.
+    The commits must come from one client, one after the other. A commit with an unknown outcome may
+    arrive after later commits were acknowledged.
     """
     possible: dict[tuple[str, TopicPartition], list[int]] = {}
     late: dict[tuple[str, TopicPartition], list[int]] = {}

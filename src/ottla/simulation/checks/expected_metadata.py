@@ -1,6 +1,6 @@
-"""What ZooKeeper holds of topics, and in which life each broker is known: the truth of a cluster.
+"""The topics in ZooKeeper, and the registered incarnation of each broker: the truth of a cluster.
 
-Brokers hear of it later, the controller included. Who checks what brokers do compares it with this.
+Brokers, including the controller, learn of changes later. Checks of brokers compare them with this.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,11 +21,11 @@ NEVER_SEEN: Final = -1
 
 
 class Truth(Protocol):
-    """What is decided, wherever that is kept."""
+    """The committed metadata, independent of the store."""
 
     @property
     def revision(self) -> object:
-        """Another one whenever something has changed."""
+        """A value that differs after every change."""
         ...
 
     @property
@@ -39,7 +39,7 @@ class Truth(Protocol):
 
 
 class ZooKeeperTruth:
-    """Follows every commit; equal to what a controller would read at this moment."""
+    """Follows every commit; equal to a controller's view after a fresh read."""
 
     def __init__(self, tree: ZooKeeperTree) -> None:
         self.topics: dict[str, TopicImage] = {}

@@ -1,14 +1,14 @@
-"""What clients did, and what they know of it: the black box that checkers look into.
+"""The operations of clients and their outcomes: the input of the checkers.
 
-An operation is what a client does as one: the sends of one batch, some reads, or both in a
-transaction; so it happens as a whole or not at all. Values are unique, so that each can be found
-again. An operation has one of three ends, and which one it is decides what follows from it:
+An operation is atomic: the sends of one batch, some reads, or both in a transaction. Values are
+unique, so that each can be found again. An operation has one of three outcomes:
 
 * **ok**: it has happened;
-* **failed**: it has definitely not happened, nor will it;
-* **unknown**: nobody knows. It may have happened, or happen later.
+* **failed**: it has definitely not happened, and never will;
+* **unknown**: it may have happened, or may happen later.
 
-In doubt it is unknown: a wrong "ok" or "failed" is a false alarm, or blindness.
+In doubt the outcome is unknown: a wrong "ok" raises false alarms, a wrong "failed" hides
+violations.
 """
 
 from collections.abc import Callable, Iterable
@@ -33,7 +33,7 @@ REFUSED: Final = frozenset(
         ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
     }
 )
-"""What is refused however often it is tried, so that no attempt before has done anything."""
+"""Refusals that are final: no attempt, not even an earlier one, had an effect."""
 REFUSED_ONCE: Final = REFUSED | {
     ErrorCode.NOT_LEADER_OR_FOLLOWER,
     ErrorCode.NOT_ENOUGH_REPLICAS,
@@ -41,7 +41,7 @@ REFUSED_ONCE: Final = REFUSED | {
     ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
 }
-"""What has not happened if it was tried once; an attempt before may have had another end."""
+"""Refusals of a single attempt; an earlier attempt may have succeeded."""
 
 
 class Outcome(Enum):
@@ -96,8 +96,8 @@ class Commit:
 class History:
     """Every operation, in the order in which they began.
 
-    A client is one life of a program: one that goes on after an operation of unknown end needs
-    another name, since what it sent before may still arrive.
+    A client is one run of a program: a program that continues after an unknown outcome needs
+    another client name, since its earlier requests may still arrive.
     """
 
     def __init__(self, now: Callable[[], float] = lambda: 0.0) -> None:
@@ -111,13 +111,13 @@ class History:
         sent: Iterable[Sent] = (),
         moved: Iterable[TopicPartition] = (),
     ) -> Operation:
-        """Note what a client is about to do."""
+        """Record an operation before the client begins it."""
         operation = Operation(client, self._now(), list(sent), moved=frozenset(moved))
         self.operations.append(operation)
         return operation
 
     def end(self, operation: Operation, outcome: Outcome) -> None:
-        """Note what became of it."""
+        """Record the outcome."""
         assert operation.ended is None, "it has ended already"
         operation.outcome = outcome
         operation.ended = self._now()
@@ -132,7 +132,7 @@ class History:
 
 
 def outcome_of(error: ApiError | OSError, *, is_only_attempt: bool = False) -> Outcome:
-    """Tell what a failure says about what was tried."""
+    """Return the outcome that an error implies."""
     refused = REFUSED_ONCE if is_only_attempt else REFUSED
     if isinstance(error, ApiError) and error.code in refused:
         return Outcome.FAILED

@@ -1,4 +1,4 @@
-"""What programs say in a simulation: log lines go into the trace, errors are violations."""
+"""Log lines of simulated programs: all go into the trace, errors are violations."""
 
 import logging
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ from ottla.simulation.world.process import running_process
 from ottla.simulation.world.world import World
 
 LOGGERS: Final = ("ottla", "asyncio")
-"""asyncio tells of exceptions that nobody has caught."""
+"""asyncio logs exceptions that no code has caught."""
 
 
 class Complaints(logging.Handler):
@@ -39,7 +39,7 @@ class Complaints(logging.Handler):
 
 @contextmanager
 def complaints_of(world: World) -> Iterator[Complaints]:
-    """Take all lines of this Python process until the block ends; nobody else gets them."""
+    """Capture all log lines of this Python process until the block ends."""
     taken = Complaints(world)
     loggers = [logging.getLogger(name) for name in LOGGERS]
     before = [(one.level, one.propagate) for one in loggers]

@@ -1,9 +1,9 @@
-"""What must hold of metadata in ZooKeeper, looked at whenever somebody writes or publishes.
+"""Invariants of metadata in ZooKeeper, checked at every write and every publication.
 
-M9   all brokers see the same at the same offset, and nobody goes back
-M10  the controller writes by its office alone, nobody else writes what is its, epochs never
-     fall, and no broker registers again before it has stepped down
-R9   who is fenced is not in sync; nobody else may lead where enough are in sync
+M9   all brokers have the same image at the same offset, and no broker goes back
+M10  the controller writes only while it holds its epoch, no other broker writes the controller's
+     nodes, epochs never fall, and no broker registers again before it has resigned
+R9   a fenced broker is not in the ISR; only ISR members lead while there are enough
 """
 
 import json
@@ -36,7 +36,7 @@ MIN_ISR: Final = "min.insync.replicas"
 
 
 class MetadataRules:
-    """Notes in `broken` what did not hold."""
+    """Collects violations in `broken`."""
 
     def __init__(
         self,
@@ -66,7 +66,7 @@ class MetadataRules:
         self._stores[broker_id] = (self._process_of_broker(broker_id), store)
 
     def violations(self) -> list[Violation]:
-        """Return what did not hold, with the name of its rule."""
+        """Return the violations, with the names of their invariants."""
         return [
             Violation(R9, one.removeprefix(f"{R9} "))
             if one.startswith(R9)
@@ -74,7 +74,7 @@ class MetadataRules:
             for one in self.broken
         ]
 
-    # -- what is written ------------------------------------------------------------------------
+    # -- writes ---------------------------------------------------------------------------------
 
     def _on_commit(self, operations: Sequence[Operation]) -> None:
         for operation in operations:
@@ -103,7 +103,7 @@ class MetadataRules:
         if is_same and store is not None and store.broker_epoch != NO_EPOCH:
             self.broken.append(f"broker {broker_id} registers again without having stepped down")
 
-    # -- what is published ----------------------------------------------------------------------
+    # -- publications ---------------------------------------------------------------------------
 
     def _on_image(self, broker_id: int, last: ClusterImage, image: ClusterImage) -> None:
         if image.end_offset < last.end_offset:

@@ -1,22 +1,22 @@
-"""Looks at all replicas at once, after every step: the invariants of replication.
+"""The invariants of replication, checked over all replicas after every step.
 
-    R1   one leader in an epoch, and one content of each offset in it; no epoch after a later one
-    R2   what is committed is the same on every replica
-    R3   who may lead has what is committed there, and nothing else (R5, R10: the leader, too)
-    R4   who may lead has all that was ever committed (R8: so who is let in has it as well)
-    R6   whom the controller takes to be in sync, the leader counts
-    R7   in an epoch the high watermark never falls, and rises only while enough are in sync; who
-         is counted has fetched in that very epoch
-    R9   leader, ISR and eligible replicas fit together; who is not registered leads nothing
-    R11  nothing that is committed is cut off
-    R12  a follower has nothing that no leader of that epoch has written
-    R15  a follower fetches from its leader, a leader from nobody, nor soon one without a disk
-    R16  what is acknowledged is committed
-    D2   a log has no holes, whatever its disk has lost
+R1   one leader per epoch, one content per offset in an epoch; epochs never decrease in a log
+R2   committed records are the same on every replica
+R3   electable replicas have the committed records, and nothing else there (R5, R10: also leaders)
+R4   electable replicas have every record that was ever committed (R8: so have new ISR members)
+R6   the leader counts every member of the controller's ISR
+R7   in an epoch the high watermark never falls, and rises only while enough replicas are in sync;
+     replicas count only after a fetch in that epoch
+R9   leader, ISR and eligible replicas are consistent; an unregistered broker leads nothing
+R11  no committed record is truncated
+R12  a follower has no records that no leader of that epoch has written
+R15  a follower fetches from its leader, a leader from no one, nor for long a broker without a disk
+R16  acknowledged records are committed
+D2   a log has no holes, whatever its disk has lost
 
-Ghosts are what no broker knows: the greatest high watermark that any leader ever had, and what was
-below it. Everything is read from the brokers' own objects, and from their disks. R13 and R14 are
-seen in the histories of clients (J1, J4).
+Ghosts are facts that no broker knows: the greatest high watermark that any leader ever had, and the
+records below it. Everything is read from the brokers' own objects, and from their disks. R13 and
+R14 are checked in client histories (J1, J4).
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -39,15 +39,15 @@ NOT_REGISTERED: Final = -1
 Key = tuple[bytes, int]
 """A partition: two topics may have one name, one after the other."""
 Watcher = Callable[[str, Partition, Mirror, int], None]
-"""Looks at a replica as well, after it has changed; told its machine, and what is committed."""
+"""Also called for a replica after a change, with its machine and the committed offset."""
 
 
 class InvariantError(AssertionError):
-    """What should never be."""
+    """A violated invariant."""
 
 
 class Ghost:
-    """What is true of a partition, whoever knows it."""
+    """The truth about a partition, known to no broker."""
 
     def __init__(self) -> None:
         self.high_watermark = 0
@@ -86,18 +86,18 @@ class ReplicaRules:
         self._brokers[process] = broker
 
     def running(self, machine: str) -> Broker | None:
-        """Return the broker that runs on a machine, if one is looked at; it may be paused."""
+        """Return the broker that runs on a machine, if it is watched; it may be paused."""
         process = self._world.machine(machine).process
         return self._brokers.get(process) if process is not None and process.is_alive else None
 
     def acknowledged(self, name: TopicPartition, offset: int) -> None:
-        """R16: what is acknowledged to who wants all replicas is committed."""
+        """R16: records acknowledged with acks=all are committed."""
         topic = self._truth.topics[name.topic]
         ghost = self._ghosts[topic.topic_id, name.partition]
         if offset >= ghost.high_watermark:
             self._fail("R16", f"{name}: {offset} is acknowledged, and not committed")
 
-    # -- what has changed -----------------------------------------------------------------------
+    # -- changed replicas -----------------------------------------------------------------------
 
     def _look(self, process: Process | None) -> None:
         """Look at all that a step can have changed: its own broker, and the truth."""
@@ -119,7 +119,7 @@ class ReplicaRules:
                     self._look_at_members(topic, number, state)
 
     def _look_at_broker(self, name: str, broker: Broker, state: list[object]) -> list[Partition]:
-        """Return those of its partitions that are not as they were."""
+        """Return its changed partitions."""
         changed = []
         for partition, seen in zip(broker.partitions, state[1:], strict=True):
             if not partition.log.is_offline:
@@ -128,14 +128,15 @@ class ReplicaRules:
                     self._look_at(name, partition)
                     changed.append(partition)
             elif partition.in_sync is not None:
-                # Its log cannot be read, but what others have of it may still become committed.
+                # Its log is unreadable, but the copies on other replicas may still become
+                # committed.
                 ghost = self._ghosts.setdefault(_key(partition), Ghost())
                 self._look_at_leader(name, partition, ghost)
                 self._look_at_followers(partition, partition.in_sync)
                 changed.append(partition)
             if partition.in_sync is not None and broker.metadata.broker_epoch == NOT_REGISTERED:
                 self._fail("R9", f"{partition.name}: {name} leads without a registration")
-            source = broker._replication.source_of(partition)  # noqa: SLF001 - nobody else asks
+            source = broker._replication.source_of(partition)  # noqa: SLF001 - only checks need it
             wanted = NO_LEADER if partition.in_sync is not None else partition.leader_id
             is_unusable = partition.log.is_offline or not partition.log.has_room
             is_idle = is_unusable and source == NO_LEADER
@@ -158,14 +159,16 @@ class ReplicaRules:
                 return
             self._fail("D2", f"{where}: {error}")
         for one in cut:
-            is_kept = one.end_offset > partition.log.log_start_offset  # else nobody needs it
+            is_kept = (
+                one.end_offset > partition.log.log_start_offset
+            )  # else retention may delete it
             if is_kept and ghost.committed.get(one.base_offset) == one:
                 self._fail("R11", f"{where}: {one} is cut, committed to {ghost.high_watermark}")
         self._look_at_new(where, mirror.batches[-len(new) - 1 :] if new else [], ghost)
         if partition.in_sync is not None:
             self._look_at_leader(name, partition, ghost)
         elif new and new[-1].epoch not in ghost.leader_by_epoch:
-            # Only what is newest: older epochs were led before anybody looked.
+            # Only the newest epoch: earlier ones began before the checks did.
             self._forgive_or_fail(where, new[-1], ghost)
         self._look_at_committed(where, partition, mirror, ghost)
         self._show(name, partition, mirror, partition.high_watermark)
@@ -175,7 +178,7 @@ class ReplicaRules:
             watcher(name, partition, mirror, committed)
 
     def _look_at_followers(self, leader: Partition, in_sync: InSync) -> None:
-        """Show what is committed where it can be read, if it cannot at the leader."""
+        """Read committed records from a follower, if the leader's log is unreadable."""
         for broker_id in in_sync.maximal:
             machine = self._name_by_id[broker_id]
             broker = self.running(machine)
@@ -185,7 +188,7 @@ class ReplicaRules:
                 self._show(machine, there, mirror, leader.high_watermark)
 
     def _look_at_new(self, where: str, new: Sequence[Batch], ghost: Ghost) -> None:
-        """R1: look at what is new, and at the one before it."""
+        """R1: check new batches, and the batch before them."""
         for one in new:
             known = ghost.written.setdefault((one.epoch, one.base_offset), one)
             if known != one:
@@ -195,7 +198,7 @@ class ReplicaRules:
                 self._fail("R1", f"{where}: {later} is of an earlier epoch than {earlier}")
 
     def _forgive_or_fail(self, where: str, one: Batch, ghost: Ghost) -> None:
-        """R12: an epoch that was led while somebody looked has a leader that is known."""
+        """R12: an epoch that began during the checks has a known leader."""
         if ghost.leader_by_epoch and one.epoch > max(ghost.leader_by_epoch):
             self._fail("R12", f"{where}: {one} is of an epoch in which nobody has led")
 
@@ -230,7 +233,7 @@ class ReplicaRules:
         ghost.high_watermark = max(ghost.high_watermark, committed)
 
     def _look_at_counted(self, name: str, partition: Partition) -> None:
-        """R7: whose fetches have raised the high watermark knows of the epoch."""
+        """R7: replicas that raised the high watermark know the epoch."""
         in_sync = partition.in_sync
         assert in_sync is not None
         for broker_id in in_sync.maximal:
@@ -246,7 +249,7 @@ class ReplicaRules:
             if there is not None and there.leader_epoch < partition.leader_epoch:
                 self._fail("R7", f"{partition.name}: {name} counts {broker_id}, of an old epoch")
 
-    # -- what is decided ------------------------------------------------------------------------
+    # -- committed metadata ---------------------------------------------------------------------
 
     def _look_at_members_of(self, partition: Partition) -> None:
         name = partition.name
@@ -319,9 +322,9 @@ def _state_of(broker: Broker) -> list[object]:
 
 
 def _state(one: Partition) -> tuple[object, ...]:
-    """Return what all properties of a replica are made of; asked for after every step."""
+    """Return the fields that all properties of a replica depend on; called after every step."""
     log, in_sync = one.log, one.in_sync
-    committed = one._high_watermark  # noqa: SLF001 - what is asked for here does no work
+    committed = one._high_watermark  # noqa: SLF001 - reading it has no side effect
     end_offset, epoch = log.end_offset, one.leader_epoch
     if in_sync is None:
         return log, end_offset, log.cut_count, committed, one.is_alone, epoch

@@ -1,4 +1,4 @@
-"""The batches of one replica, as somebody sees them who may look into every log."""
+"""A model of one replica's batches, for checks that see every log."""
 
 from functools import lru_cache
 from typing import Final, NamedTuple
@@ -14,7 +14,7 @@ CONTENTS_MAX: Final = 1000
 
 
 class Batch(NamedTuple):
-    """What makes a batch this one and no other."""
+    """The identity of a batch."""
 
     base_offset: int
     end_offset: int
@@ -41,7 +41,7 @@ class Batch(NamedTuple):
 
 @lru_cache(maxsize=CONTENTS_MAX)
 def batch_of(content: bytes) -> Batch:
-    """Read what is in the header, and what a marker says: once, however many replicas have it."""
+    """Parse a batch's header, and its marker: once, however many replicas have it."""
     one = batch_at(content)
     return Batch(
         one.base_offset,
@@ -59,18 +59,18 @@ def batch_of(content: bytes) -> Batch:
 
 
 class Mirror:
-    """Follows a log; what is in it is read once, and again when something was cut."""
+    """Follows a log: reads each batch once, and again after a truncation."""
 
     def __init__(self, log: PartitionLog) -> None:
         self.log = log
         self.batches: list[Batch] = []
         self.compared_count = 0
-        """How many of the batches were compared with what is committed: always the first ones."""
+        """How many batches, from the first, were compared with the committed ones."""
         self._cut_count = log.cut_count
         self._end_offset = log.log_start_offset
 
     def update(self) -> tuple[list[Batch], list[Batch]]:
-        """Return what is new since the last time, and what was cut off."""
+        """Return the batches appended since the last call, and the truncated ones."""
         if self.log.cut_count == self._cut_count:
             known = len(self.batches)
             self._read_on()

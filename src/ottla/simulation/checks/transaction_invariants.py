@@ -1,14 +1,14 @@
-"""Looks at transactions in all logs at once, after every step.
+"""The invariants of transactions, checked over all logs after every step.
 
-    T1   a producer's batches are in sequence
-    T2   what a broker knows of producers, and a coordinator of transactions, is what its log says
-    T3   in a partition a producer's epoch never falls
-    T5   a coordinator moves only as documented; a marker says what was decided for good before
-    T6   a marker ends the transaction that it was written for, and no other
-    T7   a transaction begins in a partition only if its coordinator knows, and holds back the last
-         stable offset, which never falls
+T1   a producer's batches are in sequence
+T2   a broker's producer state and a coordinator's transactions equal the state in their logs
+T3   in a partition a producer's epoch never falls
+T5   a coordinator makes only documented moves; a marker follows its durable decision
+T6   a marker ends only the transaction that it was written for
+T7   a transaction begins in a partition only if its coordinator knows, and holds back the last
+     stable offset, which never falls
 
-T4 and T8 are seen in the histories of clients (J4, J5), and T9, that copies are what was copied.
+T4 and T8 are checked in client histories (J4, J5), and T9 by comparing copies with their source.
 """
 
 from collections import Counter
@@ -62,15 +62,15 @@ class TransactionRules:
         is_late: Callable[[Partition], bool],
         now: Callable[[], float],
     ) -> None:
-        """Look at the brokers of these machines; `running` finds one, if it is up.
+        """Check the brokers of these machines; `running` returns one, if it is up.
 
-        `is_late` tells whether a leader has not heard that its epoch is over: what it still writes
-        will be cut off.
+        `is_late` returns whether a leader has not heard that its epoch is over: its writes will be
+        truncated.
         """
         self.decisions: list[Decision] = []
         """Every end that was decided for good, in the order of deciding."""
         self.transactions: dict[str, Transaction] = {}
-        """What coordinators know for good."""
+        """The durable state of the coordinators."""
         self._machines = machines
         self._running = running
         self._is_late = is_late
@@ -192,7 +192,7 @@ class TransactionRules:
         broker = self._running(machine)
         if partition.in_sync is None or broker is None or broker._transactions is None:  # noqa: SLF001
             return
-        coordinator = broker._transactions.coordinator  # noqa: SLF001 - nobody else asks
+        coordinator = broker._transactions.coordinator  # noqa: SLF001 - only checks need it
         runs = coordinator._machines.get(partition.name.partition)  # noqa: SLF001
         if runs is None or runs.coordinator_epoch != partition.leader_epoch:
             return
@@ -202,7 +202,7 @@ class TransactionRules:
                 self._fail(f"T2 {machine} knows {known}, and the log has {told}")
 
     def _learn(self, name: TopicPartition, mirror: Mirror, committed: int) -> None:
-        """Take over what is committed, by whatever replica it is known first."""
+        """Apply committed records, from the first replica that has them."""
         seen = self._committed[name]
         unseen = takewhile(lambda one: seen <= one.base_offset, reversed(mirror.batches))
         new = [one for one in unseen if one.end_offset <= committed][::-1]

@@ -1,6 +1,6 @@
-"""What logs say of transactions, read by somebody who may look into all of them.
+"""The state of transactions, replayed from all logs.
 
-Nothing here is taken from what brokers remember: it is what they have to agree with.
+Nothing here comes from the memory of brokers: their state is compared with it.
 """
 
 from collections import Counter
@@ -28,7 +28,7 @@ _CODEC: Final = RecordCodec(TRANSACTION_STATE)
 
 
 class Ended(NamedTuple):
-    """A transaction of a partition, whose marker is at `last_offset`."""
+    """A transaction of a partition; its marker is at `last_offset`."""
 
     producer_id: int
     marker_epoch: int
@@ -39,7 +39,7 @@ class Ended(NamedTuple):
 
 @dataclass(slots=True)
 class Told:
-    """What a log tells of one producer."""
+    """One producer's state in a log."""
 
     epoch: int = NO_EPOCH
     last_sequence: int = NO_SEQUENCE
@@ -48,7 +48,7 @@ class Told:
 
 @dataclass(slots=True)
 class ProducerReplay:
-    """The producers of one log, batch by batch; what cannot be is told in `wrong`."""
+    """The producers of one log, batch by batch; `wrong` collects impossible states."""
 
     told: dict[int, Told] = field(default_factory=dict)
     open: dict[int, int] = field(default_factory=dict)
@@ -97,9 +97,9 @@ class ProducerReplay:
         self.ends[ended[:3]] += 1
 
     def stable_offsets(self, high_watermark: int) -> tuple[int, int]:
-        """Return between which offsets the last stable one is.
+        """Return the bounds of the last stable offset.
 
-        It is before all that is open. A transaction whose marker is not replicated may hold it
+        It is before all open transactions. A transaction whose marker is not replicated may hold it
         back, too; not if its marker was found at a start of the broker.
         """
         last = min([high_watermark, *self.open.values()])
@@ -110,7 +110,7 @@ class ProducerReplay:
 
 
 class Decision(NamedTuple):
-    """That a transaction is to end, in a record that nobody can lose."""
+    """The durable decision to end a transaction."""
 
     transactional_id: str
     producer_id: int
@@ -122,7 +122,7 @@ class Decision(NamedTuple):
 
 
 def decision_of(found: Transaction, coordinator_epoch: int) -> Decision | None:
-    """Return what is decided, if anything is."""
+    """Return the decision in a record, if there is one."""
     if found.state not in PREPARED:
         return None
     return Decision(
@@ -136,7 +136,7 @@ def decision_of(found: Transaction, coordinator_epoch: int) -> Decision | None:
 
 
 def transactions_in(new: Sequence[Batch]) -> Iterator[tuple[Batch, str, Transaction | None]]:
-    """Read what some batches of a coordinator's log say, record by record."""
+    """Decode batches of a coordinator's log, record by record."""
     for one in new:
         for transactional_id, found in _transactions_of(one.content):
             yield one, transactional_id, found

@@ -1,9 +1,9 @@
-"""Faults of a cluster, by chance, two at a time: what happens to machines, and to what they need.
+"""Random faults of a cluster, two at a time: machines, disks, network and ZooKeeper.
 
-Whoever leads or decides is hit more often than others, and at moments at which that does most harm
-(`moments`): there things go wrong. A machine loses power, or a folder, only while others have what
-it has: nothing may be lost then, whether it was flushed or not. If all that are in sync lost their
-tails at once, nobody could help it.
+Leaders and controllers are hit more often than others, and at the most harmful moments
+(`fault_triggers`), because bugs are there. A machine loses power, or a log dir, only while others
+have its data: then nothing may be lost, flushed or not. If all in-sync replicas lost their tails at
+once, a loss would be legitimate.
 """
 
 import asyncio
@@ -23,18 +23,18 @@ from ottla.simulation.world.zookeeper import SimulatedZooKeeper
 
 HANDS: Final = 2
 CHASED: Final = 0.5
-"""How often a fault goes for who leads or decides."""
+"""How often a fault hits a leader or the controller."""
 AIM_SECONDS_MAX: Final = 2.0
 """How long a fault waits for its moment."""
 HIT_THERE: Final = 0.6
-"""How often it then goes for whom the moment has come to."""
+"""How often it then hits the machine at which a moment was seen."""
 CLOCK_JUMP_MS_MAX: Final = 3_600_000
 DELAY_SECONDS_MAX: Final = 1.5
 """Longer than a client of ZooKeeper waits for an answer."""
 
 
 class Trouble(Enum):
-    """What can happen beside the faults of single machines."""
+    """Faults besides the faults of single machines."""
 
     EXPIRY = "session expired"
     ZOOKEEPER_CUT = "cut off from ZooKeeper"
@@ -48,12 +48,12 @@ class Trouble(Enum):
 
 Kind = Fault | Trouble
 LOSES_TAIL: Final = frozenset({Fault.POWER, Trouble.DISK_ERROR})
-"""What may take back what is not flushed."""
+"""Faults that may lose unflushed data."""
 
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What a nemesis knows of the cluster."""
+    """The nemesis' view of the cluster."""
 
     zookeeper: SimulatedZooKeeper
     folders: Sequence[str]
@@ -61,14 +61,14 @@ class Surroundings:
     is_spare: Callable[[str], bool]
     """Whether others have all that a machine has, even if its tail gets lost."""
     important: Callable[[], Sequence[str]]
-    """The machines of who leads or decides."""
+    """The machines of leaders and of the controller."""
     restart: Callable[[Machine], None]
     excuse: Callable[[str], None]
     """Told of a machine that has reason to complain."""
 
 
 class ClusterNemesis:
-    """Lets faults happen; `nemesis` knows how those of single machines do."""
+    """Causes faults; `nemesis` causes those of single machines."""
 
     def __init__(
         self,
@@ -108,7 +108,7 @@ class ClusterNemesis:
         }
 
     async def run(self, seconds: float) -> None:
-        """Go on for this long, and until what has begun is over."""
+        """Cause faults for this long, and wait until all of them are over."""
         loop = self._around.zookeeper.loop
         if not self._kinds:
             await loop.elapse(seconds)
@@ -185,7 +185,7 @@ class ClusterNemesis:
         chosen = [way for way in ways if self._stream.random() < 0.7]
         for way in chosen:
             link = machine.network.link(*way)
-            # Another hand may have slowed it down already: what it has now need not be its own.
+            # Another fault may have slowed it down already: its present delay need not be its own.
             self._delay_by_way.setdefault(way, link.delay_seconds)
             link.delay_seconds = self._stream.random() * DELAY_SECONDS_MAX
         await self._elapse(self._fault_seconds)
@@ -193,7 +193,7 @@ class ClusterNemesis:
             machine.network.link(*way).delay_seconds = self._delay_by_way[way]
 
     async def _hold_connections(self, machine: Machine) -> None:
-        """Let what was sent arrive after it was sent again, by another connection."""
+        """Delay a connection, so that its data arrives after a retry on another connection."""
         for connected in machine.network.connections(machine.name):
             if self._stream.random() < 0.5:
                 machine.network.hold(connected, self._stream.expovariate(1 / self._fault_seconds))

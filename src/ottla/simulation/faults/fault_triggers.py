@@ -1,8 +1,8 @@
-"""Moments at which a fault does most harm: it waits for one, and happens in the very next step.
+"""Moments at which a fault is most harmful: it waits for one, and happens in the very next step.
 
-By chance alone a machine rarely dies between an append and the fetch that makes it safe, or while
-somebody asks to be in sync. Each kind of moment is a change of one replica, and where it happens is
-seen by whoever looks at all replicas after every step.
+By chance alone a machine rarely dies between an append and the fetch that makes it safe, or during
+an AlterPartition request. Each kind of moment is a change of one replica; the check that looks at
+all replicas after every step finds it.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from ottla.simulation.checks.replica_model import Mirror
 
 
 class Moment(Enum):
-    """What has just changed at a replica."""
+    """A change of a replica."""
 
     APPENDED = "the leader has what no follower has"
     COMMITTED = "the leader knows that it is committed, and nobody else"
@@ -28,7 +28,7 @@ class Moment(Enum):
 
 
 class Seen(NamedTuple):
-    """What moments are told by."""
+    """The fields of a replica that define moments."""
 
     leader_epoch: int
     end_offset: int
@@ -74,7 +74,7 @@ _IS_IT: dict[Moment, Callable[[Seen, Seen], bool]] = {
 
 
 class Moments:
-    """Who waits for which moment. `look_at` is told of every replica that has changed."""
+    """The waiters of each moment. `look_at` is called for every changed replica."""
 
     def __init__(self) -> None:
         self._waiting: dict[asyncio.Future[str], Moment] = {}
@@ -93,7 +93,7 @@ class Moments:
             del self._waiting[coming]
 
     def look_at(self, machine: str, partition: Partition, _: Mirror, _committed: int) -> None:
-        """See what has changed at a replica; whoever waits for that goes on."""
+        """Find the change of a replica, and wake the waiters of that moment."""
         now = Seen.of(partition)
         before = self._seen.get(partition)
         self._seen[partition] = now

@@ -1,4 +1,4 @@
-"""Faults by chance: what happens, when, to whom and for how long is drawn from a seed."""
+"""Random faults: kind, time, target and duration are drawn from a seed."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -13,7 +13,7 @@ LOSS_MAX: Final = 0.3
 
 
 class Fault(Enum):
-    """What can happen to a machine, or between two."""
+    """Faults of a machine, or between two machines."""
 
     KILL = "kill"
     STOP = "stop"

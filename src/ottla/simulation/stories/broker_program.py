@@ -20,7 +20,7 @@ DEFAULTS: Final = {
     "group.initial.rebalance.delay.ms": "0",
     "offsets.topic.num.partitions": "3",
 }
-"""What differs from other brokers: no HTTP, which needs a thread of its own, and fewer files."""
+"""Differences from other brokers: no HTTP, which needs a thread of its own, and fewer files."""
 
 
 class BrokerProgram:
@@ -62,7 +62,7 @@ class BrokerProgram:
 
 
 def environment_of(machine: Machine, zookeeper: SimulatedZooKeeper | None = None) -> Environment:
-    """Return what a machine is to a broker."""
+    """Return the environment of a broker on a simulated machine."""
 
     async def connect(_hosts: str, timeout_seconds: float) -> ZooKeeperSession:  # noqa: RUF029
         assert zookeeper is not None, "there is no ZooKeeper in this world"

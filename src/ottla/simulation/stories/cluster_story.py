@@ -1,9 +1,9 @@
-"""The story of a cluster: brokers around a ZooKeeper, clients, an operator, and all that fails.
+"""A simulated cluster: brokers around a ZooKeeper, clients, an operator, and faults.
 
-What a run is like is drawn from its seed: how many clients there are, which faults happen, whether
-brokers flush before they answer. After every step all replicas are looked at (`replica_rules`),
-and all that is written to ZooKeeper and published from it (`metadata_rules`). In the end everything
-heals, everybody has to be back in sync, and the histories of clients are checked (`checkers`).
+The seed determines the number of clients, the faults, and whether brokers flush before they
+acknowledge. After every step the invariants of all replicas (`replica_invariants`) and of all
+metadata (`metadata_invariants`) are checked. In the end all faults stop, every replica must be in
+sync again, and the histories of the clients are checked (`checkers`).
 """
 
 import asyncio
@@ -44,7 +44,7 @@ from ottla.simulation.world.zookeeper import SimulatedZooKeeper
 BROKERS: Final = 3
 SECONDS: Final = 30.0
 SETTLED_SECONDS_MAX: Final = 120.0
-"""When everybody must be through, after the last fault."""
+"""The limit for recovery after the last fault."""
 LOOK_SECONDS: Final = 0.1
 FOLDERS: Final = ("/data-0", "/data-1")
 SETTINGS: Final = {
@@ -58,27 +58,27 @@ SETTINGS: Final = {
     "replica.lag.time.max.ms": "2000",
     "replica.socket.timeout.ms": "2000",
 }
-"""Short times, so that much happens; no compaction, which would change what is compared."""
+"""Short intervals, so that much happens; no compaction, which would change compared logs."""
 FLUSHED: Final = {"log.flush.interval.messages": "1"}
 TRANSACTIONAL: Final = {
     "transaction.state.log.num.partitions": "2",
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",
     "log.message.timestamp.after.max.ms": str(24 * 60 * 60_000),
 }
-"""Whatever the clocks say, what is left in the end can be copied."""
+"""No retention by time, so that the final logs can be compared."""
 RESTLESS: Final = {"log.roll.ms": "1000", "log.flush.offset.checkpoint.interval.ms": "500"}
 KINDS: Final[tuple[Kind, ...]] = (*Fault, *Trouble)
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What a run is like."""
+    """The parameters of a run."""
 
     brokers: int = BROKERS
     partitions: int = 2
     writers: int = 2
     transactional_ids: int = 0
-    """How many clients write in transactions; if any do, others read only what they commit."""
+    """The number of transactional clients; if there are any, the others read committed records."""
     members: int = 1
     has_operator: bool = True
     pace_seconds: float = 1.0
@@ -172,7 +172,7 @@ class ClusterStory:
         self.nemesis = self._nemesis()
 
     def run(self, disturb: Callable[[], Awaitable[None]]) -> Report:
-        """Let clients work through some disturbance; report what was wrong."""
+        """Run the clients through a disturbance, and report the violations."""
         with complaints_of(self.world) as complaints:
             self.complaints = complaints
             try:
@@ -200,18 +200,18 @@ class ClusterStory:
         return self.rules.running(name)
 
     def controllers(self) -> list[str]:
-        """Return the machines of who says to be the controller."""
+        """Return the machines of brokers that consider themselves the controller."""
         found = [(name, self.broker(name)) for name in self.names]
         return [name for name, one in found if one and one.metadata.controller.is_here()]
 
     def leaders(self) -> list[str]:
-        """Return the machines of who leads what clients write to."""
+        """Return the machines of the leaders of the clients' partitions."""
         topic = self.truth.topics.get(self.workload.partitions[0].topic)
         ids = [] if topic is None else [one.leader for one in topic.partitions if one.leader >= 0]
         return [self.names[one] for one in dict.fromkeys(ids)]
 
     def is_whole(self) -> bool:
-        """Tell whether everybody is up, known in this life, and in sync everywhere."""
+        """Return whether every broker is up, registered with this incarnation, and in sync."""
         if not all(map(self._is_known, range(len(self.names)))):
             return False
         return all(
@@ -224,9 +224,9 @@ class ClusterStory:
         )
 
     def is_spare(self, name: str) -> bool:
-        """Tell whether a machine may lose its tail: others may lead, and none of them has lost its.
+        """Return whether a machine may lose its tail: others can lead with theirs intact.
 
-        Of one that is not known in this life nobody can tell.
+        False for a broker that is not registered with this incarnation.
         """
         broker_id = self.names.index(name)
         known = {one for one in range(len(self.names)) if self._is_known(one)}
@@ -239,13 +239,13 @@ class ClusterStory:
         return all(one and one <= known for one in others)
 
     def _is_late(self, partition: Partition) -> bool:
-        """Tell whether a later epoch has begun than the one that a replica knows of."""
+        """Return whether a later epoch has begun than the epoch that a replica knows."""
         topic = self.truth.topics.get(partition.name.topic)
         state = None if topic is None else topic.partition(partition.name.partition)
         return state is None or state.leader_epoch > partition.leader_epoch
 
     def _is_known(self, broker_id: int) -> bool:
-        """Tell whether a broker is up, and what is decided was decided of this life of it."""
+        """Return whether a broker is up, and registered with this incarnation."""
         broker = self.broker(self.names[broker_id])
         epoch = self.truth.broker_epoch(broker_id)
         return broker is not None and broker.metadata.broker_epoch == epoch
@@ -312,7 +312,7 @@ class ClusterStory:
         last = await self.world.machine("last-copier").start(self.transactions.finish)
         return last
 
-    # -- who takes part -------------------------------------------------------------------------
+    # -- participants ---------------------------------------------------------------------------
 
     def _process_of(self, broker_id: int) -> Process | None:
         return self.world.machine(self.names[broker_id]).process
@@ -380,14 +380,14 @@ class ClusterStory:
 
 
 class WatchedHistory(History):
-    """Has it checked at once that what a broker acknowledges is committed."""
+    """A history that checks every acknowledgement at once: the record must be committed."""
 
     def __init__(self, world: World, rules: ReplicaRules) -> None:
         super().__init__(world.loop.time)
         self._rules = rules
 
     def end(self, operation: Operation, outcome: Outcome) -> None:
-        """Note what became of it."""
+        """Record the outcome."""
         super().end(operation, outcome)
         if outcome is Outcome.OK:
             for sent in operation.sent:

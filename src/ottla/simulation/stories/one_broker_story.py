@@ -1,8 +1,8 @@
-"""The story of one broker: clients write, read and commit while it dies, pauses and is cut off.
+"""One simulated broker: clients write, read and commit while it dies, pauses and is cut off.
 
-What a run is like is drawn from its seed: how many clients there are, how slow the network is,
-which faults happen, how restless the logs are, and whether the broker flushes before it answers.
-If it does, power cuts are among the faults.
+The seed determines the number of clients, the latency of the network, the faults, the sizes of
+segments, and whether the broker flushes before it acknowledges. If it does, power cuts are among
+the faults.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ from ottla.simulation.world.world import World
 BROKER: Final = "broker"
 SECONDS: Final = 30.0
 SETTLED_SECONDS_MAX: Final = 120.0
-"""When everybody must be through, after the last fault."""
+"""The limit for recovery after the last fault."""
 PARTITIONS_MAX: Final = 3
 WRITERS_MAX: Final = 3
 DELAY_SECONDS_MAX: Final = 0.02
@@ -36,12 +36,12 @@ RESTLESS: Final = {
     "log.cleaner.backoff.ms": "500",
     "log.cleaner.min.cleanable.ratio": "0.01",
 }
-"""Many small segments, checkpoints and compactions of what groups have committed."""
+"""Many small segments, checkpoints and compactions of committed offsets."""
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What a run is like."""
+    """The parameters of a run."""
 
     partitions: int
     writers: int
@@ -109,7 +109,7 @@ class _Story:
         )
 
     async def tell(self, seconds: float) -> list[Violation]:
-        """Let it all happen; return what is wrong with it."""
+        """Run it, and return the violations."""
         try:
             async with asyncio.timeout(None) as patience:
                 return await self._tell(seconds, patience)

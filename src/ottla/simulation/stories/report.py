@@ -1,4 +1,4 @@
-"""What came of a simulation, for whoever has run it."""
+"""The result of a simulation."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ from ottla.simulation.world.world import World
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """A run, in numbers, and what was wrong with it."""
+    """The counts of a run, and its violations."""
 
     seed: int
     digest: str
@@ -19,11 +19,11 @@ class Report:
     simulated_seconds: float
     steps: int
     setting: object
-    """What the run was like."""
+    """The parameters of the run."""
     faults: Mapping[str, int]
-    """What happened, and how often."""
+    """Faults and their counts."""
     sent: Mapping[Outcome, int]
-    """How many values were sent, and what became of them."""
+    """The number of sent values by outcome."""
     read_count: int
     committed_count: int
     violations: list[Violation]
@@ -41,7 +41,7 @@ def report_of(
     faults: Mapping[str, int],
     violations: list[Violation],
 ) -> Report:
-    """Gather what is to be told of a world that has come to its end."""
+    """Build the report of a finished world."""
     return Report(
         seed=world.seed,
         digest=world.trace.digest(),

@@ -1,19 +1,19 @@
-"""Stories that are told, not drawn: a file says what happens to a cluster, when and to whom.
+"""Scripted simulations: a file names the faults of a cluster, their times and their targets.
 
     brokers = 3
 
     [[step]]
     at = 1.0                  seconds after the beginning; without it, at once
     do = "kill"               one of `ACTS`
-    whom = "leader"           a role at that moment, a name that was given, or a machine
-    name = "old leader"       what to call it in later steps
+    whom = "leader"           a role at that moment, a given name, or a machine
+    name = "old leader"       its name in later steps
 
     [expect]
     acknowledged = 50         so many values at least
     leader_epochs = 2         so many leaders at least, one after the other
 
-Clients write, read and commit all the time. In the end everything heals, and all is checked that
-is checked in any run of a cluster.
+Clients write, read and commit all the time. In the end all faults stop, and all checks of a cluster
+run are made.
 """
 
 import posixpath
@@ -49,14 +49,14 @@ class Step:
     at: float = 0.0
     whom: str = ""
     to: str = ""
-    """The other end of a way, where one is meant."""
+    """The other end of a connection, if the step needs one."""
     name: str = ""
     seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """What a file says."""
+    """The content of a file."""
 
     title: str
     steps: tuple[Step, ...]
@@ -69,7 +69,7 @@ class Scenario:
 
 
 def parse(text: str) -> Scenario:
-    """Read a file's text; ValueError says what is wrong with it."""
+    """Parse a file; ValueError names the fault."""
     found: dict[str, Any] = tomllib.loads(text)
     expected = found.pop("expect", {})
     try:
@@ -104,7 +104,7 @@ class _Teller:
         self.story = story
         self._scenario = scenario
         self.delay_by_way: dict[tuple[str, str], float] = {}
-        """Of the ways that were made slow, what they were before."""
+        """The former delays of slowed connections."""
         self._names: dict[str, str] = {}
         self._late: list[str] = []
         self._epochs = 0
@@ -126,7 +126,7 @@ class _Teller:
         self._heal()
 
     def disappointments(self, report: Report) -> list[Violation]:
-        """Return what was expected and did not come."""
+        """Return the unmet expectations."""
         acknowledged = report.sent.get(Outcome.OK, 0)
         wanted = self._scenario
         told = list(self._late)
@@ -136,10 +136,10 @@ class _Teller:
             told.append(f"{self._epochs} leaders, not {wanted.leader_epochs}")
         return [Violation("expectation", one) for one in told]
 
-    # -- who is who -----------------------------------------------------------------------------
+    # -- roles ----------------------------------------------------------------------------------
 
     def partition(self) -> PartitionImage:
-        """Return the one that clients use, as it is decided."""
+        """Return the clients' partition, from the committed metadata."""
         return self.story.truth.topics[self.story.workload.partitions[0].topic].partitions[0]
 
     def machine(self, whom: str) -> Machine:
@@ -147,18 +147,18 @@ class _Teller:
         return self.story.world.machine(self._resolve(whom))
 
     def coordinator(self) -> int:
-        """Return who coordinates the first transactional id, as it is decided."""
+        """Return the coordinator of the first transactional id, from the committed metadata."""
         topic = self.story.truth.topics[TRANSACTION_STATE_TOPIC]
         index = partition_of_transaction(self.story.transactions.ids[0], len(topic.partitions))
         return topic.partitions[index].leader
 
     def transaction(self) -> State:
-        """Return where the first transactional id stands, in what nobody can lose."""
+        """Return the durable state of the first transactional id."""
         found = self.story.transaction_rules.transactions.get(self.story.transactions.ids[0])
         return State.EMPTY if found is None else found.state
 
     def replica(self, whom: str) -> Partition | None:
-        """Return what a machine has of the partition that clients use, if it is up."""
+        """Return a machine's replica of the clients' partition, if the machine is up."""
         broker = self.story.broker(self.machine(whom).name)
         return None if broker is None else broker.partitions.find(self.story.workload.partitions[0])
 
@@ -181,7 +181,7 @@ class _Teller:
             self._names[step.name] = self._resolve(step.whom)
 
     def way(self, step: Step) -> tuple[str, str]:
-        """Return from whom to whom."""
+        """Return source and target of a connection."""
         return self._resolve(step.whom), self._resolve(step.to)
 
     # -- waiting --------------------------------------------------------------------------------
@@ -281,13 +281,13 @@ def _is_damaged(teller: _Teller, step: Step) -> bool:
 
 
 def _is_proposed(teller: _Teller, step: Step) -> bool:
-    """Tell whether a leader has asked for somebody to be in sync, and has no answer yet."""
+    """Return whether a leader waits for the response to an ISR expansion."""
     found = teller.replica("leader")
     return bool(found and found.in_sync and _id(teller, step) in (found.in_sync.proposed or ()))
 
 
 def _is_outrun(teller: _Teller, step: Step) -> bool:
-    """Tell whether more is committed than somebody has."""
+    """Return whether a replica lacks committed records."""
     leader, outrun = teller.replica("leader"), teller.replica(step.whom)
     assert leader is not None
     assert outrun is not None

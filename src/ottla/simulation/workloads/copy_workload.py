@@ -1,7 +1,7 @@
-"""Copiers: they read, and write what they have read together with how far they have come.
+"""Copiers: clients that copy records and commit their input offsets in one transaction.
 
-So each value is copied once, whoever dies (exactly once). Two machines have one transactional id:
-who comes back fences the other, and goes on where that one has committed.
+So each value is copied exactly once, whichever process dies. Two machines share a transactional id:
+a machine that comes back fences the other, and continues at its last commit.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -44,7 +44,7 @@ IsOver = Callable[[Mapping[TopicPartition, int]], bool]
 
 
 class CopyWorkload:
-    """What copiers share. `copy` is a program for machines."""
+    """The common state of copiers. `copy` is a program for machines."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class CopyWorkload:
         self._copies = [TopicPartition(COPIES, one.partition) for one in workload.partitions]
 
     async def copy(self, machine: Machine) -> None:
-        """Copy what is committed until it is over."""
+        """Copy committed records until the run is over."""
         stream = self._workload.stream(machine)
         while not self._workload.is_over:
             with suppress(ApiError, OSError):
@@ -78,7 +78,7 @@ class CopyWorkload:
             take(self._workload.history, operation, records)
 
     def uncopied(self) -> list[Violation]:
-        """Return where copies are not what was to be copied, in its order (T9)."""
+        """Return where the copies differ from their source, in order (T9)."""
         values = _values_read(self._workload.history)
         found = []
         for source, copy in zip(self._workload.partitions, self._copies, strict=True):
@@ -88,7 +88,7 @@ class CopyWorkload:
                 found.append(Violation("T9 copies", _difference(source, there, copied)))
         return found
 
-    # -- what they do until something fails -----------------------------------------------------
+    # -- work until a failure -------------------------------------------------------------------
 
     async def _copy_on(self, machine: Machine, stream: Random, is_over: IsOver) -> None:
         client = self._new_client(COPIERS, machine, stream)
@@ -125,7 +125,7 @@ class CopyWorkload:
         before: Mapping[TopicPartition, int],
         stream: Random,
     ) -> dict[TopicPartition, int]:
-        """Copy what comes, and how far that is, or nothing of both; return how far that is."""
+        """Copy the next records with their offsets, in one transaction; return the offsets."""
         if client.needs_init:
             raise NoAnswerError("what was asked for may still come")
         if not self._workload.is_eager:
@@ -157,7 +157,7 @@ def _is_at(ends: Mapping[TopicPartition, int], now: Mapping[TopicPartition, int]
 
 
 def _values_read(history: History) -> dict[TopicPartition, list[str]]:
-    """Return what was read of each partition, in the order of offsets."""
+    """Return the values read from each partition, in the order of offsets."""
     values: dict[TopicPartition, dict[int, str]] = {}
     for operation in history.operations:
         for read in operation.read:

@@ -38,11 +38,11 @@ COMMIT_INTERVAL_MS: Final = 1_000
 
 
 class GroupWorkload:
-    """What the members of one group share. `belong` is a program for machines."""
+    """The common state of one group's members. `belong` is a program for machines."""
 
     def __init__(self, workload: Workload, stream: Random, now: Callable[[], float]) -> None:
         self.history = History(now)
-        """What each member was given, and when it was given partitions."""
+        """The records and the assignments of each member."""
         self._workload = workload
         self._delivered: dict[str, None] = {}
         self._is_static = stream.random() < 0.3
@@ -58,7 +58,7 @@ class GroupWorkload:
         )
 
     async def belong(self, machine: Machine) -> None:
-        """Read what the group says until it is over, and everybody has had everything."""
+        """Read as a member of the group until the run is over and all values were delivered."""
         stream = self._workload.stream(machine)
         while not self.is_over():
             settings = self._life(machine, stream)
@@ -78,16 +78,16 @@ class GroupWorkload:
         )
 
     def is_over(self) -> bool:
-        """Whether whatever was acknowledged was given to some member (G4), and no more comes."""
+        """Whether writing has ended and every acknowledged value was delivered to a member (G4)."""
         acknowledged = _acknowledged(self._workload.history)
         return self._workload.is_over and all(value in self._delivered for value in acknowledged)
 
     def deliver(self, values: list[str]) -> None:
-        """Take notice of what a member was given."""
+        """Record the values that a member received."""
         self._delivered.update(dict.fromkeys(values))
 
     def violations(self) -> list[Violation]:
-        """Return what is wrong with what members were given, each for itself."""
+        """Return the violations in each member's deliveries."""
         return check_history(self.history, is_read_to_the_end=False)
 
 

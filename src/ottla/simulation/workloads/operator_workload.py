@@ -1,4 +1,4 @@
-"""Somebody who changes a simulated cluster while it is in use: topics, settings, who keeps what."""
+"""An operator that changes a simulated cluster in use: topics, settings, assignments."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from random import Random  # noqa: TID251 - only the type: the stream is given
@@ -29,7 +29,7 @@ PREFERRED: Final = 0
 
 
 class OperatorWorkload:
-    """`operate` is a program for a machine; what it was told is checked at the end."""
+    """`operate` is a program for a machine; its results are checked at the end."""
 
     def __init__(self, workload: Workload, seed: int, brokers: int) -> None:
         self._workload = workload
@@ -37,7 +37,7 @@ class OperatorWorkload:
         self._brokers = brokers
         self._count = 0
         self._created: dict[str, None] = {}
-        """Topics that somebody was told to be there, and that nobody has tried to delete."""
+        """Topics whose creation was acknowledged, without any attempt to delete them."""
 
     async def operate(self, machine: Machine) -> None:
         """Change something again and again until it is over."""

@@ -1,7 +1,7 @@
-"""The producer of production as a transactional client of simulations.
+"""The production producer as a transactional client of simulations.
 
-It has the face of a `TransactionalClient`. What it asks again it asks by itself, and nothing of it
-comes late on purpose.
+It has the interface of `TransactionalClient`. It retries by itself, and nothing of it is late on
+purpose.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ CLOSE_SECONDS: Final = 1.0
 
 
 class ProducingClient:
-    """One transactional id; `init` makes a producer for it, and after what cannot be mended too."""
+    """One transactional id; `init` makes a producer for it, also after a fatal error."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class ProducingClient:
         return self._producer is None
 
     async def init(self) -> None:
-        """Become the one who holds the transactional id."""
+        """Become the producer of the transactional id."""
         self.close()
         producer = self._producer = AsyncProducer.in_world(
             self._open_view(), self._machine.clock, self._machine.randomness, self._settings
@@ -75,12 +75,12 @@ class ProducingClient:
             raise
 
     def begin(self) -> None:
-        """Begin a transaction, with what is done next."""
+        """Begin a transaction with the next operation."""
         self.commits_asked = 0
         self._is_begun = False
 
     async def send(self, partition: TopicPartition, values: Sequence[bytes]) -> int:
-        """Write some values; return the first offset, -1 if nobody said."""
+        """Write some values; return the first offset, -1 if it is unknown."""
         with self._closing_where_lost():
             sent = [await self._send(partition, value) for value in values]
             offsets = [(await delivery).offset for delivery in sent]
@@ -89,7 +89,7 @@ class ProducingClient:
         return offsets[0] if is_one_batch else -1
 
     async def send_unheard(self, partition: TopicPartition, values: Sequence[bytes]) -> None:
-        """Write without waiting for what becomes of it."""
+        """Write without waiting for the result."""
         with self._closing_where_lost():
             for value in values:
                 await self._send(partition, value)

@@ -1,4 +1,4 @@
-"""Consumers in a simulated cluster that read partitions on their own, and what they have read."""
+"""Consumers in a simulated cluster with assigned partitions, and a record of their reads."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -18,7 +18,7 @@ from ottla.wire.records.consumer_record import ConsumerRecord
 ALL: Final = ConsumerSettings(
     enable_auto_commit=False, auto_offset_reset="none", fetch_max_wait_ms=200
 )
-"""How everything is read, committed or not; what cannot be found is an error."""
+"""Read everything, committed or not; an offset out of range is an error."""
 FETCHED_MIN: Final = (1, 2_000, 20_000)
 """For how many bytes a consumer may wait that long."""
 POLL_SECONDS: Final = 1.0
@@ -32,7 +32,7 @@ Places = Mapping[TopicPartition, Position]
 
 
 class NotedReader:
-    """One client, whose consumers go on where the one before has been."""
+    """One client; each of its consumers continues where the last one was."""
 
     def __init__(self, history: History, client: str, partitions: Sequence[TopicPartition]) -> None:
         self._history = history
@@ -42,7 +42,7 @@ class NotedReader:
         self._moved: list[TopicPartition] = []
 
     async def read_some(self, consumer: AsyncConsumer, stream: Random) -> None:
-        """Poll once, and note what has come."""
+        """Poll once, and record the result."""
         operation = self._history.begin(self._client, moved=self._moved)
         records = await consumer.poll(stream.randint(1, POLLED_MAX), timeout=POLL_SECONDS)
         take(self._history, operation, records)
@@ -96,7 +96,7 @@ async def all_of(
 
 
 def take(history: History, operation: Operation, records: Sequence[ConsumerRecord]) -> None:
-    """Note what was read; it is believed, whatever became of the operation."""
+    """Record the values read; they count whatever the outcome of the operation is."""
     for record in records:
         name = TopicPartition(record.topic, record.partition)
         operation.read.append(Read(name, value_of(record), record.offset))
@@ -104,6 +104,6 @@ def take(history: History, operation: Operation, records: Sequence[ConsumerRecor
 
 
 def value_of(record: ConsumerRecord) -> str:
-    """Return the value that was written, without what else is in the record."""
+    """Return the written value, without the padding of the record."""
     text: str = record.value.partition(b" ")[0].decode()
     return text

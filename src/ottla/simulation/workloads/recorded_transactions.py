@@ -1,8 +1,7 @@
-"""Transactions of one client, with all that is known of them in a history.
+"""Transactions of one client, recorded in a history.
 
-A transaction has definitely not happened as long as nobody has asked for its commit; so a client
-that dies before leaves one that failed. From the first request on, nobody knows, until it is
-answered.
+Before the first commit request a transaction has definitely not happened; so a client that dies
+before leaves a failed one. From that request on the outcome is unknown, until there is a response.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,11 +22,11 @@ REFUSED: Final = frozenset(
         ErrorCode.INVALID_TXN_STATE,
     }
 )
-"""What says that a transaction is not committed, to who has asked for that once."""
+"""Codes that mean that a transaction is not committed, in response to a single request."""
 
 
 class Client(Protocol):
-    """Who makes transactions: a `TransactionalClient`, or a `ProducingClient`."""
+    """A transactional client: a `TransactionalClient`, or a `ProducingClient`."""
 
     transactional_id: str
     commits_asked: int
@@ -39,17 +38,17 @@ class Client(Protocol):
         ...
 
     async def init(self) -> None:
-        """Become the one who holds the transactional id; whoever else has it is fenced."""
+        """Become the producer of the transactional id, and fence the former one."""
 
     def begin(self) -> None:
         """Begin a transaction."""
 
     async def send(self, partition: TopicPartition, values: Sequence[bytes]) -> int:
-        """Write some values; return the first offset, -1 if nobody said."""
+        """Write some values; return the first offset, -1 if it is unknown."""
         ...
 
     async def send_unheard(self, partition: TopicPartition, values: Sequence[bytes]) -> None:
-        """Write without waiting for what becomes of it."""
+        """Write without waiting for the result."""
 
     async def send_offsets(self, group_id: str, offsets: Mapping[TopicPartition, int]) -> None:
         """Let a group be there if the transaction commits."""
@@ -62,7 +61,7 @@ class Client(Protocol):
 
 
 class NotedTransaction:
-    """What one life of a client does in one transaction."""
+    """The operations of one run of a client in one transaction."""
 
     def __init__(self, client: Client, history: History, life: str, stream: Random) -> None:
         client.begin()
@@ -91,7 +90,7 @@ class NotedTransaction:
             ]
 
     async def send_unheard(self, name: TopicPartition, value: str) -> None:
-        """Write a value without waiting for what becomes of it; the transaction is aborted then."""
+        """Write a value without waiting for the result; the transaction is aborted then."""
         self._operation.sent.append(Sent(name, value))
         await self._client.send_unheard(name, [filled(value, self._stream)])
 

@@ -1,7 +1,7 @@
-"""A producer in a simulated cluster, and the operations that it makes: one for each value.
+"""A producer in a simulated cluster, with one operation per value.
 
-Many are on their way at once, in batches as they come about. A producer goes on after a failure,
-and keeps its name: what it has given up must not arrive behind what it has sent since.
+Many values are in flight at once, in batches. A producer continues after a failure, and keeps its
+client name: abandoned values must not arrive behind later ones.
 """
 
 from functools import partial
@@ -35,12 +35,12 @@ def writing(stream: Random, timeout_ms: int) -> ProducerSettings:
 
 
 def filled(value: str, stream: Random) -> bytes:
-    """Return what is written for a value: more than itself."""
+    """Return the bytes of a value, with padding."""
     return b"%s %s" % (value.encode(), b"." * stream.randrange(FILLER_BYTES_MAX))
 
 
 class NotedWriter:
-    """One producer. What has become of its records is noted by `settle`."""
+    """One producer. `settle` records the outcomes of its records."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class NotedWriter:
         self._producer = AsyncProducer.in_world(view, machine.clock, machine.randomness, settings)
 
     async def send(self, name: TopicPartition, stream: Random) -> None:
-        """Send one value, and do not wait for what becomes of it."""
+        """Send one value, without waiting for the result."""
         self._count += 1
         value = f"{self._client}.{self._count}"
         operation = self._open[value] = self._history.begin(self._client, [Sent(name, value)])
@@ -75,7 +75,7 @@ class NotedWriter:
             raise
 
     def settle(self) -> bool:
-        """Note what has become of records; return whether some of it is a failure."""
+        """Record outcomes; return whether there is a failure among them."""
         landed, self._landed = self._landed, []
         for value, error, metadata in landed:
             operation = self._open.pop(value)

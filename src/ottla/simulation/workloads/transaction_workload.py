@@ -1,10 +1,10 @@
-"""Transactional clients of a simulated cluster, and who reads what they write.
+"""Transactional clients of a simulated cluster, and their readers.
 
 * *ledgers* write to several partitions at once, some with the offset of a group, and commit or
   abort; two machines share the first transactional id, so that each is the other's zombie;
-* *copiers* write all that is committed into another topic (`copy_workload`);
-* a reader sees what is not committed as well; whoever else reads in this story does not;
-* a *late coordinator* writes markers again that were written before.
+* *copiers* write all committed records into another topic (`copy_workload`);
+* one reader also sees uncommitted records; all other readers do not;
+* a *late coordinator* writes earlier markers again.
 """
 
 from collections.abc import Callable, Sequence
@@ -61,7 +61,7 @@ RECENT: Final = 3
 
 
 class TransactionWorkload:
-    """What transactional clients share. Its methods are programs for machines."""
+    """The common state of transactional clients. Its methods are programs for machines."""
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class TransactionWorkload:
     ) -> None:
         self.ids = [f"ledger-{number}" for number in range(ids)]
         self.uncommitted = History(now)
-        """What was read of everything, committed or not."""
+        """The reads of all records, committed or not."""
         self.copies = CopyWorkload(workload, self._client)
         self._workload = workload
         self._decisions = decisions
@@ -106,7 +106,7 @@ class TransactionWorkload:
             await pause(stream.random() * AWAY_MS_MAX)
 
     async def read_all(self, machine: Machine) -> None:
-        """Read until it is over, also what is not committed."""
+        """Read until the run is over, including uncommitted records."""
         await self._workload.read_into(self.uncommitted, ALL, machine)
 
     async def repeat_markers(self, machine: Machine) -> None:
@@ -126,7 +126,7 @@ class TransactionWorkload:
             client.close()
 
     async def finish(self, machine: Machine) -> dict[tuple[str, TopicPartition], int]:
-        """Copy the rest, read everything, and return what groups have committed."""
+        """Copy the rest, read everything, and return the committed offsets of groups."""
         await self.copies.finish(machine)
         async with self._workload.view(machine) as view:
             operation = self.uncommitted.begin(self._workload.next_life(machine))
@@ -140,7 +140,7 @@ class TransactionWorkload:
             for name, found in by_partition.items()
         }
 
-    # -- what they do until something fails -----------------------------------------------------
+    # -- work until a failure -------------------------------------------------------------------
 
     async def _write_on(self, client: Client, life: str, stream: Random) -> None:
         while not self._workload.is_over:
@@ -187,7 +187,7 @@ class TransactionWorkload:
         else:
             await transaction.abort()
 
-    # -- what they have in common ---------------------------------------------------------------
+    # -- common parts ---------------------------------------------------------------------------
 
     def _client(self, transactional_id: str, machine: Machine, stream: Random) -> Client:
         def open_view(servers: Sequence[Address] = ()) -> ClusterView:

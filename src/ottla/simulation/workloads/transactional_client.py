@@ -1,15 +1,15 @@
 """A transactional producer for simulations: small, impatient, and repetitive.
 
-It speaks either version of the protocol. In the second (KIP-890) a partition joins by being written
-to, and every end brings a new epoch; in the first, partitions are added by name, and one epoch
-serves for many transactions.
+It speaks either version of the protocol. In version 2 (KIP-890) a write adds a partition, and every
+end brings a new epoch; in version 1, partitions are added by name, and one epoch serves for many
+transactions.
 
-What it asks for may be asked twice: what is not answered soon is asked again on other connections,
-and some requests have an *echo*, the same request once more after a while. So ends, additions and
-batches come late, repeatedly, and in another order, as they do where a retry overtakes. Nothing
-that comes late may do harm in the second version. In the first it may, if a late end meets the
-next transaction of its epoch: there ends and offsets have no echo, and who is not sure what became
-of a request takes a new epoch.
+Its requests may be sent twice: a request without a prompt response is repeated on other
+connections, and some requests have an *echo*, the same request once more after a while. So ends,
+additions and batches come late, repeatedly, and in another order, as after a retry that overtakes.
+In version 2 no late request may do harm. In version 1 a late end may hit the next transaction of
+its epoch: there ends and offsets have no echo, and after an unknown outcome the client takes a new
+epoch.
 """
 
 import asyncio
@@ -58,7 +58,7 @@ ECHOED: Final = 0.3
 """How many requests have an echo."""
 ECHO_MS_MEAN: Final = 400
 NEVER_LATE: Final = (InitProducerIdRequest,)
-"""Who comes again as another fences itself: that happens often enough."""
+"""Requests without an echo: a late InitProducerId would fence its own sender."""
 NEVER_LATE_AT_FIRST: Final = (InitProducerIdRequest, EndTxnRequest, TxnOffsetCommitRequest)
 T = TypeVar("T")
 R = TypeVar("R", bound=Message)
@@ -68,7 +68,7 @@ class OpenView(Protocol):
     """Makes a view of the cluster, which is asked of these servers, or of any."""
 
     def __call__(self, servers: Sequence[Address] = (), /) -> ClusterView:
-        """Make one; who calls this closes it."""
+        """Make a view; the caller closes it."""
         ...
 
 
@@ -114,10 +114,10 @@ class TransactionalClient:
         self._coordinators: dict[tuple[int, str], int] = {}
         self._late: dict[asyncio.Task[None], None] = {}
 
-    # -- what a producer does --------------------------------------------------------------------
+    # -- the calls of a producer -----------------------------------------------------------------
 
     async def init(self) -> None:
-        """Become the one who holds the transactional id; whoever else has it is fenced."""
+        """Become the producer of the transactional id, and fence the former one."""
 
         async def ask() -> None:
             producer_id, producer_epoch = self._identity
@@ -134,7 +134,7 @@ class TransactionalClient:
         try:
             await self._retried(ask)
         except ApiError:
-            self._identity = NOBODY  # somebody else has it: next time as a new one
+            self._identity = NOBODY  # another producer has the id: begin anew next time
             raise
 
     def begin(self) -> None:
@@ -144,11 +144,11 @@ class TransactionalClient:
 
     @property
     def needs_init(self) -> bool:
-        """Whether what it has asked for may still come: only a new epoch keeps that away."""
+        """Whether a request may still arrive late: only a new epoch fences it."""
         return self._identity == NOBODY or (not self.is_second and not self._is_sure)
 
     async def send(self, partition: TopicPartition, values: Sequence[bytes]) -> int:
-        """Write a batch; return its first offset, -1 if nobody said."""
+        """Write a batch; return its first offset, -1 if it is unknown."""
         if not self.is_second:
             await self._add(partition)
         request = self._batch(partition, values)
@@ -166,7 +166,7 @@ class TransactionalClient:
         return await self._retried(ask)
 
     async def send_unheard(self, partition: TopicPartition, values: Sequence[bytes]) -> None:
-        """Write a batch without waiting for what becomes of it: to be aborted at once."""
+        """Write a batch without waiting for the result; an abort must follow."""
         if not self.is_second:
             await self._add(partition)
         request = self._batch(partition, values)
@@ -313,7 +313,7 @@ class TransactionalClient:
         )
 
     async def _retried(self, attempt: Callable[[], Awaitable[T]]) -> T:
-        """Try again what may help, by other connections if there is no answer."""
+        """Retry retriable failures, on new connections if there is no response."""
 
         async def attempt_once() -> T:
             try:
@@ -381,7 +381,7 @@ class TransactionalClient:
         known = self._view
         await pause(delay_ms)
         address = known.address_of(broker_id)
-        if address is not None:  # else nobody was asked the first time either
+        if address is not None:  # else the first attempt had no broker either
             async with self._open_view([address]) as view:
                 with suppress(ApiError, UnreachableError, NoAnswerError):
                     await view.ask_any(request, answer, version_max=version_max)

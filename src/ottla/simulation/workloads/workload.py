@@ -1,7 +1,7 @@
-"""Clients of a simulated cluster: production code, with everything noted in a history.
+"""Clients of a simulated cluster: production code, with every operation in a history.
 
-Writers send unique values, readers read all partitions from their beginning, a committer commits
-greater and greater offsets. All go on through whatever happens, until `is_over`.
+Writers send unique values, readers read all partitions from the beginning, a committer commits
+increasing offsets. All continue through every fault, until `is_over`.
 """
 
 from collections.abc import Sequence
@@ -58,7 +58,7 @@ class Pace:
 
 
 class Workload:
-    """What the clients of one simulation share. Its methods are programs for machines."""
+    """The common state of one simulation's clients. Its methods are programs for machines."""
 
     def __init__(
         self,
@@ -71,7 +71,7 @@ class Workload:
         topics: Sequence[str] = (TOPIC,),
         is_committed_only: bool = False,
     ) -> None:
-        """Of these topics the first is written to, and read: all of it, or what is committed."""
+        """Write to the first topic, and read all topics: all records, or the committed ones."""
         self.history = history
         self.is_over = False
         self.is_eager = (pace or Pace()).is_eager
@@ -84,7 +84,7 @@ class Workload:
             ALL, isolation_level="read_committed" if is_committed_only else "read_uncommitted"
         )
         self.surprises: list[str] = []
-        """What readers were told that is none of their business if nothing was lost."""
+        """Errors that a reader must not see if nothing was lost."""
         self._lives: dict[str, int] = {}
         self._next_commit = 0
 
@@ -159,7 +159,7 @@ class Workload:
                 await self._commit_on(client, view, stream)
 
     async def read_to_the_end(self, machine: Machine) -> dict[tuple[str, TopicPartition], int]:
-        """Read everything once more, and return what the group has committed."""
+        """Read everything once more, and return the group's committed offsets."""
         client = self.next_life(machine)
         async with self.view(machine) as view:
             operation = self.history.begin(client)
@@ -168,7 +168,7 @@ class Workload:
             committed = await AsyncAdmin.over(view).groups.committed(GROUP)
         return {(GROUP, name): found.offset for name, found in committed.items()}
 
-    # -- what they do until something fails ------------------------------------------------------
+    # -- work until a failure --------------------------------------------------------------------
 
     async def _write_on(self, writer: NotedWriter, stream: Random) -> None:
         while not self.is_over and stream.random() >= BEGINS_ANEW:
@@ -199,10 +199,10 @@ class Workload:
                 await pause(TRY_AGAIN_MS)
             await self.rest(stream)
 
-    # -- what they have in common ---------------------------------------------------------------
+    # -- common parts ---------------------------------------------------------------------------
 
     def view(self, machine: Machine, servers: Sequence[Address] = ()) -> ClusterView:
-        """Return what a client has of the cluster, which it gets to know from these servers."""
+        """Return a client's view of the cluster, with these bootstrap servers."""
         settings = ClientSettings(
             tuple(servers) or self._servers,
             client_id=machine.name,

@@ -9,7 +9,7 @@ EPOCH_MS: Final = 1_800_000_000_000
 
 
 class SimulatedClock:
-    """Two clocks; the one on the wall can be set wrong."""
+    """A monotonic clock, and a wall clock that can be set wrong."""
 
     def __init__(self, loop: VirtualLoop, start_ms: int = 0) -> None:
         self.skew_ms = 0

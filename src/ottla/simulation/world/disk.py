@@ -1,7 +1,7 @@
-"""A disk in memory that loses, tears and refuses what a real one may. The twin of `runtime.disk`.
+"""A disk in memory that loses, tears and refuses data as a real one may. Twin of `runtime.disk`.
 
-`crash` is a power cut, `kill` the death of the process alone; both end the life of every open
-file. What goes wrong before that is planned in `faults`. `disk_nodes` says what a power cut leaves.
+`crash` is a power cut, `kill` the death of the process alone; both invalidate every open file.
+`faults` plans earlier failures. `disk_nodes` defines the state after a power cut.
 """
 
 import errno
@@ -17,12 +17,12 @@ FREE_BYTES_UNLIMITED = 2**50
 
 
 class SimulatedDisk:
-    """Directories and files that begin with an empty `/`.
+    """Directories and files, at first an empty `/`.
 
-    With `capacity_bytes` it fills up: a write that does not fit writes what does, then fails. A
-    hole takes as much room as data, a file that is open but removed takes none. Chance is in
-    `crash("random")` and in how much a failing write leaves; without dice that is one half. When
-    files were modified is told by `now_ms`, and outlasts every power cut.
+    With `capacity_bytes` the disk fills up: a write that does not fit writes a part, then fails. A
+    hole takes as much room as data, an open removed file takes none. Random are `crash("random")`
+    and the part that a failing write leaves; without a source of randomness that is one half.
+    `now_ms` gives modification times, which survive every power cut.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class SimulatedDisk:
         self._locked: WeakValueDictionary[str, SimulatedFile] = WeakValueDictionary()
 
     def crash(self, keep: Keep = "lose_all") -> None:
-        """Cut the power and come up again: of what was not synced this much is there."""
+        """Cut the power and restart: this much of the unsynced data survives."""
         self._root.cut_power(keep, self._dice)
         self.kill()
 
@@ -51,7 +51,7 @@ class SimulatedDisk:
         self.faults.restart()
 
     def is_alive(self, life: int) -> bool:
-        """Tell whether the process of this life is the one that runs now."""
+        """Return whether the process of this incarnation is the running one."""
         self.faults.check_up()
         return life == self._life
 
@@ -68,7 +68,7 @@ class SimulatedDisk:
         return self.open_file(path)
 
     def lock_file(self, path: str) -> "SimulatedFile":
-        """Open a file that nobody else has locked."""
+        """Open a file with an exclusive lock."""
         holder = self._locked.get(_canonical(path))
         if holder is not None and holder.is_open:
             raise os_error(errno.EAGAIN, path)
@@ -113,7 +113,7 @@ class SimulatedDisk:
             directory = node
 
     def rename(self, old: str, new: str) -> None:
-        """Give a file or directory another name in its directory, replacing what has it."""
+        """Rename a file or directory within its directory, and replace an existing one."""
         assert posixpath.dirname(old) == posixpath.dirname(new), f"{old} to {new}"
         node = self._node(old)
         directory, new_name = self._place(new)
@@ -149,7 +149,7 @@ class SimulatedDisk:
         )
 
     def free_bytes(self, path: str) -> int:
-        """Return what can still be written; a lot, where there is no capacity."""
+        """Return the free bytes; a large number if there is no capacity."""
         self.faults.read(_canonical(path))
         self._node(path)
         return self._room_bytes()
@@ -161,7 +161,7 @@ class SimulatedDisk:
         return FREE_BYTES_UNLIMITED if self.capacity_bytes is None else self.capacity_bytes
 
     def write(self, node: FileNode, path: str, position: int, content: bytes) -> None:
-        """Write what there is room for; if that is not all of it, say so."""
+        """Write as much as there is room for; raise ENOSPC if that is not all."""
         growth = position + len(content) - len(node.content)
         missing = max(0, growth - self._room_bytes())
         node.write(position, content[: max(0, len(content) - missing)])
@@ -170,7 +170,7 @@ class SimulatedDisk:
             raise os_error(errno.ENOSPC, path)
 
     def torn(self, content: bytes) -> bytes:
-        """Return what a write leaves that is cut off in the middle."""
+        """Return the part that a torn write leaves."""
         size_bytes = len(content)
         kept = size_bytes // 2 if self._dice is None else self._dice.randrange(size_bytes + 1)
         return content[:kept]
@@ -237,7 +237,7 @@ class SimulatedFile:
 
     @property
     def is_open(self) -> bool:
-        """Whether nobody has closed it, and its process is alive."""
+        """Whether it is not closed, and its process is alive."""
         return self._node is not None and self._disk.is_alive(self._life)
 
     def write_at(self, position: int, data: Buffer) -> None:
@@ -278,7 +278,7 @@ class SimulatedFile:
         )
 
     def sync(self) -> None:
-        """Make everything durable; where that fails, what was dirty never will be."""
+        """Make everything durable; after a failure, dirty data never will be."""
         node = self._open_node()
         self._disk.faults.perform(OperationKind.SYNC, self._path, node.sync, fail=node.forget_dirty)
 

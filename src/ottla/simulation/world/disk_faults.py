@@ -1,8 +1,8 @@
-"""What goes wrong on a simulated disk, and at which operation.
+"""Planned failures of a simulated disk, by operation.
 
 Every operation that changes the disk has a number, its index in `DiskFaults.operations`. So a test
-runs its scenario once to count them, and then once more for each: crashing, or failing, right
-there. Reading has no number and does not crash, but it can be made to fail.
+runs its scenario once to count them, and then once per operation: with a crash, or a failure, right
+there. Reads have no number and do not crash, but can be made to fail.
 """
 
 import errno
@@ -15,7 +15,7 @@ CrashMoment = Literal["before", "during", "after"]
 
 
 class OperationKind(StrEnum):
-    """What can be done to a disk. All but READ are numbered."""
+    """The operations of a disk. All but READ are numbered."""
 
     CREATE = "create"
     MAKE_DIRECTORY = "make_directory"
@@ -30,16 +30,16 @@ class OperationKind(StrEnum):
 
 
 class Operation(NamedTuple):
-    """Something done to the file or directory of this path; a rename's is the old one."""
+    """An operation on the file or directory of this path; for a rename, the old path."""
 
     kind: OperationKind
     path: str
 
 
 class SimulatedCrash(BaseException):
-    """The machine is gone, in the middle of it all.
+    """The machine has lost power in the middle of an operation.
 
-    No `Exception`: what handles errors in the code under test must not get hold of it.
+    Not an `Exception`: error handlers in the code under test must not catch it.
     """
 
 
@@ -54,9 +54,9 @@ class _Rule(NamedTuple):
 
 
 class DiskFaults:
-    """The record of what was done to a disk, and the plan of what fails.
+    """The record of a disk's operations, and the plan of failures.
 
-    `operations` holds everything that was tried, what failed included, through all crashes.
+    `operations` holds every attempt, including failed ones, through all crashes.
     """
 
     def __init__(self) -> None:
@@ -95,7 +95,7 @@ class DiskFaults:
         self._is_down = False
 
     def read(self, path: str) -> None:
-        """Raise what is planned for reading this path."""
+        """Raise the planned failure of reading this path."""
         self.check_up()
         self._check_rules(OperationKind.READ, path)
 
@@ -106,7 +106,7 @@ class DiskFaults:
         act: Callable[[], None],
         fail: Callable[[], None] | None = None,
     ) -> None:
-        """Do it, or what is planned instead; `fail` is what it leaves behind when it fails."""
+        """Run the operation, or its planned failure; `fail` leaves the traces of a failure."""
         self.check_up()
         number = len(self.operations)
         self.operations.append(Operation(kind, path))
@@ -131,7 +131,7 @@ class DiskFaults:
     def check_up(self) -> None:
         """Raise `SimulatedCrash` while the machine is down.
 
-        So whatever dying code still tries in its `finally` blocks has no effect.
+        So the `finally` blocks of dying code have no effect.
         """
         if self._is_down:
             raise SimulatedCrash(f"at operation {len(self.operations) - 1}: {self.operations[-1]}")
@@ -151,5 +151,5 @@ class DiskFaults:
 
 
 def os_error(error: int, path: str) -> OSError:
-    """Return what the kernel would raise: the subclass that this errno has."""
+    """Return the exception that the kernel would raise: the subclass of this errno."""
     return OSError(error, os.strerror(error), path)

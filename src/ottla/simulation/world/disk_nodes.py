@@ -1,18 +1,17 @@
-"""What a simulated disk is made of: files and directories that know what of them is durable.
+"""The files and directories of a simulated disk, with their cached and durable states.
 
-Each node has a cached state, which everybody sees, and a durable one, which is all there is after
-a power cut; and a list of what leads from the one to the other. Of that list a power cut keeps:
+Each node has a cached state, which all processes see, a durable one, which remains after a power
+cut, and the list of changes between them. Of that list a power cut keeps:
 
-* of a **directory** the first few changes, in the order they were made. A rename is one change.
+* of a **directory** a prefix of the changes. A rename is one change.
 * of a **file** one of four things: nothing; everything; the first few operations, the next one up
   to any byte; or a mixture, where each sector, and the size, has stopped at a moment of its own
-  between the last sync and now. That leaves holes of zeros in what grew, and old sectors between
-  new ones. A sector is written whole, so a write harms nothing beside it that was synced.
+  between the last sync and now. That leaves holes of zeros in grown areas, and old sectors between
+  new ones. A sector is written whole, so a write harms no synced neighbour.
 
 In the mixture a truncation is a change of the filesystem's own, which goes with the size: kept or
-lost as a whole. What was written after one that is lost can be on disk only in the pages that it
-left the file, because the filesystem had given it no others yet; behind them the old bytes are
-back.
+lost as a whole. Data written after a lost truncation can be on disk only in the pages that it left
+the file, because the filesystem had not allocated others yet; behind them the old bytes are back.
 """
 
 from typing import Literal, NamedTuple, Protocol
@@ -48,7 +47,7 @@ _Change = _Write | _Truncation
 
 
 class FileNode:
-    """What is in a file."""
+    """The content of a file."""
 
     def __init__(self, now_ms: int = 0) -> None:
         self.content = bytearray()
@@ -76,11 +75,11 @@ class FileNode:
         self._dirty.clear()
 
     def forget_dirty(self) -> None:
-        """Take what is dirty for clean: what the kernel does when it could not write it."""
+        """Mark dirty data clean, as the kernel does after a failed write-back."""
         self._dirty.clear()
 
     def corrupt(self, position: int, content: bytes) -> None:
-        """Replace bytes that are there, in the cache and on disk, behind everybody's back."""
+        """Replace bytes silently, in the cache and on disk."""
         end = position + len(content)
         assert end <= len(self.content), f"{end} is past the end"
         self.content[position:end] = content
@@ -90,7 +89,7 @@ class FileNode:
             self._dirty.append(_Write(position, content))
 
     def cut_power(self, keep: Keep, dice: Dice | None) -> None:
-        """Become what a power cut leaves."""
+        """Take the state after a power cut."""
         if keep == "keep_all":
             self.sync()
         elif keep == "random" and self._dirty:
@@ -121,7 +120,7 @@ class FileNode:
 
 
 class _Mixture:
-    """Settles, sector by sector, what of some changes has reached a file on disk."""
+    """Decides, sector by sector, which changes have reached a file on disk."""
 
     def __init__(self, changes: list[_Change], durable: bytearray, dice: Dice) -> None:
         self._changes = changes
@@ -132,7 +131,7 @@ class _Mixture:
         self._in_place_end: int | None = None  # set by the first truncation that is lost
 
     def settle(self) -> None:
-        """Make the durable bytes what the power cut leaves of them."""
+        """Compute the durable bytes after the power cut."""
         size_moment = self._dice.randrange(len(self._changes) + 1)
         for number, change in enumerate(self._changes):
             if isinstance(change, _Write):
@@ -179,7 +178,7 @@ class DirectoryNode:
         self._pending: list[dict[str, Node | None]] = []
 
     def change(self, entries: dict[str, "Node | None"]) -> None:
-        """Give these names to these nodes, or to nobody any more, all at once."""
+        """Set or remove the nodes of these names, atomically."""
         _rename(entries, self.entries)
         self._pending.append(entries)
 
@@ -194,7 +193,7 @@ class DirectoryNode:
         self._pending.clear()
 
     def cut_power(self, keep: Keep, dice: Dice | None) -> None:
-        """Become what a power cut leaves, with everything that is still reached from here."""
+        """Take the state after a power cut, together with all reachable nodes."""
         if keep == "lose_all":
             self._pending.clear()
         elif keep == "random":

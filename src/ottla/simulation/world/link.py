@@ -26,7 +26,7 @@ class Link:
         return delay
 
     def cut(self, size_bytes: int) -> int:
-        """Return how much of what is sent at once arrives at once; mostly all of it."""
+        """Return how many of the sent bytes arrive at once; mostly all of them."""
         if size_bytes > 1 and self._stream.random() < 0.1:
             return self._stream.randrange(1, size_bytes)
         return size_bytes

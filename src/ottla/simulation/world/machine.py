@@ -18,7 +18,7 @@ Program = Callable[["Machine"], Coroutine[Any, Any, Any]]
 
 
 class Machine:
-    """Runs one program at a time; what is on its disk stays when the program ends."""
+    """Runs one program at a time; its disk keeps its content when the program ends."""
 
     def __init__(
         self, name: str, loop: VirtualLoop, network: SimulatedNetwork, stream: Random
@@ -58,7 +58,7 @@ class Machine:
         return task
 
     async def ended(self) -> Any:
-        """Wait until the program comes to its end; return, or raise, what it does."""
+        """Wait for the end of the program; return its result, or raise its exception."""
         assert self.task is not None, f"{self.name} was never started"
         return await self.task
 
@@ -69,7 +69,7 @@ class Machine:
         self.disk.kill()
 
     def cut_power(self, keep: Keep = "random") -> None:
-        """Turn the machine off in the middle of whatever it does."""
+        """Cut the machine's power at this moment."""
         process = self._end("power")
         self._is_powered = False
         self._power_cuts += 1
@@ -89,11 +89,11 @@ class Machine:
         self.loop.resume(self.process)
 
     def note(self, event: str) -> None:
-        """Take down what happens to it, for people to read."""
+        """Record an event in the trace, for people to read."""
         self.loop.trace.note(self.loop.time(), self.name, event)
 
     def _on_done(self, process: Process, task: asyncio.Task[Any]) -> None:
-        """Do for a program that has come to its end what is done for one that was killed."""
+        """Clean up after a program that has ended, as after a killed one."""
         if task is self.task and self.is_running:
             self.network.end_process(self._end("end"))
             self.disk.kill()

@@ -1,9 +1,9 @@
 """A network of machines with names, in the manner of TCP. The twin of `runtime.network`.
 
 Within a direction nothing is lost, repeated or reordered; loss only takes time. A blocked link
-holds what is on the way until it is unblocked. A process that dies has its connections ended by
-its machine's kernel; a machine that loses power says nothing to anybody: what is sent to it waits,
-and once it is up again the answer is a reset.
+holds its data until it is unblocked. When a process dies, its machine's kernel closes its
+connections; a machine without power sends nothing: data to it waits, and once it is up again it
+answers with a reset.
 """
 
 import errno
@@ -35,10 +35,10 @@ class SimulatedNetwork:
         self._sockets: dict[SimulatedSocket, None] = {}
         self._ports: dict[str, int] = {}
 
-    # -- what machines do -----------------------------------------------------------------------
+    # -- the interface of machines --------------------------------------------------------------
 
     async def listen(self, _host: str, port: int) -> list[SimulatedListener]:
-        """Listen on a port of the machine whose process asks."""
+        """Listen on a port of the calling process' machine."""
         owner = current_process()
         address = (owner.name, port or self._free_port(owner.name))
         if address in self._listeners:
@@ -65,7 +65,7 @@ class SimulatedNetwork:
         """Change nothing: here all streams are of the same width."""
 
     def untaken_bytes(self, connected: StreamSocket) -> int:
-        """Return what is on the way, or unread."""
+        """Return the bytes in flight or unread."""
         assert isinstance(connected, SimulatedSocket)
         return connected.untaken_bytes
 
@@ -88,7 +88,7 @@ class SimulatedNetwork:
         return port
 
     def forget_listener(self, listener: SimulatedListener) -> None:
-        """Let nobody connect to it any more."""
+        """Accept no more connections for it."""
         self._listeners.pop(listener.address, None)
 
     # -- faults ---------------------------------------------------------------------------------
@@ -105,7 +105,7 @@ class SimulatedNetwork:
         self.link(source, target).is_blocked = True
 
     def unblock(self, source: str, target: str) -> None:
-        """Let everything through again, what was held first."""
+        """Unblock a link; held data goes first."""
         self.link(source, target).is_blocked = False
         for sender in list(self._sockets):
             if sender.machine == source and sender.peer and sender.peer.machine == target:
@@ -119,7 +119,7 @@ class SimulatedNetwork:
                 self._put(end, Mark.RESET)
 
     def hold(self, connected: SimulatedSocket, seconds: float) -> None:
-        """Let what is sent from here on take so much longer; other connections are as they were."""
+        """Delay data of one connection from now on; other connections keep their latency."""
         connected.arrives_at = max(connected.arrives_at, self._loop.time() + seconds)
 
     def connections(self, machine: str) -> list[SimulatedSocket]:
@@ -127,7 +127,7 @@ class SimulatedNetwork:
         return [end for end in self._sockets if end.machine == machine and end.is_open]
 
     def end_process(self, process: Process) -> None:
-        """Do what a kernel does for a process that has died: close everything."""
+        """Close everything of a dead process, as its kernel does."""
         for listener in list(self._listeners.values()):
             if listener.owner is process:
                 listener.close()
@@ -185,7 +185,7 @@ class SimulatedNetwork:
             self._schedule(sender, link)
 
     def _schedule(self, sender: SimulatedSocket, link: Link) -> None:
-        """Let the next piece arrive in its time, and not before those that were sent before it."""
+        """Schedule the arrival of the next piece, not before earlier ones."""
         arrives_at = max(self._loop.time() + link.draw_delay(), sender.arrives_at)
         sender.arrives_at = arrives_at
         self._loop.call_at(arrives_at, self._arrive, sender, context=self._context)
@@ -205,7 +205,7 @@ class SimulatedNetwork:
         self._forget_if_over(sender)
 
     def _answer_with_reset(self, sender: SimulatedSocket, machine: str) -> None:
-        """Say that nobody has this connection; once, and only if it gets through."""
+        """Answer data for an unknown connection with a reset; once, and only if it gets through."""
         link = self.link(machine, sender.machine)
         if not link.is_blocked:
             self._loop.call_later(

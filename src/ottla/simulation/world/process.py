@@ -1,9 +1,9 @@
-"""Processes in a simulation: whatever one of them has begun stops with it, and at no other moment.
+"""Processes in a simulation: all tasks of a process stop with it, and at no other moment.
 
-Everything that a process starts inherits its context: tasks, callbacks, timers. A task that is
-given another context is its maker's all the same. Before a handle runs, the loop asks whose it is.
-A dead process's handles are dropped where they are, as by `kill -9`: no `finally` runs. A paused
-one's are kept until it goes on.
+Everything that a process starts inherits its context: tasks, callbacks, timers. A task with
+another context still belongs to the process that made it. Before a handle runs, the loop looks up
+its process. Handles of a dead process are dropped, as by `kill -9`: no `finally` runs. Handles of a
+paused process are kept until it continues.
 """
 
 import asyncio
@@ -38,7 +38,7 @@ class Process:
             self._parked = deque()
 
     def resume(self) -> deque[asyncio.Handle]:
-        """Let it go on; return what has to be run now."""
+        """Continue, and return the handles to run now."""
         parked, self._parked = self._parked, None
         return parked or deque()
 
@@ -58,19 +58,19 @@ def process_of(context: Context) -> Process | None:
 
 
 def adopt(context: Context) -> None:
-    """Let a context belong to the process whose code is running, if it belongs to none."""
+    """Assign a context without a process to the running process."""
     process = _PROCESS.get()
     if process is not None and process_of(context) is None:
         context.run(_PROCESS.set, process)
 
 
 def running_process() -> Process | None:
-    """Return the process whose code is running; None, if it is the story itself."""
+    """Return the running process; None in the story itself."""
     return _PROCESS.get()
 
 
 def current_process() -> Process:
-    """Return the process whose code is running, which must be one."""
+    """Return the running process, which must exist."""
     process = _PROCESS.get()
     assert process is not None, "only processes have a network and a disk"
     return process

@@ -1,7 +1,7 @@
 """Chance from one seed, in independent streams: one draw more in one stream shifts no other."""
 
 from hashlib import blake2b
-from random import Random  # noqa: TID251 - seeded: the one place where chance may be repeated
+from random import Random  # noqa: TID251 - seeded: only here may randomness repeat itself
 
 
 def dice(seed: int, label: str) -> Random:

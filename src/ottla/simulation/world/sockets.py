@@ -1,6 +1,6 @@
 """The sockets of simulated machines. The contracts are in `ottla.environment.network`.
 
-What is sent goes into the stream's queue; the network takes it out on the other side, in order.
+Sent data goes into the stream's queue; the network delivers it on the other side, in order.
 `END` is the end of a direction, `RESET` breaks both.
 """
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from ottla.simulation.world.network import SimulatedNetwork
 
 WINDOW_BYTES: Final = 1 << 18
-"""What may be on the way or unread before a sender has to wait."""
+"""The bytes in flight or unread at which a sender has to wait."""
 Address = tuple[str, int]
 
 
 class Mark(Enum):
-    """What can arrive beside bytes."""
+    """Events that can arrive besides bytes."""
 
     END = "end"
     RESET = "reset"
@@ -49,7 +49,7 @@ class SimulatedSocket:
         self._is_reset = False
 
     def recv_into(self, buffer: bytearray | memoryview) -> int:
-        """Take what has arrived, as much as fits."""
+        """Receive the bytes that have arrived, as many as fit."""
         self._check_usable()
         if self._received:
             return self._take(memoryview(buffer))
@@ -69,7 +69,7 @@ class SimulatedSocket:
         return len(taken)
 
     def close(self) -> None:
-        """Let what was sent arrive, and then the end."""
+        """Let the sent data arrive, and then the end."""
         if self.is_open:
             self.is_open = False
             self._received.clear()
@@ -146,13 +146,13 @@ class SimulatedListener:
         raise OSError(errno.EBADF, "a simulated socket has no descriptor")
 
     def close(self) -> None:
-        """Listen no longer, and turn away those who wait."""
+        """Stop listening, and reset waiting connections."""
         self._network.forget_listener(self)
         for unaccepted in self.waiting:
             unaccepted.close()
 
     def is_readable(self) -> bool:
-        """Tell whether somebody waits."""
+        """Return whether a connection waits."""
         return bool(self.waiting)
 
     def is_writable(self) -> bool:

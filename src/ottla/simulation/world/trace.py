@@ -1,4 +1,4 @@
-"""What happened in a simulation, as one number: equal traces mean equal runs."""
+"""The trace of a simulation as one number: equal traces mean equal runs."""
 
 import marshal
 from hashlib import blake2b
@@ -7,18 +7,18 @@ from typing import Final
 UNHASHED_MAX: Final = 4000
 """So many words are hashed together."""
 PLAIN: Final = 2
-"""The version in which marshal writes equal values as equal bytes, whoever else refers to them."""
+"""The version in which marshal writes equal values as equal bytes, with or without references."""
 
 
 class Trace:
-    """Takes in every event; keeps what people can read, too, if it is told to."""
+    """Hashes every event; optionally keeps readable lines, too."""
 
     def __init__(self, *, keeps_lines: bool = False) -> None:
         self.keeps_lines = keeps_lines
         self.lines: list[str] = []
         """Every event."""
         self.news: list[str] = []
-        """What was noted or told: a few lines where events are thousands."""
+        """Recorded notes: a few lines where events are thousands."""
         self._hash = blake2b(digest_size=16)
         self._unhashed: list[float | str] = []
 
@@ -37,7 +37,7 @@ class Trace:
         self.tell(now, *words)
 
     def tell(self, now: float, *words: object) -> None:
-        """Take what somebody says: no event, and it may hold anything."""
+        """Keep a line for people: it is not an event, and may hold anything."""
         if self.keeps_lines:
             self.news.append(_line(now, words))
 

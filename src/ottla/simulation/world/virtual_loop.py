@@ -1,13 +1,13 @@
-"""An event loop whose time is a number: when nobody has anything to do, it jumps to the next timer.
+"""An event loop with virtual time: when it is idle, it jumps to the next timer.
 
 Equal seeds give equal runs, so nothing here may depend on addresses or on the real world:
 
-* what is ready runs in the order in which it became so, timers of one moment in the order in which
-  they were set;
+* ready handles run in the order in which they became ready, timers of one moment in the order in
+  which they were set;
 * tasks hash by their number, so that asyncio's sets of tasks have one order;
 * garbage is collected at fixed steps, so that finalizers run at the same points;
-* work for threads is done by the loop itself, after a drawn delay;
-* sockets are simulated ones, which tell the loop when something about them has changed.
+* the loop itself does the work of threads, after a random delay;
+* sockets are simulated ones, which notify the loop of their changes.
 
 asyncio's own `BaseEventLoop` does the rest. `_run_once` is the only private part that is replaced.
 """
@@ -31,7 +31,7 @@ STEPS_AT_ONE_MOMENT_MAX: Final = 1_000_000
 STEPS_BETWEEN_COLLECTIONS: Final = 50_000
 WORK_SECONDS_MEAN: Final = 0.0004
 NOBODY: Final = "None"
-"""Whose a step is that belongs to no process, in the trace."""
+"""The owner, in the trace, of steps that belong to no process."""
 T = TypeVar("T")
 
 
@@ -79,7 +79,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self.trace = trace
         self.steps = 0
         self.after_step: Callable[[Process | None], None] | None = None
-        """Looks at everything after each step; told whose step it was, None if nobody's."""
+        """Called after each step with the process of the step, None if it has none."""
         self._stream = stream
         self._now = 0.0
         self._number = 0
@@ -124,7 +124,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
             timer.cancel()
 
     def next_number(self) -> int:
-        """Return a number that nobody else has had."""
+        """Return a number that was never returned before."""
         self._number += 1
         return self._number
 
@@ -134,7 +134,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         """Run until `stop`."""
         was_enabled = gc.isenabled()
         gc.disable()
-        gc.freeze()  # what was there before is not looked through again and again
+        gc.freeze()  # existing objects need not be scanned again and again
         try:
             super().run_forever()
         finally:
@@ -161,7 +161,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
                 self._step(handle)
 
     def _jump(self) -> None:
-        """Go to the moment at which the next thing happens, and make ready what is due."""
+        """Jump to the next event, and make the due handles ready."""
         timers = self._timers
         while timers and timers[0][2]._cancelled:
             heapq.heappop(timers)
@@ -235,7 +235,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
 
     @staticmethod
     def _is_running(handle: asyncio.Handle | None) -> bool:
-        """Tell whether whoever registered a handle can be expected to act on it now."""
+        """Return whether the process of a handle can run it now."""
         process = None if handle is None else process_of(handle._context)  # type: ignore[attr-defined]
         return process is None or (process.is_alive and not process.is_paused)
 
@@ -252,7 +252,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
                 return
             try:
                 result = work(*args)
-            except Exception as error:  # noqa: BLE001 - told to whoever waits for it
+            except Exception as error:  # noqa: BLE001 - passed on to the waiting caller
                 done.set_exception(error)
             else:
                 done.set_result(result)
@@ -268,13 +268,13 @@ class VirtualLoop(asyncio.BaseEventLoop):
         return self.call_soon(callback, *args, context=context)
 
     def _write_to_self(self) -> None:
-        """Nobody sleeps who would have to be woken."""
+        """Do nothing: no selector has to be woken."""
 
     def _process_events(self, event_list: object) -> None:
         """There are no events of a kernel."""
 
     def close(self) -> None:
-        """End the world; tasks that did not end are no news, nor is what they say to that."""
+        """End the world; unfinished tasks are not reported, nor are their errors."""
         self.set_exception_handler(lambda *_: None)
         for task in list(self._tasks):
             task._log_destroy_pending = False  # type: ignore[attr-defined]
@@ -306,7 +306,7 @@ def _numbered(
 
 
 def _set(passed: "asyncio.Future[None]") -> None:
-    if not passed.done():  # who waits may have given up at this very moment
+    if not passed.done():  # the waiter may have been cancelled at this very moment
         passed.set_result(None)
 
 
@@ -319,7 +319,7 @@ def _remove(handles: dict[Watched, asyncio.Handle], watched: Watched) -> bool:
 
 
 def _name_of(handle: asyncio.Handle) -> str | int:
-    """Return a name of what a handle runs that is the same in every run."""
+    """Return a name for a handle's callback that is the same in every run."""
     callback = handle._callback  # type: ignore[attr-defined]
     owner = getattr(callback, "__self__", None)
     if isinstance(owner, NumberedTask):

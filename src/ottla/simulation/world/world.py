@@ -32,7 +32,7 @@ class World:
         return known
 
     def run(self, story: Coroutine[Any, Any, T]) -> T:
-        """Run a story to its end, and return what it returns; then the world is gone."""
+        """Run a story to its end, and return its result; then the world is gone."""
         asyncio.set_event_loop(None)
         try:
             return self.loop.run_until_complete(story)

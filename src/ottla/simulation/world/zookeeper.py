@@ -1,10 +1,10 @@
 """A ZooKeeper on the simulated network. The twin of `zookeeper.kazoo_session`.
 
-It is one machine that never fails; what fails is the way to it. An operation that does not get
-there, or whose answer does not get back, ends in `ConnectionLostError` after a part of the
-session's time-out: in the latter case it has happened, in the former it may happen later. Pings
-keep a session alive; whoever is dead, paused or cut off for the whole time-out has lost it, and
-hears of it when it is back.
+It is one machine that never fails; the connection to it does. An operation whose request or
+response is lost ends in `ConnectionLostError` after a part of the session timeout: if the response
+was lost it has happened, if the request was lost it may happen later. Pings keep a session alive; a
+process that is dead, paused or cut off for the whole timeout has lost its session, and learns of
+that when it is back.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ class SimulatedZooKeeper:
         self.tree = ZooKeeperTree()
         self.loop = loop
         self.network = network
-        self._context = Context()  # what the server does belongs to no process
+        self._context = Context()  # the server's work belongs to no process
         self._heard_at: dict[int, float] = {}
         self._session_by_machine: dict[str, int] = {}
 
@@ -56,7 +56,7 @@ class SimulatedZooKeeper:
         self._heard_at[session] = self.loop.time()
 
     def later(self, seconds: float, callback: Callable[..., object], *args: object) -> None:
-        """Do something on the server's side after a while, whoever is dead by then."""
+        """Call a function on the server's side after a delay, even if its client has died."""
         self.loop.call_later(seconds, callback, *args, context=self._context)
 
     def expire(self, session: int) -> None:
@@ -99,7 +99,7 @@ class SimulatedSession:
         self._pinging = self._ping_later()
 
     def on_state(self, listener: Callable[[SessionState], None]) -> None:
-        """Tell someone of every change of the state."""
+        """Call the listener at every change of the state."""
         self._listeners.append(listener)
 
     async def get(self, path: str, watch: Watch | None = None) -> Node:
@@ -149,7 +149,7 @@ class SimulatedSession:
         if not there.is_blocked:
             self._server.later(there.draw_delay(), self._arrive, operation, answered)
         elif self._server.tree.has_session(self.session_id):
-            # It is sent again, and gets there when nobody may be waiting for it any more.
+            # It is sent again, and may arrive when no caller waits for it any more.
             self._server.later(self._ping_seconds, self._carry, operation, answered)
 
     def _arrive(self, operation: Callable[[], T], answered: asyncio.Future[T]) -> None:
@@ -173,7 +173,7 @@ class SimulatedSession:
             self._become(SessionState.SUSPENDED)
 
     def _notify(self, watch: Watch | None) -> Ring | None:
-        """Return what the server rings: it takes its time to get to the client, or gets lost."""
+        """Return the server's notification: it reaches the client after a delay, or gets lost."""
         if watch is None:
             return None
 

@@ -1,4 +1,4 @@
-"""The state of a ZooKeeper: nodes, sessions, watches. Time and the network are somebody else's."""
+"""The state of a ZooKeeper: nodes, sessions, watches; without time and network."""
 
 import posixpath
 from collections.abc import Callable, Sequence
@@ -41,7 +41,7 @@ class ZooKeeperTree:
     def __init__(self) -> None:
         self.zxid = 0
         self.on_commit: list[Callable[[Sequence[Operation]], None]] = []
-        """Whoever looks at everything that is written, when all of a commit is done."""
+        """Called with every commit after all of it is applied."""
         self._nodes: dict[str, _Znode] = {"/": _Znode(b"", 0)}
         self._sessions: dict[int, None] = {}
         self._last_session = 0
