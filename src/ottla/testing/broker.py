@@ -18,7 +18,7 @@ from ottla.runtime import event_loop
 LISTENER: Final = "PLAINTEXT"
 HOST: Final = "127.0.0.1"
 DEFAULTS: Final = {"ottla.admin.listener": "", "group.initial.rebalance.delay.ms": "0"}
-"""What differs from other brokers: no port besides the one, and nobody waits without a need."""
+"""Differences from other brokers: no second port, and no initial rebalance delay."""
 
 
 class Broker:
@@ -61,7 +61,7 @@ class Broker:
         return f"http://{HOST}:{self.admin_port}"
 
     def start(self) -> None:
-        """Start, and return when clients are let in. Raises what keeps the broker from starting."""
+        """Start, and return when clients can connect. Raises the error of a failed start."""
         assert self._run is None, "it is started already"
         run = _Run(self._settings())
         run.start()

