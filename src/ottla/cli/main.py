@@ -1,7 +1,7 @@
-"""The `ottla` command: finds the noun that was asked for, and loads the code of that one alone.
+"""The `ottla` command: finds the noun on the command line, and loads only its code.
 
-Data goes to stdout, talk to stderr. The shell is told 0, 1 for a failure, 2 for a wrong call, 130
-for Ctrl-C.
+Data goes to stdout, messages to stderr. The exit code is 0, 1 for a failure, 2 for a wrong call,
+130 for Ctrl-C.
 """
 
 import gc
@@ -52,7 +52,7 @@ MODULE_BY_COMMAND: Final = {
     "doctor": ("ottla.cli.commands.doctor", "Check this machine and this installation."),
     "version": ("ottla.cli.commands.version", "Show the versions of Ottla and Python."),
 }
-"""Where each command is, and what help says about it while it is not loaded."""
+"""The module of each command, and its help text while it is not loaded."""
 
 HELP: Final = """An event-streaming platform that speaks the Kafka protocol.
 
@@ -70,11 +70,11 @@ Commands find the cluster by --brokers (-b) or OTTLA_BROKERS; the default is 127
 """
 _COMPLETION: Final = "_OTTLA_COMPLETE"
 _COMPLETED_WORDS: Final = ("_TYPER_COMPLETE_ARGS", "COMP_WORDS")
-"""Where shells tell what is to be completed: zsh and fish in the first, bash in the second."""
+"""Variables with the words to complete: zsh and fish use the first, bash the second."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run a command and leave the process with what the shell is told."""
+    """Run a command and exit with its exit code."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     asked = _words_to_complete() if _COMPLETION in os.environ else words
     try:
@@ -92,7 +92,7 @@ def _words_to_complete() -> list[str]:
 
 
 def _run(words: list[str], command: str) -> None:
-    gc.disable()  # what is loaded stays: looking through it for garbage costs a tenth of a start
+    gc.disable()  # loaded modules stay: scanning them for garbage costs a tenth of a start
     app = application(command)
     gc.freeze()
     gc.enable()

@@ -1,4 +1,4 @@
-"""`ottla bench`: a load generator that measures what a cluster takes and gives."""
+"""`ottla bench`: a load generator that measures the throughput and latency of a cluster."""
 
 import asyncio
 import sys
@@ -35,7 +35,7 @@ MEGABYTE: Final = 1_000_000
 TURN_RECORDS_MAX: Final = 200
 """How many records are sent together where there is a rate to keep."""
 BATCHES_WAITING_MAX: Final = 16
-"""How many batches may wait, so that what is measured is not how long they wait here."""
+"""The limit of waiting batches, so that the latency has no queueing in this process."""
 POLLED_RECORDS_MAX: Final = 2_000
 END_SECONDS: Final = 0.1
 """How long to wait for records before looking whether there are any left."""
@@ -69,7 +69,7 @@ def produce(
     settings: Settings = None,
     form: Format = OutputFormat.TABLE,
 ) -> None:
-    """Send records as fast as they are taken, or at a rate; latency is that of batches."""
+    """Send records as fast as possible, or at a rate; the latency is that of batches."""
     value = (b"Dearest Ottla, " * (size // 15 + 1))[:size]
     one_bytes = record_bytes_max(None, value, ())
     request_bytes = max(batch, HEADER_BYTES + one_bytes) + REQUEST_OVERHEAD_BYTES
@@ -89,7 +89,7 @@ def produce(
 
 @dataclass(frozen=True, slots=True)
 class _Load:
-    """What is to be sent: so many records of one value, some at a time."""
+    """The load: a number of records with one value, in portions."""
 
     topic: str
     value: bytes

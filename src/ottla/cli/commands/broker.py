@@ -33,7 +33,7 @@ def list_brokers(
     settings: Settings = None,
     form: Format = OutputFormat.TABLE,
 ) -> None:
-    """List brokers and what they keep, those out of service too (also: ls)."""
+    """List brokers and their replicas, including brokers out of service (also: ls)."""
     show(with_cluster(brokers, settings, _broker_rows), COLUMNS, form)
 
 
@@ -110,7 +110,7 @@ def _drain_plan(picture: Picture, broker: int, targets: list[int] | None) -> Pla
 
 
 async def _kept(admin: AsyncAdmin, broker: int) -> int:
-    """Count the replicas of a broker, those that still come or go too."""
+    """Count the replicas of a broker, including those being added or removed."""
     return sum(broker in row.replicas for row in await admin.partitions.describe())
 
 
@@ -124,7 +124,7 @@ async def _broker_rows(view: ClusterView) -> list[Row]:
     bytes_by_broker = await sizes_by_broker(admin, known)
     rows: list[Row] = []
     for broker_id in sorted({*known, *replicas}):
-        # One that has replicas and is not known has been away since before the controller began.
+        # An unregistered broker with replicas has been away since before the controller began.
         broker = known.get(broker_id) or BrokerDescription(broker_id, "", 0, None, is_fenced=True)
         sizes = bytes_by_broker.get(broker_id)
         rows.append(

@@ -1,4 +1,4 @@
-"""`ottla cluster`: a local one, the brokers, their disks, and what they speak."""
+"""`ottla cluster`: a local cluster, brokers, log dirs and API versions."""
 
 from collections.abc import Collection
 from typing import Annotated
@@ -54,10 +54,11 @@ def describe(
     settings: Settings = None,
     form: Format = OutputFormat.TABLE,
 ) -> None:
-    """Show the brokers, what they lead and hold, and how the partitions are (also: info).
+    """Show the brokers, their leaderships and replicas, and the partitions (also: info).
 
-    UNDER-REPLICATED is, for the cluster, how many partitions have copies that are not in sync; for
-    a broker, how many of its copies are not. A broker without a host has copies and is not there.
+    UNDER-REPLICATED is, for the cluster, the number of partitions with replicas out of sync; for a
+    broker, the number of its own replicas out of sync. A broker without a host has replicas and is
+    offline.
     """
     described, health = with_cluster(brokers, settings, look_at)
     rows = _broker_rows(described, health)

@@ -44,7 +44,7 @@ _SOURCE_BY_KIND: Final = {
 
 
 class Entity(StrEnum):
-    """What has settings."""
+    """The kinds of entities with settings."""
 
     TOPIC = "topic"
     BROKER = "broker"
@@ -82,7 +82,7 @@ def describe(
     settings: Settings = None,
     form: Format = OutputFormat.TABLE,
 ) -> None:
-    """Show the settings of something, by default those that are not at their default."""
+    """Show the settings of an entity, by default only those that differ from their default."""
     resource = _resource(kind, name)
     found = with_cluster(
         brokers,
@@ -126,7 +126,7 @@ def delete(
     brokers: Brokers = DEFAULT_BROKERS,
     settings: Settings = None,
 ) -> None:
-    """Take settings back to their defaults; one that is not set is an error."""
+    """Reset settings to their defaults; a setting that is not set is an error."""
     resource = _resource(kind, name)
 
     async def work(view: ClusterView) -> None:

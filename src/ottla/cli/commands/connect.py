@@ -60,7 +60,7 @@ def check_file(
         bool, typer.Option("--offline", help="Look at the file alone, not at the outside world.")
     ] = False,
 ) -> None:
-    """Say whether the connectors of a file could run, or what is wrong."""
+    """Check whether the connectors of a file could run, or list what is wrong."""
     declarations = _declared(file)
     with one_sentence(ConnectorError):
         if not offline:

@@ -63,7 +63,7 @@ def register(app: typer.Typer, name: str, summary: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What is to be read, and how it is to be shown."""
+    """The records to read, and how to show them."""
 
     topics: list[str]
     partitions: list[int]
@@ -164,7 +164,7 @@ async def _read_as_member(view: ClusterView, reading: Reading, group_id: str) ->
 async def _poll(
     consumer: AsyncConsumer, count_max: int, ends: Mapping[TopicPartition, int]
 ) -> list[ConsumerRecord]:
-    """Return the next records before the ends; where one is reached, no more is read."""
+    """Return the next records before the ends; a partition at its end is not read further."""
     records = await consumer.poll(count_max, timeout=LOOK_SECONDS)
     places = consumer.core.state.consumed() if ends else {}
     at_end = [name for name, place in places.items() if place.offset >= ends.get(name, math.inf)]

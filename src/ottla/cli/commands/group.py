@@ -108,7 +108,7 @@ def describe(
     settings: Settings = None,
     form: Format = OutputFormat.TABLE,
 ) -> None:
-    """Show what a group has read, and how far behind it is (also: info)."""
+    """Show a group's committed offsets and its lag (also: info)."""
 
     async def work(view: ClusterView) -> None:
         admin = AsyncAdmin.over(view)

@@ -43,7 +43,7 @@ def dump_files(
     ] = False,
     form: Format = OutputFormat.TABLE,
 ) -> None:
-    """Show what files of a partition hold, up to the first damage if there is any."""
+    """Show the content of a partition's files, up to the first damage if there is any."""
     with one_sentence(DumpError):
         for file in files:
             rows = map(_readable, dump(KernelDisk(), str(file), with_records=records))
@@ -60,7 +60,7 @@ def _write_lines(rows: Iterator[dict[str, object]]) -> None:
 
 
 def _write_tables(rows: Iterator[dict[str, object]]) -> None:
-    """Write neighbouring rows of one kind as a table; what came before a damage is shown."""
+    """Write adjacent rows of one kind as a table; rows before a damage are shown."""
     block: list[dict[str, object]] = []
     try:
         for row in chain(rows, [{}]):
@@ -88,7 +88,7 @@ def _readable(row: Mapping[str, object]) -> dict[str, object]:
 
 
 def _text(value: object) -> object:
-    """Show bytes as text, with escapes for what is none."""
+    """Show bytes as text, with escapes for other bytes."""
     if isinstance(value, bytes):
         return value.decode(errors="backslashreplace")
     if isinstance(value, tuple):

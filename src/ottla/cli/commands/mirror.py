@@ -82,7 +82,7 @@ def mirror(
     target_settings: TargetSettings = None,
     form: Format = OutputFormat.TABLE,
 ) -> None:
-    """Read what was said, and do it."""
+    """Parse the options, and run the mirror."""
     options = MirrorOptions(
         {"bootstrap.servers": source, **key_values(source_settings, "--from-setting")},
         {"bootstrap.servers": target, **key_values(target_settings, "--to-setting")},

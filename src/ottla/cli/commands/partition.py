@@ -268,7 +268,7 @@ def _plan_of(file: Path) -> Plan:
 
 
 def _checked(picture: Picture, plan: Plan) -> Plan:
-    """Return what a plan changes; one for a partition or a broker that is not there is refused."""
+    """Return the changes of a plan; unknown partitions and brokers are refused."""
     for name, replicas in plan.items():
         if name not in picture.current:
             raise CommandError(f"the plan has {name}, and there is no such partition")
@@ -288,7 +288,7 @@ async def _spread(
 async def _moving(
     admin: AsyncAdmin, words: Sequence[str] | None, from_file: Plan
 ) -> list[TopicPartition]:
-    """Return the partitions whose moves are to be taken back: those named, or all that move."""
+    """Return the partitions whose reassignment to cancel: the named ones, or all."""
     moves = await admin.partitions.reassignments()
     if words:
         return [row.name for row in await named_partitions(admin, words) if row.name in moves]
@@ -308,7 +308,7 @@ async def _min_isr_by_topic(
 async def _elected(
     admin: AsyncAdmin, kind: ElectionType, names: Sequence[TopicPartition] | None
 ) -> dict[TopicPartition, ApiError | None]:
-    """Hold elections; say of each partition what was wrong, if anything."""
+    """Hold elections; return the error of each partition, if any."""
     try:
         return dict.fromkeys(await admin.partitions.elect(kind, names))
     except ItemsFailedError as error:

@@ -26,7 +26,7 @@ from ottla.wire.records.compression.codecs import Compression
 
 ACKS_BY_WORD: Final = {"all": ALL_REPLICAS, "-1": ALL_REPLICAS, "0": 0, "1": 1}
 REQUEST_BYTES_MAX: Final = RECORD_BYTES_MAX + (1 << 20)
-"""How large a request may be: what a record may have at most is for the topic to say."""
+"""The limit of a request, above every record limit: the topic's limit decides."""
 SENDING: Final = ProducerSettings(
     max_request_size=REQUEST_BYTES_MAX, buffer_memory=REQUEST_BYTES_MAX
 )
@@ -126,7 +126,7 @@ def produce(
 
 @dataclass(frozen=True, slots=True)
 class _Fixed:
-    """What the command line says of every record, whatever the record says itself."""
+    """Values from the command line that replace those of every record."""
 
     topic: str | None
     key: bytes | None
@@ -155,13 +155,13 @@ async def _send_all(
     reader: InputReader,
     on_delivered: Callable[[BulkDelivery], None],
 ) -> None:
-    """Send what stdin gives, and wait for it as soon as no more is there at the moment."""
+    """Send the records of stdin, and wait for delivery whenever stdin pauses."""
 
     async def send(records: Iterable[InputRecord]) -> None:
         try:
             for record in records:
                 gathering.add(record)
-        finally:  # what comes before a record that cannot be read is sent
+        finally:  # records before an unreadable one are sent
             for topic, rows in await gathering.take():
                 await deliveries.send(topic, rows, on_delivered)
 
@@ -184,7 +184,7 @@ class _Gathering:
         self._is_known_by_partition: dict[TopicPartition, bool] = {}
 
     def add(self, record: InputRecord) -> None:
-        """Add a record; UnreadableInputError if nobody names a topic."""
+        """Add a record; UnreadableInputError if it has no topic."""
         fixed = self._fixed
         topic = fixed.topic or record.topic
         if topic is None:
@@ -202,7 +202,7 @@ class _Gathering:
         self._rows_by_topic.setdefault(topic, []).append(row)
 
     async def take(self) -> list[tuple[str, list[Any]]]:
-        """Return what was added; raises at once if broker, topic or partition is not there."""
+        """Return the added records; raises at once if broker, topic or partition does not exist."""
         taken, self._rows_by_topic = list(self._rows_by_topic.items()), {}
         for topic, _ in taken:
             await self._view.topic(topic, allow_auto_creation=True)
@@ -220,4 +220,4 @@ def _tell(delivery: BulkDelivery) -> None:
 
 
 def _say_nothing(_: BulkDelivery) -> None:
-    """Nobody wants to know."""
+    """Ignore a delivery."""

@@ -27,7 +27,7 @@ RUNS_IN_A_PROCESS_MAX: Final = 10
 
 
 class Story(StrEnum):
-    """What is simulated."""
+    """The kinds of simulations."""
 
     ONE_BROKER = "one-broker"
     CLUSTER = "cluster"
@@ -40,7 +40,7 @@ RUN_BY_STORY: Final[dict[Story, Callable[..., Report]]] = {
 
 
 class Timed(NamedTuple):
-    """What came of a run, and how many simulated seconds it did in a second."""
+    """The report of a run, and its simulated seconds per second."""
 
     report: Report
     speed: float
@@ -123,7 +123,7 @@ def _timed(run: Callable[..., Report], seed: int) -> Timed:
 
 
 def _checked(timed: Timed) -> Timed:
-    """Say at once what is wrong: it may be long until all are through."""
+    """Print violations at once: the other runs may take long."""
     report = timed.report
     for violation in report.violations[:VIOLATIONS_SHOWN]:
         say(f"seed {report.seed}: {violation}")

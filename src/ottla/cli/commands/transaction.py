@@ -1,4 +1,4 @@
-"""`ottla transaction`: transactions shown, and ended where nobody else does."""
+"""`ottla transaction`: lists transactions, and ends hanging ones."""
 
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Final
@@ -248,7 +248,7 @@ def _flat(found: Mapping[TopicPartition, Sequence[ActiveProducer]]) -> list[Acti
 
 
 def _which(start_offset: int | None, *numbers: int | None) -> int | Numbers:
-    """Return what a transaction is named by: where it begins, or numbers; not both."""
+    """Return the identification of a transaction: its first offset, or numbers; not both."""
     match (start_offset, *numbers):
         case (int() as offset, None, None, None):
             return offset

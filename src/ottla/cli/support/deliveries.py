@@ -15,7 +15,7 @@ from ottla.runtime.clock import SystemClock
 from ottla.runtime.randomness import SystemRandomness
 
 REFUSALS: Final = (RecordTooLargeError, BulkDeliveryError)
-"""What sending raises, beside what any call does."""
+"""Exceptions of sending, besides those of any call."""
 
 
 def producer_over(view: ClusterView, how: ProducerSettings) -> AsyncProducer:
@@ -30,7 +30,7 @@ def producer_over(view: ClusterView, how: ProducerSettings) -> AsyncProducer:
 
 
 class Deliveries:
-    """What one producer has sent. The first refusal is raised by whatever is called next."""
+    """The sent records of one producer. The next call raises the first refusal."""
 
     def __init__(self, producer: AsyncProducer) -> None:
         self._producer = producer

@@ -26,7 +26,7 @@ _HINT_BY_CODE: Final = {
 
 
 class CommandError(Exception):
-    """Ends a command with a sentence, and with what the shell is told."""
+    """Ends a command with a sentence and an exit code."""
 
     code = FAILURE
 
@@ -43,7 +43,7 @@ def say(sentence: str) -> None:
 
 
 def sentence_of(error: Exception) -> str:
-    """Say what went wrong and, if known, what to do about it."""
+    """Return a sentence for a failure and, if known, its remedy."""
     if not isinstance(error, ApiError):
         return str(error) or type(error).__name__
     hint = _HINT_BY_CODE.get(error.code)
@@ -54,7 +54,7 @@ def sentence_of(error: Exception) -> str:
 
 @contextmanager
 def one_sentence(*expected: type[Exception]) -> Iterator[None]:
-    """Turn what was to be expected into a CommandError, and Ctrl-C into its exit code."""
+    """Turn expected exceptions into a CommandError, and Ctrl-C into its exit code."""
     caught: tuple[type[Exception], ...] = (ApiError, OSError, *expected)
     try:
         yield

@@ -1,4 +1,4 @@
-"""Reads as a member of a group, and commits what was shown, and nothing else."""
+"""Reads as a member of a group, and commits exactly the records that were shown."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -17,10 +17,10 @@ StartOffsets = Callable[[Sequence[TopicPartition]], Awaitable[dict[TopicPartitio
 
 
 class ReadingMember:
-    """A member whose `mark` is told whenever all that was polled has been shown.
+    """A member; call `mark` whenever all polled records have been shown.
 
-    That is committed every few seconds, before partitions go to somebody else, and when the
-    consumer is closed: at least once, as consumers of Kafka's do it.
+    Shown records are committed every few seconds, before a revocation, and when the consumer is
+    closed: at least once, as Kafka's console consumer does.
     """
 
     def __init__(self, consumer: AsyncConsumer, start_offsets: StartOffsets) -> None:
@@ -29,7 +29,7 @@ class ReadingMember:
         self._marked: dict[TopicPartition, OffsetAndMetadata] = {}
         self._committed_at = asyncio.get_running_loop().time()
         self.has_partitions = False
-        """Whether the group has said what is to be read here."""
+        """Whether the group has assigned partitions to this member."""
 
     async def subscribe(self, topics: Sequence[str]) -> None:
         """Join; where the group has committed nothing, start_offsets is asked."""
@@ -57,7 +57,9 @@ class ReadingMember:
         marked = {name: self._marked[name] for name in partitions if name in self._marked}
         self._marked = {}
         if marked:
-            with suppress(ApiError, OSError):  # the generation is over: somebody reads it again
+            with suppress(
+                ApiError, OSError
+            ):  # the generation is over: another member reads it again
                 await self._consumer.commit(marked)
 
     def _lose(self, _: list[TopicPartition]) -> None:

@@ -1,4 +1,4 @@
-r"""How records are read from stdin: fields and what stands between them, or JSON.
+r"""The format of records on stdin: fields and separators, or JSON.
 
 '%v\n'        a value per line          '%k:%v\n'      a key, a colon, a value
 '%k\t%h\t%v\n'  headers as a=b,c=d      '%p %v\n'      the partition, a value
@@ -22,7 +22,7 @@ _TOKEN: Final = re.compile(r"%(.?)|\\(x[0-9a-fA-F]{2}|.?)|([^%\\]+)", re.DOTALL)
 _FIELDS: Final = "tkvshpT"
 _JSON_BYTES: Final = ("key", "key_base64", "value", "value_base64")
 _JSON_FIELDS: Final = (*_JSON_BYTES, "headers", "topic", "partition", "timestamp", "offset")
-"""What a record has in JSON. The offset is what `consume` writes; the broker assigns a new one."""
+"""The fields of a JSON record. `consume` writes the offset; the broker assigns a new one."""
 T = TypeVar("T")
 
 
@@ -32,7 +32,7 @@ class UnreadableInputError(ValueError):
 
 @dataclass(slots=True)
 class InputRecord:
-    """What was read of one record; what was not said is None."""
+    """The parsed fields of one record; missing fields are None."""
 
     value: bytes | None = None
     key: bytes | None = None
@@ -78,7 +78,7 @@ class InputReader:
 
 
 def _compiled(form: str) -> tuple[list[str], list[bytes]]:
-    """Split a format into its fields and what stands after each of them."""
+    """Split a format into its fields and the separators behind them."""
     fields: list[str] = []
     separators: list[bytes] = []
     for match in _TOKEN.finditer(form):

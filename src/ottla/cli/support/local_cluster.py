@@ -46,7 +46,7 @@ def start(
         typer.Option(metavar="FILE", help="Write HOST:PORT,… there once clients can connect."),
     ] = None,
 ) -> None:
-    """Run a whole cluster on this machine until it is told to stop.
+    """Run a whole cluster on this machine until Ctrl-C or SIGTERM.
 
     Every broker is a process of its own: kill one, see what the others do, and start it again with
     `ottla cluster start-broker`. Ctrl-C and SIGTERM

@@ -1,4 +1,4 @@
-"""What `ottla cluster start` shows of its brokers: a table that changes, or lines."""
+"""The status that `ottla cluster start` shows: a live table, or lines."""
 
 import asyncio
 from collections.abc import Callable, Iterator
@@ -66,7 +66,7 @@ def look(local: Cluster) -> Status:
         try:
             seen = asyncio.run(_ask(",".join(addresses)))
         except (ApiError, OSError):
-            seen = None  # shown as what it is: nobody answers
+            seen = None  # shown as a broker that does not answer
     rows = tuple(_state(broker, seen) for broker in local.brokers.values())
     return Status(rows, seen and seen[1])
 
@@ -104,7 +104,7 @@ def _state(
 
 @contextmanager
 def shown(local: Cluster) -> Iterator[Show]:
-    """Show a table that changes, on a terminal; else a line for whatever has changed."""
+    """Show a live table on a terminal; elsewhere a line per change."""
     from rich.console import Console  # noqa: PLC0415 - not for the other verbs
     from rich.live import Live  # noqa: PLC0415
 

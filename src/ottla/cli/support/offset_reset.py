@@ -21,7 +21,7 @@ from ottla.runtime.clock import SystemClock
 
 @dataclass(frozen=True, slots=True)
 class Reset:
-    """One place for every partition, or so many records from what was committed."""
+    """One position for every partition, or a number of records relative to the committed offset."""
 
     position: Position | None
     shift_by: int = 0

@@ -1,4 +1,4 @@
-"""Options that many commands have, declared once, and what is made of them."""
+"""Options of several commands, declared once."""
 
 import asyncio
 import signal
@@ -51,7 +51,7 @@ def key_values(words: Sequence[str] | None, option: str) -> dict[str, str]:
 
 
 def client_settings(brokers: str, settings: Sequence[str] | None) -> ClientSettings:
-    """Read what was said about the cluster and the client; nonsense is a wrong call."""
+    """Read the cluster's address and the client's settings; an invalid one is a wrong call."""
     try:
         return parse_settings(key_values(settings, "-X"), brokers)
     except InvalidClientSettingError as error:

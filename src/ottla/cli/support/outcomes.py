@@ -1,4 +1,4 @@
-"""What became of each item of a command that names several."""
+"""The results of a command about several items."""
 
 from collections.abc import Awaitable, Iterable
 from typing import TypeVar
@@ -10,7 +10,7 @@ K = TypeVar("K")
 
 
 async def outcomes_of(items: Iterable[K], call: Awaitable[object]) -> dict[K, ApiError | None]:
-    """Wait for a call about items; return what was wrong with each, if anything."""
+    """Wait for a call about items; return the error of each, if any."""
     failed: dict[K, ApiError] = {}
     try:
         await call

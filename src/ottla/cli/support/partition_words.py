@@ -25,7 +25,7 @@ def parse_brokers(text: str, option: str) -> list[int]:
 
 
 async def named_partitions(admin: AsyncAdmin, words: Sequence[str]) -> list[PartitionDescription]:
-    """Describe the partitions that are named; one that is not there ends the command."""
+    """Describe the named partitions; an unknown one ends the command."""
     parsed = [parse_partitions(word) for word in words]
     described = await admin.partitions.describe({topic for topic, _ in parsed})
     found = {}

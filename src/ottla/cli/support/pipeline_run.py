@@ -30,12 +30,12 @@ if TYPE_CHECKING:
 WITH_UI: Final = {"spark.ui.enabled": "true", "spark.ui.port": "0"}
 """Spark's UI, at a free port: with fixed ones, Spark tries seventeen and then does not start."""
 MODULE_NAME: Final = "ottla_pipeline"
-"""What `__name__` is in a pipeline's file."""
+"""The `__name__` of a pipeline's file."""
 
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What was said about the pipeline on the command line."""
+    """The pipeline's options on the command line."""
 
     name: str
     brokers: str
@@ -99,7 +99,7 @@ def _watcher(
 
 
 def _execute(file: Path) -> None:
-    """Run a file as the definition of a pipeline; it may import what lies beside it."""
+    """Run a file as the definition of a pipeline; it may import its neighbours."""
     beside = str(file.resolve().parent)
     sys.path.insert(0, beside)
     try:

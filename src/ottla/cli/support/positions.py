@@ -30,7 +30,7 @@ _DURATION_MS_MAX: Final = 10_000 * 365 * _MS_BY_UNIT["d"]
 
 
 class PositionKind(Enum):
-    """What the number of a position counts from."""
+    """The origin from which the number of a position counts."""
 
     START = "start"
     END = "end"

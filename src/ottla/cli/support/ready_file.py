@@ -1,11 +1,11 @@
-"""A file that is there while something is ready, for whoever waits for it."""
+"""A file that exists while a process is ready, for processes that wait for it."""
 
 import os
 from pathlib import Path
 
 
 def write_atomically(path: Path, text: str) -> None:
-    """Write a file so that whoever sees it sees all of it."""
+    """Write a file atomically: readers see all of it, or the old one."""
     partial = path.with_name(f"{path.name}.{os.getpid()}.tmp")
     partial.write_text(text, encoding="utf-8")
     partial.replace(path)

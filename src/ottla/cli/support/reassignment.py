@@ -1,4 +1,4 @@
-"""Moves of partitions between brokers: planned from what is there, begun, watched to their end."""
+"""Reassignments of partitions: planned from the current state, started, watched to their end."""
 
 import asyncio
 import sys
@@ -40,7 +40,7 @@ class Picture:
     """The cluster that a plan is made for."""
 
     current: dict[TopicPartition, tuple[int, ...]]
-    """Who keeps each partition; of one on the move, who will."""
+    """The replicas of each partition; for a moving one, its future replicas."""
     brokers: tuple[BrokerDescription, ...]
 
     @property
@@ -49,7 +49,7 @@ class Picture:
         return [Site(row.broker_id, row.rack) for row in self.brokers if not row.is_fenced]
 
     def sites_of(self, broker_ids: Iterable[int]) -> list[Site]:
-        """Return these brokers; one that is not in service ends the command."""
+        """Return these brokers; one that is out of service ends the command."""
         site_by_id = {site.broker_id: site for site in self.sites}
         missing = [one for one in broker_ids if one not in site_by_id]
         if missing:
@@ -61,11 +61,11 @@ class Picture:
 
 @dataclass(frozen=True, slots=True)
 class How:
-    """What is to be done with a plan."""
+    """How to carry out a plan."""
 
     is_dry_run: bool
     waits: bool
-    """Until it is done; so does everybody who asks for a throttle, which somebody must take off."""
+    """Whether to wait for the end; a throttle implies it, because it must be removed then."""
     throttle: int | None
     form: OutputFormat
 
@@ -124,12 +124,12 @@ async def take_back(admin: AsyncAdmin, names: Sequence[TopicPartition], form: Ou
 
 
 async def show_moves(admin: AsyncAdmin, form: OutputFormat, *, waits: bool) -> None:
-    """Show what moves; waiting also takes off the throttle of moves that nobody watched."""
+    """Show ongoing moves; waiting also removes the throttle of unattended moves."""
     moves = await admin.partitions.reassignments()
     if waits:
         await _wait_for(admin, {name: move.target for name, move in moves.items()})
         moves = await admin.partitions.reassignments()
-    if waits and not moves:  # else somebody has begun others meanwhile
+    if waits and not moves:  # else new moves have begun meanwhile
         topics = {row.name.topic for row in await admin.partitions.describe()}
         await _remove_every_throttle(admin, topics)
     behind = await _bytes_behind(admin, moves.values())
@@ -148,7 +148,7 @@ async def show_moves(admin: AsyncAdmin, form: OutputFormat, *, waits: bool) -> N
 
 
 def end_with_failures(outcomes: Mapping[TopicPartition, ApiError | None]) -> None:
-    """Say what was refused, each once, and end the command if anything was."""
+    """Print each refusal once, and end the command if there was one."""
     failures = [error for error in outcomes.values() if error is not None]
     for sentence in dict.fromkeys(map(sentence_of, failures)):
         say(sentence)
@@ -240,7 +240,7 @@ async def _bytes_behind(
 async def sizes_by_broker(
     admin: AsyncAdmin, broker_ids: Iterable[int]
 ) -> dict[int, Counter[TopicPartition]]:
-    """Return how many bytes each broker has of each partition; one that is away is left out."""
+    """Return the bytes of each partition on each broker, without offline brokers."""
     reachable = {row.broker_id for row in (await admin.cluster.describe()).brokers}
     sizes: dict[int, Counter[TopicPartition]] = {}
     for broker_id in sorted(reachable.intersection(broker_ids)):

@@ -21,7 +21,7 @@ _ESCAPES: Final = {"n": b"\n", "t": b"\t", "r": b"\r", "0": b"\0", "\\": b"\\"}
 
 
 Render = Callable[[ConsumerRecord, int], bytes]
-"""Writes a record, and the number that it has among those that are written."""
+"""Writes a record with its number in the output."""
 
 
 def _size(value: bytes | None) -> bytes:
@@ -72,7 +72,7 @@ def renderer(text: str) -> Render:
 
 
 def escaped(letters: str) -> bytes:
-    """Return what stands for a backslash and these letters; nonsense is a wrong call."""
+    """Return the bytes of an escape sequence; an unknown one is a wrong call."""
     if letters.startswith("x") and len(letters) == 3:
         return bytes.fromhex(letters[1:])
     if letters not in _ESCAPES:
@@ -81,7 +81,7 @@ def escaped(letters: str) -> bytes:
 
 
 def as_json(record: ConsumerRecord, _: int) -> bytes:
-    """Write a record as one line of JSON. What is not UTF-8 is given as base64, and says so."""
+    """Write a record as one line of JSON. Bytes that are not UTF-8 become base64 fields."""
     fields: dict[str, object] = {"topic": record.topic}
     _put(fields, "key", record.key)
     _put(fields, "value", record.value)
