@@ -1,7 +1,7 @@
 """Ottla: an event-streaming platform that speaks the Kafka protocol.
 
-The synchronous clients, and what their calls take, return and raise; `ottla.aio` has the same for
-asyncio. Each name is imported when it is first used.
+The synchronous clients, and the types of their arguments, results and errors; `ottla.aio` has the
+clients for asyncio. Each name is imported when it is first used.
 """
 
 from importlib import import_module

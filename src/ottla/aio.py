@@ -1,4 +1,4 @@
-"""The clients for asyncio; what their calls take, return and raise is in `ottla`.
+"""The clients for asyncio; `ottla` has their argument, result and error types.
 
 Each name is imported when it is first used.
 """

@@ -1,8 +1,8 @@
 """Streams and tables on Spark: pipelines from topics to topics, in plain DataFrames.
 
-A file that says `stream("orders").json("customer string").group("customer").count().to("counts")`
-is a pipeline: `ottla pipeline run FILE`. In a program, `run` and `run_batch` take a function that
-says so. See docs/streams.md.
+A file with `stream("orders").json("customer string").group("customer").count().to("counts")` is a
+pipeline: `ottla pipeline run FILE`. In a program, `run` and `run_batch` take a function with such
+calls. See docs/streams.md.
 """
 
 from dataclasses import replace
@@ -52,12 +52,13 @@ def run(
     latency: Latency | None = None,
     stopping: Event | None = None,
 ) -> None:
-    """Run what a function defines, until it fails, has caught up, or is to stop.
+    """Run a pipeline's definition, until it fails, has caught up, or is stopped.
 
-    It goes on where it ended the last time, which is kept under the pipeline's name in the state
-    folder; from the beginning, it forgets that. `every` is the time between micro-batches, as
-    "10 seconds". The latency counts if this call starts Spark; its default is low, but throughput
-    with `every` or `until_caught_up`. PipelineError says which flow failed, and why.
+    The run continues from the position of the last run, kept under the pipeline's name in the state
+    directory; `from_beginning` discards it. `every` is the interval of micro-batches, such as
+    "10 seconds". `latency` has an effect if this call starts Spark. Its default is low, but
+    throughput with `every` or `until_caught_up`. A PipelineError names the failed flow and the
+    reason.
     """
     plan = RunPlan(state_dir, pace=Pace(every, until_caught_up), from_beginning=from_beginning)
     is_quick = pipeline.is_quick or (latency or plan.pace.latency) is Latency.LOW
@@ -66,5 +67,5 @@ def run(
 
 
 def run_batch(definition: Definition, pipeline: Pipeline) -> None:
-    """Do what a function defines once, with all that is there now. It keeps no state."""
+    """Run a pipeline's definition once, over all existing records. Keeps no state."""
     run_batches(definition, replace(pipeline, is_batch=True, flows=[]))

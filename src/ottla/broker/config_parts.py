@@ -13,7 +13,7 @@ from ottla.model.settings.broker_config import BrokerConfig
 
 
 def connection_limits(config: BrokerConfig, descriptors_max: int = sys.maxsize) -> ConnectionLimits:
-    """Return what connections may take; -1 is no limit."""
+    """Return the connection limits; -1 is no limit."""
     return ConnectionLimits(
         connections_at_once_max=share_descriptors(descriptors_max).connections,
         frame_bytes_max=config.socket_request_max_bytes,
@@ -42,7 +42,7 @@ def cleaner_settings(config: BrokerConfig) -> CleanerSettings:
 
 
 def scrub_settings(config: BrokerConfig) -> ScrubSettings:
-    """Return how logs are looked through for damage."""
+    """Return the settings of the log scrubber."""
     return ScrubSettings(
         interval_ms=config.log_scrub_interval_ms,
         bytes_per_second=config.log_scrub_io_max_bytes_per_second,

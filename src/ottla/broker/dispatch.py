@@ -1,4 +1,4 @@
-"""From a frame to the pieces of its answer: header, version, handler, header again."""
+"""From a frame to the pieces of its response: header, version, handler, header again."""
 
 import logging
 from dataclasses import dataclass
@@ -65,7 +65,7 @@ class Dispatch:
         return cls(routes, clock, meters, slices, LargeRequests(slices))
 
     async def __call__(self, peer: Peer, frame: memoryview) -> list[Any] | None:
-        """Return the pieces of the answer, length first; None if the request wants none."""
+        """Return the pieces of the response, length first; None if the request has none."""
         header, position = read_request_header(frame)
         route = self.routes.get(header.api_key)
         if route is None or header.api_version not in route.versions:
@@ -96,7 +96,7 @@ class Dispatch:
     async def _answer(
         self, peer: Peer, header: RequestHeader, route: Route, request: Message, started_ns: int
     ) -> list[Any] | None:
-        """Have a request handled, and write its response."""
+        """Handle a request, and write its response."""
         if isinstance(request, ApiVersionsRequest) and header.api_version >= INTRODUCED_SINCE:
             peer.introduce(request)
         context = RequestContext(
@@ -126,7 +126,7 @@ class Dispatch:
         return await self.large_requests.encode(header, response)
 
     def _unsupported(self, header: RequestHeader) -> list[Any]:
-        """Answer an unknown version of ApiVersions in version 0; refuse everything else."""
+        """Respond to an unknown version of ApiVersions in version 0; refuse all other APIs."""
         if header.api_key != ApiKey.API_VERSIONS:
             raise ProtocolError(
                 f"{ApiKey(header.api_key).name} v{header.api_version} is not offered",

@@ -52,7 +52,7 @@ MODULE_BY_COMMAND: Final = {
     "doctor": ("ottla.cli.commands.doctor", "Check this machine and this installation."),
     "version": ("ottla.cli.commands.version", "Show the versions of Ottla and Python."),
 }
-"""The module of each command, and its help text while it is not loaded."""
+"""The module of each command, and its help text until the module is loaded."""
 
 HELP: Final = """An event-streaming platform that speaks the Kafka protocol.
 
@@ -100,7 +100,7 @@ def _run(words: list[str], command: str) -> None:
 
 
 def application(command: str) -> typer.Typer:
-    """Build the whole command line, of which only one command can be run: the others are names."""
+    """Build the whole command line; only `command` is loaded, the others are stubs."""
     app = typer.Typer(
         help=HELP,
         no_args_is_help=True,
@@ -131,7 +131,7 @@ def _before(
         ),
     ] = False,
 ) -> None:
-    """Take the options that belong to no command."""
+    """Handle the options that belong to no command."""
 
 
 def _not_loaded() -> None:

@@ -1,7 +1,7 @@
-"""A connection to one broker: requests go out as they come, answers find their way back.
+"""A connection to one broker, with many requests in flight.
 
-Opening asks the broker which versions it speaks (ApiVersions); every request is then written in
-the highest version that both sides know. Requests overlap: answers are told apart by their number.
+Opening it asks the broker for its versions (ApiVersions); every request is then written in the
+highest version that both sides support. The correlation id matches a response with its request.
 """
 
 import asyncio
@@ -30,14 +30,14 @@ SOFTWARE_NAME: Final = "ottla"
 SOFTWARE_VERSION: Final = "0.1.0"
 _CORRELATION_ID_MAX: Final = 2**31 - 1
 _SIZE_BYTES: Final = 4
-"""Before each frame stands its size."""
+"""The size field before each frame."""
 R = TypeVar("R", bound=Message)
 TakeAnswer = Callable[[Message | None, Exception | None], None]
 """Called once, with the response or with the error that ended the connection; must not raise."""
 
 
 class Address(NamedTuple):
-    """Where a broker listens."""
+    """The host and port of a broker's listener."""
 
     host: str
     port: int
@@ -54,11 +54,11 @@ class Pending:
     version: int
     answer: "asyncio.Future[Message] | _Told"
     sent_at: float | None = None
-    """By the loop's time; None if the latency is not measured."""
+    """The time of sending, on the loop's clock; None if the latency is not measured."""
 
 
 class _Told:
-    """Stands in for a future: calls back at once, without another iteration of the loop."""
+    """A substitute for a future: it calls back at once, without an iteration of the loop."""
 
     __slots__ = ("_take",)
 
@@ -75,7 +75,7 @@ class _Told:
         self._tell(None, error)
 
     def exception(self) -> None:
-        """Do nothing: it was told."""
+        """Do nothing: the error was passed to the callback."""
 
     def _tell(self, answer: Message | None, error: Exception | None) -> None:
         take, self._take = self._take, None
@@ -113,7 +113,7 @@ class Connection:
         timeout_ms: int,
         counts: NetworkCounts | None = None,
     ) -> "Connection":
-        """Connect and agree on versions; UnreachableError says why that could not be."""
+        """Connect and agree on versions; UnreachableError with the reason if that fails."""
         connection = cls(address, client_id, counts or NetworkCounts())
         try:
             async with asyncio.timeout(timeout_ms / 1000):
@@ -148,7 +148,7 @@ class Connection:
 
     @property
     def muted_ms(self) -> float:
-        """For how long the broker still wants to be left alone, because of a quota (KIP-219)."""
+        """The remaining throttle time from the broker, because of a quota (KIP-219)."""
         return max(self.muted_until - self._loop.time(), 0.0) * 1000
 
     @property
@@ -157,11 +157,11 @@ class Connection:
         return self._versions
 
     def feature_level(self, name: str) -> int:
-        """Return the level of a feature that the cluster ran at when we connected; 0 if none."""
+        """Return the level of a cluster feature at the time of connecting; 0 if it has none."""
         return self._feature_levels.get(name, 0)
 
     def version_for(self, request: type[Message], version_max: int = EVERY_VERSION) -> int:
-        """Return the highest version that both sides know, at most version_max.
+        """Return the highest version that both sides support, at most `version_max`.
 
         ApiError with UNSUPPORTED_VERSION if there is none.
         """
@@ -186,10 +186,10 @@ class Connection:
         timeout_ms: int,
         version_max: int = EVERY_VERSION,
     ) -> R:
-        """Send a request and return its answer, which must be of the type that belongs to it.
+        """Send a request and return its response, of the type `answer`.
 
-        A broker that has asked to be left alone is, before that. NoAnswerError if the answer takes
-        too long; if nothing has come from the broker since, the connection is given up as well.
+        Waits first while the broker throttles. NoAnswerError after the timeout; if nothing was
+        received from the broker since the request, the connection is closed as well.
         """
         version = self.version_for(type(request), version_max)
         assert api_of(key_of(type(request))).response is answer, answer
@@ -200,8 +200,8 @@ class Connection:
     ) -> bool:
         """Send a request at once and have `take` called with its response, without a task.
 
-        False, and nothing is sent, where the caller has to wait: the broker throttles, other
-        callers wait already, or too much is unsent. There is no time limit: the caller closes the
+        False, and nothing is sent, if the caller must wait: the broker throttles, other callers
+        wait already, or too much is unsent. There is no time limit: the caller closes the
         connection when the response takes too long.
         """
         if self.stream is None or not self._is_free:
@@ -237,9 +237,9 @@ class Connection:
     async def tell(
         self, request: Message, *, timeout_ms: int, version_max: int = EVERY_VERSION
     ) -> None:
-        """Send a request that is not answered: Produce with acks 0. All of it has left then.
+        """Send a request without a response (Produce with acks 0), until the kernel has all of it.
 
-        NoAnswerError if the broker does not take it in time; the connection is given up as well.
+        NoAnswerError after the timeout; the connection is closed as well.
         """
         version = self.version_for(type(request), version_max)
         try:
@@ -259,12 +259,12 @@ class Connection:
             raise self._end or UnreachableError(f"{self.address}: not connected")
 
     def close(self) -> None:
-        """End the connection; requests that wait fail."""
+        """Close the connection; pending requests fail."""
         if self.stream is not None:
             self.stream.close(UnreachableError("the connection was closed here"))
 
     def abandon(self) -> None:
-        """Close it in its own loop, soon; or here, if that loop has ended."""
+        """Close the connection soon, in its own loop; at once if that loop has ended."""
         if self._loop.is_closed():
             self.close()
         else:
@@ -317,9 +317,9 @@ class Connection:
 
     @asynccontextmanager
     async def _welcomed(self) -> AsyncIterator[None]:
-        """Wait while the broker throttles; later callers wait behind, in order.
+        """Wait while the broker throttles; callers are served in order.
 
-        Waiting callers are counted: a lock that was just released looks free, though a caller is
+        Waiting callers are counted: a lock that was just released looks free, although a caller is
         next.
         """
         self._queue_count += 1
@@ -338,7 +338,7 @@ class Connection:
         return self.stream
 
     def encoded(self, request: Message, version: int, correlation_id: int = 0) -> list[Any]:
-        """Return a request as it goes to the broker, in pieces."""
+        """Return an encoded request frame, in pieces."""
         header = RequestHeader(key_of(type(request)), version, correlation_id, self._client_id)
         return encode_request(header, request)
 
@@ -352,7 +352,7 @@ class Connection:
         return next(self._correlation_ids) & _CORRELATION_ID_MAX
 
     def _take_frame(self, frame: memoryview) -> None:
-        """Hand a response to its request; ProtocolError if it cannot be read."""
+        """Pass a response to its request; ProtocolError if it cannot be decoded."""
         self.heard_at = self._loop.time()
         self.counts.answers += 1
         self.counts.bytes_in += len(frame) + _SIZE_BYTES
@@ -386,7 +386,7 @@ def _decoded(pending: Pending, frame: memoryview) -> Message:
 
 
 def _is_unsupported_version(frame: Any) -> bool:
-    """Whether ApiVersions is answered in version 0, because ours is not known there (KIP-511)."""
+    """Whether ApiVersions was refused: the response has version 0 (KIP-511)."""
     if len(frame) < 6:
         raise ProtocolError(f"an answer of {len(frame)} bytes")
     return int.from_bytes(frame[4:6], "big", signed=True) == ErrorCode.UNSUPPORTED_VERSION

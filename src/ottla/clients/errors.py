@@ -1,4 +1,4 @@
-"""The errors that clients raise besides ApiError: failures of the network, as sentences."""
+"""The errors of clients besides ApiError: network failures, with a full sentence each."""
 
 from collections.abc import Collection, Sequence
 from typing import Final, TypeVar
@@ -11,15 +11,15 @@ T = TypeVar("T")
 
 
 class UnreachableError(ConnectionError):
-    """A broker cannot be reached, is none, or has gone; asking again may help."""
+    """A broker is unreachable, is not a Kafka broker, or has closed; a retry may help."""
 
 
 class NoAnswerError(TimeoutError):
-    """Time ran out; the operation may have happened all the same."""
+    """A timeout; the operation may have been executed."""
 
 
 class ClientClosedError(RuntimeError):
-    """The client is closed, perhaps during the call; the operation may have happened."""
+    """The client is closed, perhaps during the call; the operation may have been executed."""
 
 
 class ForkedClientError(RuntimeError):
@@ -53,11 +53,11 @@ RETRIABLE: Final = frozenset(
         ErrorCode.CONCURRENT_TRANSACTIONS,
     }
 )
-"""The codes after which the same request may succeed, once metadata has been looked at again."""
+"""The codes after which the same request may succeed, once metadata was refreshed."""
 
 
 def error_code(number: int) -> ErrorCode:
-    """Name the code that a broker sent; one from a later release is UNKNOWN_SERVER_ERROR."""
+    """Return the ErrorCode of a number; an unknown number is UNKNOWN_SERVER_ERROR."""
     try:
         return ErrorCode(number)
     except ValueError:
@@ -65,7 +65,7 @@ def error_code(number: int) -> ErrorCode:
 
 
 def check(number: int, detail: str | None = None, *, fine: Collection[ErrorCode] = ()) -> ErrorCode:
-    """Return the code that a broker sent if it is NONE or fine; raise ApiError for any other."""
+    """Return the code if it is NONE or in `fine`; raise ApiError for any other."""
     code = error_code(number)
     if code is ErrorCode.NONE or code in fine:
         return code
@@ -73,7 +73,7 @@ def check(number: int, detail: str | None = None, *, fine: Collection[ErrorCode]
 
 
 def only(items: Sequence[T], what: str) -> T:
-    """Return the only item of a response; ProtocolError if the broker sent none, or several."""
+    """Return the only item of a response; ProtocolError if it has none, or several."""
     if len(items) != 1:
         raise ProtocolError(f"the broker answered with {len(items)} times {what}, not one")
     return items[0]

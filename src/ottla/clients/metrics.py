@@ -8,7 +8,7 @@ from ottla.wire.api_key import ApiKey
 
 
 class Latency:
-    """How long answers took, in milliseconds, since the client began."""
+    """The response times, in milliseconds, since the client was created."""
 
     __slots__ = ("count", "max_ms", "total_ms")
 
@@ -18,19 +18,19 @@ class Latency:
         self.max_ms = 0.0
 
     def add(self, took_ms: float) -> None:
-        """Count one answer."""
+        """Add one response."""
         self.count += 1
         self.total_ms += took_ms
         self.max_ms = max(self.max_ms, took_ms)
 
     @property
     def avg_ms(self) -> float:
-        """The average, 0 as long as there is none."""
+        """The average, 0 without responses."""
         return self.total_ms / self.count if self.count else 0.0
 
 
 class NetworkCounts:
-    """The counts of all connections of one client since it began."""
+    """The counts of all connections of one client since it was created."""
 
     __slots__ = (
         "_latency_by_api",
@@ -56,19 +56,19 @@ class NetworkCounts:
         self._latency_by_api: dict[int, Latency] = {}
 
     def answered(self, api_key: int, took_ms: float) -> None:
-        """Count how long an answer took."""
+        """Add the time of a response."""
         self.latency.add(took_ms)
         self.latency_of(api_key).add(took_ms)
 
     def latency_of(self, api_key: int) -> Latency:
-        """Return how long the answers to one kind of request took."""
+        """Return the response times of one API."""
         found = self._latency_by_api.get(api_key)
         if found is None:
             found = self._latency_by_api[api_key] = Latency()
         return found
 
     def by_name(self) -> dict[str, float]:
-        """Return the counts by Kafka's names."""
+        """Return the counts under Kafka's names."""
         return {
             "connection-count": self.opened - self.closed,
             "connection-creation-total": self.opened,
@@ -83,7 +83,7 @@ class NetworkCounts:
         }
 
     def of_group_by_name(self) -> dict[str, float]:
-        """Return the counts of a consumer's requests, by Kafka's names."""
+        """Return the counts of a consumer's requests, under Kafka's names."""
         fetch = self.latency_of(ApiKey.FETCH)
         commit = self.latency_of(ApiKey.OFFSET_COMMIT)
         heartbeat = self.latency_of(ApiKey.HEARTBEAT)

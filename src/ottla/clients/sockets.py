@@ -1,4 +1,4 @@
-"""How clients connect: the only part of the outside world that a client is given."""
+"""How clients connect: their only dependency on the operating system."""
 
 from collections.abc import Awaitable, Callable
 
@@ -6,7 +6,7 @@ from ottla.environment.network import StreamSocket
 from ottla.runtime.network import KernelNetwork
 
 Connect = Callable[[str, int], Awaitable[StreamSocket]]
-"""Gives a connection to a host and port, or raises `OSError`: `Network.connect` is one."""
+"""Opens a connection to a host and port, or raises OSError, like `Network.connect`."""
 
 connect: Connect = KernelNetwork().connect
-"""Connects through the kernel, to the first address of the host that answers."""
+"""Connects through the kernel, to the host's first address that accepts."""

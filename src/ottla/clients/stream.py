@@ -11,13 +11,13 @@ from ottla.wire.frames import FrameBuffer
 from ottla.wire.protocol_error import ProtocolError
 
 FRAME_BYTES_MAX: Final = 128 << 20
-"""A longer answer is none: the first bytes of HTTP, SSH or TLS would be a longer one."""
+"""The limit of a response: the first bytes of HTTP, SSH or TLS would exceed it as a length."""
 UNSENT_BYTES_MAX: Final = 64 << 20
 """The limit of queued bytes: above it, senders wait until the broker has received some."""
 
 
 class FrameStream:
-    """Cuts received bytes into frames, and sends queued frames, in order.
+    """Splits received bytes into frames, and sends queued frames, in order.
 
     `on_frame` is called with every frame, `on_end` once with the reason of the end.
     """
@@ -37,30 +37,30 @@ class FrameStream:
         self._unsent_bytes = 0
         self._sent_bytes = 0
         self._waiting: deque[tuple[int, asyncio.Future[bool]]] = deque()
-        """Futures to complete once so many bytes are sent."""
+        """Futures with the number of sent bytes at which each completes."""
         self._has_room = asyncio.Event()
         self._has_room.set()
         self.is_closed = False
         self.is_blocked = False
-        """Whether the loop waits until the socket takes more."""
+        """Whether the loop waits for the socket to become writable."""
         self.is_sending = False
-        """Whether another thread is in the middle of a frame: new frames are queued meanwhile.
+        """Whether another thread is sending a frame: new frames are queued meanwhile.
 
-        A thread begins a frame only while this is False and nothing is unsent."""
+        A thread starts a frame only while this is False and nothing is unsent."""
         self.is_lent = False
-        """Whether another thread waits for the next frame, and may take it from the socket."""
+        """Whether another thread waits for the next frame, and may read it from the socket."""
         self.is_reading = False
-        """Whether a frame is being received here, or a part of a frame was."""
+        """Whether a frame is being received here, or was received in part."""
         self._loop.add_reader(connected, self._read)
 
     async def send(self, pieces: Iterable[Any]) -> None:
-        """Queue a frame; returns at once unless a lot is queued already."""
+        """Queue a frame; waits only above UNSENT_BYTES_MAX."""
         while not self._has_room.is_set():
             await self._has_room.wait()
         self.send_now(pieces)
 
     async def all_sent(self) -> bool:
-        """Return when the kernel has all that is queued now; False if the connection has ended."""
+        """Return when the kernel has all queued bytes; False if the connection has ended."""
         if self.is_closed or not self.unsent:
             return not self.is_closed
         future: asyncio.Future[bool] = self._loop.create_future()
@@ -73,7 +73,7 @@ class FrameStream:
         return self._has_room.is_set()
 
     def send_now(self, pieces: Iterable[Any]) -> None:
-        """Queue a frame, however much is queued already."""
+        """Queue a frame, even above UNSENT_BYTES_MAX."""
         if self.is_closed:
             return
         is_first = not self.unsent
@@ -86,7 +86,7 @@ class FrameStream:
             self._has_room.clear()
 
     def have_sent(self, rest: list[memoryview]) -> None:
-        """Send the rest of a frame that another thread has begun, in that thread or any other."""
+        """Queue the rest of a frame that another thread began to send; from any thread."""
         self._loop.call_soon_threadsafe(self._go_on_with, rest)
 
     def _go_on_with(self, rest: list[memoryview]) -> None:
@@ -94,7 +94,7 @@ class FrameStream:
             return
         self.unsent.extendleft(piece for piece in reversed(rest) if piece)
         self._unsent_bytes += sum(map(len, rest))
-        self.is_sending = False  # not before something is unsent: another thread would begin
+        self.is_sending = False  # only after the rest is queued: another thread could begin a frame
         self._write()
 
     def close(self, reason: UnreachableError) -> None:
@@ -111,7 +111,7 @@ class FrameStream:
         self._tell_sent()
 
     def _read(self) -> None:
-        self.is_reading = True  # from here on no other thread begins to
+        self.is_reading = True  # from here on no other thread starts to read
         if not self.is_lent:
             self._read_now()
         self.is_reading = not self._frames.is_empty

@@ -1,1 +1,1 @@
-"""Waiting and taking turns on one event loop: notifier, keyed lock, timers, time slices."""
+"""Waiting and time sharing on one event loop: notifier, keyed lock, timers, time slices."""

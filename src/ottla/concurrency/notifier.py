@@ -24,19 +24,19 @@ class Notifier:
         self._deadlines = Deadlines(clock)
         # Dicts in place of sets, for their order: waiters are woken in the order of their arrival.
         self._waiting: dict[Hashable, dict[Subscription, None]] = {}
-        self._crowd: deque[tuple[Hashable, Subscription]] = deque()  # rung for, and not woken yet
+        self._crowd: deque[tuple[Hashable, Subscription]] = deque()  # notified, and not woken yet
         self.is_closed = False
         self.wake_up_count = 0
         """How many listeners have been notified, for benchmarks and tests."""
 
     def close(self) -> None:
-        """Wake all waiters for good: the broker stops, and responds with what it has."""
+        """Wake all waiters for good: the broker stops, and responds with the data it has."""
         self.is_closed = True
         for name in list(self._waiting):
             self.notify(name)
 
     def notify(self, name: Hashable) -> None:
-        """Wake all who wait for this name; of a crowd, some in each iteration of the loop."""
+        """Wake all waiters of this name; of many, a limited number per iteration of the loop."""
         waiting = self._waiting.pop(name, None)
         if waiting is None:
             return
@@ -64,21 +64,21 @@ class Notifier:
         return self._deadlines.shared(start_ms, wait_ms)
 
     async def wait_any(self, names: Sequence[Hashable], deadline_ms: int) -> bool:
-        """Wait until one of the bells rings; False if the deadline, or the end, came first."""
+        """Wait for a notification of one of the names; False on the deadline, or on close."""
         with self.listening(names) as listener:
             return await listener.wait(deadline_ms)
 
     def listening(self, names: Sequence[Hashable]) -> "Subscription":
-        """Begin to listen to these bells; the listener is to be closed, as by `with`."""
+        """Subscribe to these names; the subscription must be closed, as by `with`."""
         return Subscription(self, names)
 
     def add(self, names: Sequence[Hashable], listener: "Subscription") -> None:
-        """Have a listener hear the next ring of each of these."""
+        """Subscribe a listener to the next notification of each of these names."""
         for name in names:
             self._waiting.setdefault(name, {})[listener] = None
 
     def remove(self, names: Sequence[Hashable], listener: "Subscription") -> None:
-        """Have a listener hear nothing of these any more."""
+        """Unsubscribe a listener from these names."""
         for name in names:
             waiting = self._waiting.get(name)
             if waiting is not None:
@@ -98,7 +98,7 @@ class Notifier:
 
 
 class Subscription:
-    """Hears some bells from its construction on until it is closed."""
+    """A subscription to some names, from its construction until it is closed."""
 
     __slots__ = ("_names", "_notified", "_notifier", "_woken")
 
@@ -127,14 +127,14 @@ class Subscription:
             self._woken.set_result(True)
 
     async def wait(self, deadline_ms: int) -> bool:
-        """Wait until a bell has rung; False if the deadline, or the end, came first."""
+        """Wait for a notification; False on the deadline, or on close."""
         if self._notified:
             return True
         self._woken = Woken(loop=asyncio.get_running_loop())
         return await self._notifier.sleep(deadline_ms, self._woken)
 
     def take(self) -> list[Hashable]:
-        """Return which bells have rung, and listen to them again."""
+        """Return the notified names, and subscribe to them again."""
         notified = list(self._notified)
         self._notified.clear()
         self._notifier.add(notified, self)

@@ -1,7 +1,7 @@
-"""Futures that are told False when their time comes, on one timer of the loop for all of them.
+"""Futures that complete with False at a deadline, on one timer of the loop for all of them.
 
-Requests that wait are many, and most of them wait to the end: a timer each would cost more than
-all the rest of waiting.
+There are many waiting requests, and most of them wait to the end: a timer each would cost more than
+the rest of the wait.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from ottla.environment.clock import Clock
 STALE_MAX: Final = 1000
 """How many milliseconds without waiters may be kept, besides as many with waiters."""
 CROWD_MAX: Final = 128
-"""How many wait for one moment, where another will do: all of them are answered at a stroke."""
+"""The maximum number of waits per shared deadline: all of them complete together."""
 
 
 WOKEN_AT_ONCE_MAX: Final = 128
@@ -35,11 +35,11 @@ class Deadlines:
         """Return a deadline for a wait that may end up to a sixteenth late, but never early.
 
         Each wake-up of the process costs more than a wait that ends in the same wake-up, and
-        clients that are answered together ask again together. So deadlines are rounded up to a
-        grid. Its period is the wait and a sixteenth: a client that was answered on the grid and
-        asks again within that sixteenth reaches the next point. A wait that ends further from a
-        point keeps its own end; its period is shorter, so each round ends nearer to a point.
-        With many waits the grid has several points per period.
+        clients with simultaneous responses send their next requests together. So deadlines are
+        rounded up to a grid. Its period is the wait and a sixteenth: a client that got its response
+        on the grid and sends a request within that sixteenth reaches the next point. A wait that
+        ends further from a point keeps its own end; its period is shorter, so each round ends
+        nearer to a point. With many waits the grid has several points per period.
         """
         if wait_ms <= 0:
             return start_ms
@@ -53,7 +53,7 @@ class Deadlines:
         return end_ms + -end_ms % max(late_max_ms >> 2, 1)
 
     def add(self, deadline_ms: int, waiting: "asyncio.Future[bool]") -> None:
-        """Tell it False at this time, unless it is removed before."""
+        """Complete it with False at this time, unless it is removed before."""
         self._count += 1
         others = self._waiting.get(deadline_ms)
         if others is not None:

@@ -19,7 +19,7 @@ class YieldBudget:
 
     @property
     def is_spent(self) -> bool:
-        """Whether this turn has taken its time."""
+        """Whether this time slice is spent."""
         return self._clock.monotonic_ms() >= self._end_ms
 
     async def yield_now(self) -> None:
@@ -31,12 +31,12 @@ class YieldBudget:
         self._end_ms = self._clock.monotonic_ms() + TIME_SLICE_MS
 
     async def yield_if_spent(self) -> None:
-        """Begin the next time slice, if this one is spent."""
+        """Yield to the event loop if this time slice is spent; then the next one begins."""
         if self.is_spent:
             await self.yield_now()
 
 
 def _end(turn: "asyncio.Future[None]") -> None:
-    """Complete the future of a turn, unless its coroutine was cancelled in the meantime."""
+    """Complete the future of a time slice, unless its coroutine was cancelled in the meantime."""
     if not turn.done():
         turn.set_result(None)

@@ -1,8 +1,8 @@
-"""What deciding returns: records to be written, and the answer to give once they are safe.
+"""The result of deciding: records to write, and the response once they are committed.
 
     request -> decide -> Decision(records, response)
                              |
-                 append, wait until committed, replay, answer with the response
+                 append and replay, wait until committed, send the response
 
 Deciding changes nothing. Replaying records is all that changes a machine, so that a machine that
 replays the same log, on another broker or after a restart, is in the same state.

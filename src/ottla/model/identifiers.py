@@ -21,7 +21,7 @@ class TopicPartition(NamedTuple):
 def partitions_by_topic(
     partitions: Iterable[TopicPartition],
 ) -> dict[str, list[TopicPartition]]:
-    """Put the partitions of a topic together, in the order in which they come."""
+    """Group partitions by topic, in their given order."""
     found: dict[str, list[TopicPartition]] = {}
     for name in partitions:
         found.setdefault(name.topic, []).append(name)
@@ -29,7 +29,7 @@ def partitions_by_topic(
 
 
 def numbers_by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
-    """Put the numbers of a topic's partitions together, topics and numbers in their order."""
+    """Group partition numbers by topic, in their given order."""
     found: dict[str, list[int]] = {}
     for name in sorted(partitions):
         found.setdefault(name.topic, []).append(name.partition)

@@ -4,8 +4,8 @@ from typing import Final
 
 READ_UNCOMMITTED: Final = 0
 READ_COMMITTED: Final = 1
-"""The level of isolation at which nothing is read that a transaction has not committed yet."""
+"""The isolation level that hides records of open and aborted transactions."""
 LATEST: Final = -1
-"""Instead of a time, when offsets are looked for: where the next record goes."""
+"""Used as a timestamp in ListOffsets: the end of the log."""
 EARLIEST: Final = -2
-"""The same: where the log begins."""
+"""Used as a timestamp in ListOffsets: the start of the log."""

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 PATTERN_CHARACTERS_MAX: Final = 256
 SUBJECT_CHARACTERS_MAX: Final = 256
-"""Texts that are longer match nothing."""
+"""Longer texts match nothing."""
 STATES_MAX: Final = 250
 DEPTH_MAX: Final = 16
 
@@ -31,7 +31,7 @@ class PatternError(ValueError):
 
 
 class _State(NamedTuple):
-    """A place in a pattern: either a character takes it further, or it is several places."""
+    """A state of the automaton: a transition on a character, or empty transitions."""
 
     is_match: IsMatch | None
     following: tuple[int, ...]
@@ -41,7 +41,7 @@ _END: Final = 0
 
 
 class Pattern:
-    """A regular expression that is the whole of a text, or does not match."""
+    """A regular expression that must match a whole text."""
 
     __slots__ = ("_start", "_states", "text")
 
@@ -61,7 +61,7 @@ class Pattern:
         return hash(self.text)
 
     def matches(self, subject: str) -> bool:
-        """Tell whether the pattern is the whole of the text."""
+        """Return whether the pattern matches the whole text."""
         if len(subject) > SUBJECT_CHARACTERS_MAX:
             return False
         current = self._closure([self._start])

@@ -1,4 +1,4 @@
-"""Exceptions that can be pickled, whatever the signature of their constructor."""
+"""Exceptions that can be pickled, for any signature of their constructor."""
 
 from typing import Any, TypeVar
 

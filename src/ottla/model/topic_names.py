@@ -1,4 +1,4 @@
-"""Which names topics may have, and which of them are too alike."""
+"""The rules for legal topic names and for names that collide."""
 
 import re
 from typing import Final
@@ -7,7 +7,7 @@ from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 
 NAME_CHARACTERS_MAX: Final = 249
-"""So that a partition's folder, with its number behind the name, is a legal file name."""
+"""Ensures that a partition's directory, with its number behind the name, is a legal file name."""
 CLUSTER_METADATA_TOPIC: Final = "__cluster_metadata"
 CONSUMER_OFFSETS_TOPIC: Final = "__consumer_offsets"
 SHARE_GROUP_STATE_TOPIC: Final = "__share_group_state"

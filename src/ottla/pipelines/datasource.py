@@ -1,7 +1,7 @@
 """The format "ottla" of Spark's readers and writers.
 
-Spark imports this in each of its Python processes, before it is known what they are for: what
-reads and what writes is imported when it is asked for.
+Spark imports this module in each of its Python processes, before their purpose is known. The
+readers and writers are imported at first use.
 """
 
 from typing import TYPE_CHECKING
@@ -25,31 +25,31 @@ class OttlaDataSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """Return what is given to `format`."""
+        """Return the argument of `format`."""
         return "ottla"
 
     def schema(self) -> "StructType":
-        """Return all columns that records have; `.schema(…)` of the reader may name fewer."""
+        """Return all columns of records; `.schema(…)` of the reader may name fewer."""
         from ottla.pipelines.source.columns import all_columns  # noqa: PLC0415
 
         return all_columns(self.options)
 
     def reader(self, schema: "StructType") -> "DataSourceReader":
-        """Read offset ranges that are known before the query runs."""
+        """Return the reader of offset ranges that are fixed before the query runs."""
         from ottla.pipelines.source.batch_reader import BatchReader  # noqa: PLC0415
 
         spare_what_is_there(BatchReader.__module__)
         return BatchReader(self.options, schema)
 
     def streamReader(self, schema: "StructType") -> "DataSourceStreamReader":  # noqa: N802
-        """Read on and on."""
+        """Return the reader of micro-batches."""
         from ottla.pipelines.source.stream_reader import StreamReader  # noqa: PLC0415
 
         spare_what_is_there(StreamReader.__module__)
         return StreamReader(self.options, schema)
 
     def writer(self, schema: "StructType", overwrite: bool) -> "DataSourceArrowWriter":
-        """Write a DataFrame, which is added to a topic. ValueError if it is to overwrite one."""
+        """Return the writer of a DataFrame, which appends to topics; ValueError for overwrite."""
         from ottla.pipelines.sink.writers import BatchWriter  # noqa: PLC0415
 
         if overwrite:
@@ -60,7 +60,7 @@ class OttlaDataSource(DataSource):
     def streamWriter(  # noqa: N802
         self, schema: "StructType", overwrite: bool
     ) -> "DataSourceStreamArrowWriter":
-        """Write one micro-batch after another."""
+        """Return the writer of micro-batches."""
         from ottla.pipelines.sink.writers import StreamWriter  # noqa: PLC0415
 
         del overwrite

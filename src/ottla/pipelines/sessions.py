@@ -1,4 +1,4 @@
-"""The one place where SparkSessions are made, with the settings that were found to be good.
+"""The only module that creates SparkSessions, with default settings from measurements.
 
 The same call serves a laptop and a cluster: only the master differs.
 """
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 TASK_TRIES: Final = 4
-"""How often a task is tried; `local[2]` alone would never try again."""
+"""The attempts per task; `local[2]` alone would never retry."""
 WORKER_PYTHON: Final = Path(__file__).with_name("worker_python.sh")
 Version = tuple[int, int]
 _STREAMING: Final = "org.apache.spark.sql.execution.streaming"
@@ -35,14 +35,14 @@ SETTINGS: Final[tuple[tuple[Version, str, str], ...]] = (
     ((4, 1), "spark.sql.streaming.checkpointFileManagerClass",
      f"{_STREAMING}.checkpointing.FileSystemBasedCheckpointFileManager"),
 )  # fmt: skip
-"""Since which Spark a setting is there, its name, its value."""
+"""For each setting: the first version of Spark that has it, its name, its value."""
 _LOCAL: Final = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
     "spark.ui.enabled": "false",
 }
 _jvms: Final[list[DriverJvm]] = []
-"""The JVM of this process, if one was started here; PySpark has one at most."""
+"""The JVM that this process started, if any; PySpark has one at most."""
 
 
 def spark_session(
@@ -52,11 +52,11 @@ def spark_session(
     settings: Mapping[str, str] | None = None,
     is_quick: bool = False,
 ) -> "SparkSession":
-    """Return the session of this process, and make it if there is none.
+    """Return the session of this process, and create it if there is none.
 
-    On this machine, with all its cores, if no master is named. Settings win over ours. A quick
-    session starts sooner and computes slower: for tests, and for what is soon done. An
-    ImportError, JavaNotFoundError or SparkStartError says what is missing.
+    Without a master it uses all cores of this machine. The caller's settings override the defaults.
+    A quick session starts sooner and computes slower: for tests and short jobs. ImportError,
+    JavaNotFoundError or SparkStartError if a part is missing.
     """
     check_spark_extra()
     from pyspark.sql import SparkSession  # noqa: PLC0415 - an optional package
@@ -82,7 +82,7 @@ def spark_session(
 def check_installed(extra: str = "spark") -> None:
     """Raise an ImportError or a JavaNotFoundError if `spark_session` would; start nothing.
 
-    Java is not looked for where `spark_session` does not start it itself.
+    Java is not checked if `spark_session` does not start it itself.
     """
     check_spark_extra(extra)
     if not wants_sparks_own_way(os.environ):
@@ -95,7 +95,7 @@ def end_session(spark: "SparkSession") -> None:
     from pyspark import SparkContext  # noqa: PLC0415
 
     mute_spark()
-    with suppress(Py4JError, OSError):  # the JVM may have gone before
+    with suppress(Py4JError, OSError):  # the JVM may have ended before
         spark.stop()
     while _jvms:
         jvm = _jvms.pop()
@@ -108,13 +108,13 @@ def end_session(spark: "SparkSession") -> None:
 
 
 def mute_spark() -> None:
-    """Pass on no more of what the JVM and its workers say: what is stopped complains."""
+    """Stop forwarding the output of the JVM and its workers: they log errors when stopped."""
     for jvm in _jvms:
         jvm.talk.mute()
 
 
 def default_master() -> str:
-    """Return this machine, with as many threads as this process may use cores."""
+    """Return the local master, with a thread for each core that this process may use."""
     return f"local[{len(os.sched_getaffinity(0))},{TASK_TRIES}]"
 
 
@@ -135,7 +135,7 @@ def _version() -> Version:
 
 
 def _name_the_python(master: str) -> None:
-    """Let workers be run by this Python; on a cluster it may be elsewhere, and can be named."""
+    """Make workers run this Python; on a cluster its path may differ, and can be configured."""
     if not master.startswith("local"):
         if os.environ.get("PYSPARK_PYTHON") in {None, str(WORKER_PYTHON)}:
             os.environ["PYSPARK_PYTHON"] = sys.executable
@@ -166,14 +166,14 @@ def _start(settings: dict[str, str], *, is_quick: bool) -> None:
 
 
 def _mute_log_of_errors() -> None:
-    """Have PySpark raise an error of analysis, and not also print it, as a page of JSON."""
+    """Prevent PySpark from also printing each analysis error that it raises, as a page of JSON."""
     from pyspark.logger import PySparkLogger  # noqa: PLC0415
 
     PySparkLogger.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL + 1)
 
 
 def _show_groups(spark: "SparkSession") -> None:
-    """Let each query be seen as a group with committed offsets, as any reader is."""
+    """Show each query as a group with committed offsets."""
     from ottla.pipelines.source import query_groups  # noqa: PLC0415
 
     query_groups.watch(spark)

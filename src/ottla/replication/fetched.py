@@ -23,4 +23,4 @@ class Fetched(NamedTuple):
     diverging: EpochEnd | None = None
     """If the reader has something else than this log: up to where the two may agree."""
     preferred_replica: int = NO_REPLICA
-    """A replica closer to the consumer, which should be asked instead."""
+    """A replica closer to the consumer, which should fetch from it instead."""

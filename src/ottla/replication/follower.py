@@ -28,7 +28,7 @@ def next_fetch(log: PartitionLog) -> NextFetch:
 
 
 def beginning_before(log: PartitionLog, data: memoryview) -> int | None:
-    """Return where a log has to restart to append these batches; None if it need not.
+    """Return the offset at which a log must restart to append these batches; None if it need not.
 
     A leader whose log start is in the middle of a batch sends the whole batch.
     """

@@ -20,7 +20,7 @@ NEVER_MS: Final = -(1 << 62)
 
 @dataclass(slots=True)
 class ReplicaProgress:
-    """How far one follower has got, as the leader can tell."""
+    """The progress of one follower, as known to the leader."""
 
     broker_id: int
     broker_epoch: int = -1
@@ -31,16 +31,16 @@ class ReplicaProgress:
     caught_up_ms: int = 0
     """The last moment at which it had everything that the leader had."""
     repeats: int = 0
-    """How often in a row it has asked again for what it had been sent."""
+    """How often in a row it has fetched the same offset again after records were sent."""
     _asked_ms: int = 0
     _leader_end_offset: int = -1
 
     def fetched(self, offset: int, leader_end_offset: int, broker_epoch: int, now_ms: int) -> None:
-        """Take note of a fetch from an offset."""
+        """Record a fetch from an offset."""
         if offset >= leader_end_offset:
             self.caught_up_ms = now_ms
         elif offset >= self._leader_end_offset >= 0:
-            # It has all that there was when it asked last.
+            # It has all records that existed at its last fetch.
             self.caught_up_ms = max(self.caught_up_ms, self._asked_ms)
         is_repeated = offset == self.end_offset < self._leader_end_offset
         self.repeats = self.repeats + 1 if is_repeated else 0
@@ -50,13 +50,13 @@ class ReplicaProgress:
         self._leader_end_offset = leader_end_offset
 
     def begins_at(self, log_start_offset: int) -> bool:
-        """Take note of where its log begins; tell whether that is news."""
+        """Record its log start; return whether it has changed."""
         is_news = log_start_offset != self.log_start_offset
         self.log_start_offset = log_start_offset
         return is_news
 
     def is_caught_up(self, leader_end_offset: int, now_ms: int, lag_ms_max: int) -> bool:
-        """Tell whether it has been with the leader within this time."""
+        """Return whether it has been with the leader within this time."""
         return self.end_offset == leader_end_offset or now_ms - self.caught_up_ms <= lag_ms_max
 
 
@@ -79,7 +79,7 @@ class InSync:
         self.epoch_start_offset = epoch_start_offset
         """Where the log ended when this leader began."""
         self.proposed: tuple[int, ...] | None = None
-        """The ISR that the controller was asked for, without a response yet."""
+        """The ISR proposed to the controller, without a response yet."""
         self.awaited: set[int] = set()
         """The replicas that are about to join the ISR: the high watermark waits for them, or a busy
         producer would always be ahead of them."""
@@ -120,7 +120,7 @@ class InSync:
     def low_watermark(self, log_start_offset: int, is_alive: Callable[[int], bool]) -> int:
         """Return the smallest log start offset of the leader and all live replicas.
 
-        -1 if one of them has not sent its own yet.
+        -1 if a replica has not reported its log start offset yet.
         """
         followers = self.followers.values()
         starts = [one.log_start_offset for one in followers if is_alive(one.broker_id)]
@@ -176,7 +176,7 @@ class InSync:
         ]
 
     def stuck_offsets(self) -> list[int]:
-        """Return the offsets at which followers ask again and again for what they were sent.
+        """Return the offsets that followers keep fetching although records were sent.
 
         A batch that a follower refuses, because of its CRC, may be damaged on this broker.
         """
@@ -184,7 +184,7 @@ class InSync:
         return [one.end_offset for one in followers if one.repeats >= REPEATS_MIN]
 
     def propose(self, isr: tuple[int, ...]) -> None:
-        """Ask for this ISR; until there is an answer both count."""
+        """Propose this ISR; until the response arrives both count."""
         assert self.proposed is None, "one question at a time"
         assert self.leader in isr
         self.proposed = isr

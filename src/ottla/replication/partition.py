@@ -57,11 +57,11 @@ class Partition:
         self.in_sync: InSync | None = None
         """A leader's state of its replicas; None otherwise."""
         self.is_alone = False
-        """Whether this is the leader, and the only replica: then all that is there is committed."""
+        """Whether this is the leader and the only replica: then the whole log is committed."""
         self.is_end_confirmed = False
-        """Whether the leader of this epoch has answered a fetch at the end of this log."""
+        """Whether the leader of this epoch has responded to a fetch at the end of this log."""
         self.follower_news_count = 0
-        """Rises with everything that a follower would be told."""
+        """Incremented by every change that a follower's fetch would return."""
         self.traffic = Traffic()
         self._notifier = FollowerKeys()
         self._on_progress = on_progress
@@ -125,7 +125,7 @@ class Partition:
         self.log.producers.acknowledge(self.high_watermark)
         former, self._notifier = self._notifier, FollowerKeys.of(here.broker_id, here.replicas)
         self.raise_high_watermark()
-        if is_first:  # only a follower that asked before the log was made can be waiting
+        if is_first:  # only a follower that fetched before the log was created can be waiting
             self._notifier.notify_changed(former, self._on_progress)
         else:
             self._notify(former)
@@ -391,9 +391,9 @@ class Partition:
         return offset < self.log.segments.active.base_offset
 
     def delete_records(self, offset: int) -> int:
-        """Let the log begin at this offset, or at the high watermark; return where it begins.
+        """Move the log start to this offset, or to the high watermark; return the new start.
 
-        Followers hear of it at once.
+        Notifies followers at once.
         """
         self.check_leader()
         self.log.advance_log_start(deletion_offset(self.log, self.high_watermark, offset))

@@ -1,1 +1,1 @@
-"""The outside world, really: `ottla.environment` on the kernel."""
+"""Implements `ottla.environment` with the kernel."""

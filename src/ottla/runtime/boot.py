@@ -1,4 +1,4 @@
-"""Which start of the machine this is."""
+"""Identifies the current boot of the machine."""
 
 from pathlib import Path
 from typing import Final

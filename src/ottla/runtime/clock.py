@@ -11,7 +11,7 @@ class SystemClock:
     __slots__ = ()
 
     monotonic_ns = staticmethod(monotonic_ns)
-    """Nanoseconds since the machine was started; without a call of Python's around the kernel's."""
+    """Nanoseconds since the machine was started; a direct reference, without a Python call."""
 
     def now_ms(self) -> int:
         """Return milliseconds since 1970 in UTC."""

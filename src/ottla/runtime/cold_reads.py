@@ -1,9 +1,9 @@
-"""Cold data, read by a thread: a range outside the page cache must not stall the event loop.
+"""Reads cold data in a thread: a range outside the page cache must not stall the event loop.
 
 The loop calls `needs_thread` before it sends a part of a file. Cold parts go through `fetch` on a
 thread; when that returns they are in the page cache, and the loop sends them as usual. Cold pages
-are dropped once they are sent, so that a consumer of old data does not evict the recent data that
-the other consumers read.
+are dropped once they are sent, so that a consumer of old data does not evict recent data that other
+consumers read.
 """
 
 from typing import Final
@@ -12,19 +12,19 @@ from ottla.environment.disk import File
 from ottla.runtime.page_cache import advise_done, advise_sequential, is_cached, read_cached
 
 STEP_BYTES: Final = 1 << 20
-"""How much is read at once: no more than this is held besides the page cache."""
+"""The size of one read, and the limit of memory besides the page cache."""
 
 
 def needs_thread(file: File, position: int, size_bytes: int) -> bool:
-    """Tell, without waiting for the disk, whether sending this would wait for it."""
+    """Return, without waiting for the disk, whether sending this would wait for it."""
     try:
         return not is_cached(file, position, size_bytes)
-    except OSError:  # as it is with a file that the kernel does not have
+    except OSError:  # a file that the kernel does not have, as in a simulation
         return False
 
 
 def read_hot(file: File, position: int, size_bytes: int) -> bytearray | None:
-    """Return these bytes unless that would wait for the disk, or cannot be done."""
+    """Return these bytes, or None if that would wait for the disk or is not supported."""
     try:
         return read_cached(file, position, size_bytes)
     except OSError:
@@ -32,7 +32,7 @@ def read_hot(file: File, position: int, size_bytes: int) -> bytearray | None:
 
 
 def fetch(file: File, position: int, size_bytes: int) -> None:
-    """Bring a part of a file into the page cache. Blocks: to be called on a thread."""
+    """Read a part of a file into the page cache. Blocks: call it on a thread."""
     advise_sequential(file, position, size_bytes)
     end = position + size_bytes
     while position < end:
@@ -43,5 +43,5 @@ def fetch(file: File, position: int, size_bytes: int) -> None:
 
 
 def give_back(file: File, position: int, size_bytes: int) -> None:
-    """Let the kernel drop a part that was cold, and has been sent."""
+    """Let the kernel drop a formerly cold part after it was sent."""
     advise_done(file, position, size_bytes)

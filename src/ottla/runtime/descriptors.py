@@ -1,11 +1,11 @@
-"""How many files and connections this process may have open."""
+"""The limit of files and connections that this process may have open."""
 
 import resource
 import sys
 
 
 def descriptors_max() -> int:
-    """Return the soft limit, which is the one that counts."""
+    """Return the soft limit, which the kernel enforces."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return sys.maxsize if soft == resource.RLIM_INFINITY else soft
 

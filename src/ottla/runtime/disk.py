@@ -19,11 +19,11 @@ FILE_MODE = 0o600
 DIRECTORY_MODE = 0o700
 _OPEN_FLAGS = os.O_RDWR | os.O_CLOEXEC
 _WHOLE_FILE = struct.pack("hhqqi0q", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
-"""The kernel's `struct flock` of a lock on everything."""
+"""The kernel's `struct flock` of a lock on the whole file."""
 
 
 class KernelFile:
-    """A file descriptor. Owns it: closes it, at the latest when it is collected itself."""
+    """A file descriptor. Owns it: closes it, at the latest in garbage collection."""
 
     __slots__ = ("__weakref__", "_descriptor")
 
@@ -31,13 +31,13 @@ class KernelFile:
         self._descriptor = descriptor
 
     def write_at(self, position: int, data: Buffer) -> None:
-        """Write all of it, or raise `OSError`."""
+        """Write all bytes, or raise `OSError`."""
         written = os.pwrite(self._descriptor, data, position)
         if written != len(data):
             self._write_rest(position, memoryview(data), written)
 
     def _write_rest(self, position: int, data: memoryview, written: int) -> None:
-        # The kernel stops early at 2 GiB, and where the disk fills up: the next call says why.
+        # The kernel stops early at 2 GiB, and on a full disk: the next call raises the reason.
         while written < len(data):
             more = os.pwrite(self._descriptor, data[written:], position + written)
             if more == 0:
@@ -63,15 +63,15 @@ class KernelFile:
         return os.fstat(self._descriptor).st_size
 
     def modified_ms(self) -> int:
-        """Return when it was last written to or cut."""
+        """Return the time of the last write or truncation."""
         return os.fstat(self.fileno()).st_mtime_ns // 1_000_000
 
     def set_modified_ms(self, time_ms: int) -> None:
-        """Say that it was modified, and read, then."""
+        """Set the times of modification and access."""
         os.utime(self.fileno(), ns=(time_ms * 1_000_000, time_ms * 1_000_000))
 
     def truncate(self, size_bytes: int) -> None:
-        """Cut the file, or let it grow with zeros, to this size."""
+        """Cut the file to this size, or extend it with zeros."""
         os.ftruncate(self._descriptor, size_bytes)
 
     def sync(self) -> None:
@@ -80,10 +80,10 @@ class KernelFile:
         fdatasync suffices and saves a journal commit: it leaves out only metadata that reading does
         not need, such as the modification time, and does write the size.
         """
-        os.fdatasync(self.fileno())  # a closed one would not even be an OSError
+        os.fdatasync(self.fileno())  # fileno() raises OSError for a closed file
 
     def close(self) -> None:
-        """Close the descriptor; fine if it is closed."""
+        """Close the descriptor; idempotent."""
         descriptor, self._descriptor = self._descriptor, -1
         if descriptor >= 0:
             os.close(descriptor)
@@ -104,55 +104,55 @@ class KernelDisk:
     __slots__ = ()
 
     def open_file(self, path: str) -> KernelFile:
-        """Open a file that is there."""
+        """Open an existing file."""
         return KernelFile(os.open(path, _OPEN_FLAGS))
 
     def create_file(self, path: str) -> KernelFile:
-        """Open a file, made if missing."""
+        """Open a file, and create it if missing."""
         return KernelFile(os.open(path, _OPEN_FLAGS | os.O_CREAT, FILE_MODE))
 
     def lock_file(self, path: str) -> KernelFile:
-        """Lock a file by its open description: two openings in one process are two, as well.
+        """Lock a file by its open file description: two openings in one process conflict, too.
 
-        Java's locks, which Kafka uses, are of the other kind, that goes by process. The kernel
-        holds the two against each other.
+        Kafka uses Java's locks, which belong to the process. The kernel makes the two kinds
+        conflict with each other.
         """
         file = self.create_file(path)
         fcntl.fcntl(file.fileno(), fcntl.F_OFD_SETLK, _WHOLE_FILE)
         return file
 
     def map_file(self, path: str) -> memoryview:
-        """Map the whole file; the mapping goes with the last view of it."""
+        """Map the whole file; the mapping ends with its last view."""
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
-            if os.fstat(descriptor).st_size == 0:  # which the kernel refuses to map
+            if os.fstat(descriptor).st_size == 0:  # mmap refuses an empty file
                 return memoryview(b"")
             return memoryview(mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ))
         finally:
             os.close(descriptor)
 
     def exists(self, path: str) -> bool:
-        """Tell whether the path leads to something; a disk that cannot say raises `OSError`."""
+        """Return whether the path exists; `OSError` if the disk cannot be read."""
         return _mode(path) is not None
 
     def is_directory(self, path: str) -> bool:
-        """Tell whether the path leads to a directory."""
+        """Return whether the path is a directory."""
         mode = _mode(path)
         return mode is not None and stat.S_ISDIR(mode)
 
     def list_directory(self, path: str) -> list[str]:
-        """Return the names in it, sorted."""
+        """Return the sorted names in a directory."""
         with os.scandir(path) as entries:
             return sorted(entry.name for entry in entries)
 
     def make_directory(self, path: str) -> None:
-        """Make it and the parents it lacks, all of them for their owner only."""
+        """Create a directory and its missing parents, all accessible to the owner only."""
         directory = Path(path)
-        # Mostly its parent is there, and it is not.
+        # In the common case the parent exists and the directory does not.
         with suppress(FileExistsError, FileNotFoundError, NotADirectoryError):
             directory.mkdir(DIRECTORY_MODE)
             return
-        # Not parents=True, which gives the parents the mode of the umask.
+        # Not parents=True, which creates the parents with the mode of the umask.
         for parent in [*reversed(directory.parents), directory]:
             if not parent.is_dir():
                 parent.mkdir(DIRECTORY_MODE, exist_ok=True)

@@ -1,4 +1,4 @@
-"""The event loop that a broker runs on: uvloop where it is installed, else asyncio's own."""
+"""The broker's event loop: uvloop if it is installed, else asyncio's own."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -9,7 +9,7 @@ _T = TypeVar("_T")
 
 
 def new_event_loop() -> asyncio.AbstractEventLoop:
-    """Return the fastest loop that there is here."""
+    """Return the fastest available loop."""
     try:
         uvloop = import_module("uvloop")
     except ImportError:
@@ -19,12 +19,12 @@ def new_event_loop() -> asyncio.AbstractEventLoop:
 
 
 def epoll_of(loop: asyncio.AbstractEventLoop) -> int:
-    """Return the descriptor of the epoll that a loop waits with; -1 if it has none, or hides it."""
+    """Return the loop's epoll descriptor; -1 if it has none, or does not expose it."""
     selector: Any = getattr(loop, "_selector", None)
     return selector.fileno() if type(selector).__name__ == "EpollSelector" else -1
 
 
 def run(main: Coroutine[Any, Any, _T]) -> _T:
-    """Run a coroutine on a loop of its own, to its end, as `asyncio.run` does."""
+    """Run a coroutine to its end on a new loop, as `asyncio.run` does."""
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
         return runner.run(main)

@@ -1,10 +1,10 @@
-"""Log lines, as Kafka writes them or as JSON: written by a thread, for a pipe may be full.
+"""Log lines, in Kafka's layout or as JSON: written by a thread, because a pipe may be full.
 
-    [2026-11-15 07:00:00,123] INFO topic orders is deleted (ottla.broker.hosting.topic_log_messages)
-    {"ts":"2026-11-15T07:00:00.123Z","level":"INFO","logger":…,"msg":…,"broker_id":1,"topic":…}
+[2026-11-15 07:00:00,123] INFO topic orders is deleted (ottla.broker.hosting.topic_log_messages)
+{"ts":"2026-11-15T07:00:00.123Z","level":"INFO","logger":…,"msg":…,"broker_id":1,"topic":…}
 
-Where standard error is not read, lines are held back up to a limit and then lost; how many were
-lost is told once it is read again.
+If standard error is not read, lines are held back up to a limit and then lost. Their number is
+logged once it is read again.
 """
 
 import copy
@@ -20,7 +20,7 @@ from typing import Final, TextIO
 
 LINES_HELD_MAX: Final = 10_000
 FLUSH_SECONDS_MAX: Final = 2.0
-"""How long the end of a process may wait for lines to be written."""
+"""How long the exit of a process may wait for lines to be written."""
 EXTRA_KEYS: Final = (
     "topic",
     "partition",
@@ -30,7 +30,7 @@ EXTRA_KEYS: Final = (
     "client_id",
     "correlation_id",
 )
-"""The names that `extra` may hold; they are the keys in JSON."""
+"""The allowed names of `extra`; they are the keys in JSON."""
 _CONTROL: Final = {number: f"\\x{number:02x}" for number in (*range(32), 127)} | {
     ord("\n"): "\\n",
     ord("\r"): "\\r",
@@ -39,7 +39,7 @@ _CONTROL: Final = {number: f"\\x{number:02x}" for number in (*range(32), 127)} |
 
 
 class LogFormat(StrEnum):
-    """How lines look."""
+    """The format of log lines."""
 
     TEXT = "text"
     JSON = "json"
@@ -52,7 +52,7 @@ class TextFormatter(logging.Formatter):
         super().__init__("[%(asctime)s] %(levelname)s %(message)s (%(name)s)")
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging's name
-        """Write all but the traceback, which has lines of its own."""
+        """Return the line without the traceback, which has lines of its own."""
         record.message = record.message.translate(_CONTROL)
         return super().formatMessage(record)
 
@@ -83,7 +83,7 @@ class JsonFormatter(logging.Formatter):
 
 
 class LogWriter(QueueHandler):
-    """Takes lines from any thread, and has a thread of its own to write them."""
+    """Takes lines from any thread, and writes them in a thread of its own."""
 
     def __init__(self, formatter: logging.Formatter, stream: TextIO) -> None:
         self._lines: Queue[logging.LogRecord | None] = Queue(LINES_HELD_MAX)
@@ -92,11 +92,11 @@ class LogWriter(QueueHandler):
         self._target.setFormatter(formatter)
         self._thread = threading.Thread(target=self._write, name="ottla-log", daemon=True)
         self.lost_count = 0
-        """How many lines were lost since the beginning."""
+        """The number of lost lines since the start."""
         self._thread.start()
 
     def prepare(self, record: logging.LogRecord) -> logging.LogRecord:
-        """Turn everything to text that may be another value by the time it is written."""
+        """Convert mutable values to text, as they may change before the line is written."""
         prepared = copy.copy(record)
         prepared.msg = record.getMessage()
         prepared.args = None

@@ -40,7 +40,7 @@ class KernelListener(socket):
     """A listening socket; accepted sockets are non-blocking and have TCP_NODELAY set."""
 
     def accept(self) -> tuple[socket, Any]:
-        """Return the next connection, and where it comes from."""
+        """Return the next connection, and its remote address."""
         accepted, address = super().accept()
         _prepare(accepted)
         accepted.setsockopt(SOL_SOCKET, SO_KEEPALIVE, 1)
@@ -55,8 +55,8 @@ class KernelNetwork:
     async def listen(self, host: str, port: int) -> list[KernelListener]:
         """Listen on every address of the host.
 
-        If the host has several addresses, those that this machine lacks are left out, as for
-        localhost on a machine without IPv6.
+        If the host has several addresses, addresses that this machine lacks are left out, such as
+        `::1` of localhost on a machine without IPv6.
         """
         loop = asyncio.get_running_loop()
         found = await loop.getaddrinfo(host or None, port, type=SOCK_STREAM, flags=AI_PASSIVE)
@@ -75,7 +75,7 @@ class KernelNetwork:
         return listening
 
     async def connect(self, host: str, port: int) -> StreamSocket:
-        """Connect to the first address of the host that answers; the last has time without end."""
+        """Connect to the host's first address that accepts; only the last has no time limit."""
         loop = asyncio.get_running_loop()
         refused: OSError = ConnectionRefusedError(errno.ECONNREFUSED, f"{host} has no address")
         found = await loop.getaddrinfo(host, port, type=SOCK_STREAM)
@@ -102,9 +102,9 @@ class KernelNetwork:
         connected.setsockopt(SOL_SOCKET, SO_SNDBUF, size_bytes)
 
     def set_receive_buffer(self, listening: ListeningSocket, size_bytes: int) -> None:
-        """Tell the kernel how much to keep; connections have it from the socket they come by.
+        """Set SO_RCVBUF on the listening socket; accepted connections inherit it.
 
-        So it is known when a connection begins, and its two sides agree on how large a window is.
+        The size is then known during the handshake, in which both sides agree on the window scale.
         """
         assert isinstance(listening, socket)
         listening.setsockopt(SOL_SOCKET, SO_RCVBUF, size_bytes)
@@ -126,7 +126,7 @@ def _listen(address: _Address, port: int, *, is_alone: bool) -> KernelListener:
     try:
         opened.setblocking(False)
         opened.setsockopt(SOL_SOCKET, SO_REUSEADDR, 1)
-        if family == AF_INET6:  # alone it takes IPv4 too, as "::" does for Kafka
+        if family == AF_INET6:  # as the only address it accepts IPv4 too, as "::" does for Kafka
             opened.setsockopt(IPPROTO_IPV6, IPV6_V6ONLY, not is_alone)
         opened.bind((host, port, *scope))
         opened.listen(BACKLOG)

@@ -1,7 +1,7 @@
 """The content of the page cache, and advice to it, so that a cold read does not stall the loop.
 
-`sendfile` of a cold range blocks the whole event loop until the disk has answered. So the loop
-asks `is_cached` first and hands cold ranges to a thread. The answer comes from reads that may not
+`sendfile` of a cold range blocks the whole event loop until the disk has responded. So the loop
+asks `is_cached` first and hands cold ranges to a thread. The result comes from reads that may not
 wait (RWF_NOWAIT), not from mincore: such a read tests exactly the condition, including other
 reasons to block, and the standard library has it, while mincore needs a mapping and raw addresses
 and is no faster.
@@ -20,7 +20,7 @@ from ottla.environment.disk import File
 # stretch within a range is seldom shorter than this. A shorter one costs one short read.
 SAMPLE_INTERVAL_BYTES = 64 * 1024
 
-_SAMPLE = [bytearray(1)]  # read into and never looked at
+_SAMPLE = [bytearray(1)]  # the content is ignored
 
 
 def is_cached(file: File, position: int, size_bytes: int) -> bool:
@@ -28,7 +28,7 @@ def is_cached(file: File, position: int, size_bytes: int) -> bool:
 
     Tests one byte every `SAMPLE_INTERVAL_BYTES` and the last byte, a microsecond or two each: ask
     for the piece that is sent next, not for a segment. The test may start to read cold pages. Where
-    the filesystem cannot answer (overlayfs, tmpfs) the result is True: sending at once is nearly
+    the filesystem cannot report it (overlayfs, tmpfs) the result is True: sending at once is nearly
     always right there, and otherwise as slow as without the test.
     """
     descriptor = file.fileno()
@@ -47,7 +47,7 @@ def is_cached(file: File, position: int, size_bytes: int) -> bool:
 
 
 def read_cached(file: File, position: int, size_bytes: int) -> bytearray | None:
-    """Return these bytes if all of them can be had without waiting for the disk, else None."""
+    """Return these bytes if they can all be read without waiting for the disk, else None."""
     data = bytearray(size_bytes)
     try:
         got = os.preadv(file.fileno(), [data], position, os.RWF_NOWAIT)

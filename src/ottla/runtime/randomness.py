@@ -1,14 +1,14 @@
-"""The kernel's dice. The contract is `ottla.environment.randomness`."""
+"""The kernel's random numbers. The contract is `ottla.environment.randomness`."""
 
 import secrets
 
 _ID_BYTES = 16
 _DASH = 62
-"""The six bits that URL-safe base64 writes as a dash."""
+"""The six bits that URL-safe base64 encodes as a dash."""
 
 
 class SystemRandomness:
-    """Numbers from the kernel, which are good enough for secrets."""
+    """Random numbers from the kernel, suitable for secrets."""
 
     __slots__ = ()
 

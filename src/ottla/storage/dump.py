@@ -23,11 +23,11 @@ _SUFFIXES: Final = ".log, .index, .timeindex, .txnindex and .snapshot"
 
 
 class DumpError(Exception):
-    """A file that cannot be told, or not to its end."""
+    """A file that cannot be dumped, or not to its end."""
 
 
 def dump(disk: Disk, path: str, *, with_records: bool = False) -> Iterator[Row]:
-    """Tell a file by its name; DumpError if it is none that a partition has."""
+    """Dump a file by its name; DumpError if it is not a partition's file."""
     name = path.rpartition("/")[2]
     match = _NAME.fullmatch(name)
     if match is None:
@@ -124,7 +124,7 @@ def _snapshot(content: memoryview, path: str, offset: int) -> Iterator[Row]:
 
 
 def _whole(content: memoryview, entry_bytes: int) -> memoryview:
-    """Leave out an entry that is cut off."""
+    """Skip an incomplete entry."""
     return content[: len(content) // entry_bytes * entry_bytes]
 
 

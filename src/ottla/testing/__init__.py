@@ -1,9 +1,9 @@
-"""Real brokers for people's own tests: one in a thread, or a cluster of processes.
+"""Real brokers for users' tests: one in a thread, or a cluster of processes.
 
 with ottla.testing.Broker() as broker:
     producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
 
-They are imported when they are asked for, because pytest imports this package in every run.
+Both are imported at first use, because pytest imports this package in every run.
 """
 
 from importlib import import_module

@@ -1,4 +1,4 @@
-"""A broker in a thread of this process, on a port of its own, gone when the block ends."""
+"""A broker in a thread of this process, on its own port, stopped at the end of the block."""
 
 import asyncio
 import os
@@ -22,11 +22,11 @@ DEFAULTS: Final = {"ottla.admin.listener": "", "group.initial.rebalance.delay.ms
 
 
 class Broker:
-    """A broker that takes requests as long as the `with` block lasts, or from `start` to `stop`.
+    """A broker that serves during the `with` block, or from `start` to `stop`.
 
-    Its data is in `data_dir`, or in a folder that goes with it. Settings have Kafka's names. There
-    may be any number of brokers at once; each may be used from any thread, and from processes that
-    are forked while it runs, but only the process that has started it can stop it.
+    Its data is in `data_dir`, or in a temporary directory. Settings have Kafka's names. There
+    may be any number of brokers at once. Each may be used from any thread, and from processes
+    forked while it runs, but only the process that started it can stop it.
     """
 
     def __init__(
@@ -37,9 +37,9 @@ class Broker:
         port: int = 0,
     ) -> None:
         self.port = port
-        """The port that clients connect to, once the broker is started."""
+        """The port for clients, once the broker is started."""
         self.admin_port: int | None = None
-        """Where metrics and health are told, if `ottla.admin.listener` was set."""
+        """The port of metrics and health, if `ottla.admin.listener` was set."""
         self._given = dict(settings or {})
         self._process_id = os.getpid()
         self._remove_folder: weakref.finalize[[str, int], Broker] | None = None
@@ -51,12 +51,12 @@ class Broker:
 
     @property
     def bootstrap_servers(self) -> str:
-        """Where clients find the broker."""
+        """The bootstrap address for clients."""
         return f"{HOST}:{self.port}"
 
     @property
     def admin_url(self) -> str:
-        """Where metrics and health are told; needs `ottla.admin.listener`, as in 127.0.0.1:0."""
+        """The URL of metrics and health; needs `ottla.admin.listener`, such as 127.0.0.1:0."""
         assert self.admin_port is not None, "ottla.admin.listener is not set"
         return f"http://{HOST}:{self.admin_port}"
 
@@ -68,7 +68,7 @@ class Broker:
         self._run, self.port, self.admin_port = run, run.port, run.admin_port
 
     def stop(self) -> None:
-        """Stop, leaving the data in its folder; nothing happens if the broker is not started."""
+        """Stop and keep the data; no effect if the broker is not started."""
         if self._run is not None and os.getpid() == self._process_id:
             self._run.stop()
             self._run = None
@@ -98,7 +98,7 @@ class Broker:
 
 
 class _Run:
-    """One life of a broker, in its thread."""
+    """One run of a broker, in its thread."""
 
     def __init__(self, settings: Mapping[str, str]) -> None:
         self.port = 0
@@ -129,7 +129,7 @@ class _Run:
     def _main(self) -> None:
         try:
             event_loop.run(self._serve())
-        except BaseException as error:  # noqa: BLE001 - told to the thread that waits
+        except BaseException as error:  # noqa: BLE001 - passed to the waiting thread
             self._failure = error
         finally:
             self._is_begun.set()
@@ -149,6 +149,6 @@ class _Run:
 
 
 def _remove(folder: str, process_id: int) -> None:
-    # A forked process has a copy of the broker, but the folder is not its own.
+    # A forked process has a copy of the broker, but does not own its directory.
     if os.getpid() == process_id:
         shutil.rmtree(folder, ignore_errors=True)

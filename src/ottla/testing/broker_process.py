@@ -1,4 +1,4 @@
-"""A broker in a process of its own, as `ottla start` runs it, to be stopped, killed and paused."""
+"""A broker in a separate `ottla start` process, which can be stopped, killed and paused."""
 
 import os
 import sys
@@ -48,18 +48,18 @@ class BrokerProcess:
         self._reserved = ReservedPort(port)
         self.port = self._reserved.number
         self.settings = {**settings, **({"broker.rack": rack} if rack else {})}
-        """Settings by Kafka's names; a change counts from the next start on."""
+        """Settings by Kafka's names; a change applies from the next start on."""
         self.zookeeper_connect = ""
-        """Where its ZooKeeper is; has to be set before it is started."""
+        """The address of its ZooKeeper; must be set before the start."""
         self._ready_file = folder / f"broker-{broker_id}.ready"
         log = folder / f"broker-{broker_id}.log"
         self._process = ChildProcess(f"broker {broker_id}", group, log)
         self.log = log
-        """The broker's stderr, of all its runs."""
+        """The broker's stderr, for all its runs."""
 
     @property
     def bootstrap_servers(self) -> str:
-        """Where clients find this broker."""
+        """The address of this broker for clients."""
         return f"{HOST}:{self.port}"
 
     @property
@@ -69,7 +69,7 @@ class BrokerProcess:
 
     @property
     def is_running(self) -> bool:
-        """Whether its process is there, paused or not."""
+        """Whether its process exists, paused or not."""
         return self._process.is_running
 
     @property
@@ -83,7 +83,7 @@ class BrokerProcess:
         return self._process.exit_code
 
     def start(self) -> None:
-        """Start, and return when clients are let in. ClusterError if the broker does not start."""
+        """Start, and return when clients can connect. ClusterError if the broker does not start."""
         self.launch()
         self.wait_until_up()
 
@@ -104,23 +104,23 @@ class BrokerProcess:
         self._process.spawn([*command, "--ready-file", str(self._ready_file)], environ)
 
     def wait_until_up(self) -> None:
-        """Return when clients are let in. ClusterError if the broker ends, or takes too long."""
+        """Return when clients can connect. ClusterError if the broker ends, or takes too long."""
         self._process.wait_until_up(self._ready_file.exists, START_SECONDS_MAX)
 
     def stop(self) -> None:
-        """Let it end by itself (SIGTERM). ClusterError if it does not, or not with 0."""
+        """Stop it in order (SIGTERM). ClusterError if it does not end, or not with exit code 0."""
         self._process.terminate(STOP_SECONDS_MAX)
 
     def kill(self) -> None:
-        """End it as a power failure would (SIGKILL), and return when it is gone."""
+        """Kill it like a power failure (SIGKILL), and return when it has ended."""
         self._process.kill()
 
     def pause(self) -> None:
-        """Stop it where it is (SIGSTOP), and return when it does not run any more."""
+        """Pause it (SIGSTOP), and return when it no longer runs."""
         self._process.pause()
 
     def resume(self) -> None:
-        """Let it go on after a pause."""
+        """Continue after a pause."""
         self._process.resume()
 
     def restart(self) -> None:
@@ -130,5 +130,5 @@ class BrokerProcess:
         self.start()
 
     def release(self) -> None:
-        """Give the port back. It cannot be started any more."""
+        """Release the port. The broker cannot be started any more."""
         self._reserved.release()

@@ -24,7 +24,7 @@ _POLL_SECONDS: Final = 0.01
 
 
 class ClusterError(Exception):
-    """The reason, in a sentence or two, why a local cluster cannot do its work."""
+    """The reason, in a sentence or two, why a local cluster cannot run."""
 
 
 class ProcessGroup:
@@ -43,7 +43,7 @@ class ProcessGroup:
     def spawn(
         self, command: Sequence[str], log: Path, environ: Mapping[str, str] | None = None
     ) -> "subprocess.Popen[bytes]":
-        """Start a process whose output is appended to a file."""
+        """Start a process and append its output to a file."""
         self._started = [process for process in self._started if process.poll() is None]
         with log.open("ab") as output:
             process = subprocess.Popen(  # noqa: S603
@@ -67,12 +67,12 @@ class ProcessGroup:
 
 
 class ChildProcess:
-    """One process after the other that all run the same program and write to one log."""
+    """Successive processes that run the same program and write to one log."""
 
     def __init__(self, name: str, group: ProcessGroup, log: Path) -> None:
         self.name = name
         self.log = log
-        """The program's stderr and stdout, of all its runs."""
+        """The program's stderr and stdout, for all its runs."""
         self.is_paused = False
         self._group = group
         self._process: subprocess.Popen[bytes] | None = None
@@ -84,7 +84,7 @@ class ChildProcess:
 
     @property
     def is_running(self) -> bool:
-        """Whether the process is there, paused or not."""
+        """Whether the process exists, paused or not."""
         return self._process is not None and self._process.poll() is None
 
     @property
@@ -100,7 +100,7 @@ class ChildProcess:
         self._process = self._group.spawn(command, self.log, environ)
 
     def wait_until_up(self, is_up: Callable[[], bool], seconds_max: float) -> None:
-        """Wait for the program to be of use. ClusterError if it ends, or takes too long."""
+        """Wait until `is_up` returns true. ClusterError if the program ends, or takes too long."""
 
         def is_known() -> bool:
             if not self.is_running:
@@ -114,7 +114,7 @@ class ChildProcess:
         )
 
     def terminate(self, seconds_max: float) -> None:
-        """Ask the program to end, and wait. ClusterError if it does not end, or not well."""
+        """Send SIGTERM, and wait. ClusterError if the program does not end, or fails."""
         process = self._running()
         process.terminate()
         try:
@@ -127,21 +127,21 @@ class ChildProcess:
             raise ClusterError(f"{self.name} ended with {code}:\n{self.last_lines()}")
 
     def kill(self) -> None:
-        """End the process as a power failure would, and wait until it is gone."""
+        """Kill the process like a power failure, and wait until it has ended."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
             self.is_paused = False
 
     def pause(self) -> None:
-        """Stop the process where it is, and return when it does not run any more."""
+        """Pause the process, and return when it no longer runs."""
         process = self._running()
         process.send_signal(signal.SIGSTOP)
         os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
         self.is_paused = True
 
     def resume(self) -> None:
-        """Let a paused process go on."""
+        """Continue a paused process."""
         self._running().send_signal(signal.SIGCONT)
         self.is_paused = False
 
@@ -159,7 +159,7 @@ class ChildProcess:
 
 
 def wait_until(is_so: Callable[[], bool], seconds_max: float, sentence: Callable[[], str]) -> None:
-    """Look again and again until it has come true. ClusterError with a sentence if it does not."""
+    """Poll until the condition holds. ClusterError with a sentence if it does not in time."""
     clock = SystemClock()
     deadline_ms = clock.monotonic_ms() + 1000 * seconds_max
     while not is_so():

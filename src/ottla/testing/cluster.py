@@ -31,8 +31,8 @@ class Cluster:
     Each broker is an `ottla start` process, each ZooKeeper server a Java process; any of them may
     be killed, paused and started again. Their data is in `data_dir`, or in a temporary directory.
     Settings have Kafka's names and hold for every broker. With `base_port` brokers listen there and
-    on the following ports, else on free ones. No process outlives this one, even if it is killed.
-    ClusterError says what is missing or wrong.
+    on the following ports, else on free ones. All end with this process, even if it is killed.
+    A ClusterError names the missing or invalid part.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class Cluster:
 
     @property
     def bootstrap_servers(self) -> str:
-        """Where clients find the cluster: all brokers, whether they run or not."""
+        """The bootstrap address: all brokers, whether they run or not."""
         return ",".join(broker.bootstrap_servers for broker in self.brokers.values())
 
     def start(self) -> None:
@@ -136,14 +136,14 @@ class Cluster:
             server.kill()
 
     def controller_id(self) -> int:
-        """Return which broker is the controller, as the brokers see it; -1 if none is."""
+        """Return the id of the controller, as the brokers see it; -1 if there is none."""
         for _, controller_id in self._views().values():
             if controller_id != NO_CONTROLLER:
                 return controller_id
         return NO_CONTROLLER
 
     def wait_until_ready(self) -> None:
-        """Return when every broker that runs knows all of them, and one controller among them."""
+        """Return when every running broker knows all of them, and one controller among them."""
 
         def is_ready() -> bool:
             views = self._views()
@@ -245,7 +245,7 @@ async def _ask(address: str) -> tuple[frozenset[int], int]:
 
 
 def _lock(folder: Path) -> BinaryIO:
-    """Make a folder that is this cluster's as long as the file is open; two would destroy it."""
+    """Create a directory and lock it while the file is open; two clusters would destroy it."""
     folder.mkdir(parents=True, exist_ok=True)
     lock = (folder / LOCK_NAME).open("ab")
     try:
@@ -264,7 +264,7 @@ def _end(
     folder: Path | None,
     process_id: int,
 ) -> None:
-    # A forked process has a copy of the cluster, but it is not its own.
+    # A forked process has a copy of the cluster, but does not own it.
     if os.getpid() != process_id:
         return
     group.close()

@@ -1,4 +1,4 @@
-"""Reserved ports, which no other process gets, also while no server listens on them."""
+"""Reserved ports, which no other process gets, even while no server listens on them."""
 
 import socket
 from typing import Final
@@ -11,8 +11,8 @@ HOST: Final = "127.0.0.1"
 class ReservedPort:
     """A port on loopback that the kernel assigns to no other process, until it is released.
 
-    A socket is bound to it and never listens. A server may listen on this very port, with
-    SO_REUSEADDR; a process that asks for a free port, or connects, gets another one.
+    A socket is bound to it and never listens. A server may listen on this port, with SO_REUSEADDR;
+    a process that binds or connects from a free port gets a different one.
     """
 
     def __init__(self, number: int = 0) -> None:
@@ -29,5 +29,5 @@ class ReservedPort:
         self.number = int(self._held.getsockname()[1])
 
     def release(self) -> None:
-        """Let others have the port."""
+        """Release the port."""
         self._held.close()

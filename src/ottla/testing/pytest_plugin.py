@@ -1,6 +1,6 @@
-"""Fixtures for people's own tests: a broker or a cluster, and a fresh topic for each test.
+"""Fixtures for users' tests: a broker or a cluster, and a fresh topic for each test.
 
-Installed by the entry point `pytest11`. Nothing of the broker is imported until a test wants it.
+Installed by the entry point `pytest11`. The broker is imported when a test first uses a fixture.
 """
 
 import re
@@ -20,7 +20,7 @@ _NAME_CHARACTERS_MAX: Final = 100
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Let a project say how its brokers are set up."""
+    """Add the option for a project's broker settings."""
     for name, fixture in ((SETTINGS, "ottla_broker"), (CLUSTER_SETTINGS, "ottla_cluster")):
         parser.addini(
             name,
@@ -32,7 +32,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.fixture(scope="session")
 def ottla_broker(pytestconfig: pytest.Config) -> Iterator["Broker"]:
-    """Run a broker on a free port as long as the session lasts, set up as the project says."""
+    """Run a broker on a free port for the session, with the project's settings."""
     from ottla.testing.broker import Broker  # noqa: PLC0415
 
     with Broker(broker_settings(pytestconfig.getini(SETTINGS))) as broker:
@@ -54,7 +54,7 @@ def ottla_cluster(pytestconfig: pytest.Config) -> Iterator["Cluster"]:
 
 @pytest.fixture(scope="session")
 def ottla_bootstrap_servers(ottla_broker: "Broker") -> str:
-    """Return the address that Kafka clients connect to."""
+    """Return the bootstrap address for Kafka clients."""
     return ottla_broker.bootstrap_servers
 
 

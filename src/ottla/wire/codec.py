@@ -1,4 +1,4 @@
-"""Whole frames: a broker reads requests and writes responses, a client the other way round."""
+"""Encodes and decodes whole frames: requests and responses, for brokers and clients."""
 
 from collections.abc import Iterator
 from functools import cache
@@ -29,8 +29,7 @@ _PLAIN: Final = (bytes, bytearray, memoryview)
 def decode_request(header: RequestHeader, frame: memoryview, position: int) -> Message:
     """Read the request that follows its header.
 
-    Bytes behind it are left alone, as Kafka leaves them: librdkafka 2.16 sends three of them with
-    Metadata v13.
+    Trailing bytes are ignored, as in Kafka: librdkafka 2.16 sends three of them with Metadata v13.
     """
     return read(_request_class(header), header.api_version, frame, position)[0]
 
@@ -76,7 +75,7 @@ def encode_request(header: RequestHeader, request: Message) -> list[Any]:
 def decode_response(
     api_key: int, api_version: int, frame: memoryview
 ) -> tuple[ResponseHeader, Message]:
-    """Read the answer to a request of this API and version."""
+    """Read the response to a request of this API and version."""
     version = response_header_version(api_key, api_version)
     header, position = read_response_header(version, frame)
     return header, decode(api_of(api_key).response, api_version, frame, position)
@@ -87,7 +86,7 @@ def encode_response(
 ) -> list[Any]:
     """Write a whole frame, length first, as a list of pieces.
 
-    Large record batches are pieces of their own, just as the response names them; everything
+    Large record batches are separate pieces, the same objects as in the response; everything
     between two of them is one piece of bytes.
     """
     version = response_header_version(api_key, api_version)
@@ -111,7 +110,7 @@ def encode_response_in_slices(
 ) -> Iterator[None]:
     """Write a response as above, at the end of a list; yield after some items of arrays.
 
-    The list may be sent only after the last of these: its first piece has the size of all.
+    The list may be sent only after the generator ends: its first piece has the total size.
     """
     version = response_header_version(api_key, api_version)
     header = plain_response_header(correlation_id, version)
@@ -130,7 +129,7 @@ def encode_response_in_slices(
 
 
 def _move(pieces: list[Any], out: list[Any]) -> int:
-    """Join what was written and move it; return its size. Many small objects become one."""
+    """Join the written pieces and move them; return their size. Many small objects become one."""
     size_bytes = size_of(pieces)
     out += _merged(pieces, size_bytes)
     pieces.clear()
@@ -152,7 +151,7 @@ def _merged(pieces: list[Any], size_bytes: int) -> list[Any]:
     if size_bytes <= COPIED_BYTES_MAX:
         try:
             return [b"".join(pieces)]
-        except TypeError:  # not all are bytes
+        except TypeError:  # some are not bytes
             pass
     merged: list[Any] = []
     start = 0
@@ -170,7 +169,7 @@ def _merged(pieces: list[Any], size_bytes: int) -> list[Any]:
 
 @cache
 def carries_batches(cls: type[Struct]) -> bool:
-    """Whether a message has a field of record batches, however deep."""
+    """Whether a message has a field of record batches, at any depth."""
     return any(
         field.kind == "records" or (field.struct is not None and carries_batches(field.struct))
         for field in cls.fields

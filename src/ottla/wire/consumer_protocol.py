@@ -1,6 +1,6 @@
 """The bytes that consumers of a classic group exchange inside JoinGroup and SyncGroup.
 
-The broker passes them on unread, except for the topics of a subscription.
+The broker forwards them without parsing, except for the topics of a subscription.
 """
 
 from ottla.wire.schema import Message, Struct, array, int32, octets, string
@@ -24,7 +24,7 @@ class ConsumerProtocolSubscription(Message, versions=(0, 3)):
 
 
 class AssignedPartitions(Struct):
-    """The partitions of one topic that the consumer is given."""
+    """The assigned partitions of one topic."""
 
     topic: str = string()
     partitions: list[int] = array("int32")

@@ -12,7 +12,7 @@ SCRATCH_BYTES: Final = 1 << 16
 
 
 def frame_bytes_at(buffer: bytes | bytearray | memoryview, position: int, bytes_max: int) -> int:
-    """Return the size of the frame whose length stands at a position.
+    """Return the size of a frame from its length prefix at a position.
 
     ProtocolError, before any allocation, if the length is negative or above bytes_max.
     """
@@ -23,7 +23,7 @@ def frame_bytes_at(buffer: bytes | bytearray | memoryview, position: int, bytes_
 
 
 def frame_prefix(size_bytes: int) -> bytes:
-    """Return the length that goes before a frame."""
+    """Return the length prefix of a frame."""
     return _LENGTH.pack(size_bytes)
 
 
@@ -31,14 +31,14 @@ class FrameBuffer:
     """Assembles received bytes into frames. Performs no I/O.
 
     One cycle is `room`, `received`, `take_frames`. Small frames are copied out of a reused buffer;
-    the rest of a larger frame is received into its own. Each frame is a writable view of memory of
-    its own, so record batches can be stamped in place and kept for as long as the view is.
+    the rest of a larger frame is received into its own buffer. Each frame is a writable view of
+    separate memory, so record batches can be stamped in place and kept as long as the view.
     """
 
     def __init__(self, frame_bytes_max: int) -> None:
         self._frame_bytes_max = frame_bytes_max
         self._scratch = memoryview(bytearray(SCRATCH_BYTES))
-        self._body: memoryview | None = None  # a frame of which a part is here
+        self._body: memoryview | None = None  # of an incomplete frame
         self._filled_bytes = 0  # of the body, or else of the scratch
 
     @property
@@ -47,16 +47,16 @@ class FrameBuffer:
         return self._body is None and self._filled_bytes == 0
 
     def room(self) -> memoryview:
-        """Return where to receive next, at least one byte."""
+        """Return the buffer of the next receive, at least one byte."""
         into = self._scratch if self._body is None else self._body
         return into[self._filled_bytes :]
 
     def received(self, size_bytes: int) -> None:
-        """Say how much has been received into the room."""
+        """Record the number of bytes received into the room."""
         self._filled_bytes += size_bytes
 
     def take_frames(self) -> list[memoryview]:
-        """Return every whole frame that has arrived; keep the rest.
+        """Return every complete frame; keep the rest.
 
         A length out of bounds is a ProtocolError.
         """

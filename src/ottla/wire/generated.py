@@ -1,4 +1,4 @@
-"""Generated source code: collected line by line, compiled, and kept.
+"""Generated source code: collected line by line, compiled, and cached.
 
 Every line remembers its field. Generated code therefore needs no error handling of its own: when
 it fails, the line number in the traceback gives the field.
@@ -23,7 +23,7 @@ LAYOUT_BY_KIND = {
 
 
 class Generated(NamedTuple):
-    """A compiled function, and the field that each of its lines is about."""
+    """A compiled function, and the field of each of its lines."""
 
     function: Callable[..., Any]
     field_by_line: tuple[str, ...]
@@ -47,7 +47,7 @@ class SourceCode:
         self._depth = 1
 
     def add(self, line: str, field: str = "") -> None:
-        """Add one line, which is about this field."""
+        """Add one line for this field."""
         self._lines.append("    " * self._depth + line)
         self._fields.append(field)
 
@@ -73,7 +73,7 @@ class SourceCode:
     def compile(self, function: str, title: str) -> Generated:
         """Compile the collected lines. The title shows in tracebacks."""
         code = compile("\n".join(self._lines), f"<{title}>", "exec")
-        exec(code, self._names)  # noqa: S102 - the source is made from our own declarations alone
+        exec(code, self._names)  # noqa: S102 - the source comes only from our own declarations
         return Generated(self._names[function], tuple(self._fields))
 
 

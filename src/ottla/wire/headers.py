@@ -40,15 +40,15 @@ class ResponseHeader(NamedTuple):
 
 
 def request_header_version(api_key: int, api_version: int) -> int:
-    """Return which header a request has: 1, or 2 if the request is flexible.
+    """Return the header version of a request: 1, or 2 if the request is flexible.
 
-    Version 0, without the client's name, belongs to an API that is gone; it can still be read.
+    Version 0, without the client id, belongs to a removed API; it can still be read.
     """
     return 2 if api_version >= api_of(api_key).request.flexible_since else 1
 
 
 def response_header_version(api_key: int, api_version: int) -> int:
-    """Return which header an answer has: 0, or 1 if the answer is flexible."""
+    """Return the header version of a response: 0, or 1 if the response is flexible."""
     if api_key == ApiKey.API_VERSIONS:
         return 0
     return 1 if api_version >= api_of(api_key).response.flexible_since else 0
@@ -57,7 +57,7 @@ def response_header_version(api_key: int, api_version: int) -> int:
 def read_request_header(frame: memoryview) -> tuple[RequestHeader, int]:
     """Read the header of a request, and return it with the position of the body.
 
-    A version that we do not know is not an error here: the answer needs the correlation id.
+    An unknown version is not an error here: the response needs the correlation id.
     """
     if len(frame) < _FIRST.size:
         raise ProtocolError(f"a request of {len(frame)} bytes")

@@ -1,4 +1,4 @@
-"""What a message may take in memory while it is read, and what the items of arrays take of it."""
+"""The memory limit of a message while it is read, and the cost of array items against it."""
 
 import struct
 from typing import Final
@@ -8,7 +8,7 @@ from ottla.wire.schema import Field
 
 BUDGET_FLOOR_BYTES: Final = 1 << 20
 BUDGET_MULTIPLE: Final = 16
-"""A message may take a megabyte of memory, and sixteen times the size of its frame besides."""
+"""A message may use a megabyte of memory, plus sixteen times the size of its frame."""
 TAG_BYTES: Final = 192
 _MEMORY_BY_KIND: Final = {"string": 64, "bytes": 64, "records": 208, "uuid": 64, "bool": 0}
 _NUMBER_BYTES: Final = 32
@@ -18,14 +18,15 @@ _OBJECT_BYTES: Final = 48
 
 
 def is_number(field: Field) -> bool:
-    """Tell whether an array of these is read, or written, in one call."""
+    """Return whether an array of these is read, or written, in one call."""
     return field.kind in LAYOUT_BY_KIND and field.kind != "uuid"
 
 
 def item_bytes(field: Field, version: int) -> int:
-    """Return what an item of this array is charged: its memory, and its place in the list.
+    """Return the cost of an array's item: its memory, and its slot in the list.
 
-    Numbers are charged what their bytes on the wire always pay for: only a limit refuses them.
+    The cost of numbers never exceeds the budget that their bytes on the wire add: only another
+    limit refuses them.
     """
     if is_number(field):
         wire_bytes = struct.calcsize(">" + LAYOUT_BY_KIND[field.kind])
@@ -34,7 +35,7 @@ def item_bytes(field: Field, version: int) -> int:
 
 
 def _memory_bytes(field: Field, version: int) -> int:
-    """Return about how much memory one item takes, not counting what its own arrays hold."""
+    """Return the approximate memory of one item, without the contents of its arrays."""
     if field.struct is None:
         return _MEMORY_BY_KIND.get(field.kind, _NUMBER_BYTES)
     return _OBJECT_BYTES + sum(8 + _field_bytes(f, version) for f in field.struct.fields)

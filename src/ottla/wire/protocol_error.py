@@ -17,7 +17,7 @@ class MalformedRecordError(ProtocolError):
     def __init__(self, index: int, detail: str) -> None:
         super().__init__(detail, ErrorCode.INVALID_RECORD)
         self.index = index
-        """Its number in the batch; the number of records for bytes that follow the last one."""
+        """Its index in the batch; the record count for bytes after the last record."""
 
 
 class TooLargeError(ProtocolError):

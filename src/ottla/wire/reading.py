@@ -141,7 +141,7 @@ def _check_version(cls: type[Message], version: int) -> None:
 
 
 def wrong_end(cls: type[Message], version: int, end: int, buffer: memoryview) -> ProtocolError:
-    """Return what is wrong with a message that does not end where its buffer does."""
+    """Return the error for a message that does not end at the end of its buffer."""
     extra = len(buffer) - end
     if extra > 0:
         return ProtocolError(f"{extra} bytes follow {cls.__name__} v{version} at byte {end}")

@@ -1,4 +1,4 @@
-"""Declares messages: a class whose fields give their encoding and their versions.
+"""Declares messages: classes with fields that give their encoding and their versions.
 
     class HeartbeatRequest(Message, versions=(0, 4), flexible_since=4):
         group_id: str = string()
@@ -8,8 +8,8 @@
 
 One class serves every version. A field is on the wire from version `since` up to, but not
 including, `until`; where it is absent, reading gives the default, and writing refuses any other
-value unless the field is `ignorable`. `ottla.wire.reading` and `ottla.wire.writing` turn a class
-and a version into straight-line code at first use; here nothing is compiled.
+value unless the field is `ignorable`. `ottla.wire.reading` and `ottla.wire.writing` compile a
+class and a version to straight-line code at first use; here nothing is compiled.
 """
 
 from collections.abc import Iterator
@@ -35,7 +35,7 @@ class How(TypedDict, total=False):
 
 
 class Field:
-    """How one field looks on the wire. The name is filled in when its class is made."""
+    """The encoding of one field. Its name is set when its class is created."""
 
     __slots__ = (
         "default",
@@ -131,7 +131,7 @@ def string(default: str | None = "", **how: Unpack[How]) -> Any:
 
 
 def octets(default: bytes | None = b"", **how: Unpack[How]) -> Any:
-    """Declare bytes that the protocol does not look into."""
+    """Declare bytes that the protocol does not parse."""
     return Field("bytes", default, how)
 
 
@@ -194,7 +194,7 @@ class _Tagged:
     __slots__ = ("unknown_tags",)
 
     unknown_tags: dict[int, bytes] | None
-    """Tagged fields that this release does not know, kept so that writing gives them back."""
+    """Tagged fields that this release does not know, kept so that writing preserves them."""
 
 
 class Struct(_Tagged, metaclass=StructType):

@@ -1,8 +1,8 @@
 """Large messages in slices: generators that suspend after each item of an array.
 
-A reader and a writer in C are quick and cannot be interrupted. So they take messages with few
-items only, and what has more goes through the generated code, suspended as often as the caller
-likes. Neither does I/O or looks at a clock: the caller decides when to go on.
+The reader and the writer in C are fast and cannot be interrupted. So they handle messages with few
+items only. Larger messages go through the generated code, which suspends as often as the caller
+likes. Neither does I/O or reads a clock: the caller decides when to continue.
 """
 
 from collections.abc import Callable, Iterator
@@ -23,7 +23,7 @@ from ottla.wire.writing import WRITING_ERRORS, sliced_writer_for
 from ottla.wire.writing import explained as explained_writing
 
 ODD_BYTES_MAX: Final = 1 << 12
-"""Up to this size the generated reader reads at once what the one in C leaves to it."""
+"""Up to this size, the generated reader reads messages that the C reader declines in one go."""
 M = TypeVar("M", bound=Message)
 
 

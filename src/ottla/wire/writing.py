@@ -28,18 +28,18 @@ else:
 
 WRITING_ERRORS: Final = (ValueError, TypeError, AttributeError, struct.error)
 STRING_BYTES_MAX: Final = (1 << 15) - 1
-"""A length that fits even where it is written in two bytes, signed."""
+"""The largest length that fits two signed bytes."""
 NO_LIMIT: Final = sys.maxsize
 COPIED_BYTES_MAX: Final = 4096
 """Record batches up to this size are copied beside their neighbours: cheaper than another call."""
 
 
 class UnwritableError(ValueError):
-    """A value that this version of its message cannot carry. Says which field, and why."""
+    """A value that this version of its message cannot carry; names the field and the reason."""
 
 
 def write(value: Message, version: int) -> list[Any]:
-    """Write a message as a list of pieces: bytes, and record batches just as they were given."""
+    """Write a message as a list of pieces: bytes, and the given record batch objects."""
     out: list[Any] = []
     try:
         writer_for(type(value), version).function(value, out.append)
@@ -73,7 +73,7 @@ def encode_if_small(value: Message, version: int, items_max: int = NO_LIMIT) -> 
 
 
 def size_of(pieces: list[Any]) -> int:
-    """Return how many bytes the pieces are together."""
+    """Return the total size of the pieces."""
     return sum(map(len, pieces))
 
 
@@ -156,7 +156,7 @@ def explained(value: Message, version: int, error: Exception, writer: Generated)
 
 
 def _text_uvarint(length_plus_one: int) -> bytes:
-    """Write the length of a text, which compact or not may have no more than this."""
+    """Write the length of a text; the limit is the same in compact and other encodings."""
     if length_plus_one > STRING_BYTES_MAX + 1:
         raise ValueError(f"{length_plus_one - 1} bytes of text are too many")
     return uvarint(length_plus_one)

@@ -1,13 +1,13 @@
-"""A session with a real ZooKeeper, through the package kazoo. Its twin is `simulation.zookeeper`.
+"""A session with a real ZooKeeper, through the package kazoo.
 
-kazoo works in threads of its own, and what it has to say is handed over to the event loop. Two of
-its habits are not ours. A lost session is replaced by another one: here it is the end. An operation
-without a connection waits for one: here it is given up after a while, and may happen all the same.
+`ottla.simulation.world.zookeeper` implements the same contract. kazoo works in threads of its own;
+its events are handed over to the event loop. Two of its behaviors are changed here. kazoo replaces
+a lost session: here the session ends. kazoo lets an operation without a connection
+wait: here it fails after a timeout, and may still take effect.
 
-A third one is mended here: kazoo's thread keeps a session alive whatever the event loop does. A
-broker whose loop hangs would lead for ever, and serve nothing. So another thread watches the loop,
-and ends the session when the loop has not run for as long as the session may be silent (decision
-0040).
+A third behavior is dangerous: kazoo's thread keeps a session alive even if the event loop hangs. A
+broker with a hanging loop would keep its leadership, and serve nothing. So another thread watches
+the loop, and ends the session when the loop has not run for the session timeout (decision 0040).
 """
 
 import asyncio
@@ -56,16 +56,16 @@ _ERRORS: Final[Sequence[tuple[type[Exception], type[ZooKeeperError]]]] = (
     (exceptions.SessionMovedError, ConnectionLostError),
 )
 _NOT_THE_CAUSE: Final = (exceptions.RolledBackError, exceptions.RuntimeInconsistency)
-"""What a commit says of the operations before and after the one that failed."""
+"""The errors of a commit's operations before and after the failed operation."""
 BEATS_PER_TIMEOUT: Final = 10
-"""How often the loop shows within the time-out of a session that it runs."""
+"""The number of heartbeats of the loop per session timeout."""
 _log = logging.getLogger(__name__)
 
 
 async def connect(hosts: str, timeout_seconds: float) -> "KazooSession":
     """Begin a session with servers `host:port,host:port/chroot`; a missing chroot is created.
 
-    ConnectionLostError if no server answers within the timeout.
+    ConnectionLostError if no server responds within the timeout.
     """
     loop = asyncio.get_running_loop()
     servers, slash, chroot = hosts.partition("/")
@@ -87,7 +87,7 @@ class KazooSession:
     def __init__(
         self, client: KazooClient, loop: asyncio.AbstractEventLoop, timeout_seconds: float
     ) -> None:
-        """Take over a client that is connected."""
+        """Take over a connected client."""
         self.session_id: int = client.client_id[0] if client.client_id else 0
         self._state = SessionState.CONNECTED
         self._client = client
@@ -106,7 +106,7 @@ class KazooSession:
 
     @property
     def state(self) -> SessionState:
-        """What is known of the session; EXPIRED as soon as any thread ends it."""
+        """The known state of the session; EXPIRED as soon as any thread ends it."""
         return SessionState.EXPIRED if self._is_over.is_set() else self._state
 
     def on_state(self, listener: Callable[[SessionState], None]) -> None:
@@ -119,7 +119,7 @@ class KazooSession:
         return Node(data, _stat(stat))
 
     async def exists(self, path: str, watch: Watch | None = None) -> Stat | None:
-        """Look for a node."""
+        """Return a node's stat; None if it does not exist."""
         stat = await self._ask(lambda: self._client.exists_async(path, self._ring(watch)))
         return None if stat is None else _stat(stat)
 
@@ -129,7 +129,7 @@ class KazooSession:
         return sorted(names)
 
     async def commit(self, operations: Sequence[Operation]) -> None:
-        """Do all of these or none."""
+        """Apply all of these operations or none."""
         transaction = self._client.transaction()
         for operation in operations:
             _add(transaction, operation)
@@ -167,9 +167,9 @@ class KazooSession:
         return None if watch is None else lambda _: self._call(watch)
 
     def _on_kazoo_state(self, state: str) -> None:
-        """Hear of the connection, in kazoo's thread."""
+        """Handle a change of the connection, in kazoo's thread."""
         if state == KazooState.LOST:
-            # kazoo goes on to another session, which is unwanted: no operation may get into it.
+            # kazoo would open a new session: no operation may be sent in it.
             self._is_over.set()
             threading.Thread(target=self._stop, name="zookeeper-stop", daemon=True).start()
         self._call(self._become, _STATES[state])
@@ -198,11 +198,11 @@ class KazooSession:
             self._loop.call_later(self._beat_seconds, self._beat)
 
     def _watch_loop(self) -> None:
-        """End the session when the loop hangs, in a thread of its own.
+        """End the session when the loop hangs; runs in a separate thread.
 
-        What the broker promises by its session it promises for one time-out after it was last
-        sure of it, and the loop ran then. One more beat, and no such promise is left: others may
-        lead at once. From then on `state` is EXPIRED, whatever the loop does first when it is back.
+        The broker's leases hold for one session timeout after the last confirmation, which the loop
+        has handled. One heartbeat later, all leases have expired, and other brokers may lead. From
+        then on `state` is EXPIRED, before the loop runs any other code.
         """
         seen = silent_beats = 0
         while not self._is_over.wait(self._beat_seconds):
@@ -220,7 +220,7 @@ class KazooSession:
 
 
 def _started(hosts: str, timeout_seconds: float) -> KazooClient:
-    """Return a client that is connected; blocks."""
+    """Return a connected client; blocks."""
     client = KazooClient(hosts, timeout=timeout_seconds)
     if not client.start_async().wait(timeout_seconds):
         _stop(client)

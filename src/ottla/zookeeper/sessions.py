@@ -1,4 +1,4 @@
-"""The way to a real ZooKeeper, for brokers that may never need it."""
+"""Connects to a real ZooKeeper; kazoo is imported only if a broker needs it."""
 
 from ottla.environment.zookeeper import ZooKeeperSession
 from ottla.model.settings.settings import InvalidSettingsError

@@ -63,7 +63,7 @@ class AdminServer:
         self.begin()
 
     async def close(self) -> None:
-        """Stop answering. Waits for the thread, but not for ever."""
+        """Stop serving. Waits for the thread, with a timeout."""
         if not self._thread.is_alive():
             return
         with self._lock:
@@ -72,7 +72,7 @@ class AdminServer:
                 loop, stopping = self._stop
                 loop.call_soon_threadsafe(stopping.set)
         self._begin.set()
-        # Not here: a scrape that is being answered needs this event loop.
+        # Not here: a scrape in progress needs this event loop.
         await asyncio.to_thread(self._thread.join, STOP_SECONDS_MAX)
 
     def _run(self) -> None:

@@ -1,4 +1,4 @@
-"""The pages of the admin listener. Imported when it begins to serve: starlette takes its time.
+"""The HTTP endpoints of the admin listener. Imported on first use: starlette imports slowly.
 
 GET /metrics                  Prometheus' text
 GET /healthz, /readyz         200, or 503 and the reasons

@@ -12,7 +12,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
 CONNECTIONS_MAX: Final = 64
-"""One more is closed at once."""
+"""Further connections are closed at once."""
 CONNECTION_SECONDS_MAX: Final = 30.0
 """The lifetime of a connection, from its first moment on; it serves one request only."""
 HEAD_BYTES_MAX: Final = 16 << 10
@@ -40,7 +40,7 @@ class _BoundedProtocol(H11Protocol):
 
 
 async def serve(application: Starlette, sockets: Sequence[socket], stopping: asyncio.Event) -> None:
-    """Answer until told to stop; then every connection is cut off. Takes over the sockets."""
+    """Serve until stopped; then close every connection. Takes ownership of the sockets."""
     config = Config(
         application,
         lifespan="off",

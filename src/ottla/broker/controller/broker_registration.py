@@ -17,7 +17,7 @@ def registration(
     incarnation_id: bytes,
     directory_ids: tuple[bytes, ...],
 ) -> BrokerImage:
-    """Return a broker in one of its lives, as clients and other brokers are to find it."""
+    """Return the registration of a broker incarnation, for clients and other brokers."""
     endpoints = tuple(
         Endpoint(listener.name, listener.host, listener.port, PLAINTEXT_NUMBER)
         for listener in advertised

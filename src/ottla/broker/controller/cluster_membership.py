@@ -1,4 +1,4 @@
-"""A broker's part in a cluster of several: how it asks the controller, and how it is one."""
+"""A broker's part in a multi-broker cluster: as a client of the controller, and as controller."""
 
 from collections.abc import Callable
 from concurrent.futures import Executor
@@ -46,7 +46,7 @@ class ClusterStore(MetadataStore, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """One of each, made for a broker that is not alone."""
+    """The components of a broker in a multi-broker cluster."""
 
     controller: ActiveController
     channel: ChannelToController
@@ -70,7 +70,7 @@ class Cluster:
         notifier: Notifier,
         threads: Executor | None,
     ) -> "Cluster":
-        """Make all parts; requests for the controller go to the source's broker."""
+        """Create all parts; requests for the controller go to the source's broker."""
 
         def feed() -> MetadataFeed | None:
             return None if store.term is None else store.term.feed

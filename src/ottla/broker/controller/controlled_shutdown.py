@@ -25,7 +25,7 @@ class _Decided(NamedTuple):
 
 
 class ControlledShutdown:
-    """The controller's state of brokers that want to stop. Belongs to one event loop."""
+    """The controller's state of controlled shutdowns. Belongs to one event loop."""
 
     def __init__(
         self, broker_id: int, store: MetadataStore, fetched: Callable[[], Mapping[int, int]]

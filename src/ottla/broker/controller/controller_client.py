@@ -41,8 +41,8 @@ from ottla.wire.messages.envelope import EnvelopeRequest, EnvelopeResponse
 from ottla.wire.schema import Message
 
 PATIENCE_MS: Final = 20_000
-"""How long something is asked again. Longer than a session with ZooKeeper and an election last,
-and shorter than clients wait for an answer."""
+"""The time limit of retries. Longer than a ZooKeeper session and an election, and shorter than
+the request timeout of clients."""
 ATTEMPT_MS: Final = 10_000
 """The timeout of a request that is sent once."""
 RETRY_MS: Final = 100
@@ -55,7 +55,7 @@ HEARTBEAT_VERSION: Final = 1
 ENVELOPE_VERSION: Final = 0
 NO_CONTROLLER: Final = -1
 Grant = Callable[[int, int], Awaitable[bool]]
-"""Lets others lead in place of a broker, of this id and epoch; tells whether it may go."""
+"""Moves leadership away from a broker, of this id and epoch; returns whether it may stop."""
 R = TypeVar("R", bound=Message)
 T = TypeVar("T")
 
@@ -102,7 +102,7 @@ class ActiveController:
     async def lose_replicas(
         self, lost: list[AssignReplicasToDirsRequestTopic], directory_id: bytes = LOST_DIRECTORY
     ) -> None:
-        """Have others lead in place of replicas that are lost here, or whose disk is full.
+        """Report replicas that are lost here, or on a full disk, so that others lead.
 
         Raises ApiError if the controller refuses, or cannot be reached in time.
         """
@@ -161,7 +161,7 @@ class ActiveController:
         return None if response is None else response.topics
 
     async def forward(self, envelope: EnvelopeRequest) -> EnvelopeResponse | None:
-        """Have a client's request answered by another broker; None if this is the controller."""
+        """Forward a client's request to the controller; None if this broker is the controller."""
         return await self._ask(envelope, ENVELOPE_VERSION, EnvelopeResponse)
 
     async def shut_down(self, grant: Grant, patience_ms: int = PATIENCE_MS) -> None:
@@ -198,9 +198,9 @@ class ActiveController:
     async def _ask(
         self, request: Message, version: int, answer: type[R], patience_ms: int = PATIENCE_MS
     ) -> R | None:
-        """Ask until there is an answer; None if this broker is the controller itself.
+        """Retry until there is a response; None if this broker is the controller itself.
 
-        Raises ApiError if the patience ends first.
+        Raises ApiError on a timeout.
         """
         if self._channel is None or self.is_here():
             return None

@@ -16,13 +16,13 @@ from ottla.model.error_code import ErrorCode
 from ottla.wire.schema import Message
 
 WAITING_MAX: Final = 1000
-"""Requests that wait for answers. More than that are refused at once."""
+"""Requests that wait for responses. Further ones are refused at once."""
 CONNECT_MS_MAX: Final = 5000
 R = TypeVar("R", bound=Message)
 
 
 class ChannelToController:
-    """Asks the controller, and does not ask again. Belongs to one event loop."""
+    """Sends requests to the controller, without retries. Belongs to one event loop."""
 
     def __init__(
         self, broker_id: int, network: Network, find: Callable[[], Endpoint | None]

@@ -33,7 +33,7 @@ FETCH_SNAPSHOT_VERSION: Final = 1
 WAIT_MS: Final = 2000
 """How long the controller may keep a broker waiting for something new."""
 TIMEOUT_MS: Final = 10_000
-"""How much longer than that an answer may take."""
+"""The additional time for a response."""
 CONNECT_MS_MAX: Final = 5000
 PIECE_BYTES_MAX: Final = 8 << 20
 SNAPSHOT_BYTES_MAX: Final = 1 << 30

@@ -57,7 +57,7 @@ class MetadataFetch:
         self._listening_to: MetadataFeed | None = None
 
     def is_meant(self, request: FetchRequest) -> bool:
-        """Tell whether a fetch is one of the metadata."""
+        """Return whether a fetch is one of the metadata."""
         topics = request.topics
         return bool(topics) and topics[0].topic_id == METADATA_TOPIC_ID
 

@@ -16,7 +16,7 @@ from ottla.model.error_code import ErrorCode
 
 SPREAD_MS_MAX: Final = 1_000
 SILENT_MS: Final = WAIT_MS + 500
-"""A broker that fetches the metadata is heard of more often."""
+"""A broker that fetches the metadata sends requests more often than this."""
 Spread: TypeAlias = Callable[[Iterable[int], int], Awaitable[None]]
 """Waits until other brokers have applied a decision, if one of these error codes reports success;
 at most for so many milliseconds."""
@@ -27,7 +27,7 @@ async def nobody(_codes: Iterable[int], _timeout_ms: int) -> None:
 
 
 class PropagationBarrier:
-    """Knows which brokers have heard of a decision. Belongs to one event loop."""
+    """Tracks which brokers have applied a decision. Belongs to one event loop."""
 
     def __init__(
         self,

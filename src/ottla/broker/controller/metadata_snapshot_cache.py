@@ -36,7 +36,7 @@ class MetadataSnapshots:
             return made
 
     def find(self, epoch: int, end_offset: int) -> Snapshot | None:
-        """Return a snapshot that was told of, if it is still kept."""
+        """Return an announced snapshot, if it is still kept."""
         return next(
             (one for one in self._kept if (one.epoch, one.end_offset) == (epoch, end_offset)), None
         )

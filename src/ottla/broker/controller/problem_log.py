@@ -4,10 +4,10 @@ import logging
 
 
 class ProblemLog:
-    """What is wrong with one thing, as far as the log has it.
+    """Logs a recurring problem once.
 
-    The first report is logged at the given level. Those that follow, until the problem is over,
-    are logged at DEBUG.
+    The first report is logged at the given level. Later ones are logged at DEBUG, until the problem
+    is over.
     """
 
     def __init__(self, logger: logging.Logger, level: int = logging.INFO) -> None:
@@ -16,12 +16,12 @@ class ProblemLog:
         self._is_known = False
 
     def report(self, problem: str) -> None:
-        """Note that something has failed."""
+        """Record that something has failed."""
         self._log.log(logging.DEBUG if self._is_known else self._level, "%s", problem)
         self._is_known = True
 
     def is_over(self, news: str) -> None:
-        """Note that it works; nothing is logged unless a problem was."""
+        """Record a success; it is logged only if a problem was."""
         if self._is_known:
             self._log.log(self._level, "%s", news)
             self._is_known = False

@@ -75,9 +75,9 @@ class Forwarding:
         return await here(context, request) if answer is None else answer
 
     async def _ask(self, api_key: int, context: RequestContext, request: Any) -> Any:
-        """Return the controller's answer, or None if this broker is the controller.
+        """Return the controller's response, or None if this broker is the controller.
 
-        Raises ApiError if there is none in time, or the envelope is refused.
+        Raises ApiError on a timeout, or if the envelope is refused.
         """
         header = RequestHeader(api_key, context.api_version, _CORRELATION_ID, context.client_id)
         envelope = EnvelopeRequest(
@@ -97,7 +97,7 @@ class Forwarding:
     async def _alter_configs(
         self, here: Handle, context: RequestContext, request: IncrementalAlterConfigsRequest
     ) -> IncrementalAlterConfigsResponse:
-        """Have the levels of loggers altered here, and all else by the controller."""
+        """Alter the levels of loggers here, and all other settings at the controller."""
         loggers = [one for one in request.resources if one.resource_type == _BROKER_LOGGER]
         others = [one for one in request.resources if one.resource_type != _BROKER_LOGGER]
         responses: list[AlterConfigsResourceResponse] = []

@@ -13,7 +13,7 @@ from ottla.wire.messages.create_topics import CreatableTopic, CreatableTopicResu
 
 _DEFAULT = -1
 AUTOMATIC_TOPICS_MAX: Final = 1_000
-"""How many topics one request makes without saying so. Clients ask again for the others."""
+"""The maximum number of topics that one Metadata request creates. Clients retry the others."""
 _START_BELOW = 1 << 16
 
 
@@ -52,7 +52,7 @@ class TopicCreation:
         )
 
     async def create_automatically(self, names: Sequence[str]) -> list[ErrorCode]:
-        """Make topics with the defaults, if that is allowed; return what a client is told."""
+        """Create topics with the defaults, if allowed; return the error codes for the client."""
         unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         if not names or not self.is_automatic:
             return [unknown] * len(names)

@@ -28,7 +28,7 @@ class _Open(NamedTuple):
 
 
 class LastValues:
-    """Is told of the batches of a log in their order."""
+    """Called with the batches of a log in their order."""
 
     def __init__(self) -> None:
         self._committed: dict[bytes, bytes | None] = {}
@@ -36,7 +36,7 @@ class LastValues:
         self._next_number = 0
 
     def add(self, batch: RecordBatch) -> None:
-        """Take over a batch; a control batch that makes no sense is none of ours."""
+        """Apply a batch; an unknown control batch is ignored."""
         if batch.is_control:
             self._end(batch)
         elif batch.is_transactional:

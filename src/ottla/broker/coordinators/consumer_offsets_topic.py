@@ -9,7 +9,7 @@ from ottla.wire.messages.create_topics import CreatableTopic, CreatableTopicConf
 
 @dataclass(frozen=True, slots=True)
 class OffsetsTopic:
-    """How `__consumer_offsets` is made."""
+    """The settings of `__consumer_offsets` at its creation."""
 
     partition_count: int
     segment_bytes: int

@@ -23,7 +23,7 @@ from ottla.wire.schema import Message
 LOAD_BYTES: Final = 256 << 10
 """How much is read at a time while loading."""
 BATCH_BYTES_MAX: Final = 256 << 10
-"""A decision that would take more goes on in another batch; so it does where topics have less."""
+"""The maximum batch size of a decision, if topics allow it; the rest goes to further batches."""
 _RECORDS_PER_LOOK: Final = 16
 _log = logging.getLogger(__name__)
 
@@ -142,7 +142,7 @@ class CoordinatorLog:
 
 
 def _collect(part: LogSlice, values: LastValues) -> int:
-    """Take over a part of the log; return where it ends."""
+    """Apply a part of the log; return where it ends."""
     end_offset = -1
     for batch in batches(part.read()):
         end_offset = batch.end_offset

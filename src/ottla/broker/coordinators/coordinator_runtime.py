@@ -117,11 +117,11 @@ class CoordinatedTopic(ABC, Generic[M, R]):
 
     @abstractmethod
     def _new_machine(self, epoch: int) -> M:
-        """Make the machine of a partition that is led in this epoch."""
+        """Create the machine of a partition that is led in this epoch."""
 
     @abstractmethod
     async def _load_machine(self, partition: Partition, machine: M) -> None:
-        """Replay a partition's log into its machine, turn by turn."""
+        """Replay a partition's log into its machine, in time slices."""
 
     @abstractmethod
     def _write(self, partition: Partition, machine: M, records: tuple[R, ...]) -> None:
@@ -137,7 +137,7 @@ class CoordinatedTopic(ABC, Generic[M, R]):
 
     @abstractmethod
     def _on_dropped(self, index: int, machine: M) -> None:
-        """Hear that a machine is not to be asked any more."""
+        """Notify that a machine was dropped."""
 
     @abstractmethod
     def _on_topic_removed(self, topic: str) -> None:
@@ -147,7 +147,7 @@ class CoordinatedTopic(ABC, Generic[M, R]):
 
     @property
     def machines(self) -> list[M]:
-        """The machines of all partitions that are loaded, to be looked at only."""
+        """The machines of all loaded partitions, read-only."""
         return list(self._machines.values())
 
     def moment(self) -> Moment:
@@ -199,7 +199,7 @@ class CoordinatedTopic(ABC, Generic[M, R]):
                 self._on_topic_removed(topic.name)
 
     def execute(self, name: str, decide: Callable[[M], Decision[R, T]]) -> T:
-        """Let the machine of a name decide, and make it so. ApiError if that is not possible."""
+        """Let the machine of a name decide, and append the records. ApiError if that fails."""
         return self._execute(self.index_of(name), decide)
 
     async def settle(self, name: str) -> None:
@@ -213,11 +213,11 @@ class CoordinatedTopic(ABC, Generic[M, R]):
             await self.settle(name)
 
     def execute_on_all(self, decide: Callable[[M], Decision[R, T]]) -> list[T]:
-        """Let the machine of every partition decide that is led here."""
+        """Let the machines of all partitions led here decide."""
         return [self._execute(index, decide) for index in sorted(self._epochs)]
 
     def index_of(self, name: str) -> int:
-        """Return which partition keeps a name; ApiError if there is none yet."""
+        """Return the partition of a name; ApiError if there is none yet."""
         if self._partition_count == 0:
             raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "nobody has looked for it yet")
         return partition_of_name(name, self._partition_count)
@@ -251,7 +251,7 @@ class CoordinatedTopic(ABC, Generic[M, R]):
         return decision.response
 
     def _is_settled(self, index: int) -> bool:
-        """Tell whether nothing that was decided has to be waited for."""
+        """Return whether nothing that was decided has to be waited for."""
         partition = self._partition(index)
         return partition.is_alone and not partition.log.needs_flush(self._clock.now_ms())
 
@@ -323,7 +323,7 @@ class CoordinatedTopic(ABC, Generic[M, R]):
         return task
 
     def _close(self) -> None:
-        """Keep no machine any more; requests that wait are told when they ask again."""
+        """Drop all machines; waiting requests get an error on their retry."""
         if self._load_task is not None:
             self._load_task.cancel()
             self._load_task = None
@@ -372,7 +372,7 @@ class CoordinatedTopic(ABC, Generic[M, R]):
         except ApiError as error:
             partition = self._partitions.find(TopicPartition(self.topic, index))
             is_full = partition is not None and not partition.log.has_room
-            # A full disk is logged once for its folder, not at each try.
+            # A full disk is logged once for its log dir, not at each try.
             level = logging.DEBUG if is_full else logging.WARNING
             _log.log(level, "%s-%d: %s", self.topic, index, error)
             if index not in self._timers:

@@ -88,9 +88,9 @@ class GroupCoordinator(CoordinatedTopic[GroupMachine, GroupRecord]):
         _producer_epoch: int,
         *,
         is_commit: bool,
-        offset: int,  # noqa: ARG002 - others may want to know
+        offset: int,  # noqa: ARG002 - other runtimes need it
     ) -> None:
-        """Let the offsets of a transaction count, or forget them."""
+        """Commit the offsets of a transaction, or drop them."""
         self._machines[name.partition].end_transaction(producer_id, is_commit=is_commit)
 
     async def execute_waiting(
@@ -111,7 +111,7 @@ class GroupCoordinator(CoordinatedTopic[GroupMachine, GroupRecord]):
 
     # -- the coordinator's hooks ----------------------------------------------------------------
 
-    def _new_machine(self, epoch: int) -> GroupMachine:  # noqa: ARG002 - others want to know
+    def _new_machine(self, epoch: int) -> GroupMachine:  # noqa: ARG002 - transactions need it
         return GroupMachine(self._settings, self._memory)
 
     async def _load_machine(self, partition: Partition, machine: GroupMachine) -> None:
@@ -153,7 +153,7 @@ class GroupCoordinator(CoordinatedTopic[GroupMachine, GroupRecord]):
         for group_id in group_ids:
             self._notifier.notify(_key(group_id))
 
-    # -- offsets in topics that are gone --------------------------------------------------------
+    # -- offsets in deleted topics --------------------------------------------------------------
 
     def _on_topic_removed(self, topic: str) -> None:
         self._begin(self._forget([topic], list(self._machines)))

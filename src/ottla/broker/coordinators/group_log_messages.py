@@ -10,7 +10,7 @@ _log = logging.getLogger(__name__)
 
 
 def tell_rebalances(records: Iterable[GroupRecord]) -> None:
-    """Tell which groups these records say something new about, besides their offsets."""
+    """Log the new generation of each group in these records."""
     for key, value, _ in records:
         if isinstance(key, GroupMetadataKey) and isinstance(value, GroupMetadataValue):
             _log.info(

@@ -1,10 +1,10 @@
-"""Has the markers of ended transactions written by the leaders of their partitions.
+"""Sends the markers of ended transactions to the leaders of their partitions.
 
-A marker for a partition with its only replica here is written at once. Markers for the partitions
-of another broker go there in one request at a time, together with all that were added meanwhile. A
-marker that is refused, or not acknowledged, is sent again after a pause, to the leader of that
-time; a marker for a deleted partition counts as written. Nothing runs while no marker is owed. The
-owed markers are exactly those in the machines' state.
+A marker for a partition with its only replica here is written at once. Markers for partitions of
+another broker go there in one request at a time, together with all markers added meanwhile. If a
+marker is refused or not acknowledged, it is sent again after a pause, to the leader of that time. A
+marker for a deleted partition counts as written. No task runs while no marker is pending. The
+pending markers are exactly the unwritten ones in the machines' state.
 """
 
 import asyncio
@@ -107,7 +107,7 @@ class TransactionMarkers:
                 del markers[marker]
 
     def on_change(self, _image: ClusterImage, _records: Sequence[MetadataRecord]) -> None:
-        """Send waiting markers to new leaders, also those that former leaders did not write."""
+        """Send waiting markers to new leaders, including those unwritten by former leaders."""
         for broker_id, markers in list(self._owed_by_broker.items()):
             self._place(self._taken(broker_id, markers))
 

@@ -41,7 +41,7 @@ class MarkerReader(Protocol):
         is_commit: bool,
         offset: int,
     ) -> None:
-        """Take over a marker that has just been appended at this offset."""
+        """Apply a marker that has just been appended at this offset."""
         ...
 
 
@@ -57,10 +57,10 @@ class MarkerWriting:
     """By topic."""
 
     def append_if_safe_at_once(self, name: TopicPartition, marker: WritableTxnMarker) -> bool:
-        """Append a marker if it is safe as soon as it is there; tell whether it is.
+        """Append a marker if it is committed by the append; return whether it was appended.
 
-        Not where other replicas or the disk have to be waited for, nor where it is refused:
-        nothing is appended then.
+        Returns False, without an append, if replicas or the disk would have to be waited for, or if
+        the marker is refused.
         """
         partition = self.partitions.find(name)
         if partition is None or not partition.is_alone:

@@ -29,9 +29,9 @@ from ottla.wire.messages.add_partitions_to_txn import (
 
 VERSION: Final = 5
 TRANSACTIONS_MAX: Final = 500
-"""How many transactions are asked about in one request."""
+"""The maximum number of transactions in one request."""
 WAITING_MAX: Final = 10_000
-"""How many may wait for one coordinator; more than that are told to come again."""
+"""The maximum number of waiting callers per coordinator; further ones have to retry."""
 ANSWER_MS_MAX: Final = 15_000
 
 Enlist: TypeAlias = Callable[[Enlistment], Awaitable[Mapping[TopicPartition, ErrorCode]]]
@@ -44,7 +44,7 @@ Raises ApiError for an error of all partitions, such as an unreachable coordinat
 class _Waiting(NamedTuple):
     transaction: AddPartitionsToTxnTransaction
     answer: "asyncio.Future[AddPartitionsToTxnResult | None]"
-    """None if there was no answer."""
+    """None if there was no response."""
 
 
 class TransactionChannel:
@@ -57,9 +57,9 @@ class TransactionChannel:
         peers: Peers,
         image: Callable[[], ClusterImage],
     ) -> None:
-        """`index_of` tells which partition keeps a transactional id; ApiError if there is none.
+        """`index_of` returns the partition of a transactional id; ApiError if there is none.
 
-        `enlist` asks the coordinator on this broker.
+        `enlist` calls the coordinator on this broker.
         """
         self._index_of = index_of
         self._enlist = enlist
@@ -72,7 +72,7 @@ class TransactionChannel:
         """Verify that an open transaction has these partitions, or add them to it.
 
         Return the errors by partition; codes may be NONE. Raises ApiError if no coordinator could
-        be asked.
+        be reached.
         """
         broker_id = self._coordinator_of(wanted.transactional_id)
         if broker_id == self._peers.broker_id:

@@ -37,11 +37,11 @@ from ottla.replication.partition import Partition
 from ottla.wire.schema import Message
 
 COMMIT_MS_MAX: Final = 10_000
-"""How long a client waits for the replicas before it is told to ask again."""
+"""How long a client waits for the replicas before it has to retry."""
 AGAIN_MS: Final = 200
 """When something is tried again that the replicas did not allow."""
 ENDING_MS_MAX: Final = 500
-"""How long a producer waits for the markers of its last transaction before it is told to."""
+"""How long a producer waits for its last markers before CONCURRENT_TRANSACTIONS."""
 T = TypeVar("T")
 DecideWithId = Callable[
     [TransactionMachine, int | None], Decision[TransactionRecord, T | NeedsProducerId]
@@ -78,7 +78,7 @@ class TransactionCoordinator(CoordinatedTopic[TransactionMachine, TransactionRec
         transactional_id: str,
         decide: Callable[[TransactionMachine], Decision[TransactionRecord, T]],
     ) -> T:
-        """Decide, and return the answer when nothing that it says can be lost.
+        """Decide, and return the response when the state behind it is committed.
 
         Raises ApiError if the id is not coordinated here, or too few replicas keep the decision.
         """
@@ -175,7 +175,7 @@ class TransactionCoordinator(CoordinatedTopic[TransactionMachine, TransactionRec
     # -- markers --------------------------------------------------------------------------------
 
     def _owe(self, index: int, machine: TransactionMachine) -> None:
-        """Have markers sent when the ends that they tell of are committed."""
+        """Send markers when the ends of their transactions are committed."""
         owed = machine.take_markers()
         if len(owed) == 1 and self._is_settled(index):
             # After the response: its receiver works meanwhile.
@@ -231,7 +231,7 @@ class TransactionCoordinator(CoordinatedTopic[TransactionMachine, TransactionRec
     ) -> bool:
         """Report written markers; False if that must be repeated."""
         if not self._runs(index, machine):
-            return True  # its successor sends them again, and hears of it
+            return True  # its successor sends them again, and gets the report
         now = self.moment()
         try:
             is_last = self._execute(index, lambda found: found.decide_marked(owed, written, now))

@@ -9,7 +9,7 @@ from ottla.wire.messages.create_topics import CreatableTopic, CreatableTopicConf
 
 @dataclass(frozen=True, slots=True)
 class TransactionsTopic:
-    """How `__transaction_state` is made."""
+    """The settings of `__transaction_state` at its creation."""
 
     partition_count: int
     segment_bytes: int

@@ -23,9 +23,9 @@ from ottla.replication.partition import Partition
 from ottla.storage.producers.transaction_terms import ANY_TRANSACTION, TransactionTerms
 
 ASK_AGAIN_MS: Final = 5
-"""Markers take about so long; Kafka asks again after 20."""
+"""The usual time to write markers; Kafka retries after 20."""
 ASK_AGAIN_MAX_MS: Final = 100
-"""How long to wait for the end of the previous transaction, whose markers are being written."""
+"""The maximum wait for the markers of the producer's previous transaction."""
 
 VerdictByPartition = Mapping[TopicPartition, TransactionTerms | ApiError]
 """On which terms a batch may be appended to each partition, or why it may not."""
@@ -37,7 +37,7 @@ class Support(NamedTuple):
     is_adding: bool
     """Whether its transactions have epochs of their own, and get partitions by being written to."""
     knows_abortable: bool
-    """Whether it can be told that its transaction is to be aborted."""
+    """Whether the client understands an error that aborts its transaction."""
 
 
 class Write(NamedTuple):
@@ -58,7 +58,7 @@ class TransactionVerification:
     is_enabled: Callable[[], bool]
     """Whether `transaction.partition.verification.enable` is set."""
     enlist: Enlist | None = None
-    """None if there is no coordinator to be asked."""
+    """None if there is no coordinator."""
     locks: KeyedLock = field(default_factory=KeyedLock)
     """Batches of one transaction are verified and appended in the order in which they came."""
 

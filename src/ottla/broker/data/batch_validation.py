@@ -25,7 +25,7 @@ from ottla.wire.records.batch import ATTRIBUTES_LOW_BYTE_AT, CODEC_MASK, MAGIC, 
 from ottla.wire.records.compression.codecs import Compression
 
 Prepared: TypeAlias = memoryview | Validated | ApiError
-"""A batch to append, or what is wrong with it."""
+"""A batch to append, or its validation error."""
 THREADS_MAX: Final = 2
 """How many of the broker's threads may validate at once; the others are for the disk. Each holds
 the decompressed records of one batch."""
@@ -36,7 +36,7 @@ LOOP_COMPRESSED_BYTES_MAX: Final = 64 << 10
 LOOP_DECOMPRESSED_BYTES_MAX: Final = 1 << 20
 """And how many bytes these may decompress to."""
 ZSTD_SINCE: Final = 7
-"""The first version of Produce whose batches may be compressed by Zstandard."""
+"""The first version of Produce that may contain batches with Zstandard compression."""
 
 
 def config_if_led(partition: Partition | None) -> TopicConfig | None:
@@ -47,7 +47,7 @@ def config_if_led(partition: Partition | None) -> TopicConfig | None:
 
 
 def is_compressed(data: memoryview) -> bool:
-    """Tell whether a batch names a codec."""
+    """Return whether a batch names a codec."""
     return len(data) > ATTRIBUTES_LOW_BYTE_AT and data[ATTRIBUTES_LOW_BYTE_AT] & CODEC_MASK != 0
 
 
@@ -62,7 +62,7 @@ def checked_format(data: Prepared, version: int) -> Prepared:
 
 
 def check_format(data: memoryview, version: int) -> None:
-    """Raise ApiError for what may not be in a request of this version; headers are there if so."""
+    """Raise ApiError for records that this version may not have; ensures complete headers."""
     if len(data) <= ATTRIBUTES_LOW_BYTE_AT:
         return
     if data[MAGIC_AT] < MAGIC:
@@ -72,7 +72,7 @@ def check_format(data: memoryview, version: int) -> None:
 
 
 def names_codec(config: TopicConfig | None) -> bool:
-    """Tell whether the topic of a partition that is led here may have batches compressed anew."""
+    """Return whether this broker's partition may have its batches recompressed."""
     return config is not None and config.compression_type != PRODUCER_COMPRESSION
 
 
@@ -85,7 +85,7 @@ class BatchValidation:
         self._is_thread_free = asyncio.Semaphore(THREADS_MAX)
 
     def is_at_work(self, names: Collection[TopicPartition]) -> bool:
-        """Return whether a request for these partitions would overtake one that is validated."""
+        """Return whether a request for these partitions would overtake one under validation."""
         return self._locks.is_held(names)
 
     async def batches(
@@ -97,8 +97,8 @@ class BatchValidation:
     ) -> Sequence[Prepared]:
         """Return the batches of one request, validated for their topics' configs.
 
-        Does not suspend if the event loop can do it and no earlier request is at work. The caller
-        goes on before the next request's turn comes.
+        Does not suspend if the event loop can do it and no earlier request is in progress. The
+        caller continues before the next request.
         """
         if not self.is_at_work(names):
             validated = _on_loop(found, configs, now_ms)
@@ -114,7 +114,7 @@ class BatchValidation:
 
 
 def is_left_to_append(sent: Iterable[memoryview | None]) -> bool:
-    """Tell whether a request has only uncompressed batches that are not large together."""
+    """Return whether a request has only uncompressed batches that are not large together."""
     size_bytes = 0
     for data in sent:
         if data is not None:

@@ -1,4 +1,4 @@
-"""What a Fetch request says for all of its partitions."""
+"""The parameters of a Fetch request that apply to all of its partitions."""
 
 from typing import NamedTuple, Self
 
@@ -15,23 +15,23 @@ _REPLICA_STATE_SINCE = 15
 
 
 class FetchReader(NamedTuple):
-    """Who fetches, and how: it holds for all partitions of a request."""
+    """The reader of a Fetch request and its limits, for all partitions."""
 
     bytes_max: int
     bytes_min: int
     is_committed_only: bool
     follower: Follower | None
-    """Who fetches as a replica; None for a consumer."""
+    """The follower that sent the request; None for a consumer."""
     asked_ms: int | None
-    """When it asked, if that is to be noted: once for each request."""
+    """The time of the request, if it is to be recorded: once for each request."""
     rack: str
     is_leader_needed: bool
     is_cut_later: bool
-    """Whether limits are for message sets, which may break off anywhere, even in the first one."""
+    """Whether limits apply after conversion to message sets, which may be cut anywhere."""
 
     @classmethod
     def of(cls, request: FetchRequest, version: int, received_ms: int, bytes_max: int) -> Self:
-        """Read it from a request, of whatever version."""
+        """Read the parameters from a request of any version."""
         bytes_max = min(request.max_bytes, bytes_max)
         if version < BATCHES_SINCE:
             bytes_max = min(bytes_max, CONVERTED_BYTES_MAX)

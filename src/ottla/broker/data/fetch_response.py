@@ -18,7 +18,7 @@ _NO_OFFSET: Final = -1
 def grouped(
     reads: list[Read], before: list[FetchableTopicResponse] | None = None
 ) -> list[FetchableTopicResponse]:
-    """Group adjacent partitions of the same topic, in a new list or at the end of this one."""
+    """Group adjacent partitions of the same topic, in a new list or at the end of the given one."""
     topics = [] if before is None else before
     last = topics[-1] if topics else None
     for read in reads:
@@ -61,7 +61,7 @@ def answer_of(partition: FetchedPartition, found: Fetched | ApiError) -> Partiti
 
 
 def fail(answer: PartitionData, error: ApiError) -> None:
-    """Make it the answer of a partition with which something is wrong."""
+    """Make it the response of a partition with an error."""
     answer.error_code = error.code
     answer.high_watermark = answer.last_stable_offset = answer.log_start_offset = _NO_OFFSET
     answer.records = b""

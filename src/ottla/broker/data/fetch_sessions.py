@@ -74,7 +74,7 @@ class FetchedPartition:
         self.topic_id = topic_id
         self.wanted = wanted
         self.name = None if by_id else TopicPartition(topic, wanted.partition)
-        """For topics that are named by id, None until it is looked up."""
+        """None for a topic that is named by id, until it is resolved."""
         self.high_watermark = _UNTOLD
         self.log_start_offset = _UNTOLD
         self.quiet_mark: QuietMark | None = None
@@ -91,7 +91,7 @@ class FetchedPartition:
         )
 
     def begins_later(self, found: Fetched | ApiError) -> bool:
-        """Tell whether records were deleted since the client was told where the log begins."""
+        """Return whether records were deleted since the last reported log start."""
         return (
             not isinstance(found, ApiError)
             and found.log_start_offset > self.log_start_offset > _UNTOLD
@@ -144,7 +144,7 @@ class Eviction(NamedTuple):
 
 
 class FetchSession:
-    """The partitions that one client fetches. The epoch is that of its next request."""
+    """The partitions that one client fetches, and the epoch of its next request."""
 
     __slots__ = ("by_id", "created_ms", "epoch", "eviction", "id", "partitions", "used_ms")
 
@@ -317,7 +317,7 @@ class FetchSessions:
 
 
 class _Sessionless:
-    """A fetch that is answered in full, and forgotten."""
+    """A full fetch without a session."""
 
     is_overtaken = False
 
@@ -329,7 +329,7 @@ class _Sessionless:
 
 
 class _Full:
-    """A fetch that is answered in full, and begins a session."""
+    """A full fetch that begins a session."""
 
     is_overtaken = False
 

@@ -29,7 +29,7 @@ async def read_in_turns(
     then waits for notifications has missed none.
     """
     sliced = slices.begin(steps_per_look=1)
-    remaining = iter(tuple(wanted))  # those of a session may change meanwhile
+    remaining = iter(tuple(wanted))  # a copy: the partitions of a session may change meanwhile
     reads: list[Read] = []
     size_bytes = heard = 0
     with notifier.listening(()) as listener:
@@ -54,7 +54,7 @@ async def read_in_turns(
 
 
 async def grouped_in_turns(reads: list[Read], slices: TimeSlices) -> list[FetchableTopicResponse]:
-    """Put neighbours of the same topic together; few of them at once."""
+    """Group neighbours of the same topic; few of them at once."""
     if len(reads) <= PARTITIONS_AT_ONCE:
         return grouped(reads)
     sliced = slices.begin(steps_per_look=1)

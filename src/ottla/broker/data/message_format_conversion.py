@@ -21,7 +21,7 @@ from ottla.wire.records.message_set import to_batches
 CONVERTED_BYTES_MAX: Final = 4 << 20
 """How much one old fetch gets, and one batch more: it is held in memory until it is sent."""
 PRODUCED_BYTES_MAX: Final = 2 << 20
-"""The maximum size of a message set: twice that of a batch, unless a topic allows more."""
+"""The maximum size of a message set: twice a batch's, unless a topic allows more."""
 
 
 class OldFormats:

@@ -25,7 +25,7 @@ class PreferredReplicas:
     is_rack_aware: bool
 
     def find(self, partition: Partition, rack: str, wanted: FetchPartition) -> Fetched | None:
-        """Return the answer that sends a consumer elsewhere; None if it is right here."""
+        """Return the response that redirects a consumer; None if it should read here."""
         in_sync = partition.in_sync
         if not self.is_rack_aware or in_sync is None or partition.is_alone:
             return None

@@ -52,7 +52,7 @@ _NEVER_MS: Final = -(1 << 62)
 _ASK_AGAIN: Final = frozenset(
     {ErrorCode.UNKNOWN_SUBSCRIPTION_ID, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE}
 )
-"""After these a client may ask for its subscription before its time."""
+"""After these errors a client may get its subscription again before the interval ends."""
 _log = logging.getLogger(__name__)
 
 
@@ -67,7 +67,7 @@ class LoggingSink:
     """Logs pushed metrics at level debug."""
 
     def take(self, client_instance_id: bytes, context: RequestContext, metrics: bytes) -> None:
-        """Tell how much one push has brought."""
+        """Record the size of one push."""
         _log.debug(
             "client %s (%s at %s) pushed %d bytes of metrics",
             uuid_to_text(client_instance_id),
@@ -90,7 +90,7 @@ class _Client:
     asked_ms: int = _NEVER_MS
     pushed_ms: int = _NEVER_MS
     is_expected: bool = False
-    """Whether it has asked, and not pushed since."""
+    """Whether it got its subscription, and has not pushed since."""
     is_terminating: bool = False
     last_error: ErrorCode = ErrorCode.NONE
 
@@ -122,7 +122,7 @@ class ClientTelemetry:
             self.take(image)
 
     def take(self, image: ClusterImage) -> None:
-        """Apply the subscriptions of an image; clients are matched with them anew."""
+        """Apply the subscriptions of an image; match all clients again."""
         self._version += 1
         self._subscriptions = []
         for resource, settings in image.configs.items():
@@ -179,7 +179,7 @@ class ClientTelemetry:
     def _check(self, client: _Client, request: PushTelemetryRequest, now_ms: int) -> None:
         if client.is_terminating:
             raise ApiError(ErrorCode.INVALID_REQUEST, "the client has pushed for the last time")
-        # The first push after asking comes early or late by a half, so that not all come at once.
+        # The first push after a subscription varies by a half, so that clients do not synchronize.
         is_due = client.is_expected or now_ms - client.pushed_ms >= client.interval_ms
         if is_due:
             client.pushed_ms = now_ms
@@ -207,7 +207,7 @@ class ClientTelemetry:
     # -- clients --------------------------------------------------------------------------------
 
     def _client(self, context: RequestContext, client_instance_id: bytes, now_ms: int) -> _Client:
-        """Return a client as the subscriptions are now, having made it if it is new."""
+        """Return a client with its current subscription; add it if it is new."""
         client = self._clients.pop(client_instance_id, None)
         if client is None or client.expires_ms <= now_ms:
             client = self._matched(client_instance_id, _attributes(client_instance_id, context))

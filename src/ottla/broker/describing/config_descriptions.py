@@ -154,7 +154,7 @@ class ConfigDescriptions:
         return self._entry(setting, name, text, [own, *self._behind(name)])
 
     def _behind(self, topic_setting: str) -> list[DescribeConfigsSynonym]:
-        """Return what brokers say for a topic's setting."""
+        """Return the broker synonyms of a topic's setting."""
         names = [synonym.name for synonym in TOPIC_SYNONYMS.get(topic_setting, ())]
         return self._since(names[0], names) if names else []
 
@@ -179,8 +179,8 @@ class ConfigDescriptions:
         """Return the synonyms from the first one with this name on, as Kafka does.
 
         A setting in another unit that takes precedence is no source of this setting's value. A
-        topic's `retention.ms` has no synonyms unless `log.retention.ms` is set, even where
-        `log.retention.hours` gives the value.
+        topic's `retention.ms` has no synonyms unless `log.retention.ms` is set, even if
+        `log.retention.hours` provides the value.
         """
         return list(dropwhile(lambda one: one.name != name, self._at_brokers(names)))
 

@@ -1,4 +1,4 @@
-"""Where a client should have gone: the leader of a partition, as the metadata knows it."""
+"""The current leader of a partition, for clients that used the wrong broker."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -24,16 +24,16 @@ UNKNOWN_LEADER = CurrentLeader(NO_LEADER, NO_EPOCH, None, None)
 
 @dataclass(frozen=True, slots=True)
 class CurrentLeaders:
-    """Looks up leaders for clients that asked the wrong broker (KIP-951)."""
+    """Looks up leaders for clients that sent a request to the wrong broker (KIP-951)."""
 
     image: Callable[[], ClusterImage]
 
     def is_broker(self, broker_id: int) -> bool:
-        """Tell whether a broker of this id has registered."""
+        """Return whether a broker of this id has registered."""
         return broker_id in self.image().brokers
 
     def is_alive(self, broker_id: int) -> bool:
-        """Tell whether a broker is there."""
+        """Return whether a broker is live."""
         broker = self.image().brokers.get(broker_id)
         return broker is not None and not broker.is_fenced
 

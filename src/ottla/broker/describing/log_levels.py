@@ -22,7 +22,7 @@ _log = logging.getLogger(__name__)
 
 
 def logger_names() -> set[str]:
-    """Return the names of all loggers with a level to ask for."""
+    """Return the names of all loggers with a level."""
     known = list(logging.Logger.manager.loggerDict)  # at once: other threads may make loggers
     return {ROOT, TOPMOST} | {name for name in known if name.startswith(TOPMOST + ".")}
 

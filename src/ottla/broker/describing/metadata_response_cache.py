@@ -46,7 +46,7 @@ class DescribedTopics:
         ):
             return known.partitions
         made = self._describe(image, topic)
-        if image is self._view.published():  # else it holds for a moment of doubt
+        if image is self._view.published():  # else the lease may have expired for a moment
             self._by_id[topic.topic_id] = made
             if len(self._by_id) > len(image.topics):
                 topics = image.topics_by_id

@@ -39,11 +39,11 @@ class ClusterView:
 
     @property
     def image(self) -> ClusterImage:
-        """The committed metadata, as far as this broker knows.
+        """The committed metadata that this broker knows.
 
         Without a valid lease this broker shows itself as fenced, as the other brokers may do by
-        now: clients go to brokers with newer metadata, and do not come back to one that cannot
-        acknowledge.
+        now: clients go to brokers with newer metadata, and do not return to a broker that cannot
+        acknowledge writes.
         """
         image = self.published()
         return image if self.is_sure() else _fenced(image, self.node_id)
@@ -73,7 +73,7 @@ class ClusterView:
         return PartitionState(ErrorCode.NONE, partition.leader, offline)
 
     def lost_of(self, names: Iterable[TopicPartition]) -> list[TopicPartition]:
-        """Return the partitions with an unusable log, of those that should be here."""
+        """Return the partitions with an unusable log, among this broker's replicas."""
         return [name for name in names if self._is_lost_here(name)]
 
     def _is_lost_here(self, name: TopicPartition) -> bool:

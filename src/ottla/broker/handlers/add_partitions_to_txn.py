@@ -38,7 +38,7 @@ class AddPartitionsToTxnHandler:
     async def handle(
         self, context: RequestContext, request: AddPartitionsToTxnRequest
     ) -> AddPartitionsToTxnResponse:
-        """Let all be decided, then wait for all."""
+        """Decide all requests, then wait for all."""
         version = context.api_version
         is_many = version >= _MANY_SINCE
         transactions = request.transactions if is_many else [_only(request)]

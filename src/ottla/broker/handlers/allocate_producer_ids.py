@@ -1,6 +1,6 @@
 """AllocateProducerIds v0: give a broker a block of producer ids (KIP-730).
 
-For brokers only, and not told to clients.
+For brokers only, and not advertised to clients.
 """
 
 from dataclasses import dataclass

@@ -1,7 +1,7 @@
-"""AlterPartition v2-v3: a leader asks for another ISR (KIP-497).
+"""AlterPartition v2-v3: a leader proposes another ISR (KIP-497).
 
-For brokers only, and not told to clients. Each partition has its own answer; NOT_CONTROLLER and
-STALE_BROKER_EPOCH concern them all.
+For brokers only, and not advertised to clients. Each partition has its own result; NOT_CONTROLLER
+and STALE_BROKER_EPOCH concern the whole request.
 """
 
 from dataclasses import dataclass

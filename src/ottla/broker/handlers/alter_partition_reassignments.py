@@ -22,7 +22,7 @@ class AlterPartitionReassignmentsHandler:
     async def handle(
         self, _context: RequestContext, request: AlterPartitionReassignmentsRequest
     ) -> AlterPartitionReassignmentsResponse:
-        """Let the controller decide; the moves have begun, and not ended, when this is answered."""
+        """Let the controller decide; on the response, the moves have begun, and not ended."""
         try:
             return await self.store.execute(
                 lambda controller: controller.reassign_partitions(request)

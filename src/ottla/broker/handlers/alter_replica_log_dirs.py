@@ -1,7 +1,7 @@
-"""AlterReplicaLogDirs v1-v2: move partitions to other folders of this broker.
+"""AlterReplicaLogDirs v1-v2: move partitions to other log dirs of this broker.
 
-The answer says whether a move has begun; DescribeLogDirs shows how far it is. A partition that is
-not here is REPLICA_NOT_AVAILABLE; where it shall be made later is not remembered.
+The response says whether a move has begun; DescribeLogDirs shows its progress. A partition that is
+not here is REPLICA_NOT_AVAILABLE; the log dir for its later creation is not remembered.
 """
 
 import logging

@@ -1,7 +1,7 @@
 """AssignReplicasToDirs v0: a broker reports replicas that are lost, or on a full disk (KIP-858).
 
-For brokers only, and not told to clients. Each replica has its own answer; NOT_CONTROLLER and
-STALE_BROKER_EPOCH concern them all.
+For brokers only, and not advertised to clients. Each replica has its own result; NOT_CONTROLLER and
+STALE_BROKER_EPOCH concern the whole request.
 """
 
 from dataclasses import dataclass

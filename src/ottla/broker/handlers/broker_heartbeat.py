@@ -30,7 +30,7 @@ class BrokerHeartbeatHandler:
     async def handle(
         self, _context: RequestContext, request: BrokerHeartbeatRequest
     ) -> BrokerHeartbeatResponse:
-        """Let others lead if that is wanted, and say whether the broker may go."""
+        """Move leadership away if requested, and return whether the broker may stop."""
 
         def decide(controller: Controller) -> Decision[MetadataRecord, BrokerHeartbeatResponse]:
             check_broker_epoch(controller.image, request.broker_id, request.broker_epoch)

@@ -1,6 +1,6 @@
 """CreateAcls v1-v3: each rule is refused with SECURITY_DISABLED.
 
-A Kafka broker without an authorizer answers the same.
+A Kafka broker without an authorizer does the same.
 """
 
 from dataclasses import dataclass

@@ -28,7 +28,7 @@ class CreatePartitionsHandler:
     async def handle(
         self, _context: RequestContext, request: CreatePartitionsRequest
     ) -> CreatePartitionsResponse:
-        """Let the controller decide; the partitions are there, and known, when it is answered."""
+        """Let the controller decide; at the response, brokers have the new partitions."""
         start = self.randomness.below(_START_BELOW)
         try:
             results = await self.store.execute(

@@ -25,7 +25,7 @@ class CreateTopicsHandler:
     async def handle(
         self, _context: RequestContext, request: CreateTopicsRequest
     ) -> CreateTopicsResponse:
-        """Let the controller decide; the partitions are there, and known, when it is answered."""
+        """Let the controller decide; at the response, brokers have the new partitions."""
         try:
             results = await self.creation.create_here(
                 request.topics, validate_only=request.validate_only

@@ -49,13 +49,13 @@ class DeleteRecordsHandler:
     partitions: Partitions
     notifier: Notifier
     is_alive: Callable[[int], bool]
-    """Whether a broker is there, so that its replica counts."""
+    """Whether a broker is live, so that its replica counts."""
     slices: TimeSlices
 
     async def handle(
         self, context: RequestContext, request: DeleteRecordsRequest
     ) -> DeleteRecordsResponse:
-        """Cut every partition, wait for the replicas, and tell where each begins now."""
+        """Raise every log start, wait for the replicas, and return the low watermarks."""
         deletions: list[_Deletion] = []
         sliced = self.slices.begin()
         topics: list[DeleteRecordsTopicResult] = []

@@ -1,6 +1,6 @@
 """DescribeAcls v1-v3: refused with SECURITY_DISABLED.
 
-A Kafka broker without an authorizer answers the same.
+A Kafka broker without an authorizer does the same.
 """
 
 from dataclasses import dataclass

@@ -26,7 +26,7 @@ from ottla.wire.messages.describe_configs import (
 
 VERSIONS = range(1, 5)
 SETTINGS_MAX: Final = 500_000
-"""Settings in one answer: all of more than 15,000 topics."""
+"""Settings in one response: all of more than 15,000 topics."""
 _BROKER_LOGGER: Final = 8
 
 

@@ -40,7 +40,7 @@ class DescribeLogDirsHandler:
     async def handle(
         self, _context: RequestContext, request: DescribeLogDirsRequest
     ) -> DescribeLogDirsResponse:
-        """Describe every folder."""
+        """Describe every log dir."""
         wanted: _Wanted = None
         if request.topics is not None:
             sliced, wanted = self.slices.begin(), set()

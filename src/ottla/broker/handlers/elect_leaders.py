@@ -28,7 +28,7 @@ class ElectLeadersHandler:
     async def handle(
         self, context: RequestContext, request: ElectLeadersRequest
     ) -> ElectLeadersResponse:
-        """Let the controller decide; the leaders are known when this is answered."""
+        """Let the controller decide; on the response, brokers know the leaders."""
         try:
             results = await self.store.execute(lambda controller: controller.elect_leaders(request))
         except ApiError as error:
@@ -39,7 +39,7 @@ class ElectLeadersHandler:
 
 
 def _refused(request: ElectLeadersRequest, error: ApiError) -> list[ReplicaElectionResult]:
-    """Tell each partition, for a client that can be told in no other place."""
+    """Copy the error to each partition, for versions without a top-level error."""
     return [
         ReplicaElectionResult(
             topic=topic.topic,

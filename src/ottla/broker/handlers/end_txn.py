@@ -22,7 +22,7 @@ class EndTxnHandler:
     coordinator: TransactionCoordinator
 
     async def handle(self, context: RequestContext, request: EndTxnRequest) -> EndTxnResponse:
-        """Have the end decided."""
+        """Decide the end of the transaction."""
         version = context.api_version
         coordinator = self.coordinator
         try:

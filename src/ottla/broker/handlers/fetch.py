@@ -1,16 +1,17 @@
 """Fetch v0-v18: read batches, waiting for them if there are too few.
 
-The answer comes as soon as min_bytes can be read, a partition has an error, a reader has to go on
-in the next file, or max_wait_ms has passed. A topic that does not exist keeps nobody from waiting
-for the others. Batches are named, not read: the kernel sends them from the page cache. The first
-batch of the first partition that has one is sent whole, however large it is, so that every consumer
-gets on; in a session (`fetch_sessions.py`) that partition comes last the next time.
+The response is sent as soon as min_bytes can be read, a partition has an error, a partition must
+continue in its next segment, or max_wait_ms has passed. A topic that does not exist does not end
+the wait for the others. Batches are referenced, not read: the kernel sends them from the page
+cache. The first batch of the first non-empty partition is sent whole, regardless of its size, so
+that every consumer makes progress; in a session (`fetch_sessions.py`) that partition comes last
+the next time.
 
-A broker that fetches as a replica reads to the end, and by what it asks for tells how far it is;
-it waits for more to be appended, consumers for more to be committed. Since version 11 consumers
-may read from followers, and are sent to the one of their rack (`preferred_replicas.py`). Versions 0
-to 3 are answered in message sets, which are converted on a thread. Where consumers name very many
-partitions, others have their turn in between (`large_fetches.py`).
+A follower reads up to the log end, and its fetch offset is its progress. It waits for appends,
+while consumers wait for commits. Since version 11 consumers may read from followers, and are
+redirected to a follower in their rack (`preferred_replicas.py`). The responses of versions 0 to 3
+contain message sets, converted on a thread. Fetches of very many partitions run in time slices, so
+that other requests run in between (`large_fetches.py`).
 """
 
 from collections.abc import Collection, Hashable
@@ -61,8 +62,8 @@ from ottla.wire.messages.fetch import (
 VERSIONS = range(19)
 LARGE_FETCH_PARTITIONS: Final = 2_000
 LARGE_FETCH_WAIT_MS_MAX: Final = 500
-"""How long a fetch of more partitions waits at most: what it takes of the memory for large requests
-must come back soon. It is what clients and followers ask for by default."""
+"""The maximum wait of a fetch with more partitions, because it holds memory for large requests.
+It is the default wait of clients and followers."""
 _TIMESTAMPS_SINCE = 2
 _STORAGE_ERROR_SINCE = 6
 _TOPIC_IDS_SINCE = 13
@@ -174,10 +175,10 @@ class FetchHandler:
         return reads
 
     async def _await_more(self, reads: list[Read], reader: FetchReader, deadline_ms: int) -> bool:
-        """Wait until all should be read again for a consumer; False if nothing has happened.
+        """Wait until the partitions are worth another read for a consumer; False if none changed.
 
-        There may be enough by now, or the time is up. A bell costs a look into the one partition
-        for which it rings, however many there are.
+        Returns when there may be enough bytes, or at the deadline. A notification costs a read of
+        the notified partition only, independent of the number of partitions.
         """
         sizes_bytes = [counted_bytes(found) for _, found in reads]
         places: dict[Hashable, list[int]] = {}
@@ -201,9 +202,9 @@ class FetchHandler:
         return is_notified
 
     def _is_final(self, reads: list[Read], missing: int) -> bool:
-        """Tell whether a reader should not wait for more than this.
+        """Return whether a reader should get its response without waiting for more.
 
-        Something is wrong that was not wrong from the beginning, or it should ask elsewhere.
+        A partition has a new error, or the reader should fetch from another replica.
         """
         failures = 0
         for partition, found in reads:
@@ -218,9 +219,9 @@ class FetchHandler:
         return failures > missing
 
     def _has_news(self, reads: list[Read]) -> bool:
-        """Tell whether a follower has to hear something at once.
+        """Return whether a follower needs a response at once.
 
-        Where its log begins; and if it serves readers, how much is committed.
+        The log start has changed; or, if it serves consumers, the high watermark has.
         """
         is_rack_aware = self.preferred.is_rack_aware
         return any(
@@ -228,7 +229,7 @@ class FetchHandler:
         )
 
     def _notifier_of(self, follower: Follower) -> tuple[FollowerKey, ...]:
-        """Return what a follower waits for: few keys, however many partitions it fetches."""
+        """Return the keys that a follower waits for: one or two, for any number of partitions."""
         broker_id = follower.broker_id
         if self.preferred.is_rack_aware:
             return log_end_key(broker_id), committed_key(broker_id)
@@ -254,7 +255,7 @@ class FetchHandler:
         reads: list[Read] = []
         follower = reader.follower
         sliced = self.slices.begin(steps_per_look=1)
-        remaining = iter(tuple(wanted))  # those of a session may change meanwhile
+        remaining = iter(tuple(wanted))  # a copy: the partitions of a session may change meanwhile
         while some := tuple(islice(remaining, PARTITIONS_AT_ONCE)):
             for partition in some:
                 if follower is not None and self._is_quiet(partition, follower.broker_id):
@@ -276,16 +277,16 @@ class FetchHandler:
             return fetched, error.with_traceback(None)  # else it keeps frames alive
 
     def _is_quiet(self, fetched: FetchedPartition, broker_id: int) -> bool:
-        """Tell whether a follower in sync would be told what it was told the last time: nothing.
+        """Return whether an in-sync follower would get the same empty result as the last time.
 
-        So one partition that is written to does not cost a look into all the others. What was
-        found earlier in the same request has not been told yet.
+        So a write to one partition does not cost a read of all the others. Results from earlier in
+        the same request were not sent yet, and do not count.
         """
         mark = fetched.quiet_mark
         if mark is None or mark.wanted is not fetched.wanted:
             return False
         partition = mark.partition
-        in_sync = partition.in_sync  # nobody leads what is not kept here any more
+        in_sync = partition.in_sync  # None if the replica was removed
         return (
             partition.follower_news_count == mark.follower_news_count
             and mark.high_watermark == fetched.high_watermark
@@ -338,7 +339,7 @@ class FetchHandler:
         return fetched.name
 
     def _name_leaders(self, reads: list[Read], response: FetchResponse, listener: str) -> None:
-        """Add the leaders for clients that asked the wrong broker (KIP-951)."""
+        """Add the leaders for clients that sent the request to the wrong broker (KIP-951)."""
         endpoints: dict[int, NodeEndpoint] = {}
         answers = (answer for topic in response.responses for answer in topic.partitions)
         for (partition, _), answer in zip(reads, answers, strict=True):

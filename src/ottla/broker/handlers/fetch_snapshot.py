@@ -1,7 +1,7 @@
 """FetchSnapshot v0-v1: a piece of a snapshot of the metadata (KIP-630).
 
-For brokers only, and not told to clients. Fetch has told the broker which snapshot there is. One
-that is not kept any more is SNAPSHOT_NOT_FOUND: then the broker has to fetch again.
+For brokers only, and not advertised to clients. The response to Fetch has named the snapshot. If it
+is not kept any more the result is SNAPSHOT_NOT_FOUND: then the broker has to fetch again.
 """
 
 from collections.abc import Callable

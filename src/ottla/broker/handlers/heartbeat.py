@@ -1,7 +1,7 @@
-"""Heartbeat v0-v4: a member says that it is alive, and hears whether it has to join again.
+"""Heartbeat v0-v4: a member is alive, and learns whether it has to join again.
 
-While the groups are being loaded every heartbeat is taken for granted: members need not do anything
-yet, and their sessions begin when it is done.
+While the groups are being loaded every heartbeat succeeds: members need not do anything yet, and
+their sessions begin after the load.
 """
 
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""LeaveGroup v0-v5: members go; since version 3 several at once, static ones by their name."""
+"""LeaveGroup v0-v5: members leave; since version 3 several at once, static ones by their name."""
 
 from dataclasses import dataclass
 
@@ -19,7 +19,7 @@ class LeaveGroupHandler:
     async def handle(
         self, context: RequestContext, request: LeaveGroupRequest
     ) -> LeaveGroupResponse:
-        """Let the members go."""
+        """Remove the members."""
         now = self.coordinator.moment()
         try:
             return self.coordinator.execute(

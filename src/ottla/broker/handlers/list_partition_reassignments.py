@@ -1,6 +1,6 @@
 """ListPartitionReassignments v0: the moves of partitions that are under way (KIP-455).
 
-Without topics it is asked for all. A partition that does not move, or is not there, is left out.
+Without topics it lists all. A partition that does not move, or does not exist, is left out.
 """
 
 from collections.abc import Callable

@@ -1,6 +1,6 @@
-"""ListTransactions v0-v2: the transactional ids that this broker coordinates, as filters want them.
+"""ListTransactions v0-v2: this broker's transactional ids that match the filters.
 
-States that do not exist are told, and match nothing. What is listed may not be on all replicas yet.
+Unknown states are returned as such, and match nothing. Listed states may not be committed yet.
 """
 
 from dataclasses import dataclass

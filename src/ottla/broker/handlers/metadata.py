@@ -1,10 +1,10 @@
-"""Metadata v0-v13: the brokers, the topics, and who leads their partitions.
+"""Metadata v0-v13: the brokers, the topics, and the leaders of their partitions.
 
-No list of topics asks for all of them; in version 0 an empty one does, too. A topic that does not
-exist is made if the client allows it and `auto.create.topics.enable` does; Kafka's clients have to
-ask again for it, ours find it in the answer. A topic that is named twice is described once.
-Topics can be asked for by id since version 12; the ids of versions 10 and 11 are INVALID_REQUEST.
-Between topics everybody else has a turn; all are described as they were when the request came.
+A null list of topics means all topics; in version 0 an empty list does, too. A missing topic is
+created if the client allows it and `auto.create.topics.enable` is set; with Kafka, clients have to
+retry, here the response already contains it. A topic that is named twice is described once. Topics
+can be named by id since version 12; ids in versions 10 and 11 are INVALID_REQUEST. Other requests
+run between topics; all topics are described from the image at the arrival of the request.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -139,7 +139,7 @@ class MetadataHandler:
         try:
             await self.make_offsets_topic()
         except ApiError:
-            return  # it is not there, and the answer says so
+            return  # it does not exist, as the response says
 
     def _described(self, image: ClusterImage, topic: TopicImage) -> MetadataResponseTopic:
         return MetadataResponseTopic(

@@ -39,8 +39,8 @@ _GROUP_ERROR_SINCE = 2
 _MANY_GROUPS_SINCE = 8
 _TOPIC_IDS_SINCE = 10
 PARTITIONS_AT_ONCE: Final = 500
-"""How many partitions the machine of a group looks up between two looks at the clock."""
-# Consumers before Kafka 3.9 do not expect to be told that a coordinator is not available.
+"""The number of partitions that a group's machine looks up per time check."""
+# Consumers before Kafka 3.9 do not expect COORDINATOR_NOT_AVAILABLE.
 _TOLD_BY_CODE = {ErrorCode.COORDINATOR_NOT_AVAILABLE: ErrorCode.NOT_COORDINATOR}
 
 
@@ -92,7 +92,7 @@ class OffsetFetchHandler:
     async def _looked_up(
         self, wanted: OffsetFetchRequestGroup, *, is_stable_only: bool
     ) -> OffsetFetchResponseGroup:
-        """Ask the group's machine for some partitions at once; ApiError if it is not here."""
+        """Query the group's machine for some partitions; ApiError if it is not here."""
         found = OffsetFetchResponseGroup(group_id=wanted.group_id)
         sliced = self.slices.begin(steps_per_look=1)
         for topics in [None] if wanted.topics is None else _parts(wanted.topics):
@@ -151,7 +151,7 @@ def _decide_fetch(
 
 
 def _parts(topics: list[OffsetFetchRequestTopics]) -> Iterator[list[OffsetFetchRequestTopics]]:
-    """Cut what a request names into parts with few partitions, at least one."""
+    """Split the requested topics into parts with few partitions, at least one part."""
     part: list[OffsetFetchRequestTopics] = []
     left = PARTITIONS_AT_ONCE
     for topic in topics:
@@ -202,7 +202,7 @@ def _as_group(request: OffsetFetchRequest) -> OffsetFetchRequestGroup:
 
 
 def _as_one_group(group: OffsetFetchResponseGroup) -> OffsetFetchResponse:
-    """Write the answer as it was before there could be several groups in it."""
+    """Convert to the response format from before multiple groups."""
     return OffsetFetchResponse(
         error_code=group.error_code,
         topics=[

@@ -1,14 +1,15 @@
 """Produce v0-v13: append one batch to each of these partitions.
 
-acks=0 is answered with silence, as the protocol asks; if something was refused the connection is
-closed, for there is no other way to say so. acks=1 is answered when the leader has the batch,
-acks=all when every replica that is in sync has it, and min.insync.replicas of them are; after
-timeout_ms it is REQUEST_TIMED_OUT, and nobody knows. A topic whose flush.messages asks for it is
-flushed before the answer, together with whatever else has been appended meanwhile; what the disk
-refused to make durable is KAFKA_STORAGE_ERROR. Refused are: other formats than a version has (only
-versions 0 to 2 send message sets, which are converted on a thread), internal topics, and batches of
-transactions that their coordinator does not know of (`transaction_verification.py`). Since version
-12 it is told of them here. What has another codec than its topic is compressed anew on a thread.
+acks=0 has no response; if an append fails the connection is closed, the only way to report it.
+acks=1 responds when the leader has the batch. acks=all responds when every in-sync replica has it,
+and at least min.insync.replicas do; after timeout_ms it is REQUEST_TIMED_OUT, with an unknown
+outcome. If `flush.messages` of a topic requires it, the log is flushed before the response,
+together with all concurrent appends; a failed flush is KAFKA_STORAGE_ERROR.
+
+Refused are: record formats of other versions (only versions 0 to 2 send message sets, which are
+converted on a thread), internal topics, and batches of transactions that are unknown to their
+coordinator (`transaction_verification.py`). Since version 12 the append adds the partition to the
+transaction. A batch with another codec than its topic is recompressed on a thread.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -109,7 +110,7 @@ class _Common(NamedTuple):
     version: int
     acks: int
     prepared: Iterator[Prepared] | None
-    """What the records have become, in their order, if some of them had to be converted."""
+    """The converted records, in their order, if some of them had to be converted."""
     verdicts: VerdictByPartition | None = None
     """On batches of transactions; None if the request names none."""
 
@@ -138,7 +139,7 @@ class ProduceHandler:
         must_prepare = self._must_prepare(request, version)
         prepared = await self._prepare(request, version) if must_prepare else None
         if request.transactional_id:
-            # What was verified already must not overtake what still is.
+            # A verified batch must not overtake one under verification.
             async with self.verification.locks.hold(request.transactional_id):
                 verdicts = await self._verify(request, version)
                 outcomes = self._append_each(request, _Common(version, acks, prepared, verdicts))
@@ -178,7 +179,7 @@ class ProduceHandler:
                 response.base_offset = response.log_start_offset = _NO_OFFSET
 
     def _must_prepare(self, request: ProduceRequest, version: int) -> bool:
-        """Tell whether batches are converted or validated first, or have to wait for others."""
+        """Return whether batches are converted or validated first, or have to wait for others."""
         sent = (data.records for topic in request.topic_data for data in topic.partition_data)
         if version < _BATCHES_SINCE or not is_left_to_append(sent):
             return True
@@ -186,7 +187,7 @@ class ProduceHandler:
         return any(map(names_codec, configs)) or self.validation.is_at_work(names)
 
     async def _prepare(self, request: ProduceRequest, version: int) -> Iterator[Prepared]:
-        """Convert message sets, and validate what the append should not."""
+        """Convert message sets, and validate batches that are too slow for the append."""
         names, configs = self._names_and_configs(request, version)
         parts = (data.records for topic in request.topic_data for data in topic.partition_data)
         sent = [_NOTHING if records is None else records for records in parts]
@@ -296,7 +297,7 @@ class ProduceHandler:
         return _Outcome(response, partition)
 
     def _name_leaders(self, response: ProduceResponse, listener: str) -> None:
-        """Add the leaders for clients that asked the wrong broker (KIP-951)."""
+        """Add the leaders for clients that sent the request to the wrong broker (KIP-951)."""
         endpoints: dict[int, NodeEndpoint] = {}
         for topic in response.responses:
             name = topic.name or self.partitions.topic_name(topic.topic_id) or ""
@@ -348,7 +349,7 @@ def _transaction_terms(common: _Common, name: TopicPartition) -> TransactionTerm
 
 
 def _kept(outcomes: list[_Outcome], unflushed: list[Partition]) -> list[_Outcome]:
-    """Replace the results of partitions whose flush has failed."""
+    """Replace the results of partitions with a failed flush."""
     kept = []
     for outcome in outcomes:
         partition = outcome.appended_to

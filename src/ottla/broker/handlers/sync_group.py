@@ -39,5 +39,5 @@ class SyncGroupHandler:
 
 def _decide(machine: GroupMachine, request: SyncGroupRequest, now: Moment) -> SyncDecision:
     decision = machine.decide_sync(request, now)
-    request.assignments = []  # else a request that waits would hold those that do not count
+    request.assignments = []  # else a waiting request would keep assignments that are not used
     return decision

@@ -29,7 +29,7 @@ class UnregisterBrokerHandler:
     async def handle(
         self, _context: RequestContext, request: UnregisterBrokerRequest
     ) -> UnregisterBrokerResponse:
-        """Let the controller forget the broker."""
+        """Let the controller remove the broker."""
 
         def decide(controller: Controller) -> Decision[MetadataRecord, None]:
             broker = controller.image.brokers.get(request.broker_id)

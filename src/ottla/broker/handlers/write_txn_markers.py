@@ -53,7 +53,7 @@ class WriteTxnMarkersHandler:
     async def handle(
         self, context: RequestContext, request: WriteTxnMarkersRequest
     ) -> WriteTxnMarkersResponse:
-        """Append every marker, and answer when the replicas have them."""
+        """Append every marker, and respond when the replicas have them."""
         written: list[_Written] = []
         sliced = self.slices.begin(steps_per_look=1)
         response = WriteTxnMarkersResponse()

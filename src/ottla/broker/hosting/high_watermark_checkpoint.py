@@ -1,6 +1,6 @@
-"""Notes on every disk up to where its logs are committed: Kafka's `replication-offset-checkpoint`.
+"""Checkpoints the high watermarks on every disk: Kafka's `replication-offset-checkpoint`.
 
-A broker that starts again shows its readers that much at once, and asks the leaders for the rest.
+A restarted broker serves its readers up to them at once, and gets the rest from the leaders.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ from ottla.storage.log_dirs.log_dirs import LogDirs
 
 
 class HighWatermarks:
-    """Writes high watermarks, and returns those that were written before this start."""
+    """Writes high watermarks to the checkpoints, and returns those from the last run."""
 
     def __init__(self, partitions: Partitions, log_dirs: LogDirs, threads: Executor) -> None:
         self._partitions = partitions
@@ -21,12 +21,12 @@ class HighWatermarks:
         self._threads = threads
 
     def noted(self, name: TopicPartition) -> int:
-        """Return up to where a log was committed when it was noted last; 0 if it never was."""
+        """Return the high watermark in the checkpoint; 0 if there is none."""
         folder = self._log_dirs.dir_of(name)
         return 0 if folder is None else folder.high_watermarks.get(name, 0)
 
     async def checkpoint(self) -> None:
-        """Note all of them, in a thread."""
+        """Write all checkpoints, on a thread."""
         loop = asyncio.get_running_loop()
         for folder in self._log_dirs.online:
             write = folder.note_high_watermarks(self._of(folder))
@@ -37,7 +37,7 @@ class HighWatermarks:
                     folder.refuse(error)
 
     def close(self) -> None:
-        """Note them for the last time; blocks."""
+        """Write all checkpoints for the last time; blocks."""
         for folder in self._log_dirs.online:
             write = folder.note_high_watermarks(self._of(folder))
             if write is not None:

@@ -24,9 +24,9 @@ class Partitions:
         self._topic_by_id: dict[bytes, str] = {}
         self._count_by_id: Counter[bytes] = Counter()
         self.offline: dict[TopicPartition, str] = {}
-        """Those that should be here and whose logs cannot be used, and why."""
+        """This broker's replicas with unusable logs, with the reasons."""
         self.being_made: set[TopicPartition] = set()
-        """Those whose logs are being made. A follower that asks early waits instead of failing."""
+        """Replicas with logs under creation. An early fetch waits instead of failing."""
         self.past_traffic = Traffic()
         """Of partitions that are here no longer."""
 
@@ -58,8 +58,8 @@ class Partitions:
     def get(self, name: TopicPartition) -> Partition:
         """Return a partition; ApiError if it is not here.
 
-        KAFKA_STORAGE_ERROR if it should be, and its disk does not let it. NOT_LEADER_OR_FOLLOWER if
-        others have it, and UNKNOWN_TOPIC_OR_PARTITION if nobody does or it is being made here.
+        KAFKA_STORAGE_ERROR if its disk has failed. NOT_LEADER_OR_FOLLOWER if it is on other
+        brokers, and UNKNOWN_TOPIC_OR_PARTITION if it is on none, or its log is under creation here.
         """
         partition = self._by_name.get(name)
         if partition is None:

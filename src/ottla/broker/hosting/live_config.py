@@ -1,7 +1,7 @@
-"""The broker's current configuration: its static settings, and dynamic ones.
+"""The broker's current configuration: its static and its dynamic settings.
 
-Dynamic settings are in the committed metadata, for all brokers or for this one, which take
-precedence. Users of a dynamic setting read `current` each time, or subscribe.
+Dynamic settings are in the committed metadata. They apply to all brokers or to this one; the latter
+take precedence. Users of a dynamic setting read `current` each time, or subscribe.
 """
 
 import logging

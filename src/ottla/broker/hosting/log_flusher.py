@@ -22,9 +22,9 @@ class Flushing:
         self._running: dict[int, asyncio.Future[None]] = {}
 
     async def flush_where_due(self, partitions: Iterable[Partition]) -> list[Partition]:
-        """Return when the logs with a due flush are durable up to their present ends.
+        """Wait until the logs with a due flush are durable up to their present ends.
 
-        Returns the logs whose flush has failed.
+        Returns the partitions with a failed flush.
         """
         now_ms = self._clock.now_ms()
         due = [partition for partition in partitions if partition.log.needs_flush(now_ms)]
@@ -90,6 +90,6 @@ class Flushing:
 
 
 def has_unflushed_segment(partition: Partition) -> bool:
-    """Tell whether a log has written a segment to its end that is not durable yet."""
+    """Return whether a log has written a segment to its end that is not durable yet."""
     log = partition.log
     return log.recovery_point < log.segments.closed_end_offset and not log.is_offline

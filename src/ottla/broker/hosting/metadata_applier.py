@@ -50,7 +50,7 @@ class ImageFollower:
         self._published: ClusterImage | None = None
         self._changing = asyncio.Lock()
         self._unseen: dict[TopicPartition, bytes] = {}
-        """Partitions that may be in a folder that is offline, and their topics' ids."""
+        """Partitions that may be in an offline log dir, and their topics' ids."""
 
     def config_of(self, image: ClusterImage, topic: str) -> TopicConfig:
         """Return a topic's settings: its own, and for the rest the broker's."""
@@ -62,7 +62,7 @@ class ImageFollower:
         await self.begin_with(image)
 
     async def open_logs(self, image: ClusterImage) -> None:
-        """Open every log that is this broker's by an image, and give none a role."""
+        """Open every log of this broker in an image, without roles."""
         await self._folders.open(
             lambda topic: self.config_of(image, topic),
             lambda partition, topic_id: self._is_stray(image, partition, topic_id),
@@ -170,7 +170,7 @@ class ImageFollower:
                 self._roles.apply(partition, state, is_registered=is_registered)
 
     def registered(self) -> None:
-        """Take the broker's epoch into account, which was given to it a moment ago."""
+        """Apply the broker's new epoch."""
         assert self._published is not None
         touched: dict[str, set[int]] = {}
         for partition in self._partitions:
@@ -179,7 +179,7 @@ class ImageFollower:
         self._apply(self._published, touched)
 
     def resign(self) -> None:
-        """Lead nothing any more, until the metadata gives this broker something new to lead."""
+        """Stop leading, until newer metadata makes this broker a leader."""
         for partition in self._partitions:
             self._roles.resign(partition)
 

@@ -50,11 +50,11 @@ class PartitionFolders:
         self._randomness = randomness
         self._removing: set[asyncio.Task[None]] = set()
         self.by_path = {posixpath.abspath(folder.path): folder for folder in log_dirs.dirs}
-        """The folders by the paths that clients know them by."""
+        """The log dirs by their paths in the protocol."""
 
     @property
     def are_all_online(self) -> bool:
-        """Whether everything that is in the folders can be seen."""
+        """Whether all log dirs are readable."""
         return all(folder.is_online for folder in self.log_dirs.dirs)
 
     async def open(self, config_of: ConfigOf, is_stray: IsStray) -> None:
@@ -90,7 +90,7 @@ class PartitionFolders:
                 _log.error("%s is offline: %s", folder.path, folder.failure)
 
     def hosted(self) -> list[tuple[TopicPartition, bytes | None]]:
-        """Return the partitions that have a log or a copy in the folders, and their topics' ids."""
+        """Return the partitions with a log or a future replica here, and their topics' ids."""
         opened = [
             (partition, one.topic_id)
             for folder in self.log_dirs.dirs
@@ -174,7 +174,7 @@ class PartitionFolders:
             return folder.refuse(error)
 
     async def delete(self, partitions: Iterable[tuple[TopicPartition, bytes]]) -> None:
-        """Take logs away, each with a mark of its own; files go when this has returned."""
+        """Rename logs for deletion, each with a unique suffix; the files are removed later."""
         deleted: dict[LogDir, list[str]] = {folder: [] for folder in self.log_dirs.dirs}
         budget = YieldBudget(self._clock)
         for partition, mark in partitions:

@@ -54,7 +54,7 @@ class PartitionRoles:
         self._resigned: dict[Partition, int] = {}
 
     def new(self, name: TopicPartition, topic_id: bytes, log: PartitionLog) -> Partition:
-        """Make a partition that has no role yet."""
+        """Create a partition that has no role yet."""
         return Partition(
             name,
             topic_id,
@@ -65,7 +65,7 @@ class PartitionRoles:
         )
 
     def is_registered(self, image: ClusterImage) -> bool:
-        """Tell whether an image knows this life of the broker."""
+        """Return whether an image contains this incarnation of the broker."""
         broker = image.brokers.get(self.node_id)
         return broker is not None and broker.broker_epoch == self._broker_epoch()
 

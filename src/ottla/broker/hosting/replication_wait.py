@@ -27,10 +27,10 @@ async def committed(
     deadline_ms: int,
     has_valid_lease: Callable[[], bool],
 ) -> list[ApiError | None]:
-    """Return, in the same order, None for committed appends, or the reason of the doubt.
+    """Return, in the same order, None for committed appends, or the error of uncertain ones.
 
-    REQUEST_TIMED_OUT where the deadline came first, NOT_LEADER_OR_FOLLOWER where another broker
-    leads by now, or may do so, NOT_ENOUGH_REPLICAS_AFTER_APPEND where too few replicas are in sync.
+    REQUEST_TIMED_OUT after the deadline, NOT_LEADER_OR_FOLLOWER if another broker leads by now,
+    or may do so, NOT_ENOUGH_REPLICAS_AFTER_APPEND if too few replicas are in sync.
     """
     every = list(awaited)
     outcome: list[ApiError | None] = [

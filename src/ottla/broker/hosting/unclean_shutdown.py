@@ -33,14 +33,14 @@ class LostTail:
         self._boot_id = boot_id
 
     def may_be_lost(self) -> bool:
-        """Tell whether something may be missing in one of the folders."""
+        """Return whether one of the log dirs may have lost records."""
         return any(
             not self._was_clean(folder) and not self._is_same_boot(folder)
             for folder in self._folders
         )
 
     def note_known(self) -> None:
-        """Note that the cluster knows of it, where the disks let us: without it more is lost."""
+        """Record on the disks, if possible, that the cluster knows of the loss."""
         if self._boot_id is not None:
             for folder in self._folders:
                 with suppress(OSError):

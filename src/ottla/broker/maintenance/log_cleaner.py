@@ -91,7 +91,7 @@ class LogCleaner:
             self._workers.append(loop.create_task(self._work(number)))
 
     async def stop(self) -> None:
-        """Stop compactions; those that are decided are completed, the others are abandoned."""
+        """Stop compactions; decided ones are completed, the others are abandoned."""
         self._stopping.set()
         self._pace.stop()
         if self._workers:
@@ -120,7 +120,7 @@ class LogCleaner:
             try:
                 if number < self._settings.threads:
                     await self.clean_all()
-            except Exception:  # noqa: BLE001 - the thread goes on, and looks again
+            except Exception:  # noqa: BLE001 - the thread continues, and retries
                 _log.exception("choosing a log to compact failed")
 
     async def _wait_for_stop(self, wait_ms: int) -> bool:
@@ -160,7 +160,7 @@ class LogCleaner:
             if planned is not None and (best is None or planned.dirty_ratio > best[1].dirty_ratio):
                 best = partition, planned
             await budget.yield_if_spent()
-        # It may have been taken, deleted or cut while others had their turn.
+        # It may have been taken, deleted or truncated while other tasks ran.
         planned = None if best is None else self._planned(best[0])
         return None if best is None or planned is None else (best[0], planned)
 
@@ -269,12 +269,12 @@ class LogCleaner:
 
     def _give_up(self, partition: Partition, error: Exception) -> None:
         if isinstance(error, OSError) and is_refusal(error):
-            # A full disk is logged once for its folder, not for each partition and round.
+            # A full disk is logged once for its log dir, not for each partition and round.
             level = logging.WARNING if partition.log.has_room else logging.DEBUG
             _log.log(level, "%s: compaction is put off: %s", partition.name, error)
             self._put_off.add(partition.name)
             return
-        if suspect_by(partition.log, error):  # what comes before it is compacted the next time
+        if suspect_by(partition.log, error):  # the next run compacts the part before it
             _log.warning("%s: compaction has met damage: %s", partition.name, error)
             self._put_off.add(partition.name)
             return

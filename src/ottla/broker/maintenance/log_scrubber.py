@@ -1,11 +1,11 @@
-"""Reads closed segments again and again to find what a disk has lost before a reader needs it.
+"""Re-reads closed segments to find damage before a reader does.
 
-A round goes through the closed segments of all logs every `log.scrub.interval.ms`, in a thread and
-no faster than `log.scrub.io.max.bytes.per.second`. The first round begins after the interval, or an
-hour after the start where the interval is longer: otherwise brokers that are restarted more often
-would never finish one. Segments that a read has found damaged are checked within a second.
+A round scans the closed segments of all logs every `log.scrub.interval.ms`, in a thread, at most at
+`log.scrub.io.max.bytes.per.second`. The first round begins after the interval, or an hour after the
+start if the interval is longer: otherwise brokers with frequent restarts would never finish one.
+Segments with damage reported by a read are checked within a second.
 
-What is found is noted in the log (`storage/files/damage.py`); `damaged_replicas.py` does the rest.
+Damage is recorded in the log (`storage/files/damage.py`); `damaged_replicas.py` does the rest.
 """
 
 import asyncio
@@ -33,11 +33,11 @@ from ottla.storage.recovery.scrubbing import (
 
 FIRST_ROUND_MS_MAX: Final = 3_600_000
 SUSPECTS_MS: Final = 500
-"""How often segments are looked for that a read has found damaged."""
+"""The interval of checks of segments with damage reported by a read."""
 CHECKED_AGAIN_MS: Final = 60_000
 """How soon a suspect segment is read again that was found sound, or fenced off."""
 URGENT_BYTES_PER_SECOND: Final = 64 << 20
-"""How fast suspect segments are read, and damaged ones written anew."""
+"""How fast suspect segments are read, and damaged ones rewritten."""
 OFF: Final = -1
 _THREADS: Final = 2
 _T = TypeVar("_T")
@@ -55,7 +55,7 @@ class ScrubSettings:
 
 @dataclass(slots=True)
 class DamageCounts:
-    """What metrics tell of damage."""
+    """The damage counters for metrics."""
 
     scrubbed_bytes: int = 0
     ranges: int = 0
@@ -74,13 +74,13 @@ class ScrubThreads:
         self._threads: ThreadPoolExecutor | None = None
 
     async def run(self, work: Callable[[*_Ts], _T], *arguments: *_Ts) -> _T:
-        """Do something on one of them. CleaningStoppedError if a pace was stopped meanwhile."""
+        """Run a function on a thread. CleaningStoppedError if its pace was stopped meanwhile."""
         if self._threads is None:
             self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="ottla-scrub")
         return await asyncio.get_running_loop().run_in_executor(self._threads, work, *arguments)
 
     def stop(self) -> None:
-        """Let what runs end soon."""
+        """Make running work end soon."""
         self.scrubbing.stop()
         self.urgent.stop()
 
@@ -125,13 +125,13 @@ class LogScrubber:
             self._changed.set()
 
     async def stop(self) -> None:
-        """End what is running."""
+        """Stop the scrubber and wait for its running work."""
         self._threads.stop()
         if self._rounds_task is not None:
             self._rounds_task.cancel()
             await asyncio.wait([self._rounds_task])
 
-    # -- what is read when ----------------------------------------------------------------------
+    # -- the schedule ---------------------------------------------------------------------------
 
     async def _rounds(self) -> None:
         wait_ms = min(self._settings.interval_ms, FIRST_ROUND_MS_MAX)
@@ -146,7 +146,7 @@ class LogScrubber:
             wait_ms = self._settings.interval_ms
 
     async def _is_changed_within(self, wait_ms: int) -> bool:
-        """Wait for this time, or for other settings; tell whether there are some."""
+        """Wait for this time, or for other settings; return whether the settings changed."""
         self._changed.clear()
         try:
             timeout = None if wait_ms < 0 else wait_ms / 1000
@@ -180,7 +180,7 @@ class LogScrubber:
     async def _check(
         self, partition: Partition, log: PartitionLog, target: Target, pace: CleaningPace
     ) -> None:
-        """Read a segment to its end, and fence off what is damaged."""
+        """Read a segment to its end, and fence off damaged ranges."""
 
         def wait(size_bytes: int) -> None:
             self.counts.scrubbed_bytes += size_bytes

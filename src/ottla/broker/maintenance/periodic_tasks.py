@@ -118,7 +118,7 @@ class Background:
         async def run() -> None:
             try:
                 await work()
-            except Exception:  # noqa: BLE001 - the broker goes on, and the next round tries again
+            except Exception:  # noqa: BLE001 - the broker continues, and the next round retries
                 _log.exception("%s failed", name)
             finally:
                 del self._running[name]

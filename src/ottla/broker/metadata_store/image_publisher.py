@@ -45,7 +45,7 @@ class ImagePublisher:
         self._listeners.append(on_change)
 
     def prepare_by(self, prepare: Prepare) -> None:
-        """Have something done before each publication from now on."""
+        """Call a function before each publication from now on."""
         self._preparations.append(prepare)
 
     def publish(

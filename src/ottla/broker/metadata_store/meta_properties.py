@@ -19,11 +19,11 @@ from ottla.storage.log.offline_on_error import is_refusal
 
 
 class ForeignFolderError(Exception):
-    """A log folder belongs to another broker or cluster, or says nothing that can be read."""
+    """A log dir belongs to another broker or cluster, or its meta.properties is unreadable."""
 
 
 OnFailed: TypeAlias = Callable[[str, OSError], None]
-"""Told of a folder that cannot be used, and why."""
+"""Called with an unusable log dir, and the reason."""
 T = TypeVar("T")
 
 
@@ -37,7 +37,7 @@ class Identity:
 
 
 def fail_all(_path: str, error: OSError) -> None:
-    """Let a folder that cannot be used keep the broker from starting."""
+    """Raise, so that an unusable log dir keeps the broker from starting."""
     raise error
 
 
@@ -49,14 +49,14 @@ def claim_folders(
     cluster_id: str | None = None,
     on_failed: OnFailed = fail_all,
 ) -> Identity:
-    """Create missing log dirs, and write our mark into unmarked ones.
+    """Create missing log dirs, and write meta.properties where it is missing.
 
-    Raises ForeignFolderError, and changes nothing, unless all marks agree with each other, with the
-    node id and with the cluster's id, if that is known. If it is not, a broker without any mark
-    begins a new cluster.
+    Raises ForeignFolderError, and changes nothing, unless all files agree with each other, with the
+    node id and with the cluster id, if that is known. If it is not known, a broker without any
+    meta.properties creates a new cluster.
 
-    A folder whose mark cannot be read or written is left out of the result, once `on_failed` has
-    heard of it, unless it raises. OSError if no folder is left, or if a disk is full.
+    A log dir with an unreadable or unwritable file is passed to `on_failed`, which may raise, and
+    left out of the result. OSError if no log dir is left, or if a disk is full.
     """
     readable = _usable(paths, lambda path: _read(disk, path), on_failed)
     paths, found = list(readable), list(readable.values())
@@ -88,7 +88,7 @@ def claim_folders(
 
 
 def _usable(paths: Sequence[str], use: Callable[[str], T], on_failed: OnFailed) -> dict[str, T]:
-    """Use each folder, and return what came of it where its disk does not fail."""
+    """Call a function for each log dir; return the results where the disk does not fail."""
     found: dict[str, T] = {}
     failures: list[OSError] = []
     for path in paths:

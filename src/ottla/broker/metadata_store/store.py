@@ -25,7 +25,7 @@ class MetadataStore(Protocol):
         ...
 
     def prepare_by(self, prepare: Prepare) -> None:
-        """Have something done before each publication from now on; it must not raise either."""
+        """Call a function before each publication from now on; it must not raise either."""
         ...
 
     async def execute(self, decide: Callable[[Controller], Decision[MetadataRecord, T]]) -> T:

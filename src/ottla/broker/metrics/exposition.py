@@ -5,7 +5,7 @@ from typing import Final, Literal, NamedTuple
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 PART_LINES: Final = 256
-"""How many lines are written before others get their turn: about a third of a millisecond."""
+"""The number of lines written per time slice: about a third of a millisecond."""
 
 Kind = Literal["counter", "gauge", "histogram", "summary"]
 

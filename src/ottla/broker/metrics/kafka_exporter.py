@@ -1,7 +1,7 @@
 """The metrics of kafka_exporter, by its names: topics, partitions, groups and their lag.
 
-Where a partition begins and ends is told by its leader. How far a group is, its coordinator tells,
-which knows the ends only of those partitions that it keeps a replica of.
+The leader of a partition reports its offsets. The coordinator of a group reports its lag, but only
+for partitions with a replica on the same broker.
 """
 
 from collections.abc import Callable, Iterator
@@ -16,7 +16,7 @@ _EndOffsets = dict[str, dict[int, int]]
 
 
 def kafka_exporter_families(snapshot: Snapshot) -> Iterator[Family]:
-    """Yield everything that kafka_exporter tells of a cluster."""
+    """Yield all metrics of kafka_exporter for a cluster."""
     yield from _brokers(snapshot)
     yield from _offsets(snapshot.partitions)
     yield from _replicas(snapshot)

@@ -15,7 +15,7 @@ _log = logging.getLogger(__name__)
 
 
 class Notices:
-    """Looks once a second for folders that have failed and connections that were not let in."""
+    """Checks once a second for failed log dirs and refused connections."""
 
     def __init__(
         self, log_dirs: LogDirs, closed_by_reason: Mapping[CloseReason, int], clock: Clock

@@ -1,4 +1,4 @@
-"""Watches the event loop: how late it is, how busy, and whether it still turns."""
+"""Watches the event loop: its latency, its utilization, and whether it still runs."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -10,7 +10,7 @@ from ottla.environment.clock import Clock
 BEAT_SECONDS: Final = 0.1
 BEATS_PER_SECOND: Final = 10
 BEATS_PER_LOOK: Final = 10 * BEATS_PER_SECOND
-"""How often it is told how busy the loop is."""
+"""The interval of utilization samples."""
 BEATS_PER_MINUTE: Final = 60 * BEATS_PER_SECOND
 _NS_PER_SECOND: Final = 1e9
 
@@ -87,7 +87,7 @@ class LoopWatch:
         self._looked, self._looked_cpu = now, cpu
 
     def _seconds(self) -> float:
-        # Not the loop's own time: some loops look at the clock once in a turn.
+        # Not the loop's own time: some loops read the clock once per iteration.
         return self._clock.monotonic_ns() / _NS_PER_SECOND
 
 

@@ -12,7 +12,7 @@ from ottla.broker.metrics.snapshot import Snapshot
 from ottla.runtime.process import open_descriptor_count, resident_bytes
 
 BUCKET_STEP: Final = 4
-"""Every fourth bucket is told: bounds grow by the factor four."""
+"""Every fourth bucket is exported: bounds grow by the factor four."""
 FIRST_TOLD: Final = 28
 LAST_TOLD: Final = 72
 """From about sixteen microseconds to about a minute."""

@@ -17,7 +17,7 @@ MINUTES_KEPT: Final = 5
 VERSION_BITS: Final = 8
 """Where the version ends and the API begins in the key of a meter."""
 _COUNTED_BY_HANDLERS: Final = frozenset({ApiKey.PRODUCE, ApiKey.FETCH})
-"""Looking through each of their answers for errors would cost more than counting all the rest."""
+"""Searching their responses for errors would cost more than all other counting."""
 
 
 class Meter:
@@ -35,7 +35,7 @@ class Meter:
 
     @property
     def count(self) -> int:
-        """How many requests were answered."""
+        """The number of completed requests."""
         return sum(self.buckets)
 
     def recent_buckets(self) -> list[int]:
@@ -45,7 +45,7 @@ class Meter:
         return [now - then for now, then in zip(self.buckets, self._history[0], strict=True)]
 
     def a_minute_has_passed(self) -> None:
-        """Take note of where the buckets stand."""
+        """Record where the buckets stand."""
         self._history.append(list(self.buckets))
 
 
@@ -59,7 +59,7 @@ class Meters(dict[int, Meter]):
     def __init__(self) -> None:
         super().__init__()
         self.errors: Counter[tuple[int, int]] = Counter()
-        """How often each API answered with each error code: once for every thing in an answer."""
+        """The number of error codes by API and code: each occurrence in a response counts."""
 
     def __missing__(self, key: int) -> Meter:
         api_key, _ = api_and_version(key)
@@ -68,7 +68,7 @@ class Meters(dict[int, Meter]):
         return meter
 
     def count_errors(self, api_key: int, codes: Iterable[int]) -> None:
-        """Count the codes of one answer."""
+        """Count the codes of one response."""
         for code in codes:
             self.errors[api_key, code] += 1
 
@@ -89,7 +89,7 @@ def bucket_bound_ns(number: int) -> float:
 
 
 def quantile_ns(buckets: list[int], quantile: float) -> float:
-    """Return the time that this part of the requests did not exceed, as near as buckets tell."""
+    """Return this quantile of the request times, to the precision of the buckets."""
     wanted = sum(buckets) * quantile
     seen = 0
     for number, count in enumerate(buckets):

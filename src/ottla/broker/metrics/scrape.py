@@ -26,7 +26,7 @@ GATHERING_SECONDS_MAX: Final = 8.0
 def scrape_text(sources: Sources, loop: asyncio.AbstractEventLoop) -> bytes:
     """Write all metrics; blocks, so it must be called on a thread that is not the loop's.
 
-    TimeoutError if the event loop does not answer.
+    TimeoutError if the event loop does not respond.
     """
     gathering = asyncio.run_coroutine_threadsafe(sources.snapshot(), loop)
     try:

@@ -29,7 +29,7 @@ from ottla.storage.log_dirs.log_dir import LogDir
 from ottla.storage.log_dirs.log_dirs import LogDirs
 
 ITEMS_PER_LOOK = 64
-"""How many partitions or groups are taken before the clock is looked at."""
+"""The number of partitions or groups per time check."""
 
 
 @dataclass(slots=True)
@@ -112,7 +112,7 @@ class LoopFacts(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """All that a scrape tells of a broker."""
+    """All values that a scrape exports for a broker."""
 
     node_id: int
     start_seconds: float
@@ -139,7 +139,7 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """Where the facts come from. Must be asked on the event loop."""
+    """The sources of the values. Must be used on the event loop."""
 
     config: BrokerConfig
     clock: Clock
@@ -158,7 +158,7 @@ class Sources:
     damage: DamageCounts
 
     async def snapshot(self) -> Snapshot:
-        """Gather everything. It takes several turns, so different parts may differ a little."""
+        """Collect all values. It takes several time slices, so parts may differ a little."""
         budget = YieldBudget(self.clock)
         by_topic: dict[str, Traffic] = {}
         partitions = await self._partition_facts(budget, by_topic)
@@ -242,7 +242,7 @@ class Sources:
 
 def _facts_of_group(machine: GroupMachine, group_id: str) -> GroupFacts | None:
     group = machine.group(group_id)
-    if group is None:  # deleted since the turn began
+    if group is None:  # deleted since the time slice began
         return None
     offsets = tuple(
         (topic, partition, committed.offset)

@@ -44,7 +44,7 @@ class _Connected(NamedTuple):
 class Peers:
     """One connection per broker. Belongs to one event loop.
 
-    Another broker is to be asked one request at a time, and by a task.
+    Each broker gets one request at a time, from a task.
     """
 
     def __init__(self, world: PeersWorld, purpose: str) -> None:

@@ -19,7 +19,7 @@ from ottla.wire.protocol_error import ProtocolError
 from ottla.wire.schema import Message
 
 FRAME_BYTES_MAX: Final = 256 << 20
-"""A longer answer is none: a batch alone may have up to a hundred megabytes."""
+"""A longer response is invalid: a batch alone may have up to a hundred megabytes."""
 _CORRELATION_ID_MAX: Final = 2**31 - 1
 R = TypeVar("R", bound=Message)
 
@@ -50,7 +50,7 @@ class PeerConnection:
     async def open(
         cls, network: Network, host: str, port: int, *, client_id: str, timeout_ms: int
     ) -> "PeerConnection":
-        """Connect; `OSError` if that is refused, or not answered in time."""
+        """Connect; `OSError` if that is refused, or times out."""
         async with asyncio.timeout(timeout_ms / 1000):
             return cls(await network.connect(host, port), client_id)
 
@@ -60,7 +60,7 @@ class PeerConnection:
         return self._end is None
 
     async def ask(self, request: Message, version: int, answer: type[R], *, timeout_ms: int) -> R:
-        """Send a request and return its answer, which must be of the type that belongs to it."""
+        """Send a request and return its response, which must be of the matching type."""
         if self._end is not None:
             raise ConnectionError(self._end)
         api_key = key_of(type(request))

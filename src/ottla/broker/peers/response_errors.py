@@ -1,11 +1,11 @@
-"""Error codes in the answers of other brokers."""
+"""Error codes in the responses of other brokers."""
 
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 
 
 def check_answer(code: int) -> None:
-    """Raise the ApiError that another broker has answered with, if it is one."""
+    """Raise ApiError for another broker's error code, unless it is NONE."""
     if code:
         try:
             known = ErrorCode(code)

@@ -1,13 +1,13 @@
-"""Takes damaged replicas out of sync, has them repaired, and lets them follow again.
+"""Removes damaged replicas from the ISR, repairs them, and lets them follow again.
 
-    found      no fetch of the leader any more, which would take the replica for in sync
-    leaving    the controller is told, until the replica is not in the ISR: others lead
-    repairing  the lost range is fetched from the leader (`replica_repair.py`)
-    whole      it follows again, and is in sync when it has caught up
+    found      fetches from the leader stop, or it would consider the replica in sync
+    leaving    report to the controller until the replica has left the ISR, and others lead
+    repairing  fetch the lost range from the leader (`replica_repair.py`)
+    whole      follow again; the replica joins the ISR when it has caught up
 
-A replica that alone is in sync stays the leader: it has everything else, and nothing of it is ever
-cut off. Where the leader cannot help, because it lacks the same range, the replica follows again
-as it is: then it is no worse than its leader, and what is written meanwhile must be replicated.
+A replica that is the only ISR member stays the leader: it has all other records, and none of them
+is ever truncated. If the leader cannot help, because it lacks the same range, the replica follows
+again as it is: it is no worse than its leader, and new records must be replicated.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ from ottla.wire.messages.assign_replicas_to_dirs import (
 
 LOOK_MS: Final = 500
 LEAVE_MS_MAX: Final = 10_000
-"""How long clients are sent to look for another leader before they are told of the damage."""
+"""How long clients are sent to look for another leader before they get the damage error."""
 RETRY_MS: Final = 5_000
 ATTEMPTS_MAX: Final = 6
 """How often a repair is tried before the replica follows again as it is."""
@@ -53,7 +53,7 @@ class Holding(Protocol):
     """Fetches from leaders, but not for partitions that are held back."""
 
     def hold(self, partition: Partition) -> None:
-        """Fetch nothing for a partition, whoever leads it."""
+        """Stop all fetches for a partition, from any leader."""
         ...
 
     def release(self, partition: Partition) -> None:
@@ -68,7 +68,7 @@ class _Damaged:
     found_ms: int
     ranges: int = 0
     told: str = ""
-    """The offsets, as the log has told of them."""
+    """The damaged offsets that were logged already."""
     attempts: int = 0
     retry_ms: int = 0
     given_up_until_ms: int = 0
@@ -109,7 +109,7 @@ class DamagedReplicas:
             self._repairing.cancel()
 
     async def look(self) -> None:
-        """Look at all replicas, and do what is next for those that are damaged."""
+        """Check all replicas, and perform the next step for damaged ones."""
         found = {
             partition: ranges for partition in self._partitions if (ranges := _lost(partition))
         }
@@ -153,12 +153,12 @@ class DamagedReplicas:
             return
         others = frozenset(state.isr) - {self._broker_id}
         is_leader = state.leader == self._broker_id
-        # One whose repair has failed may follow as it is, but leads only if no other can help.
+        # A replica with a failed repair may follow as it is, but leads only as the last resort.
         is_fit = others <= known.lacking_with if known.lacking_with else not is_leader
         if (is_fit and now_ms < known.given_up_until_ms) or (is_leader and not others):
             row.damage_code = ErrorCode.CORRUPT_MESSAGE
             return
-        # A client that waits for another leader is told of the damage if there is none in time.
+        # A client that waits for another leader gets the damage error if there is none in time.
         is_late = partition.in_sync is not None and now_ms - known.found_ms > LEAVE_MS_MAX
         row.damage_code = ErrorCode.CORRUPT_MESSAGE if is_late else ErrorCode.KAFKA_STORAGE_ERROR
         self._fetchers.hold(partition)
@@ -224,7 +224,7 @@ class DamagedReplicas:
 
 
 def _lost(partition: Partition) -> list[tuple[int, int]]:
-    """Return the ranges of offsets that another replica may have, and this one has lost."""
+    """Return the lost ranges of offsets that another replica may have."""
     log = partition.log
     if not log.segments.may_be_damaged or log.is_offline:
         return []

@@ -1,4 +1,4 @@
-"""What the fetchers of a broker share."""
+"""The shared dependencies of a broker's fetchers."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ class FetcherSettings:
 
 @dataclass(frozen=True, slots=True)
 class FetcherWorld:
-    """What fetchers are made from."""
+    """The dependencies of a fetcher."""
 
     broker_id: int
     broker_epoch: Callable[[], int]

@@ -1,17 +1,18 @@
-"""Hands over what is in a log folder whose disk is full, and takes part again when it has room.
+"""Hands over the replicas on a full disk, and takes part again when the disk has space.
 
     has room  --a write of a log is refused-->  full
     full      --`has_room`, after the wait-->   has room
 
-A replica in a full folder leaves the ISR if that stays large enough, and follows nobody until there
-is room: a follower that fetches would be proposed for the ISR again as soon as nothing is written.
+A replica in a full log dir leaves the ISR if that stays large enough, and stops fetching until the
+disk has space: while there are no writes, a fetching follower would be proposed for the ISR again.
 Preferred leader election elects from the ISR, so it does not move leadership back. A replica that
-cannot leave goes on. A follower still fetches, so that its leader knows what is committed. A leader
-answers fetches, refuses what does not fit with KAFKA_STORAGE_ERROR, and appends again as soon as
-there is room, because every append is tried.
+cannot leave continues. As a follower it still fetches, so that its leader can advance the high
+watermark. As a leader it serves fetches, refuses appends that do not fit with KAFKA_STORAGE_ERROR,
+and appends again as soon as there is space, because every append is tried.
 
-The wait doubles each time that a folder is full again soon after it had room. So two brokers with
-full disks, on which retention makes a little room now and then, do not pass leadership to and fro.
+The wait doubles each time that a log dir fills up again soon after it had space. So two brokers
+with full disks, on which retention frees a little space now and then, do not exchange leadership
+forever.
 """
 
 import asyncio
@@ -38,12 +39,12 @@ from ottla.wire.messages.assign_replicas_to_dirs import (
 )
 
 LOOK_MS: Final = 500
-"""How often full folders are looked for, and looked at."""
+"""The interval of checks, for new full log dirs and for space in full ones."""
 WAIT_MS_MIN: Final = 1_000
-"""How long a folder counts as full at least."""
+"""The minimum time that a log dir counts as full."""
 WAIT_MS_MAX: Final = 60_000
 RELAPSE_MS: Final = 300_000
-"""A folder that is full again within this time after it had room waits twice as long."""
+"""A log dir that fills up again within this time after it had space waits twice as long."""
 _FULL: Final = (
     "%s is full: until it has room, other in-sync replicas lead its partitions; where there are"
     " none, writes are refused"
@@ -60,7 +61,7 @@ class LeaveIsr(Protocol):
 
 
 class Pausing(Protocol):
-    """What follows the leaders of partitions, and can leave some out for a while."""
+    """The fetchers, which can pause partitions."""
 
     def pause(self, partition: Partition) -> None: ...  # noqa: D102
     def resume(self, partition: Partition) -> None: ...  # noqa: D102
@@ -68,7 +69,7 @@ class Pausing(Protocol):
 
 @dataclass(slots=True)
 class _Fill:
-    """What is known of one folder that is, or was, full."""
+    """The state of one log dir that is, or was, full."""
 
     is_full: bool
     changed_ms: int
@@ -76,7 +77,7 @@ class _Fill:
 
 
 class FullLogDirs:
-    """Finds full folders, and reports them. Belongs to one event loop."""
+    """Finds full log dirs, and reports them. Belongs to one event loop."""
 
     def __init__(
         self,
@@ -100,7 +101,7 @@ class FullLogDirs:
         self._fill_by_folder: dict[LogDir, _Fill] = {}
 
     async def look(self) -> None:
-        """Take note of folders that are full or have room again, and hand over what is in them."""
+        """Check which log dirs are full or have space again, and hand over their replicas."""
         for folder in self._refusing():
             self._note_full(folder)
         for folder, fill in list(self._fill_by_folder.items()):
@@ -113,7 +114,7 @@ class FullLogDirs:
         await self._hand_over()
 
     def _refusing(self) -> list[LogDir]:
-        """Return the folders of the logs that have found their disk full."""
+        """Return the log dirs of the logs that have found their disk full."""
         return [
             folder
             for folder in self._log_dirs.online
@@ -153,7 +154,7 @@ class FullLogDirs:
         return (partition for partition in found if partition is not None)
 
     def _leaves(self, partition: Partition, image: ClusterImage) -> bool:
-        """Tell whether a partition has to be reported; follow its leader only while in the ISR."""
+        """Return whether to report a partition; follow its leader only while in the ISR."""
         topic = image.topics.get(partition.name.topic)
         state = None if topic is None else topic.partition(partition.name.partition)
         if state is None:

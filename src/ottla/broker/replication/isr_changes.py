@@ -1,10 +1,10 @@
 """Proposes ISR changes to the controller (AlterPartition) for all partitions led here.
 
-A follower that has caught up is proposed as it fetches; one that has not been caught up for
-`replica.lag.time.max.ms` is found by a check at half that interval. Until the controller responds
-both the old ISR and the proposed one count (`InSync.maximal`), because either may be in force. So a
-proposal without a response is repeated, and a refused one is withdrawn only where no earlier
-attempt can still arrive.
+A follower that has caught up is proposed as it fetches. A check at half of
+`replica.lag.time.max.ms` finds followers that have not been caught up for that time. Until the
+controller responds, both the old ISR and the proposed one count (`InSync.maximal`), because either
+may be in force. So a proposal without a response is repeated, and a refused proposal is withdrawn
+only if no earlier attempt can still arrive.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ from ottla.wire.messages.alter_partition import (
 )
 
 RETRY_MS: Final = 100
-"""How long to leave a controller alone that did not answer."""
+"""The pause after a controller did not respond."""
 _RETRY: Final = "isr changes"
 _RECOVERED: Final = 0
 _MOVED_ON: Final = frozenset(
@@ -47,7 +47,7 @@ _ASK_AGAIN: Final = frozenset({ErrorCode.NOT_CONTROLLER, ErrorCode.UNKNOWN_SERVE
 _log = logging.getLogger(__name__)
 
 AlterPartition: TypeAlias = Callable[[AlterPartitionRequest], Awaitable[AlterPartitionResponse]]
-"""Asks the controller; raises ApiError or OSError where no answer is to be had."""
+"""Sends proposals to the controller; raises ApiError or OSError without a response."""
 
 
 class _Question(NamedTuple):
@@ -59,16 +59,16 @@ class _Question(NamedTuple):
     is_growing: bool
     """Whether it only adds replicas."""
     is_certain: bool = True
-    """Whether every try so far was answered."""
+    """Whether every attempt so far got a response."""
 
     @property
     def is_open(self) -> bool:
-        """Whether an answer is still wanted."""
+        """Whether a response is still needed."""
         return self.partition.in_sync is self.in_sync and self.in_sync.proposed is not None
 
 
 class IsrChanges:
-    """Proposes, asks, and takes the answers. Belongs to one event loop."""
+    """Sends proposals and applies the responses. Belongs to one event loop."""
 
     def __init__(
         self,
@@ -109,7 +109,7 @@ class IsrChanges:
             self._propose(partition, in_sync, (*in_sync.isr, broker_id))
 
     def _is_eligible(self, broker_id: int, in_sync: InSync) -> bool:
-        """Tell whether the controller would let a follower be in sync, in this life of it."""
+        """Return whether the controller would admit this incarnation of a follower to the ISR."""
         broker = self._image().brokers.get(broker_id)
         broker_epoch = in_sync.followers[broker_id].broker_epoch
         return broker is not None and broker.is_active and broker.broker_epoch == broker_epoch
@@ -153,7 +153,7 @@ class IsrChanges:
     # -- asking ---------------------------------------------------------------------------------
 
     async def _ask_all(self) -> None:
-        """Ask, all that there is at a time, until there is nothing left to ask."""
+        """Send all pending proposals together, until none is left."""
         try:
             while self._questions and not self._notifier.is_closed:
                 asked, self._questions = self._questions, {}
@@ -164,7 +164,7 @@ class IsrChanges:
             self._asking = None
 
     async def _ask(self, asked: dict[TopicPartition, _Question]) -> bool:
-        """Ask for some partitions; tell whether there was an answer."""
+        """Send the proposals of some partitions; return whether there was a response."""
         try:
             response = await self._alter_partition(self._request(asked))
         except (ApiError, OSError) as error:
@@ -221,10 +221,10 @@ class IsrChanges:
         follower = in_sync.followers.get(broker_id)
         return -1 if follower is None else follower.broker_epoch
 
-    # -- answers --------------------------------------------------------------------------------
+    # -- responses ------------------------------------------------------------------------------
 
     def _take(self, question: _Question, answer: AlterPartitionResponsePartition) -> bool:
-        """Take the answer for one partition; False if it has to be asked again, later."""
+        """Apply the response for one partition; False if the proposal must be repeated later."""
         partition, in_sync, asked_ms, _, is_certain = question
         code = ErrorCode(answer.error_code)
         self._count(code, is_growing=question.is_growing)

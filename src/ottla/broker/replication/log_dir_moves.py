@@ -68,7 +68,7 @@ class ReplicaMoves:
         self._stopping = asyncio.Event()
 
     def resume(self) -> None:
-        """Go on with the moves that an earlier life of this broker has begun."""
+        """Resume the moves that an earlier incarnation of this broker has begun."""
         for target in self._folders.log_dirs.online:
             for name in target.futures:
                 if self._folders.log_dirs.log_of(name) is not None:
@@ -91,7 +91,7 @@ class ReplicaMoves:
         if partition is None:
             raise ApiError(ErrorCode.REPLICA_NOT_AVAILABLE, f"{name} is not kept here")
         if len(log_dirs.online) < len(log_dirs.dirs):
-            # Its copy may be there already, in the folder that cannot be seen.
+            # Its future replica may exist already, in the unreadable log dir.
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, "a log folder is offline")
         await self._make(target, folder_name, partition)
         self._begin(name, target)
@@ -119,7 +119,7 @@ class ReplicaMoves:
         except OSError as error:
             raise target.refuse(error) from error
         if self._partitions.find(name) is not partition or name in target.futures:
-            # Deleted, or asked for twice at the same time.
+            # Deleted, or requested twice at the same time.
             await self._run(target.remove_deleted, made.log.directory)
         else:
             target.futures[name] = made
@@ -213,7 +213,7 @@ class ReplicaMoves:
     async def _drop(
         self, name: TopicPartition, folder: LogDir, move: ReplicaMove | None = None
     ) -> None:
-        """Drop a future replica: any, or that of one move."""
+        """Drop a future replica; with a move, only if it belongs to that move."""
         future = folder.futures.get(name)
         if future is None or (move is not None and future.log is not move.copy):
             return

@@ -1,8 +1,8 @@
-"""Tells the controller which replicas here cannot be used, so that others lead and none waits.
+"""Reports unusable replicas of this broker to the controller, so that others lead.
 
-A disk has failed under them, or at the last start; or it is so full that they could not be made.
-They are told again and again, until the metadata says that nobody counts on them. Before that they
-follow no more: a leader that is still asked for more would take them for in sync again.
+Their disk has failed, now or at the last start; or it was too full to create them. The report is
+repeated until the metadata no longer expects the replicas to work. Fetches for them stop before the
+first report: otherwise the leader would consider them in sync again.
 """
 
 import logging
@@ -21,7 +21,7 @@ from ottla.wire.messages.assign_replicas_to_dirs import (
 )
 
 LOOK_MS: Final = 500
-"""How often replicas are looked for that are lost."""
+"""The interval of checks for lost replicas."""
 _log = logging.getLogger(__name__)
 
 LoseReplicas: TypeAlias = Callable[[list[AssignReplicasToDirsRequestTopic]], Awaitable[None]]
@@ -29,7 +29,7 @@ LoseReplicas: TypeAlias = Callable[[list[AssignReplicasToDirsRequestTopic]], Awa
 
 
 class LostReplicas:
-    """Looks for them, and tells. Belongs to one event loop."""
+    """Finds and reports them. Belongs to one event loop."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class LostReplicas:
         self._unfollow = unfollow
 
     async def tell(self) -> None:
-        """Stop fetching offline replicas, and report those that the cluster counts on."""
+        """Stop fetching offline replicas, and report those that are still leader or in an ISR."""
         failed = [one for one in self._partitions if one.log.is_offline]
         for partition in failed:
             self._unfollow(partition)

@@ -33,13 +33,13 @@ class FetchPosition:
         self.retry_ms: int | None = None
         """When to try again, if the leader has refused."""
         self.refusals = 0
-        """How often the leader has refused since it last answered."""
+        """The number of errors from the leader since its last success."""
         self.is_caught_up = False
-        """Whether everything was here that was committed, by the last answer."""
+        """Whether all committed records were here, by the last response."""
 
     @property
     def key(self) -> PartitionKey:
-        """How requests and answers name it."""
+        """Its name in requests and responses."""
         return self.partition.topic_id, self.partition.name.partition
 
     @property

@@ -1,17 +1,17 @@
-"""Follows the leaders on one other broker: all their partitions in one fetch, again and again.
+"""Follows the leaders on one other broker, with one fetch for all their partitions at a time.
 
 The fetches form one incremental session (KIP-227), so that a request names only changed partitions,
-and an idle partition costs nothing here. Batches are appended as they are. Where the leader reports
-a divergence, the log is truncated and fetched again (KIP-279); where the next offset is gone on the
-leader, the log restarts at the leader's log start. A partition with an error leaves the session,
-and comes back after `replica.fetch.backoff.ms`.
+and an idle partition costs nothing here. Batches are appended unchanged. If the leader reports a
+divergence, the log is truncated and fetched again (KIP-279); if the leader no longer has the next
+offset, the log restarts at the leader's log start. A partition with an error leaves the session,
+and returns after `replica.fetch.backoff.ms`.
 
-An answer counts only if leader epoch and end of the log are those that it was asked for.
+A result is used only if leader epoch and log end are unchanged since the request.
 
-A partition that is added while the leader keeps a fetch waiting need not wait for its answer: the
-next fetch of the session is sent ahead. The leader then ends the earlier one with
-INVALID_FETCH_SESSION_EPOCH. So the first record of a new topic, and the first after an election,
-is not delayed by up to `replica.fetch.wait.max.ms`.
+A partition that is added while a fetch waits at the leader need not wait for its response: the next
+fetch of the session is sent ahead. The leader then ends the earlier fetch with
+INVALID_FETCH_SESSION_EPOCH. So the first record of a new topic, and the first after an election, is
+not delayed by up to `replica.fetch.wait.max.ms`.
 """
 
 import asyncio
@@ -70,9 +70,9 @@ class ReplicaFetcher:
         self._is_waiting = False
         """Whether a fetch is on its way."""
         self._new: dict[PartitionKey, None] = {}
-        """Those that were added since, and that the session has never had."""
+        """Partitions added since, which the session has never contained."""
         self._ahead: asyncio.Task[FetchResponse] | None = None
-        """The fetch after the one that is on its way."""
+        """The fetch that follows the one in flight, sent ahead."""
 
     def __len__(self) -> int:
         return len(self._positions)
@@ -94,7 +94,7 @@ class ReplicaFetcher:
         self._world.notifier.notify(self._key)
 
     def remove(self, partition: Partition) -> None:
-        """Follow a partition no more; an answer that is on its way is not looked at."""
+        """Stop following a partition; a response in flight is ignored."""
         key = partition.topic_id, partition.name.partition
         position = self._positions.pop(key, None)
         if position is not None and position.asked is not None:
@@ -123,7 +123,7 @@ class ReplicaFetcher:
             self._problem.report(f"broker {self.leader_id} cannot be followed: {error}")
             self._disconnect()
             await self._rest(self._world.settings.backoff_ms)
-        except Exception:  # noqa: BLE001 - nobody else would follow these partitions
+        except Exception:  # noqa: BLE001 - else replication of these partitions would stop
             _log.exception("following broker %d failed", self.leader_id)
             self._disconnect()
             await self._rest(self._world.settings.backoff_ms)
@@ -183,7 +183,7 @@ class ReplicaFetcher:
         self._go_on_with(response.session_id)
 
     async def _answer(self, connection: PeerConnection) -> FetchResponse:
-        """Return the answer to the fetch that was sent ahead, or else to a new one."""
+        """Return the response to the fetch sent ahead, or else to a new fetch."""
         ahead, self._ahead = self._ahead, None
         self._is_waiting = True
         try:
@@ -199,9 +199,9 @@ class ReplicaFetcher:
         return await connection.ask(request, FETCH_VERSION, FetchResponse, timeout_ms=timeout_ms)
 
     def _fetch_ahead(self) -> None:
-        """Ask for new partitions while an answer is waited for, if there is a session.
+        """Send a fetch for new partitions while a response is pending, if there is a session.
 
-        Only for these: an answer must be held against the request that it belongs to.
+        Only for these: a response must be compared with the request that it belongs to.
         """
         new = [key for key in self._new if key in self._moved]
         self._new.clear()
@@ -277,7 +277,7 @@ class ReplicaFetcher:
             forgotten_topics_data=forgotten(gone),
         )
 
-    # -- its answer -----------------------------------------------------------------------------
+    # -- the response ---------------------------------------------------------------------------
 
     async def _take_all(self, response: FetchResponse) -> None:
         appended: list[Partition] = []
@@ -311,7 +311,7 @@ class ReplicaFetcher:
             else:
                 return self._append(position, answer)
         except ApiError as error:
-            # A full disk is logged once for its folder, not for each partition and retry.
+            # A full disk is logged once for its log dir, not for each partition and retry.
             level = logging.WARNING if partition.log.has_room else logging.DEBUG
             _log.log(
                 level, "%s: cannot follow broker %d: %s", partition.name, self.leader_id, error
@@ -389,7 +389,7 @@ class ReplicaFetcher:
 
 
 def _seen(done: "asyncio.Task[FetchResponse]") -> None:
-    """Take note of a failure that the fetch before it has had as well."""
+    """Record a failure that the fetch before it has had as well."""
     if not done.cancelled():
         done.exception()
 

@@ -40,8 +40,8 @@ class ReplicaFetchers:
     def follow(self, partition: Partition) -> None:
         """Follow a partition's current leader, which is another broker.
 
-        Not where the disk has failed: who fetches is believed to keep what it gets. Nor while the
-        partition is held back.
+        No-op if the disk has failed, because the leader trusts a fetching follower to store
+        records, and while the partition is held back.
         """
         if self._leader_by_partition.get(partition, NO_LEADER) != partition.leader_id:
             self.forget(partition)
@@ -56,7 +56,7 @@ class ReplicaFetchers:
         running.fetcher.add(partition)
 
     def pause(self, partition: Partition) -> None:
-        """Follow it no more, whoever leads it, until `resume`."""
+        """Stop following it, under any leader, until `resume`."""
         self._paused.add(partition)
         self.forget(partition)
 
@@ -76,7 +76,7 @@ class ReplicaFetchers:
         return self._leader_by_partition.get(partition, NO_LEADER) if is_fetched else None
 
     def hold(self, partition: Partition) -> None:
-        """Fetch nothing for a partition until it is released, whoever leads it."""
+        """Stop all fetches for a partition, from any leader, until it is released."""
         self._held.add(partition)
         self.forget(partition)
 

@@ -1,7 +1,7 @@
-"""Fetches what a replica has lost from its leader, and has the damaged segments written anew.
+"""Fetches the lost ranges of a replica from its leader, and has the damaged segments rewritten.
 
-The fetch is that of a consumer, in the leader's epoch: it reads what is committed, and does not
-tell the leader how far the replica is. The replica must not be led or followed meanwhile.
+The fetch is a consumer's, in the leader's epoch: it reads committed records, and does not report
+the progress of the replica. The replica must not lead or follow meanwhile.
 """
 
 from typing import Final
@@ -24,7 +24,7 @@ _LACKING: Final = frozenset({ErrorCode.CORRUPT_MESSAGE, ErrorCode.OFFSET_OUT_OF_
 
 
 class LackingError(Exception):
-    """The leader does not have what is lost here, or has it in a form that does not fit."""
+    """The leader does not have the lost range, or only in a form that does not fit."""
 
 
 class ReplicaRepair:
@@ -59,7 +59,7 @@ class ReplicaRepair:
             connection.close()
 
     async def _repair_segment(self, leader: "_Leader", log: PartitionLog, repair: Repair) -> None:
-        # Before anything is copied it is known that the leader has the beginning of what is lost.
+        # Check that the leader has the beginning of the lost range before copying anything.
         first = await leader.fetch(repair.damage[0].offset)
         try:
             for damage in repair.damage:
@@ -107,7 +107,7 @@ class _Leader:
             raise RepairError(f"{partition.name} has another leader")
 
     async def fetch(self, offset: int) -> memoryview:
-        """Return batches from the one on that holds an offset; LackingError if it has none."""
+        """Return batches from the one with this offset on; LackingError if there is none."""
         partition, settings = self._partition, self._world.settings
         wanted = FetchPartition(
             partition=partition.name.partition,

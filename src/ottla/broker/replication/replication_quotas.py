@@ -103,7 +103,7 @@ class LeaderThrottle(Throttle):
     """The quota of data that this broker sends to followers."""
 
     def is_held_back(self, partition: Partition, follower_id: int) -> bool:
-        """Tell whether a follower gets nothing of a partition now."""
+        """Return whether a follower gets nothing of a partition now."""
         if not self.is_throttled(partition):
             return False
         in_sync = partition.in_sync
@@ -127,7 +127,7 @@ class FollowerThrottle(Throttle):
     """The quota of data that this broker fetches from leaders."""
 
     def is_held_back(self, partition: Partition, *, is_caught_up: bool) -> bool:
-        """Tell whether a partition is not fetched now."""
+        """Return whether a partition is not fetched now."""
         return not is_caught_up and self.is_throttled(partition) and self.is_exceeded
 
     def is_throttled(self, partition: Partition) -> bool:

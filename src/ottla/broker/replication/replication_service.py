@@ -48,7 +48,7 @@ class ReplicationSources:
     log_dirs: LogDirs
     image: Callable[[], ClusterImage]
     broker_epoch: Callable[[], int]
-    """Which life of the broker this is; negative until it has registered."""
+    """This incarnation of the broker; negative until it has registered."""
     controller: ActiveController
     page_cache: PageCache
 
@@ -156,7 +156,7 @@ class Replication:
             await budget.yield_if_spent()
 
     async def stop(self) -> None:
-        """Follow nobody any more, and tell the controller nothing."""
+        """Stop the fetchers and all reports to the controller."""
         self._damaged_replicas.stop()
         await self.scrubber.stop()
         await self._fetchers.stop()
@@ -170,7 +170,7 @@ class Replication:
         return self._fetchers.leader_of(partition)
 
     def close(self) -> None:
-        """Note what is committed, for the next start; before the logs are closed. Blocks."""
+        """Write the high watermarks for the next start, before the logs are closed. Blocks."""
         self._scrub_threads.join()
         self._high_watermarks.close()
 
@@ -193,7 +193,7 @@ def _full_log_dirs(sources: ReplicationSources, fetchers: ReplicaFetchers) -> Fu
 
 
 def _suspect_where_stuck(partition: Partition) -> None:
-    """Have the segment checked of which a follower does not take what it is sent."""
+    """Schedule a check of segments with batches that a follower keeps refusing."""
     if partition.in_sync is None or partition.log.is_offline:
         return
     for offset in partition.in_sync.stuck_offsets():

@@ -1,9 +1,8 @@
-"""The memory of large requests: they are decoded, in slices, only where there is room for them.
+"""The memory budget of large requests, which are decoded, in slices, only within it.
 
-A request counts as large if it has more array items than are decoded at once. Its objects take
-many times its frame, so the requests that are decoded and not answered yet have a budget together.
-Those that find no room wait, first come first served, each with its frame, which is counted by
-`request_memory_limit.py`.
+A request counts as large if it has more array items than are decoded at once. Its objects take many
+times its frame, so all decoded requests without a response share a budget. Requests beyond it wait
+in FIFO order, each with its frame, which is counted by `request_memory_limit.py`.
 """
 
 import asyncio
@@ -22,10 +21,10 @@ from ottla.wire.headers import RequestHeader
 from ottla.wire.schema import Message
 
 LARGE_REQUESTS_BYTES_MAX: Final = 80 << 20
-"""Of the objects of all large requests: one of the largest, and several that are smaller. Their
-answers take about as much again."""
+"""For the objects of all large requests: one of the largest, and several smaller ones. Their
+responses take about as much again."""
 ITEMS_PER_STEP: Final = 100
-"""How many items are read between two looks at the clock: about 0.2 ms."""
+"""The number of items decoded per time check: about 0.2 ms."""
 
 
 class LargeRequests:
@@ -36,7 +35,7 @@ class LargeRequests:
         self._bytes_max = bytes_max
         self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
         self.taken_bytes = 0
-        """What the large requests that are being answered take at most."""
+        """The maximum memory of the large requests in progress."""
 
     async def take(self, size_bytes: int) -> None:
         """Wait until there is room, and take it; `give_back` the same."""
@@ -56,7 +55,7 @@ class LargeRequests:
             raise
 
     def give_back(self, size_bytes: int) -> None:
-        """Let others have the room."""
+        """Release the memory."""
         self.taken_bytes -= size_bytes
         assert self.taken_bytes >= 0, f"{size_bytes} bytes were never taken"
         self._let_in()

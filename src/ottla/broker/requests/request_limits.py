@@ -1,9 +1,8 @@
-"""How large the requests of each API may be: bytes of the frame, items of arrays, and memory.
+"""The limits of the requests of each API: bytes of the frame, array items, and memory.
 
-Nobody has logged in when a request arrives, so its limits hold before anything is allocated: a
-frame that is too large is not received, and an array that has too many items is not read. The
-connection ends, and a line in the log names the limit. The limits are far above what clients
-send (decision 0039).
+A request may arrive before authentication, so its limits hold before anything is allocated: an
+oversized frame is not received, and an oversized array is not read. The connection is closed, and a
+log message names the limit. The limits are far above the needs of clients (decision 0039).
 """
 
 from typing import Final, NamedTuple
@@ -11,28 +10,28 @@ from typing import Final, NamedTuple
 from ottla.wire.api_key import ApiKey
 
 SHORT_BYTES: Final = 2_048
-"""A request in a smaller frame is handled at once. Larger ones share the time of an iteration."""
+"""A request in a smaller frame is handled at once. Larger ones share a time slice."""
 SHORT_ITEMS: Final = 2_000
 """A message with at most so many array items is read, or written, in one piece: about 0.3 ms."""
 LIST_BYTES_MAX: Final = 16 << 20
 LIST_ITEMS_MAX: Final = 250_000
 """Partitions and topics in one request: 100,000 partitions in as many topics, and some more."""
 CHANGE_ITEMS_MAX: Final = 20_000
-"""Where a request is decided at once, or names what one broker leads. A commit of so many offsets
-does not fit into a batch anyway."""
+"""For requests that are decided at once, or name the partitions of one leader. A larger offset
+commit does not fit into a batch anyway."""
 OTHER_BYTES_MAX: Final = 4 << 20
 OTHER_ITEMS_MAX: Final = 10_000
 LOGGED_ITEMS_MAX: Final = 2_000
 """Where each item may leave a line in the log."""
 DECODED_BYTES_MAX: Final = 64 << 20
-"""What a request may take in memory besides its frame, as it is counted while it is read."""
+"""The memory limit of a request besides its frame, as counted while it is decoded."""
 DECODED_MULTIPLE: Final = 16
 """How many times its frame a request takes at most, as decision 0005 has it."""
 SHORT_DECODED_BYTES: Final = 1 << 20
-"""What a request with SHORT_ITEMS takes at most, about."""
+"""The approximate memory limit of a request with SHORT_ITEMS."""
 
 WAITING_BYTES: Final = 8 << 10
-"""What a request takes that waits, however small it is: its coroutines, above all."""
+"""The minimum memory of a waiting request: mostly its coroutines."""
 
 
 class RequestLimits(NamedTuple):
@@ -50,7 +49,7 @@ class RequestLimits(NamedTuple):
         return min(self.items_max, SHORT_ITEMS)
 
     def decoded_bytes(self, frame_bytes: int) -> int:
-        """Return what a request in such a frame may take in memory besides the frame."""
+        """Return the memory limit of a request in this frame, besides the frame."""
         return min(DECODED_MULTIPLE * frame_bytes, self.decoded_bytes_max)
 
 
@@ -99,10 +98,10 @@ def limits_of(api_key: int) -> RequestLimits:
 
 
 def counted_bytes(frame: memoryview) -> int:
-    """Return what is counted of the memory for requests while one is answered.
+    """Return the memory charged for a request while it is handled.
 
-    Records are not decoded; of everything else there are objects. What a large request takes
-    besides is counted by `large_requests.py`.
+    Records are not decoded; all other fields become objects. The extra memory of a large request
+    is counted by `large_requests.py`.
     """
     size_bytes = len(frame)
     if size_bytes < 2 or frame[1] == ApiKey.PRODUCE:

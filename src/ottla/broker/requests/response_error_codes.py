@@ -1,4 +1,4 @@
-"""Finds the error codes in answers, wherever their messages have one."""
+"""Finds the error codes in responses, at any depth of their messages."""
 
 from collections.abc import Callable, Iterator
 from functools import cache

@@ -19,9 +19,9 @@ class Route:
     versions: range
     handle: Handle
     is_offered: Callable[[], bool] = lambda: True
-    """Whether ApiVersions lists it; requests are answered in any case."""
+    """Whether ApiVersions lists it; requests are handled in any case."""
     is_for_controller: bool = False
-    """Whether only the controller can answer: other brokers forward it."""
+    """Whether only the controller can handle it: other brokers forward it."""
 
 
 Routes = Mapping[int, Route]

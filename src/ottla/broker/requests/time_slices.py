@@ -2,11 +2,10 @@
 
     iteration:  | sockets | short requests | slice of the first long request | sockets | ...
 
-`yield_budget.py` does the same for one piece of background work by itself. Requests come in any
-number, so they share: all that run in one iteration of the loop have one slice together, and those
-that need more wait for the next iteration, in which one of them goes on. It is always the request
-that has waited first, to its end: of all others only the request itself, and not half a response,
-takes memory.
+`yield_budget.py` does the same for one background task. There may be any number of requests, so
+they share: all requests in one iteration of the loop have one slice together. Longer requests wait
+for the next iteration, in which one of them continues. It is always the longest-waiting request,
+until it completes: so all others hold only their request, and no partial response, in memory.
 """
 
 import asyncio
@@ -18,7 +17,7 @@ from ottla.environment.clock import Clock
 
 SLICE_MS: Final = 5
 STEPS_PER_LOOK: Final = 8
-"""How many steps of a request are made between two looks at the clock."""
+"""The number of steps of a request per time check."""
 
 
 class TimeSlices:
@@ -69,7 +68,7 @@ class TimeSlices:
         return future
 
     def _next_iteration(self) -> None:
-        """Let one request go on in the next iteration, and look again after its slice."""
+        """Resume one request in the next iteration, and check again after its slice."""
         self._end_ms = None
         while self._waiting:
             _, _, future = heappop(self._waiting)

@@ -334,7 +334,7 @@ class Broker:
         )
 
     async def _bind(self) -> tuple[Listener, ...]:
-        """Take the ports of all listeners; return where clients are told to come."""
+        """Bind the ports of all listeners; return their advertised addresses."""
         ports = {
             listener.name: await self._server.bind(listener)
             for listener in self.config.broker_listeners
@@ -351,7 +351,7 @@ class Broker:
         await self.metadata.register(broker)
 
     def _make_routes(self, services: Services) -> dict[int, Route]:
-        """Return the whole table, which ApiVersions tells clients of."""
+        """Return the whole table, which ApiVersions advertises."""
         versions = api_versions.ApiVersionsHandler(lambda: self._routes, lambda: self._store.image)
         here: dict[int, Route] = {
             ApiKey.API_VERSIONS: Route(api_versions.VERSIONS, versions.handle),

@@ -1,8 +1,8 @@
-"""How a broker divides the descriptors that its process may have.
+"""How a broker divides its process's file descriptors.
 
-Logs and connections each have a share, so that clients that connect do not keep logs from being
-opened. The rest is for what is open for a moment: indexes, directories, checkpoints. A log that
-could not open one of those in the middle of a truncation would have to go offline.
+Logs and connections each have a share, so that new connections do not keep logs from being opened.
+The rest is for short-lived uses: indexes, directories, checkpoints. A log that could not open one
+of them in the middle of a truncation would have to go offline.
 """
 
 from threading import Lock
@@ -14,7 +14,7 @@ from ottla.storage.files.open_files import OPEN_FILES_MAX
 from ottla.storage.log_dirs.log_dirs import LogDirs
 
 RESERVED: Final = 128
-"""Descriptors for what is neither a log nor a client's connection."""
+"""Descriptors for other uses than logs and client connections."""
 _SHARE: Final = 4
 """Where there are few, one in so many is for logs, and as many are reserved."""
 
@@ -23,12 +23,12 @@ class DescriptorShares(NamedTuple):
     """How many descriptors each may have."""
 
     logs: int
-    """Files that are kept open. As many again may be in use by answers that are being sent."""
+    """Files that are kept open. As many again may be in use by responses being sent."""
     connections: int
 
 
 def make_log_dirs(config: BrokerConfig, environment: Environment) -> LogDirs:
-    """Make the log folders of a broker, which keep their share of files open."""
+    """Create the log dirs of a broker, which keep their share of files open."""
     shares = share_descriptors(environment.descriptors_max)
     return LogDirs(environment.disk, config.log_dirs, open_files_max=shares.logs, guard=Lock())
 

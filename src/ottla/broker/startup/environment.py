@@ -24,6 +24,6 @@ class Environment:
     connect_to_zookeeper: ConnectToZooKeeper | None = None
     """Only a broker needs it that has `zookeeper.connect`."""
     boot_id: str | None = None
-    """Different after every start of the machine; None if nobody knows."""
+    """Different after every start of the machine; None if unknown."""
     descriptors_max: int = sys.maxsize
     """How many files and connections this process may have open."""

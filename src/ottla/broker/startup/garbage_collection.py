@@ -1,9 +1,9 @@
 """Full collections of cyclic garbage, at times when they are short.
 
-A full collection looks at every object, and the event loop waits for it: half a second where 48,000
-requests wait. Python begins one whenever enough objects have become old. `ottla start` forbids that
-(`keep_young`), and the broker collects once a minute, if there is reason to and few requests are
-in progress. Requests are not in cycles: they are freed without any collection.
+A full collection visits every object, and blocks the event loop: half a second with 48,000 waiting
+requests. Python starts one whenever enough objects have become old. `ottla start` prevents that
+(`keep_young`), and the broker collects once a minute, if there is reason to and few requests are in
+progress. Requests are not in cycles: they are freed without any collection.
 """
 
 import gc
@@ -11,11 +11,10 @@ from collections.abc import Callable
 from typing import Final
 
 YOUNG_OBJECTS: Final = 10_000
-"""How many more objects there are before young ones are looked through. Requests that wait are
-thousands, and none of them is in a cycle: looking at every 700, as Python does, costs more than it
-finds."""
+"""The number of new objects per collection of young objects. Thousands of requests wait, and none
+of them is in a cycle: a collection every 700 objects, Python's default, is wasted."""
 COLLECTIONS_OF_MIDDLE: Final = 10
-"""As Python has it: how often young objects are looked through before older ones are."""
+"""Python's default: the number of young collections per older collection."""
 NEVER: Final = (1 << 31) - 1
 REQUESTS_BYTES_MAX: Final = 4 << 20
 """Memory of requests in progress up to which a full collection does not take long."""

@@ -1,7 +1,7 @@
 """The metadata of a broker: on its own disk, or in its cluster's ZooKeeper.
 
-The two differ in when logs may be opened, how a broker registers, which broker decides, and what a
-broker does before it stops. The assembly chooses one, and need not know which.
+The two differ in when logs may be opened, how a broker registers, which broker decides, and in the
+shutdown sequence. The assembly chooses one, and is otherwise independent of the choice.
 """
 
 import asyncio
@@ -63,12 +63,12 @@ class MetadataMode(Protocol):
 
     @property
     def directory_ids(self) -> tuple[bytes, ...]:
-        """The ids of the log folders that can be used, in their order."""
+        """The ids of the usable log dirs, in their order."""
         ...
 
     @property
     def broker_epoch(self) -> int:
-        """The epoch of this life of the broker, once it is registered."""
+        """The epoch of this incarnation of the broker, once it is registered."""
         ...
 
     @property
@@ -85,15 +85,15 @@ class MetadataMode(Protocol):
         ...
 
     def routes(self, here: Routes) -> dict[int, Route]:
-        """Return where requests go that a broker on its own would answer by these."""
+        """Return the routes of this backend, given the routes for a single broker."""
         ...
 
     async def serve_until(self, stopping: asyncio.Event) -> None:
-        """Wait until the broker is to stop; raise why it cannot go on, if that comes first."""
+        """Wait until the broker is to stop; raise if it cannot continue before that."""
         ...
 
     async def depart(self) -> None:
-        """Let others lead before this broker stops."""
+        """Hand over leadership before this broker stops."""
         ...
 
     async def close(self) -> None:
@@ -110,7 +110,7 @@ async def open_metadata(
 ) -> MetadataMode:
     """Open the metadata at its configured place.
 
-    With ZooKeeper this waits until a server answers. ForeignFolderError if the log dirs belong to
+    With ZooKeeper this waits until a server responds. ForeignFolderError if the log dirs belong to
     another cluster, and the errors of `EmbeddedMetadataStore.open` and
     `ZooKeeperMetadataStore.open`.
     """
@@ -143,7 +143,7 @@ class Embedded:
         threads: Executor,
         log_dirs: LogDirs,
     ) -> "Embedded":
-        """Open the metadata log in the first of the folders; OSError if that has failed."""
+        """Open the metadata log in the first of the log dirs; OSError if that has failed."""
         first = log_dirs.dirs[0]
 
         def fail(path: str, error: OSError) -> None:
@@ -214,7 +214,7 @@ class InZooKeeper:
         threads: Executor,
         log_dirs: LogDirs,
     ) -> None:
-        """Claim the folders; raises ForeignFolderError if one belongs to another broker."""
+        """Claim the log dirs; raises ForeignFolderError if one belongs to another broker."""
         self.store = store
         self.cluster = cluster
         self.controller = cluster.controller
@@ -284,7 +284,7 @@ class InZooKeeper:
 
     @property
     def may_leave_cleanly(self) -> bool:
-        """Whether the end of no log is missing, or the cluster has taken note of it."""
+        """Whether the end of no log is missing, or the cluster has recorded it."""
         return not self._may_be_lost
 
     # -- the logs -------------------------------------------------------------------------------
@@ -327,7 +327,7 @@ class InZooKeeper:
     # -- being a broker -------------------------------------------------------------------------
 
     async def register(self, broker: BrokerImage) -> None:
-        """Register, and wait until the controller has taken note of it."""
+        """Register, and wait until the controller has recorded it."""
         assert self._follower is not None
         running = self.store.run(broker, has_lost_tail=self._may_be_lost)
         self._running = asyncio.ensure_future(running)
@@ -372,7 +372,7 @@ class InZooKeeper:
 
 
 def _rebalance_seconds(config: BrokerConfig) -> float:
-    """Return how often the controller looks whether preferred replicas lead."""
+    """Return the interval of the controller's preferred leader checks."""
     is_on = config.auto_leader_rebalance_enable
     return config.leader_imbalance_check_interval_seconds if is_on else math.inf
 

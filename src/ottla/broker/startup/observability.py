@@ -31,11 +31,11 @@ _log = logging.getLogger(__name__)
 
 
 class NoFolderLeftError(OSError):
-    """The disks of all log folders have failed."""
+    """The disks of all log dirs have failed."""
 
 
 class Operations:
-    """Opened before anything else of a broker, and closed after everything else."""
+    """Opened before all other parts of a broker, and closed after them."""
 
     def __init__(
         self, config: BrokerConfig, clock: Clock, cold_reads: ColdReads, admin: AdminServer
@@ -51,7 +51,7 @@ class Operations:
 
     @classmethod
     async def open(cls, config: BrokerConfig, clock: Clock, cold_reads: ColdReads) -> Self:
-        """Take the port of the admin listener. OSError if it was asked for and cannot be had."""
+        """Bind the port of the admin listener. OSError if it is configured and cannot be bound."""
         _log.info("broker %d starts in %s", config.node_id, ", ".join(config.log_dirs))
         admin = await AdminServer.open(
             config.ottla_admin_listener,
@@ -112,7 +112,7 @@ class Operations:
         _log.info("broker %d is ready after %.3f s", self._config.node_id, start_seconds)
 
     async def watch_over(self, serving: Coroutine[Any, Any, None]) -> None:
-        """Wait for this to end; NoFolderLeftError if every log folder has failed before."""
+        """Wait for this to end; NoFolderLeftError if every log dir has failed before."""
         await first_of(serving, self._wait_for_the_last_folder())
 
     async def _wait_for_the_last_folder(self) -> None:

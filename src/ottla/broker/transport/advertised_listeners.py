@@ -1,4 +1,4 @@
-"""Where clients reach this broker: as told by the listener that they came in through."""
+"""The advertised address of this broker, for each listener that clients connect to."""
 
 from typing import NamedTuple
 
@@ -17,7 +17,7 @@ class Endpoints:
         self._by_listener: dict[str, Endpoint] = {}
 
     def advertise(self, listener: str, host: str, port: int) -> None:
-        """Tell clients of this listener to come here."""
+        """Set the advertised address for clients of this listener."""
         self._by_listener[listener] = Endpoint(host, port)
 
     def advertised(self, listener: str) -> Endpoint:

@@ -8,13 +8,13 @@ from collections import deque
 from typing import Final
 
 SPARE_BYTES_MIN: Final = 1 << 16
-"""What is smaller is not worth keeping."""
+"""Smaller buffers are not worth pooling."""
 SPARE_BYTES_MAX: Final = 48 << 20
 """How much is kept in all: 32 producers of librdkafka have 28 MB of requests on the way."""
 
 
 class SpareBodies:
-    """Remembers where frames lie that were handed out. Belongs to one event loop."""
+    """A pool of buffers of large frames, reused once free. Belongs to one event loop."""
 
     __slots__ = ("_bodies", "_bytes_max", "kept_bytes")
 
@@ -45,7 +45,7 @@ class SpareBodies:
 
 
 def _is_free(body: bytearray) -> bool:
-    """Tell whether there is no view of it: its length could not be changed."""
+    """Return whether there is no view of it: its length could not be changed."""
     try:
         body.append(body.pop())
     except BufferError:

@@ -1,14 +1,14 @@
-"""One client: frames are cut, dispatched as they come, and answered in the order they came.
+"""One client connection: requests are dispatched as they arrive, and responses sent in order.
 
-Two things hold a client back, and neither holds back another client. Its requests are not begun
-while too many are in flight or too much waits to be sent; then it is not read from either, and in
-the end its own kernel stops it. And when the requests of all clients take too much memory together,
-those who have a share in it are not read from.
+Two limits apply backpressure to a client, and neither affects another client. Requests are not
+dispatched while too many are in flight or too many response bytes are unsent; then reading stops,
+too, and in the end the peer's TCP send window closes. And when the requests of all clients exceed
+the memory limit, connections that hold request memory stop reading.
 
-A connection ends in two steps. It *finishes* when nothing more is to be read: the peer has closed
-its side, has sent what cannot be understood, or the server stops. What is in flight is answered,
-then the socket is closed. If the peer is gone the socket is closed at once, and what is in flight
-goes on without it. Either way the requests have `farewell_ms_max` to come to an end.
+A connection ends in two steps. It *finishes* when reading ends: the peer has closed its side or has
+sent invalid data, or the server stops. Requests in flight are completed, then the socket is closed.
+If the peer is gone the socket is closed at once, and requests in flight continue without it. Either
+way the requests have `farewell_ms_max` to complete.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ from ottla.wire.protocol_error import ProtocolError
 FRUGAL_READ_BYTES: Final = 4096
 """The receive size of a connection without requests while the request memory is full."""
 STALLED_BYTES: Final = 1 << 16
-"""A peer that takes less than this in `stalled_ms_max` does not read its answers."""
+"""A peer that reads less than this in `stalled_ms_max` counts as stalled."""
 _log = logging.getLogger(__name__)
 
 
@@ -129,7 +129,7 @@ class Connection:
             self._on_readable()
 
     def _read(self) -> None:
-        # Asked only now: most clients send no more anyway before they have been answered.
+        # Checked only now: most clients send no more before they get a response.
         if self._has_backlog or not self._may_begin():
             self._stop_reading()
             return
@@ -215,7 +215,7 @@ class Connection:
         finally:
             self._in_flight.running -= 1
             self._shared.memory.answering(-size_bytes)
-            if request.waiting is not None:  # else who began it has not even begun to wait
+            if request.waiting is not None:  # else the dispatch has completed without waiting
                 self._answered_late()
 
     def _refuse(self, request: Request, reason: CloseReason) -> None:
@@ -223,14 +223,14 @@ class Connection:
         self.finish(reason)
 
     def _answered_late(self) -> None:
-        """Send at once if no other request could be answered in the same round of the loop."""
+        """Send now if no other request can complete in the same iteration of the loop."""
         if self._in_flight.running:
             self._plan_turn()
         elif not self._is_turn_planned:
             self._turn()
 
     def _plan_turn(self) -> None:
-        """Send once for all the requests that are answered in the same round of the loop."""
+        """Send once for all requests that complete in the same iteration of the loop."""
         if not self._is_turn_planned:
             self._is_turn_planned = True
             self._shared.loop.call_soon(self._turn)
@@ -302,7 +302,7 @@ class Connection:
         self._go_on()
 
     def finish(self, reason: CloseReason) -> None:
-        """Read no more; close when all that is in flight has been answered."""
+        """Stop reading; close when all requests in flight are completed."""
         if self._reason is not None:
             return
         self._reason = reason
@@ -327,7 +327,7 @@ class Connection:
         self._lose(CloseReason.SEND_FAILED)
 
     def _lose(self, reason: CloseReason) -> None:
-        """Close at once: nothing that is in flight can be answered any more."""
+        """Close at once, without responses to requests in flight."""
         self._outgoing.clear()
         self.finish(reason)
         if self._is_open:
@@ -348,11 +348,11 @@ class Connection:
 
     @property
     def answers_bytes(self) -> int:
-        """How much memory the answers take that the peer does not read."""
+        """The memory of responses that the peer does not read."""
         return self._outgoing.memory_bytes + self._in_flight.memory_bytes if self._is_writing else 0
 
     def tick(self, now_ms: int, *, is_crowded: bool = False) -> None:
-        """Close if the peer has taken too long for what it has to do, as of this time."""
+        """Close the connection if the peer has exceeded a timeout at this time."""
         watched = self._to_watch(is_crowded=is_crowded)
         if watched != self._watched:
             self._watched = watched

@@ -1,10 +1,10 @@
 """Cuts the received bytes of a connection into frames. Performs no I/O.
 
-A connection at rest has no buffer: bytes are received into a scratch that all connections share,
-and what is left there when a connection has had its turn is moved to memory of its own. The rest of
-a large frame is received where it stays: in what an earlier one has left (`buffer_pool.py`), or in
-room that is made as it arrives, never more ahead than what is already here, or `ROOM_BYTES`. So a
-length alone, whatever it claims, costs next to nothing.
+An idle connection has no buffer: bytes are received into a scratch buffer that all connections
+share, and an incomplete frame is moved to its own memory afterwards. The rest of a large frame is
+received in place: in a pooled buffer (`buffer_pool.py`), or in a buffer that grows as bytes arrive,
+each time by no more than its size, or `ROOM_BYTES`. So a length field alone, however large, costs
+next to nothing.
 """
 
 from mmap import mmap
@@ -21,9 +21,9 @@ ROOM_BYTES: Final = 1 << 16
 API_KEY_BYTES: Final = 2
 """Of the beginning of each request: how large it may be depends on it."""
 BODY_AT: Final = 2048
-"""Where a large frame begins in memory that begins with a page, as what a peer sends mostly does:
-half a page apart they are copied several times as fast as if they lie nearly alike in their pages
-(decision 0033)."""
+"""The offset of a large frame in its page-aligned buffer. A peer mostly sends from a page boundary:
+copies between addresses half a page apart are several times as fast as between addresses at almost
+the same position in their pages (decision 0033)."""
 _ZEROS: Final = memoryview(bytes(1 << 20))  # room comes from here: cheaper than new zeros each time
 _NOTHING: Final = memoryview(b"")
 
@@ -34,9 +34,9 @@ def new_scratch() -> memoryview:
 
 
 class Incoming:
-    """Cuts frames as they are asked for. Each is writable memory of its own, as long as it is used.
+    """Cuts frames on request. Each is writable memory of its own, as long as it is used.
 
-    A turn: `room`, `received`, `take_frame` while frames are wanted, `settle`.
+    One round: `room`, `received`, `take_frame` while frames are wanted, `settle`.
     """
 
     __slots__ = (
@@ -86,7 +86,7 @@ class Incoming:
         return memoryview(body)[filled_end : self._body_end]
 
     def _room_in_scratch(self) -> memoryview:
-        """Put the first bytes of a length, if only those are here, in front of the next ones."""
+        """Move the first bytes of an incomplete length to the start of the scratch buffer."""
         kept = self._chunk[self._position : self._end]
         assert len(kept) < LENGTH_BYTES + API_KEY_BYTES, "all frames that are here were taken"
         self._chunk = self._scratch

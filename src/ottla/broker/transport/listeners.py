@@ -15,7 +15,7 @@ async def listening_sockets(listener: Listener, network: Network) -> Sequence[Li
 
 
 def cannot_listen(listener: Listener, error: OSError) -> OSError:
-    """Return an error that says what for, as well."""
+    """Return the error with the listener in its message."""
     return OSError(error.errno, f"cannot listen on {listener}: {error.strerror}")
 
 

@@ -1,4 +1,4 @@
-"""The requests of one connection that are being answered, in the order in which they came."""
+"""The in-flight requests of one connection, in the order of their arrival."""
 
 from collections import deque
 from collections.abc import Sequence
@@ -19,9 +19,9 @@ class Request:
 
 
 class InFlight:
-    """Holds answers back until their turn comes.
+    """Holds completed responses back until all earlier ones are sent.
 
-    A request that is refused gets no answer, nor does any that came after it.
+    A refused request gets no response, nor does any later request.
     """
 
     __slots__ = ("is_broken", "requests", "running", "waiting_bytes")
@@ -32,14 +32,14 @@ class InFlight:
         self.waiting_bytes = 0
         """The bytes of responses that wait for earlier ones."""
         self.is_broken = False
-        """Whether it is a refused request's turn: there is nothing more to send."""
+        """Whether a refused request is next: there is nothing more to send."""
 
     def __len__(self) -> int:
         return len(self.requests)
 
     @property
     def memory_bytes(self) -> int:
-        """How much memory the answers take whose turn has not come."""
+        """The memory of completed responses that wait for their turn."""
         return sum(memory_bytes(request.answer or ()) for request in self.requests)
 
     def add(self) -> Request:
@@ -50,12 +50,12 @@ class InFlight:
         return request
 
     def answer(self, request: Request, pieces: Sequence[Piece]) -> None:
-        """Keep the answer to a request; nothing may be one too."""
+        """Keep the response to a request; it may be empty."""
         self.waiting_bytes += sum(map(len, pieces))
         request.answer = pieces
 
     def refuse(self, request: Request) -> None:
-        """Let the answers end before this request."""
+        """End the responses before this request."""
         request.is_refused = True
 
     def take_answers(self) -> list[Sequence[Piece]]:

@@ -6,13 +6,13 @@ Wake = Callable[[], None]
 
 
 class RequestMemory:
-    """Limits the bytes of requests that arrive or are being answered, over all connections.
+    """Limits the bytes of requests that arrive or are in progress, over all connections.
 
     At the limit, connections that already hold request memory stop reading and wait; the others may
     read a little, so that small requests pass while large ones wait. Waiting connections might fill
-    the memory, each with a part of a request. So unless requests that are being answered hold half
-    of it, and will release it, one waiting connection is favoured, and reads on until its request
-    is complete.
+    the memory, each with a part of a request. So unless requests in progress hold half of it, and
+    will release it, one waiting connection gets priority, and reads on until its request is
+    complete.
     """
 
     __slots__ = ("_bytes_max", "_favoured", "_waiting", "answering_bytes", "arriving_bytes")
@@ -38,7 +38,7 @@ class RequestMemory:
             self._wake()
 
     def answering(self, change_bytes: int) -> None:
-        """Count a request that is being answered; less of it once that is done."""
+        """Count a request in progress; a negative size when it completes."""
         self.answering_bytes += change_bytes
         assert self.answering_bytes >= 0, f"{change_bytes} bytes were never here"
         if self._waiting:
@@ -58,7 +58,7 @@ class RequestMemory:
         return self._favoured == waiter
 
     def forget(self, waiter: Wake) -> None:
-        """Remove a waiter; if it was favoured, the next one may be."""
+        """Remove a waiter; if it had priority, the next one gets it."""
         self._waiting.pop(waiter, None)
         if self._favoured == waiter:
             self._favoured = None

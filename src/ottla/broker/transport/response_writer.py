@@ -18,11 +18,11 @@ from ottla.environment.network import StreamSocket
 from ottla.storage.files.log_slice import LogSlice
 
 TURN_BYTES: Final = (1 << 20) + (1 << 14)
-"""About how much one connection sends before it is another's turn: a fetch of a megabyte, whole."""
+"""About how much a connection sends per time slice: a whole fetch of a megabyte."""
 CHUNK_BYTES: Final = 1 << 20
-"""How much of a slice is looked at, and fetched if it is cold."""
+"""The chunk of a slice that is checked for residency, and loaded if it is cold."""
 COPIED_BYTES_MAX: Final = 1 << 16
-"""How much is read at once of a file that the kernel cannot send."""
+"""The read size for a file that the kernel cannot send."""
 SMALL_SLICE_BYTES: Final = 1 << 13
 """A slice up to this size is read and joined with its neighbours: cheaper than `sendfile`."""
 JOINED_BYTES_MAX: Final = 1 << 16
@@ -35,7 +35,7 @@ class ColdReads(Protocol):
     """Tells cold parts of files from hot ones; `ottla.runtime.cold_reads` is one."""
 
     def needs_thread(self, file: File, position: int, size_bytes: int) -> bool:
-        """Tell, without waiting for the disk, whether sending this would wait for it."""
+        """Return, without waiting for the disk, whether sending this would wait for it."""
         ...
 
     def read_hot(self, file: File, position: int, size_bytes: int) -> bytearray | None:
@@ -47,7 +47,7 @@ class ColdReads(Protocol):
         ...
 
     def give_back(self, file: File, position: int, size_bytes: int) -> None:
-        """Take note that it has been sent and was cold; called on a thread."""
+        """Record that a cold chunk was sent; called on a thread."""
         ...
 
 
@@ -182,7 +182,7 @@ class Outgoing:
         return True
 
     def on_chunk_fetched(self) -> None:
-        """Take note that the cold chunk has been fetched."""
+        """Record that the cold chunk was loaded."""
         assert self.cold_chunk is not None
         self._hot_bytes = self.cold_chunk.size_bytes
         if self._cold_start is None:

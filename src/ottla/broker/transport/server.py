@@ -85,7 +85,7 @@ class Server:
 
     @property
     def requests_bytes(self) -> int:
-        """Return what the requests of all connections take, as it is counted."""
+        """Return the counted memory of the requests of all connections."""
         memory = self._shared.memory
         return memory.arriving_bytes + memory.answering_bytes
 
@@ -111,13 +111,13 @@ class Server:
         return port_of(sockets[0])
 
     def start(self) -> None:
-        """Let clients in."""
+        """Accept client connections."""
         self._ticked_ms = self._clock.monotonic_ms()
         self._accept()
         self._timer = self._loop.call_later(TICK_SECONDS, self._on_timer)
 
     async def stop(self) -> None:
-        """Accept no more connections, answer requests in flight, return when all are closed.
+        """Accept no more connections, complete requests in flight, return when all are closed.
 
         Requests that take longer than `farewell_ms_max` are cancelled.
         """
@@ -134,7 +134,7 @@ class Server:
             self._timer.cancel()
 
     def tick(self, now_ms: int) -> None:
-        """Look at every limit of time; called once a second, with a time that never goes back."""
+        """Check every timeout; called once a second, with a monotonic time."""
         answers_bytes = sum(connection.answers_bytes for connection in self._connections)
         is_crowded = answers_bytes > self._limits.answers_bytes_max
         for connection in list(self._connections):
@@ -172,10 +172,10 @@ class Server:
                 accepted, address = listening.accept()
             except BlockingIOError:
                 return
-            except ConnectionAbortedError:  # it has gone again
+            except ConnectionAbortedError:  # the client has disconnected again
                 continue
             except OSError as error:
-                # No descriptors, no memory: asking again at once would only burn the processor.
+                # No descriptors, no memory: an immediate retry would only burn the processor.
                 self._rest(error)
                 return
             host = address[0].removeprefix(_MAPPED_IPV4)

@@ -1,4 +1,4 @@
-"""What the connections of a server have in common."""
+"""State that the connections of a server share."""
 
 import asyncio
 import logging
@@ -19,16 +19,16 @@ from ottla.wire.protocol_error import MessageTooLargeError, ProtocolError
 _log = logging.getLogger(__name__)
 
 Dispatching = Callable[[Peer, memoryview], Coroutine[Any, Any, Sequence[Piece] | None]]
-"""Answers a frame with pieces, or with None if no answer is wanted.
+"""Handles a frame and returns the pieces of its response, or None for no response.
 
-A ProtocolError means that the peer cannot be talked to any more. Dispatches of one connection run
-side by side, each begun after the one before it has run up to where it first waits. Where it waits
-it may be cancelled, some time after its peer has gone."""
+A ProtocolError means that the connection is unusable. Dispatches of one connection run
+concurrently, each started after the previous one has run up to its first wait. A waiting dispatch
+may be cancelled, some time after its peer has gone."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """What the connections of a server have in common."""
+    """State that the connections of a server share."""
 
     loop: asyncio.AbstractEventLoop
     dispatch: Dispatching
@@ -43,6 +43,6 @@ class Shared:
 
 
 def log_invalid(peer: Peer, error: ProtocolError) -> None:
-    """Tell of a request that cannot be answered; louder if it has broken a limit."""
+    """Log a failed request; at a higher level if it has exceeded a limit."""
     is_too_large = isinstance(error, MessageTooLargeError)
     _log.log(logging.WARNING if is_too_large else logging.DEBUG, "%s sent %s", peer, error)

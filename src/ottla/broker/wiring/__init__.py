@@ -1,1 +1,1 @@
-"""Which handler answers which API: one row each, in one file for each family."""
+"""The handler of each API: one row each, in one file for each family."""

@@ -14,7 +14,7 @@ from ottla.wire.api_key import ApiKey
 
 
 def cluster_routes(services: Services) -> dict[int, Route]:
-    """Make the handlers of brokers, features and log folders."""
+    """Create the handlers of brokers, features and log dirs."""
     describe = describe_cluster.DescribeClusterHandler(services.view, services.controller)
     log_dirs = describe_log_dirs.DescribeLogDirsHandler(
         services.folders, services.disk, services.threads, services.slices

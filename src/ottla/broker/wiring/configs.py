@@ -15,7 +15,7 @@ from ottla.wire.api_key import ApiKey
 
 
 def config_routes(services: Services) -> dict[int, Route]:
-    """Make the handlers of settings."""
+    """Create the handlers of settings."""
     store, live_config = services.store, services.live_config
     describe = describe_configs.DescribeConfigsHandler(store, live_config, services.slices)
     alter = alter_configs.AlterConfigsHandler(store)

@@ -18,7 +18,7 @@ from ottla.wire.api_key import ApiKey
 
 
 def controller_routes(services: Services, here: Callable[[], Routes]) -> dict[int, Route]:
-    """Make the handlers of requests for the controller.
+    """Create the handlers of requests for the controller.
 
     `here` is the table for requests inside envelopes. A broker without a cluster accepts none.
     """
@@ -60,5 +60,5 @@ def _routes_for_brokers(
 
 
 def _never() -> bool:
-    """Clients are not told of these."""
+    """Not advertised to clients."""
     return False

@@ -20,7 +20,7 @@ from ottla.wire.api_key import ApiKey
 
 
 def data_routes(services: Services) -> dict[int, Route]:
-    """Make the handlers of records and their offsets."""
+    """Create the handlers of records and their offsets."""
     partitions = services.partitions
     leaders = CurrentLeaders(lambda: services.view.image)
     old_formats = OldFormats(services.threads)

@@ -21,7 +21,7 @@ from ottla.wire.api_key import ApiKey
 
 
 def group_routes(services: Services) -> dict[int, Route]:
-    """Make the handlers of groups and their offsets."""
+    """Create the handlers of groups and their offsets."""
     coordinator = services.coordinator
     leaders = CurrentLeaders(lambda: services.view.image)
     find = find_coordinator.FindCoordinatorHandler(

@@ -13,7 +13,7 @@ from ottla.wire.api_key import ApiKey
 
 
 def replica_routes(services: Services) -> dict[int, Route]:
-    """Make the handlers of elections and moves, and of the quorum where there is one."""
+    """Create the handlers of elections and moves, and of the quorum where there is one."""
     store = services.store
     elect = elect_leaders.ElectLeadersHandler(store)
     alter = alter_partition_reassignments.AlterPartitionReassignmentsHandler(store)

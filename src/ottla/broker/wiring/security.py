@@ -18,9 +18,9 @@ from ottla.wire.api_key import ApiKey
 
 
 def security_routes() -> dict[int, Route]:
-    """Make the handlers that refuse security requests, or answer that nothing is set.
+    """Create the handlers that refuse security requests, or return that nothing is set.
 
-    Every broker answers them itself: the controller knows no more.
+    Every broker handles them itself: the controller has no other data.
     """
     return {
         ApiKey.ALTER_CLIENT_QUOTAS: Route(

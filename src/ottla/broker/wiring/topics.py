@@ -15,7 +15,7 @@ from ottla.wire.api_key import ApiKey
 
 
 def topic_routes(services: Services) -> dict[int, Route]:
-    """Make the handlers by which topics are made, grown, deleted and described."""
+    """Create the handlers that create, grow, delete and describe topics."""
     store = services.store
     metadata_ = metadata.MetadataHandler(
         services.view,

@@ -14,7 +14,7 @@ from ottla.wire.api_key import ApiKey
 
 
 def transaction_routes(services: Services) -> dict[int, Route]:
-    """Make the handlers of transactions, and of the producers that hold them."""
+    """Create the handlers of transactions and their producers."""
     coordinator = services.transactions.coordinator
     init = init_producer_id.InitProducerIdHandler(services.transactions.producer_ids, coordinator)
     add = add_partitions_to_txn.AddPartitionsToTxnHandler(coordinator, services.store)

@@ -1,4 +1,4 @@
-"""The APIs that are answered with an error because the feature does not exist."""
+"""The APIs of features that do not exist, whose response is an error."""
 
 from functools import partial
 from typing import Final
@@ -8,13 +8,13 @@ from ottla.broker.requests.routes import Route
 from ottla.wire.api_key import ApiKey
 
 _OFFERED: Final = frozenset({ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE})
-"""Kafka offers these on PLAINTEXT listeners, too: a client that is set up for SASL is then told
+"""Kafka offers these on PLAINTEXT listeners, too: a client with a SASL configuration then gets
 ILLEGAL_SASL_STATE, and librdkafka does not report that the broker is too old. The other APIs stand
 for features, which clients choose by ApiVersions."""
 
 
 def unsupported_routes() -> dict[int, Route]:
-    """Make the handlers, and offer those that a client needs for a clear error."""
+    """Create the handlers, and advertise the APIs for which clients need a clear error."""
     return {
         key: Route(
             versions, UnsupportedHandler(key).handle, is_offered=partial(_OFFERED.__contains__, key)

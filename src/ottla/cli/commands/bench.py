@@ -33,12 +33,12 @@ from ottla.wire.records.builder import record_bytes_max
 PERCENTILES: Final = (50, 95, 99, 99.9)
 MEGABYTE: Final = 1_000_000
 TURN_RECORDS_MAX: Final = 200
-"""How many records are sent together where there is a rate to keep."""
+"""The number of records that are sent together at a limited rate."""
 BATCHES_WAITING_MAX: Final = 16
 """The limit of waiting batches, so that the latency has no queueing in this process."""
 POLLED_RECORDS_MAX: Final = 2_000
 END_SECONDS: Final = 0.1
-"""How long to wait for records before looking whether there are any left."""
+"""How long to wait for records before checking whether any are left."""
 READING: Final = ConsumerSettings(
     enable_auto_commit=False, fetch_max_bytes=16 << 20, max_partition_fetch_bytes=4 << 20
 )
@@ -69,7 +69,7 @@ def produce(
     settings: Settings = None,
     form: Format = OutputFormat.TABLE,
 ) -> None:
-    """Send records as fast as possible, or at a rate; the latency is that of batches."""
+    """Send records as fast as possible, or at a rate; latency is measured per batch."""
     value = (b"Dearest Ottla, " * (size // 15 + 1))[:size]
     one_bytes = record_bytes_max(None, value, ())
     request_bytes = max(batch, HEADER_BYTES + one_bytes) + REQUEST_OVERHEAD_BYTES
@@ -96,7 +96,7 @@ class _Load:
     count: int
     turn: int
     rate: int
-    """Records in a second, 0 for as many as go."""
+    """Records per second; 0 for no limit."""
 
 
 async def _produce(view: ClusterView, how: ProducerSettings, load: _Load) -> dict[str, object]:
@@ -131,7 +131,7 @@ def consume(
     settings: Settings = None,
     form: Format = OutputFormat.TABLE,
 ) -> None:
-    """Read records from the start of a topic; latency is how long fetches were waited for."""
+    """Read records from the start of a topic; latency is the time spent waiting for fetches."""
     show_one(with_cluster(brokers, settings, lambda view: _consume(view, topic, count)), form)
 
 
@@ -173,7 +173,7 @@ def _result(records: int, size_bytes: int, seconds: float) -> dict[str, object]:
 
 
 def _percentiles(latencies_ms: Sequence[float]) -> dict[str, object]:
-    """Return the smallest latency that so many per cent do not exceed, for each percentage."""
+    """Return the latency at each percentile, and the maximum."""
     if not latencies_ms:
         return {}
     ordered = sorted(latencies_ms)

@@ -1,4 +1,4 @@
-"""`ottla broker`: brokers listed, emptied and removed."""
+"""`ottla broker`: lists, drains and removes brokers."""
 
 from typing import Annotated
 
@@ -78,7 +78,7 @@ def remove(
     brokers: Brokers = DEFAULT_BROKERS,
     settings: Settings = None,
 ) -> None:
-    """Let the cluster forget a stopped broker that keeps nothing, after asking (also: rm)."""
+    """Unregister a stopped broker that has no replicas, after asking (also: rm)."""
     consent = Consent(yes, dry_run)
 
     async def work(view: ClusterView) -> None:
@@ -124,7 +124,7 @@ async def _broker_rows(view: ClusterView) -> list[Row]:
     bytes_by_broker = await sizes_by_broker(admin, known)
     rows: list[Row] = []
     for broker_id in sorted({*known, *replicas}):
-        # An unregistered broker with replicas has been away since before the controller began.
+        # An unregistered broker with replicas was already offline when the controller started.
         broker = known.get(broker_id) or BrokerDescription(broker_id, "", 0, None, is_fenced=True)
         sizes = bytes_by_broker.get(broker_id)
         rows.append(

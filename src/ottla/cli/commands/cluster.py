@@ -87,7 +87,7 @@ def log_dirs(
     settings: Settings = None,
     form: Format = OutputFormat.TABLE,
 ) -> None:
-    """Show what the brokers' folders hold; sums of folders count internal topics, too."""
+    """Show the contents of the brokers' log dirs; sums of log dirs count internal topics, too."""
 
     async def work(view: ClusterView) -> list[Row]:
         admin = AsyncAdmin.over(view)
@@ -105,7 +105,7 @@ def api_versions(
     settings: Settings = None,
     form: Format = OutputFormat.TABLE,
 ) -> None:
-    """Show which requests a broker takes, and in which versions."""
+    """Show the request types and versions that a broker supports."""
     found = with_cluster(
         brokers, settings, lambda view: AsyncAdmin.over(view).cluster.versions_by_api()
     )

@@ -1,4 +1,4 @@
-"""`ottla config`: settings of topics, brokers and groups, as they are and changed."""
+"""`ottla config`: shows and changes settings of topics, brokers and groups."""
 
 import sys
 from collections.abc import Collection, Mapping, Sequence
@@ -82,7 +82,7 @@ def describe(
     settings: Settings = None,
     form: Format = OutputFormat.TABLE,
 ) -> None:
-    """Show the settings of an entity, by default only those that differ from their default."""
+    """Show the settings of an entity, by default only the changed ones."""
     resource = _resource(kind, name)
     found = with_cluster(
         brokers,
@@ -158,7 +158,7 @@ def subtract(
     brokers: Brokers = DEFAULT_BROKERS,
     settings: Settings = None,
 ) -> None:
-    """Take items out of settings that are lists."""
+    """Remove items from settings that are lists."""
     values = key_values(changes, "subtract")
     _alter(kind, name, {key: Subtract(value) for key, value in values.items()}, brokers, settings)
 
@@ -179,7 +179,7 @@ def _alter(
 
 
 def _warn_of_unknown(names: Collection[str]) -> None:
-    """Name what a broker has stored without knowing it: Kafka's protocol has no warnings."""
+    """Warn of stored settings that the broker does not know: the protocol has no warnings."""
     known = [*BROKER_SETTINGS, *KAFKA_SETTING_NAMES]
     for name in filter(is_unknown, names):
         sys.stderr.write(

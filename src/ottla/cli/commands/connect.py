@@ -1,4 +1,4 @@
-"""`ottla connect`: connectors, declared in a file."""
+"""`ottla connect`: runs connectors, declared in a file."""
 
 import signal
 import sys
@@ -42,7 +42,7 @@ def run_file(
         str | None, typer.Option("--master", help="Spark's master; by default this machine.")
     ] = None,
 ) -> None:
-    """Run the connectors of a file until Ctrl-C or SIGTERM; both end them well."""
+    """Run the connectors of a file until Ctrl-C or SIGTERM; both end them in order."""
     declarations = _declared(file)
     stop = Event()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -60,7 +60,7 @@ def check_file(
         bool, typer.Option("--offline", help="Look at the file alone, not at the outside world.")
     ] = False,
 ) -> None:
-    """Check whether the connectors of a file could run, or list what is wrong."""
+    """Check whether the connectors of a file could run, or list the problems."""
     declarations = _declared(file)
     with one_sentence(ConnectorError):
         if not offline:
@@ -82,7 +82,7 @@ def _session(name: str, master: str | None) -> Iterator["SparkSession"]:
 
 
 def _declared(file: Path) -> tuple[Declaration, ...]:
-    # A class of one's own may lie beside the file's caller, as with `python -m`.
+    # A user's own class may be in the working directory, as with `python -m`.
     sys.path.insert(0, str(Path.cwd()))
     try:
         return read_declarations(file)

@@ -26,7 +26,7 @@ from ottla.wire.records.consumer_record import ConsumerRecord
 
 POLLED_RECORDS_MAX: Final = 2_000
 LOOK_SECONDS: Final = 0.2
-"""How long to wait for records before looking whether there are any left."""
+"""How long to wait for records before checking whether any are left."""
 READING: Final = ConsumerSettings(
     enable_auto_commit=False,
     auto_offset_reset="none",
@@ -69,13 +69,13 @@ class Reading:
     partitions: list[int]
     begin: Position
     end: Position | None
-    """None to go on for ever."""
+    """None for no end."""
     count_max: int | None
     render: Render
     is_committed_only: bool
 
     def settings(self, group_id: str | None = None) -> ConsumerSettings:
-        """Return how a consumer is to be."""
+        """Return the settings of the consumer."""
         level = "read_committed" if self.is_committed_only else "read_uncommitted"
         return replace(READING, group_id=group_id, isolation_level=level)
 
@@ -236,18 +236,18 @@ class Printer:
 
     @property
     def is_done(self) -> bool:
-        """Whether no more records are wanted."""
+        """Whether enough records are written."""
         return self._count_max is not None and self._number >= self._count_max
 
     @property
     def wanted_max(self) -> int:
-        """How many records are wanted at once."""
+        """The largest number of records to take at once."""
         if self._count_max is None:
             return POLLED_RECORDS_MAX
         return min(self._count_max - self._number, POLLED_RECORDS_MAX)
 
     def write(self, records: Sequence[ConsumerRecord]) -> None:
-        """Write records, and see that they are out."""
+        """Write records, and flush stdout."""
         numbers = range(self._number + 1, self._number + len(records) + 1)
         self._number += len(records)
         sys.stdout.buffer.write(b"".join(map(self._render, records, numbers)))

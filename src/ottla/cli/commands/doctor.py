@@ -1,4 +1,4 @@
-"""`ottla doctor`: what this machine and this installation have, lack, and need."""
+"""`ottla doctor`: checks this machine and this installation for missing requirements."""
 
 from pathlib import Path
 from typing import Annotated
@@ -69,7 +69,7 @@ def doctor(
 
 
 def check_cluster(brokers: str, settings: list[str] | None) -> Finding:
-    """Check that a cluster answers, and report its id and its brokers."""
+    """Check that a cluster responds, and report its id and its brokers."""
 
     async def work(view: ClusterView) -> str:
         found = await AsyncAdmin.over(view).cluster.describe()

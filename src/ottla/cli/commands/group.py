@@ -1,4 +1,4 @@
-"""`ottla group`: consumer groups shown, moved to other offsets, and deleted."""
+"""`ottla group`: shows consumer groups, moves them to other offsets, and deletes them."""
 
 from collections.abc import Sequence
 from typing import Annotated
@@ -210,7 +210,7 @@ def delete(
 async def _deletions(
     admin: AsyncAdmin, names: Sequence[str]
 ) -> tuple[list[str], dict[str, ApiError]]:
-    """Return what the deletion of each group destroys, and why brokers will refuse the others."""
+    """Return the effects of deleting each group, and the errors of groups that brokers refuse."""
     refusals: dict[str, ApiError] = {}
     try:
         described = await admin.groups.describe(names)

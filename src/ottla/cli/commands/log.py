@@ -27,7 +27,7 @@ def register(app: typer.Typer, name: str, summary: str) -> None:
 
 
 def _noun() -> None:
-    """Keep `dump` a word of its own: a Typer with one command would swallow it."""
+    """Keep `dump` a separate word: a Typer application with one command would omit it."""
 
 
 @logs.command("dump")

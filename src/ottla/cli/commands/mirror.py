@@ -1,4 +1,4 @@
-"""`ottla mirror`: topics, settings and group offsets of one cluster, copied to another."""
+"""`ottla mirror`: copies topics, settings and group offsets of one cluster to another."""
 
 import asyncio
 import hashlib
@@ -29,7 +29,7 @@ Records arrive once each, in order, with their keys, headers and times; what gro
 is translated, so that they can go on over there. It can be killed at any moment: start it again."""
 COLUMNS: Final = ("TOPIC", "PARTITION", "COPY", "END-OFFSET", "COPIED-TO", "LAG", "RECORDS")
 _LINES_SECONDS: Final = 10.0
-"""How often a line is written where no terminal can show it live."""
+"""The interval of progress lines where no terminal can show a live line."""
 
 
 Topics = Annotated[
@@ -105,7 +105,7 @@ def mirror(
 def _run(
     options: MirrorOptions, checkpoint: Path | None, master: str | None, interval: float | None
 ) -> Progress | None:
-    """Mirror with a Spark of our own: once if there is no interval, else until Ctrl-C."""
+    """Mirror with our own Spark session: once if there is no interval, else until Ctrl-C."""
     try:
         from ottla.pipelines.sessions import end_session, spark_session  # noqa: PLC0415
 
@@ -126,7 +126,7 @@ def _run(
 
 
 def _default_checkpoint(options: MirrorOptions) -> Path:
-    """Return a folder that the same mirror finds again."""
+    """Return a directory that is the same in each run of the same mirror."""
     home = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
     told = "\n".join((str(options.source), str(options.target), options.prefix, *options.topics))
     return Path(home) / "ottla" / f"mirror-{hashlib.sha256(told.encode()).hexdigest()[:16]}"
@@ -149,7 +149,7 @@ def _show(rows: list[PartitionLag], form: OutputFormat) -> None:
 
 
 class _LiveLine:
-    """One line about how far everything is, on stderr."""
+    """A live progress line on stderr."""
 
     def __init__(self) -> None:
         self._clock = SystemClock()

@@ -1,4 +1,4 @@
-"""`ottla partition`: partitions listed, moved between brokers and folders, and led anew."""
+"""`ottla partition`: lists partitions, moves them between brokers and log dirs, elects leaders."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -94,9 +94,9 @@ def list_partitions(
     settings: Settings = None,
     form: Format = OutputFormat.TABLE,
 ) -> None:
-    """List partitions, all or those of one or more of these kinds (also: ls).
+    """List all partitions, or only the selected kinds (also: ls).
 
-    Partitions of internal topics are listed if they are named, are of such a kind, or with
+    Partitions of internal topics are listed if they are named, match a selected kind, or with
     --internal.
     """
 
@@ -136,7 +136,7 @@ def reassign(
     settings: Settings = None,
     form: Format = OutputFormat.TABLE,
 ) -> None:
-    """Move partitions to other brokers, and as few replicas as that takes."""
+    """Move partitions to other brokers, with the fewest replica moves."""
     _check_call(words, to, file, cancel=cancel, status=status)
     targets = parse_brokers(to, "--to") if to else []
     from_file = _plan_of(file) if file else {}
@@ -176,7 +176,7 @@ def elect(
     settings: Settings = None,
     form: Format = OutputFormat.TABLE,
 ) -> None:
-    """Let the first replica lead, where it is in sync; --unclean asks first."""
+    """Make the first replica the leader, if it is in sync; --unclean asks first."""
     if bool(words) == everywhere:
         raise WrongCallError("say where to elect: TOPIC, TOPIC:PARTITION, or --all")
     kind = ElectionType.UNCLEAN if unclean else ElectionType.PREFERRED
@@ -225,7 +225,7 @@ def move(
     settings: Settings = None,
     form: Format = OutputFormat.TABLE,
 ) -> None:
-    """Move a broker's copy of a partition to another of its folders."""
+    """Move a broker's replica of a partition to another of its log dirs."""
     topic, numbers = parse_partitions(word)
     if numbers is None or len(numbers) != 1:
         raise WrongCallError(f"name one partition, as in {topic}:0")
@@ -268,7 +268,7 @@ def _plan_of(file: Path) -> Plan:
 
 
 def _checked(picture: Picture, plan: Plan) -> Plan:
-    """Return the changes of a plan; unknown partitions and brokers are refused."""
+    """Return the changes of a plan; refuse unknown partitions and brokers."""
     for name, replicas in plan.items():
         if name not in picture.current:
             raise CommandError(f"the plan has {name}, and there is no such partition")
@@ -288,7 +288,7 @@ async def _spread(
 async def _moving(
     admin: AsyncAdmin, words: Sequence[str] | None, from_file: Plan
 ) -> list[TopicPartition]:
-    """Return the partitions whose reassignment to cancel: the named ones, or all."""
+    """Return the partitions with a reassignment to cancel: the named ones, or all."""
     moves = await admin.partitions.reassignments()
     if words:
         return [row.name for row in await named_partitions(admin, words) if row.name in moves]
@@ -321,7 +321,7 @@ def _needs_election(row: PartitionDescription, kind: ElectionType) -> bool:
 
 
 def _is_under(row: PartitionDescription, min_isr: int) -> bool:
-    """Whether acks=all is refused; no more can be asked for than there are replicas (KIP-966)."""
+    """Whether acks=all is refused; the minimum is limited by the number of replicas (KIP-966)."""
     return len(row.in_sync_replicas) < min(min_isr, len(row.replicas))
 
 

@@ -1,4 +1,4 @@
-"""`ottla pipeline`: pipelines on Spark, from Python files."""
+"""`ottla pipeline`: runs pipelines on Spark, from Python files."""
 
 import time
 from pathlib import Path
@@ -84,7 +84,7 @@ def run_file(
     brokers: Brokers = DEFAULT_BROKERS,
     settings: Settings = None,
 ) -> None:
-    """Run a pipeline until it is stopped or fails; it goes on where it ended the last time.
+    """Run a pipeline until it is stopped or fails; it continues at its last position.
 
     Ctrl-C and `ottla pipeline stop` stop it. -X goes to the clients that read and write.
     """
@@ -108,7 +108,7 @@ def run_file(
 @pipelines.command("list")
 @pipelines.command("ls", hidden=True)
 def list_pipelines(state_dir: StateDir = None, form: Format = OutputFormat.TABLE) -> None:
-    """Show the pipelines that run here, and how others have ended (also: ls)."""
+    """List the running pipelines, and the outcomes of the others (also: ls)."""
     rows = [_row(folder) for folder in all_pipelines(state_folder(state_dir))]
     show(rows, LIST_COLUMNS, form)
 

@@ -59,7 +59,7 @@ def register(app: typer.Typer, name: str, summary: str) -> None:
 
 
 def parse_compression(word: str) -> Compression:
-    """Read the name of a codec; nonsense is a wrong call."""
+    """Parse the name of a codec; an invalid name is a wrong call."""
     if word.upper() not in Compression.__members__:
         names = ", ".join(codec.lower() for codec in Compression.__members__)
         raise WrongCallError(f"--compression is one of {names}, not {word!r}")
@@ -67,7 +67,7 @@ def parse_compression(word: str) -> Compression:
 
 
 def parse_acks(word: str) -> int:
-    """Read how many replicas are to have a record; nonsense is a wrong call."""
+    """Parse the number of acknowledgements; an invalid number is a wrong call."""
     if word not in ACKS_BY_WORD:
         raise WrongCallError(f"--acks is all, 1 or 0, not {word!r}")
     return ACKS_BY_WORD[word]
@@ -126,17 +126,17 @@ def produce(
 
 @dataclass(frozen=True, slots=True)
 class _Fixed:
-    """Values from the command line that replace those of every record."""
+    """Values from the command line that override the fields of every record."""
 
     topic: str | None
     key: bytes | None
     headers: tuple[tuple[str, bytes | None], ...]
     partition: int | None
     ignores_partition: bool
-    """The partitioner chooses, as if records had no partition of their own."""
+    """Whether the partitioner chooses even if a record has a partition."""
 
     def partition_of(self, record: InputRecord) -> int | None:
-        """Return where a record goes; None leaves it to the partitioner."""
+        """Return the partition of a record; None leaves the choice to the partitioner."""
         if self.ignores_partition:
             return None
         return record.partition if self.partition is None else self.partition
@@ -174,7 +174,7 @@ async def _send_all(
 
 
 class _Gathering:
-    """Records that are sent together."""
+    """Collects records to send together."""
 
     def __init__(self, view: ClusterView, fixed: _Fixed, *, is_empty_null: bool) -> None:
         self._view = view

@@ -1,4 +1,4 @@
-"""`ottla simulate`: runs of a simulated cluster, each of which can be had again by its seed."""
+"""`ottla simulate`: runs of a simulated cluster, each reproducible by its seed."""
 
 import sys
 from collections.abc import Callable, Iterable
@@ -23,7 +23,7 @@ COLUMNS: Final = (
 )  # fmt: skip
 VIOLATIONS_SHOWN: Final = 20
 RUNS_IN_A_PROCESS_MAX: Final = 10
-"""A world that ends leaves clients behind in the middle of their work: tens of megabytes each."""
+"""Each run leaves tens of megabytes of unfinished client tasks behind."""
 
 
 class Story(StrEnum):
@@ -71,7 +71,7 @@ def simulate(
     ] = 0,
     form: Format = OutputFormat.TABLE,
 ) -> None:
-    """Simulate; the shell is told 1 if anything came out that must not be."""
+    """Simulate a cluster; exits with 1 if a run violates an invariant."""
     run = partial(RUN_BY_STORY[story], seconds=seconds)
     if scenario_file is not None:
         told = _scenario(scenario_file)
@@ -108,7 +108,7 @@ def _scenario(path: Path) -> scenario.Scenario:
 
 
 def _run_all(run: Callable[..., Report], seeds: Iterable[int]) -> list[Timed]:
-    """Run them side by side, on all cores."""
+    """Run simulations in parallel, on all cores."""
     processes = get_context("spawn")
     with processes.Pool(maxtasksperchild=RUNS_IN_A_PROCESS_MAX) as pool:
         return [_checked(one) for one in pool.imap(partial(_timed, run), seeds)]

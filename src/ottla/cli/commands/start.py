@@ -29,8 +29,8 @@ from ottla.runtime.logs import LogFormat, configure_logging
 
 DEFAULT_HOST: Final = "127.0.0.1"
 WITHOUT_A_FILE: Final = {"group.initial.rebalance.delay.ms": "0"}
-"""Kafka's quickstart has this in its server.properties, so that one consumer need not wait for
-others. In a cluster, or with a file, the default of 3 seconds holds, as in Kafka."""
+"""Kafka's quickstart sets this in its server.properties, so that a single consumer does not wait
+for others. In a cluster, or with a file, the default of 3 seconds holds, as in Kafka."""
 _EXPECTED: Final = (
     PropertiesError,
     UnicodeDecodeError,
@@ -161,9 +161,9 @@ async def _serve(config: BrokerConfig, ready_file: Path | None) -> None:
 
 
 async def _started(config: BrokerConfig, stopping: asyncio.Event) -> Broker | None:
-    """Return a broker that runs; None if a signal has come before that, and all is closed again.
+    """Return a running broker; None if a signal arrived during its start, after cleanup.
 
-    From then on signals set `stopping`.
+    After the start, signals set `stopping`.
     """
     loop = asyncio.get_running_loop()
     starting = loop.create_task(Broker.start(config, this_machine(socket.gethostname())))

@@ -1,4 +1,4 @@
-"""`ottla topic`: topics made, shown, changed and deleted."""
+"""`ottla topic`: creates, shows, changes and deletes topics."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -140,7 +140,7 @@ def describe(
     settings: Settings = None,
     form: Format = OutputFormat.TABLE,
 ) -> None:
-    """Describe a topic, its partitions and the settings it has of its own (also: info)."""
+    """Describe a topic, its partitions and its non-default settings (also: info)."""
 
     async def work(view: ClusterView) -> None:
         admin = AsyncAdmin.over(view)
@@ -171,7 +171,7 @@ def alter(
     brokers: Brokers = DEFAULT_BROKERS,
     settings: Settings = None,
 ) -> None:
-    """Give a topic more partitions, or other settings."""
+    """Add partitions to a topic, or change its settings."""
     changes: dict[str, ConfigChange] = {
         **key_values(configs, "--config"),
         **dict.fromkeys(deleted or ()),
@@ -242,7 +242,7 @@ def delete(
     settings: Settings = None,
     form: Format = OutputFormat.TABLE,
 ) -> None:
-    """Delete topics, and all that is in them, after asking."""
+    """Delete topics and all of their records, after asking."""
     consent = Consent(yes, dry_run)
 
     async def work(view: ClusterView) -> dict[str, ApiError | None]:
@@ -260,7 +260,7 @@ def delete(
 async def _described(
     admin: AsyncAdmin, names: Sequence[str]
 ) -> tuple[list[TopicDescription], dict[str, ApiError]]:
-    """Describe the topics that are there; of the others, return what is wrong."""
+    """Describe the existing topics; return the errors of the others."""
     try:
         return [*(await admin.topics.describe(names)).values()], {}
     except ItemsFailedError as error:
@@ -268,7 +268,7 @@ async def _described(
 
 
 async def _deletions(admin: AsyncAdmin, found: Sequence[TopicDescription]) -> list[str]:
-    """Return for each topic how much its deletion destroys."""
+    """Return the effect of deleting each topic, as a phrase."""
     led = [
         TopicPartition(topic.name, row.partition)
         for topic in found

@@ -95,7 +95,7 @@ def list_transactions(
     settings: Settings = None,
     form: Format = OutputFormat.TABLE,
 ) -> None:
-    """List transactional ids and where they stand (also: ls)."""
+    """List transactional ids and the states of their transactions (also: ls)."""
     is_any_age = duration is None
     wanted = TransactionFilter(
         states or (() if is_any_age else UNFINISHED),
@@ -166,7 +166,7 @@ def find_hanging(
     settings: Settings = None,
     form: Format = OutputFormat.TABLE,
 ) -> None:
-    """Find open transactions that no coordinator will ever end: readers wait for them forever."""
+    """Find open transactions that no coordinator will ever end, and that block readers."""
     clock = SystemClock()
 
     async def work(view: ClusterView) -> Sequence[ActiveProducer]:
@@ -211,7 +211,7 @@ def abort(
     settings: Settings = None,
     form: Format = OutputFormat.TABLE,
 ) -> None:
-    """Abort a transaction that hangs, in one partition."""
+    """Abort a hanging transaction in one partition."""
     which = _which(start_offset, producer_id, producer_epoch, coordinator_epoch)
     name = TopicPartition(topic, partition)
 
@@ -233,7 +233,7 @@ def terminate(
     settings: Settings = None,
     form: Format = OutputFormat.TABLE,
 ) -> None:
-    """Abort the transaction of a transactional id everywhere, and shut its producer out."""
+    """Abort the transaction of a transactional id everywhere, and fence its producer."""
     with_cluster(
         brokers,
         settings,

@@ -1,1 +1,1 @@
-"""Parts that several commands share."""
+"""Helpers that several commands share."""

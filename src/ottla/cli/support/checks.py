@@ -1,4 +1,4 @@
-"""What `ottla doctor` looks at: each check returns a finding, and what to do about it."""
+"""The checks of `ottla doctor`: each check returns a finding with its remedy."""
 
 import os
 import platform
@@ -25,12 +25,12 @@ OPEN_FILES_NEEDED: Final = 2 * OPEN_FILES_MAX
 """The files that a broker keeps open, and as many connections."""
 FREE_BYTES_LOW: Final = 5 << 30
 FREE_BYTES_MIN: Final = 200 << 20
-"""Less than a preallocated segment or two, and the indexes of a few partitions."""
+"""Enough for a preallocated segment or two, and the indexes of a few partitions."""
 _SAMPLE: Final = b"Dearest Ottla " * 100
 
 
 class Verdict(StrEnum):
-    """How bad a finding is."""
+    """The severity of a finding."""
 
     OK = "ok"
     WARNING = "warning"
@@ -45,18 +45,18 @@ class Finding:
     check: str
     verdict: Verdict
     text: str
-    """What was found and, unless it is ok, what to do."""
+    """The finding and, unless it is ok, the remedy."""
 
 
 @dataclass(frozen=True, slots=True)
 class Extra:
-    """Optional packages, and what they are for."""
+    """Optional packages and their purpose."""
 
     name: str
     packages: tuple[str, ...]
     purpose: str
     problem: Callable[[], str] = lambda: ""
-    """Returns what else is missing."""
+    """Returns any other missing requirement."""
 
 
 def _no_java() -> str:
@@ -97,7 +97,7 @@ def check_installation() -> Iterator[Finding]:
 
 
 def check_python(version: tuple[int, ...], implementation: str) -> Finding:
-    """Check that Python is new enough, and the one that Ottla is tested with."""
+    """Check that Python is new enough, and a tested implementation."""
     text = f"{implementation} {'.'.join(map(str, version))} in {sys.prefix}"
     if version < PYTHON_MIN:
         return Finding("python", Verdict.ERROR, f"{text}: install Python 3.11 or newer")
@@ -137,7 +137,7 @@ def check_extra(extra: Extra) -> Finding:
 
 
 def check_open_files() -> Finding:
-    """Check how many files and connections a broker may have open."""
+    """Check the limit of a broker's open files and connections."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     text = f"{_limit(soft)}, at most {_limit(hard)}"
     if soft == resource.RLIM_INFINITY or soft >= OPEN_FILES_NEEDED:
@@ -147,7 +147,7 @@ def check_open_files() -> Finding:
 
 
 def check_data_dir(folder: Path) -> Iterator[Finding]:
-    """Check that a broker can write to its folder, or make it, and how much room is left."""
+    """Check that a broker can write to its data directory or create it, and the free space."""
     present = next(path for path in (folder, *folder.parents) if path.exists())
     name = str(folder) if present == folder else f"{folder}, which `ottla start` makes"
     if not present.is_dir():
@@ -165,7 +165,7 @@ def check_data_dir(folder: Path) -> Iterator[Finding]:
 
 
 def check_free_bytes(folder: Path, free_bytes: int) -> Finding:
-    """Check the room on the disk of a folder."""
+    """Check the free space on the disk of a directory."""
     text = f"{free_bytes / (1 << 30):,.1f} GiB free at {folder}"
     if free_bytes < FREE_BYTES_MIN:
         return Finding("disk", Verdict.ERROR, f"{text}: make room, or name another folder")

@@ -1,4 +1,4 @@
-"""Which compiled loops this installation lacks: without them everything works, only slower."""
+"""Finds the compiled loops that this installation lacks: without them all works, only slower."""
 
 from importlib import import_module
 from typing import Final
@@ -17,10 +17,10 @@ LOOPS: Final = (
     "ottla.wire.records._reading",
     "ottla.wire.records._writing",
 )
-"""All but `_crc32c`: the package that stands in for it is compiled as well, and processors without
-the instruction have nothing else."""
+"""All but `_crc32c`: the package that replaces it is compiled as well, and processors without the
+instruction have no other implementation."""
 BROKER_LOOPS: Final = tuple(name for name in LOOPS if name.split(".")[1] != "clients")
-"""Those that a broker can run; it never loads the clients' own."""
+"""The loops that a broker can run; it never loads the clients' own."""
 REMEDY: Final = (
     "install a C compiler and the headers of Python (Debian: apt install gcc python3-dev), then "
     "pip install --force-reinstall --no-deps --no-binary ottla ottla, or `make` in a checkout"
@@ -33,7 +33,7 @@ def missing_loops(names: tuple[str, ...] = LOOPS) -> list[str]:
 
 
 def slower_sentence(missing: list[str], count: int) -> str:
-    """Say which loops are missing, and what that costs."""
+    """Return a sentence with the missing loops and their cost."""
     names = ", ".join(name.rpartition(".")[2] for name in missing)
     return (
         f"{len(missing)} of {count} compiled loops are missing ({names}): "

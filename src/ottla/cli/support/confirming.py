@@ -1,4 +1,4 @@
-"""Destructive commands name the cluster and what they destroy, and ask before they do it."""
+"""Destructive commands name the cluster and the data to destroy, and ask before they act."""
 
 import sys
 from collections.abc import Iterable, Sequence
@@ -15,7 +15,7 @@ from ottla.clients.cluster.cluster_client import ClusterView
 from ottla.model.identifiers import TopicPartition
 
 EFFECTS_SHOWN_MAX: Final = 20
-"""A command that names more is cut here, so that the cluster and the question stay in sight."""
+"""More effects are cut here, so that the cluster and the question stay visible."""
 _YES: Final = ("y", "yes")
 
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do it without asking.")]
@@ -38,11 +38,11 @@ class Consent:
 
 
 async def confirm(view: ClusterView, effects: Sequence[str], consent: Consent) -> bool:
-    """Show the cluster and the effects; return whether to go on: False for a dry run alone.
+    """Show the cluster and the effects; return whether to continue: False for a dry run.
 
     Each effect is a phrase such as "delete topic letters". Without `--yes` a person at a terminal
     is asked, and any answer but yes ends the command; without a terminal the command is refused.
-    No effects need no consent: the command itself reports why there is nothing to do.
+    Without effects no consent is needed: the command itself reports why there is nothing to do.
     """
     if not effects:
         return not consent.is_dry_run
@@ -62,7 +62,7 @@ async def confirm(view: ClusterView, effects: Sequence[str], consent: Consent) -
 
 
 async def cluster_name(view: ClusterView) -> str:
-    """Return the id of the cluster and its bootstrap address, by which people know it."""
+    """Return the id of the cluster and its bootstrap address."""
     if view.cluster_id is None:
         await view.refresh([])
     addresses = ",".join(map(str, view.settings.bootstrap_servers))
@@ -88,7 +88,7 @@ def _lines(effects: Sequence[str]) -> list[str]:
 
 
 async def _answer(question: str) -> str:
-    """Ask on the terminal. Not by `input`, which in an event loop only a second Ctrl-C ends."""
+    """Ask on the terminal. In an event loop, only a second Ctrl-C would end `input`."""
     sys.stderr.write(question)
     sys.stderr.flush()
     async with aclosing(chunks()) as typed:

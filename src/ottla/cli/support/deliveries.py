@@ -1,4 +1,4 @@
-"""Records on their way from a command to a cluster."""
+"""Sends a command's records to a cluster."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -15,7 +15,7 @@ from ottla.runtime.clock import SystemClock
 from ottla.runtime.randomness import SystemRandomness
 
 REFUSALS: Final = (RecordTooLargeError, BulkDeliveryError)
-"""Exceptions of sending, besides those of any call."""
+"""The exceptions of sending, in addition to the exceptions of any call."""
 
 
 def producer_over(view: ClusterView, how: ProducerSettings) -> AsyncProducer:
@@ -39,7 +39,7 @@ class Deliveries:
     async def send(
         self, topic: str, records: Iterable[Any], on_delivered: Callable[[BulkDelivery], Any]
     ) -> None:
-        """Queue records, and wait only where too many are."""
+        """Queue records, and wait only if too many are queued."""
         self._check()
         try:
             delivery = await self._producer.send_many(topic, records)
@@ -50,7 +50,7 @@ class Deliveries:
             delivery.add_done_callback(partial(self._on_done, on_delivered))
 
     async def flush(self) -> None:
-        """Return when everything has been taken."""
+        """Return when all records are acknowledged."""
         await self._producer.flush()
         self._check()
 

@@ -1,4 +1,4 @@
-"""How commands end: with a sentence on stderr, and a number for the shell. Never a traceback."""
+"""Exits of commands: a sentence on stderr, and an exit code. Never a traceback."""
 
 import os
 import sys
@@ -32,13 +32,13 @@ class CommandError(Exception):
 
 
 class WrongCallError(CommandError):
-    """Ends a command that was called in a way that it cannot be."""
+    """Ends a command that was called with invalid arguments."""
 
     code = WRONG_CALL
 
 
 def say(sentence: str) -> None:
-    """Tell people something, on stderr."""
+    """Print a message to stderr."""
     sys.stderr.write(f"ottla: {sentence}\n")
 
 
@@ -62,7 +62,7 @@ def one_sentence(*expected: type[Exception]) -> Iterator[None]:
     except KeyboardInterrupt:
         raise SystemExit(INTERRUPTED) from None
     except BrokenPipeError:
-        # The reader has had enough, as `head` has; the rest must not fail again at exit.
+        # The reader has closed the pipe, as `head` does; the rest must not fail again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise SystemExit(FAILURE) from None
     except caught as error:

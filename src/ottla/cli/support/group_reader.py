@@ -32,13 +32,13 @@ class ReadingMember:
         """Whether the group has assigned partitions to this member."""
 
     async def subscribe(self, topics: Sequence[str]) -> None:
-        """Join; where the group has committed nothing, start_offsets is asked."""
+        """Join; partitions without a commit start at the offsets of start_offsets."""
         await self._consumer.subscribe(
             topics, on_assigned=self._begin, on_revoked=self._end, on_lost=self._lose
         )
 
     async def mark(self) -> None:
-        """All that was polled so far has been shown."""
+        """Mark all polled records as shown."""
         self._marked = self._consumer.core.offsets_to_commit(None)
         now = asyncio.get_running_loop().time()
         if self._marked and now - self._committed_at > COMMIT_SECONDS:

@@ -17,17 +17,17 @@ from ottla.cli.support.exit_codes import WrongCallError
 from ottla.cli.support.record_format import escaped
 
 RECORD_BYTES_MAX: Final = 64 << 20
-"""More than this without an end is not a record: the format does not fit the input."""
+"""A longer record is an error: the format does not fit the input."""
 _TOKEN: Final = re.compile(r"%(.?)|\\(x[0-9a-fA-F]{2}|.?)|([^%\\]+)", re.DOTALL)
 _FIELDS: Final = "tkvshpT"
 _JSON_BYTES: Final = ("key", "key_base64", "value", "value_base64")
 _JSON_FIELDS: Final = (*_JSON_BYTES, "headers", "topic", "partition", "timestamp", "offset")
-"""The fields of a JSON record. `consume` writes the offset; the broker assigns a new one."""
+"""The fields of a JSON record. `consume` writes the offset; here it is ignored."""
 T = TypeVar("T")
 
 
 class UnreadableInputError(ValueError):
-    """Input that is not in the format that was said; the message says where."""
+    """Input that does not match the format; the message has the place."""
 
 
 @dataclass(slots=True)
@@ -56,7 +56,7 @@ class InputReader:
         self._number = 0
 
     def feed(self, data: bytes) -> Iterator[InputRecord]:
-        """Yield the records that are whole now; UnreadableInputError says which is none."""
+        """Yield the complete records; an UnreadableInputError names an invalid one."""
         *whole, self._rest = (self._rest + data).split(self._terminator)
         if len(self._rest) > RECORD_BYTES_MAX:
             raise UnreadableInputError(f"record {self._number + 1} does not end: see --format")
@@ -64,7 +64,7 @@ class InputReader:
             yield self._read(line)
 
     def finish(self) -> Iterator[InputRecord]:
-        """Yield the last record, if its end was left out."""
+        """Yield the last record, if it has no terminator."""
         rest, self._rest = self._rest, b""
         if rest:
             yield self._read(rest)
@@ -190,7 +190,7 @@ def _typed(fields: dict[str, Any], name: str, kind: type[T]) -> T | None:
 
 
 def _bytes_in(fields: dict[str, Any], name: str) -> bytes | None:
-    """Return the bytes of a field, which is given as it is or as base64."""
+    """Return the bytes of a field, given as text or as base64."""
     encoded = f"{name}_base64"
     if encoded not in fields:
         return _as_bytes(fields.get(name))
@@ -200,7 +200,7 @@ def _bytes_in(fields: dict[str, Any], name: str) -> bytes | None:
 
 
 def _as_bytes(value: object) -> bytes | None:
-    """Return text as bytes; a value that is not text is taken as the JSON that it is."""
+    """Return text as bytes; any other value as the bytes of its JSON."""
     if value is None or isinstance(value, str):
         return None if value is None else value.encode()
     return json.dumps(value, ensure_ascii=False).encode()

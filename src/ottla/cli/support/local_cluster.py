@@ -48,16 +48,16 @@ def start(
 ) -> None:
     """Run a whole cluster on this machine until Ctrl-C or SIGTERM.
 
-    Every broker is a process of its own: kill one, see what the others do, and start it again with
+    Every broker is a separate process: kill one, see how the others react, and start it again with
     `ottla cluster start-broker`. Ctrl-C and SIGTERM
-    stop the brokers in order, and ZooKeeper after them. What was kept in DIR goes on with the
-    next start. ZooKeeper needs Java, and comes with `pip install 'ottla[spark,zookeeper]'`.
+    stop the brokers in order, and ZooKeeper after them. The next start continues with the data in
+    DIR. ZooKeeper needs Java, and comes with `pip install 'ottla[spark,zookeeper]'`.
     """
     if ephemeral and data_dir:
         raise WrongCallError("--ephemeral has a folder of its own: leave out --data-dir")
     given = key_values(settings, "-X")
     for number in (signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(number) is signal.SIG_DFL:  # nohup has it ignored
+        if signal.getsignal(number) is signal.SIG_DFL:  # nohup ignores it
             signal.signal(number, signal.default_int_handler)
     with one_sentence(ClusterError):
         local = Cluster(
@@ -93,7 +93,7 @@ def _watch_until_interrupted(local: Cluster, ready_file: Path | None) -> None:
 
 
 def _watch(local: Cluster) -> None:
-    """Every second start brokers as asked, and show all. Ends by KeyboardInterrupt alone."""
+    """Each second, start the requested brokers and show the status. Ends by KeyboardInterrupt."""
     pause = threading.Event()
     with shown(local) as show:
         while True:

@@ -24,7 +24,7 @@ Show = Callable[["Status"], None]
 
 
 class BrokerState(NamedTuple):
-    """One broker, as it is seen from outside."""
+    """The observed state of one broker."""
 
     id: int
     address: str
@@ -35,13 +35,13 @@ class BrokerState(NamedTuple):
 
 
 class Status(NamedTuple):
-    """The cluster at one moment; health is None if no broker tells."""
+    """The cluster at one moment; health is None if no broker reports it."""
 
     brokers: tuple[BrokerState, ...]
     health: ClusterHealth | None
 
     def sentences(self) -> list[str]:
-        """Say it, a line for each broker and one for the partitions."""
+        """Return the status as text, a line for each broker and one for the partitions."""
         lines = [
             f"broker {row.id} at {row.address} {row.state}{', controller' * row.is_controller}"
             for row in self.brokers
@@ -49,7 +49,7 @@ class Status(NamedTuple):
         return [*lines, self.summary()]
 
     def summary(self) -> str:
-        """Say how the partitions are."""
+        """Return the state of the partitions as text."""
         if self.health is None:
             return "no broker answers"
         return (
@@ -59,14 +59,14 @@ class Status(NamedTuple):
 
 
 def look(local: Cluster) -> Status:
-    """Ask whichever broker answers how things are."""
+    """Query the status from any responding broker."""
     addresses = [row.bootstrap_servers for row in local.brokers.values() if row.is_running]
     seen = None
     if addresses:
         try:
             seen = asyncio.run(_ask(",".join(addresses)))
         except (ApiError, OSError):
-            seen = None  # shown as a broker that does not answer
+            seen = None  # shown as a broker that does not respond
     rows = tuple(_state(broker, seen) for broker in local.brokers.values())
     return Status(rows, seen and seen[1])
 

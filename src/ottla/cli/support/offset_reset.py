@@ -1,4 +1,4 @@
-"""Where a group is to go on reading: the rules of Kafka's `--reset-offsets`."""
+"""The new offsets of a group: the rules of Kafka's `--reset-offsets`."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -69,7 +69,7 @@ async def new_offsets(
     committed: Mapping[TopicPartition, CommittedOffset],
     reset: Reset,
 ) -> dict[TopicPartition, int]:
-    """Return where each partition goes, within its log; without a commit, from its end."""
+    """Return the new offset of each partition, within its log; without a commit, its end."""
     if not partitions:
         return {}
     if reset.position is not None:

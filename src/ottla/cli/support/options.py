@@ -51,7 +51,7 @@ def key_values(words: Sequence[str] | None, option: str) -> dict[str, str]:
 
 
 def client_settings(brokers: str, settings: Sequence[str] | None) -> ClientSettings:
-    """Read the cluster's address and the client's settings; an invalid one is a wrong call."""
+    """Read the cluster's address and the client's settings; an invalid setting is a wrong call."""
     try:
         return parse_settings(key_values(settings, "-X"), brokers)
     except InvalidClientSettingError as error:
@@ -59,7 +59,7 @@ def client_settings(brokers: str, settings: Sequence[str] | None) -> ClientSetti
 
 
 async def internal_topics(admin: AsyncAdmin) -> frozenset[str]:
-    """Return the topics that brokers keep their own state in."""
+    """Return the internal topics, which hold the state of brokers."""
     return frozenset(topic.name for topic in await admin.topics.list() if topic.is_internal)
 
 
@@ -69,7 +69,7 @@ def with_cluster(
     work: Callable[[ClusterView], Awaitable[T]],
     *expected: type[Exception],
 ) -> T:
-    """Do some work with a view of the cluster, and end the command where that fails."""
+    """Run a function with a view of the cluster; a failure ends the command."""
     view_settings = client_settings(brokers, settings)
 
     async def run() -> T:

@@ -10,7 +10,7 @@ _UNDERSCORES = str.maketrans("-.", "__")
 
 
 class OutputFormat(StrEnum):
-    """How a result is shown."""
+    """The format of a result."""
 
     TABLE = "table"
     JSON = "json"
@@ -27,7 +27,7 @@ def show(rows: Sequence[Row], columns: Sequence[str], form: OutputFormat) -> Non
 
 
 def show_one(row: Row, form: OutputFormat) -> None:
-    """Write one thing: its properties below each other, or an object."""
+    """Write one row: its columns below each other, or a JSON object."""
     if form is OutputFormat.JSON:
         _write_json({json_key(name): value for name, value in row.items()})
         return

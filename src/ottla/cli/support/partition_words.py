@@ -1,4 +1,4 @@
-"""Partitions as they are named on the command line: `TOPIC`, or `TOPIC:0,1`."""
+"""Partitions on the command line: `TOPIC`, or `TOPIC:0,1`."""
 
 from collections.abc import Sequence
 

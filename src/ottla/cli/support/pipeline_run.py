@@ -1,4 +1,4 @@
-"""Runs a pipeline's file in this process, until it ends or a signal comes."""
+"""Runs a pipeline's file in this process, until it ends or a signal arrives."""
 
 import runpy
 import signal
@@ -46,7 +46,7 @@ class Told:
     client_settings: Mapping[str, str]
 
     def pipeline(self) -> Pipeline:
-        """Return it, without a flow. ValueError if it cannot be called so."""
+        """Return the pipeline, without flows. ValueError for an invalid name."""
         options = {f"kafka.{name}": value for name, value in self.client_settings.items()}
         return Pipeline(
             self.name,
@@ -60,7 +60,7 @@ class Told:
 
 
 def run_told(file: Path, told: Told, plan: RunPlan) -> None:
-    """Run a file. CommandError says in a sentence why it failed."""
+    """Run a file. A CommandError has the reason of a failure."""
     try:
         pipeline = told.pipeline()
     except ValueError as error:
@@ -99,7 +99,7 @@ def _watcher(
 
 
 def _execute(file: Path) -> None:
-    """Run a file as the definition of a pipeline; it may import its neighbours."""
+    """Run a file as the definition of a pipeline; it may import modules in its directory."""
     beside = str(file.resolve().parent)
     sys.path.insert(0, beside)
     try:
@@ -112,7 +112,7 @@ def _execute(file: Path) -> None:
 
 
 class _Stopping:
-    """Turns the first Ctrl-C or SIGTERM into a wish to stop; in the end nothing is left running."""
+    """Turns the first Ctrl-C or SIGTERM into a stop request; ends all processes at the end."""
 
     def __init__(self) -> None:
         self.event = threading.Event()
@@ -124,7 +124,7 @@ class _Stopping:
         return self
 
     def end_with(self, spark: "SparkSession") -> None:
-        """End a session in the end; PySpark has taken Ctrl-C for itself, and it is taken back."""
+        """End a session at exit, and restore the handler of Ctrl-C, which PySpark has replaced."""
         self._sessions.append(spark)
         self._take(signal.SIGINT)
 

@@ -1,4 +1,4 @@
-"""How far flows are, as rows, and as a table that changes."""
+"""The progress of flows, as rows or as a live table."""
 
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -27,26 +27,26 @@ FLOW_COLUMNS: Final = (
     "AT",
 )
 NARROW_COLUMNS: Final = ("FLOW", "STATE", "BATCH", "ROWS", "ROWS-PER-S", "LAG", "BATCH-MS")
-"""Those that a terminal of 80 columns has room for."""
+"""The columns that fit a terminal of 80 characters."""
 NOTHING: Final = "-"
 _TEXT_COLUMNS: Final = ("PIPELINE", "STATE", "FLOW", "WATERMARK", "AT")
 
 
 def flow_rows(pipeline: str, outcome: Outcome, flows: Sequence[FlowProgress]) -> list[Row]:
-    """Return a row for each flow; one without a flow if none has done anything."""
+    """Return a row for each flow; a single row without a flow if there is no progress yet."""
     if not flows:
         return [{"PIPELINE": pipeline, "STATE": outcome.value}]
     return [_row(pipeline, outcome, flow) for flow in flows]
 
 
 def is_on_a_terminal() -> bool:
-    """Whether people look at stdout."""
+    """Whether stdout is a terminal."""
     return sys.stdout.isatty()
 
 
 @contextmanager
 def shown_live() -> Iterator[Callable[[Sequence[Row]], None]]:
-    """Show rows in a table that changes, on a terminal."""
+    """Show rows in a live table, on a terminal."""
     from rich.console import Console  # noqa: PLC0415 - not for the other verbs
     from rich.live import Live  # noqa: PLC0415
 
@@ -74,7 +74,7 @@ def _row(pipeline: str, outcome: Outcome, flow: FlowProgress) -> Row:
 
 
 def live_table(rows: Sequence[Row], width: int) -> "Table":
-    """Return a table of all columns, or of fewer where these do not fit the terminal."""
+    """Return a table of all columns, or of the narrow columns if these do not fit the terminal."""
     cells = {name: [_cell(row.get(name)) for row in rows] for name in FLOW_COLUMNS}
     needed = sum(max(map(len, (name, *column))) + 2 for name, column in cells.items())
     if needed <= width or not rows:

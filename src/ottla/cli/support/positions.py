@@ -30,7 +30,7 @@ _DURATION_MS_MAX: Final = 10_000 * 365 * _MS_BY_UNIT["d"]
 
 
 class PositionKind(Enum):
-    """The origin from which the number of a position counts."""
+    """The origin of a position's number."""
 
     START = "start"
     END = "end"
@@ -59,7 +59,7 @@ _POSITION_BY_WORD: Final = {
 
 
 def parse_position(text: str) -> Position:
-    """Read a position; nonsense is a wrong call."""
+    """Parse a position; invalid text is a wrong call."""
     if text.lower() in _POSITION_BY_WORD:
         return _POSITION_BY_WORD[text.lower()]
     if text.startswith("@"):
@@ -71,7 +71,7 @@ def parse_position(text: str) -> Position:
 
 
 def parse_time_ms(text: str) -> int:
-    """Read a time: milliseconds, a date, or a duration ago; nonsense is a wrong call."""
+    """Parse a time: milliseconds, a date, or a duration ago; invalid text is a wrong call."""
     if re.fullmatch(r"\d{1,16}", text):
         return int(text)
     if text.startswith("-"):
@@ -88,7 +88,7 @@ def parse_time_ms(text: str) -> int:
 
 
 def parse_duration_ms(text: str) -> int:
-    """Read `1h30m` or, as Kafka's tools have it, `PT1H30M`; nonsense is a wrong call."""
+    """Parse `1h30m` or, as in Kafka's tools, `PT1H30M`; invalid text is a wrong call."""
     length_ms = _duration_ms(text)
     if length_ms is None:
         raise WrongCallError(f"{text!r} is no duration: give 90s, 1h30m or PT1H30M")

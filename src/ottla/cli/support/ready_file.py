@@ -5,12 +5,12 @@ from pathlib import Path
 
 
 def write_atomically(path: Path, text: str) -> None:
-    """Write a file atomically: readers see all of it, or the old one."""
+    """Write a file atomically: readers see the new content or the old content."""
     partial = path.with_name(f"{path.name}.{os.getpid()}.tmp")
     partial.write_text(text, encoding="utf-8")
     partial.replace(path)
 
 
 def remove(path: Path) -> None:
-    """Take the file away, if it is there."""
+    """Remove the file, if it exists."""
     path.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""Reassignments of partitions: planned from the current state, started, watched to their end."""
+"""Plans reassignments of partitions from the current state, starts and watches them."""
 
 import asyncio
 import sys
@@ -30,14 +30,14 @@ MOVE_COLUMNS: Final = ("TOPIC", "PARTITION", "REPLICAS", "ADDING", "REMOVING", "
 LOST: Final = "elsewhere"
 LOOK_EVERY_MS: Final = 250
 ARRIVAL_SECONDS_MAX: Final = 15
-"""How long a broker may take to hear that a move has ended."""
+"""How long a broker may take to learn that a move has ended."""
 TELL_EVERY_SECONDS: Final = 5
-"""How often progress is told where it cannot be shown in place."""
+"""The interval of progress messages where no live line can be shown."""
 
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """The cluster that a plan is made for."""
+    """The state of the cluster for a plan."""
 
     current: dict[TopicPartition, tuple[int, ...]]
     """The replicas of each partition; for a moving one, its future replicas."""
@@ -49,7 +49,7 @@ class Picture:
         return [Site(row.broker_id, row.rack) for row in self.brokers if not row.is_fenced]
 
     def sites_of(self, broker_ids: Iterable[int]) -> list[Site]:
-        """Return these brokers; one that is out of service ends the command."""
+        """Return these brokers; a broker out of service ends the command."""
         site_by_id = {site.broker_id: site for site in self.sites}
         missing = [one for one in broker_ids if one not in site_by_id]
         if missing:
@@ -71,7 +71,7 @@ class How:
 
 
 async def take_picture(admin: AsyncAdmin) -> Picture:
-    """Look at every partition and every broker."""
+    """Query every partition and every broker."""
     described = await admin.partitions.describe()
     moves = await admin.partitions.reassignments()
     current = {
@@ -81,7 +81,7 @@ async def take_picture(admin: AsyncAdmin) -> Picture:
 
 
 async def carry_out(admin: AsyncAdmin, picture: Picture, plan: Plan, how: How) -> None:
-    """Show a plan, or begin it and watch it to its end; a refusal ends the command."""
+    """Show a plan, or start it and wait for its end; a refusal ends the command."""
     if how.is_dry_run:
         _show_plan(picture, plan, dict.fromkeys(plan, "planned"), how.form, is_only_planned=True)
         return
@@ -107,7 +107,7 @@ async def carry_out(admin: AsyncAdmin, picture: Picture, plan: Plan, how: How) -
 
 
 async def take_back(admin: AsyncAdmin, names: Sequence[TopicPartition], form: OutputFormat) -> None:
-    """End moves that are under way, and their throttle; each stays where it was."""
+    """Cancel ongoing moves, and their throttle; the replicas stay in place."""
     outcomes = await outcomes_of(names, admin.partitions.reassign(dict.fromkeys(names)))
     rows = [
         {
@@ -129,7 +129,7 @@ async def show_moves(admin: AsyncAdmin, form: OutputFormat, *, waits: bool) -> N
     if waits:
         await _wait_for(admin, {name: move.target for name, move in moves.items()})
         moves = await admin.partitions.reassignments()
-    if waits and not moves:  # else new moves have begun meanwhile
+    if waits and not moves:  # otherwise new moves have started since
         topics = {row.name.topic for row in await admin.partitions.describe()}
         await _remove_every_throttle(admin, topics)
     behind = await _bytes_behind(admin, moves.values())
@@ -157,14 +157,14 @@ def end_with_failures(outcomes: Mapping[TopicPartition, ApiError | None]) -> Non
 
 
 class Progress:
-    """Tells how far something is: in place on a terminal, else every now and then."""
+    """Reports progress: in place on a terminal, otherwise at intervals."""
 
     def __init__(self) -> None:
         self._told_at = -float("inf")
         self._is_terminal = sys.stderr.isatty()
 
     def tell(self, sentence: str) -> None:
-        """Tell it, unless something was told only just now."""
+        """Show the sentence, unless the previous sentence was shown too recently."""
         if self._is_terminal:
             sys.stderr.write(f"\r\x1b[Kottla: {sentence}")
             sys.stderr.flush()
@@ -175,7 +175,7 @@ class Progress:
             say(sentence)
 
     def end(self) -> None:
-        """Leave the terminal as it was."""
+        """Restore the terminal."""
         if self._is_terminal:
             sys.stderr.write("\r\x1b[K")
             sys.stderr.flush()
@@ -211,7 +211,7 @@ async def _wait_for(
 async def _arrivals(
     admin: AsyncAdmin, targets: Mapping[TopicPartition, Sequence[int]]
 ) -> dict[TopicPartition, str]:
-    """Return which partitions are where they were to be; brokers may hear of it a little later."""
+    """Return whether each partition is at its target; retry, as brokers learn of the end later."""
     deadline = asyncio.get_running_loop().time() + ARRIVAL_SECONDS_MAX
     while True:
         found = {row.name: row.replicas for row in await admin.partitions.describe()}
@@ -224,7 +224,7 @@ async def _arrivals(
 async def _bytes_behind(
     admin: AsyncAdmin, moves: Iterable[Reassignment]
 ) -> dict[TopicPartition, int]:
-    """Return how much the new replicas of each partition lack, by the sizes of their logs."""
+    """Return the bytes that the new replicas of each partition lack, by the sizes of their logs."""
     moves = list(moves)
     sizes = await sizes_by_broker(admin, {one for move in moves for one in move.replicas})
     behind = {}
@@ -262,7 +262,7 @@ def _status(error: ApiError | None, fine: str) -> str:
 
 
 def _limited_brokers(picture: Picture, plan: Plan) -> list[int]:
-    """Return the brokers that send or receive, and can be told a limit."""
+    """Return the registered brokers that send or receive replicas."""
     involved = {one for name in plan for one in (*plan[name], *picture.current[name])}
     return sorted(involved & {site.broker_id for site in picture.sites})
 

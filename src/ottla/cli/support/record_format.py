@@ -53,7 +53,7 @@ _RENDER_BY_LETTER: Final[dict[str, Render]] = {
 
 
 def renderer(text: str) -> Render:
-    """Return the function that writes a record in this format; nonsense is a wrong call."""
+    """Return the writer of records in this format; an invalid format is a wrong call."""
     if text == "json":
         return as_json
     parts: list[Render] = []
@@ -72,7 +72,7 @@ def renderer(text: str) -> Render:
 
 
 def escaped(letters: str) -> bytes:
-    """Return the bytes of an escape sequence; an unknown one is a wrong call."""
+    """Return the bytes of an escape sequence; an unknown sequence is a wrong call."""
     if letters.startswith("x") and len(letters) == 3:
         return bytes.fromhex(letters[1:])
     if letters not in _ESCAPES:

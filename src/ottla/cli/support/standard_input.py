@@ -1,4 +1,4 @@
-"""Reads stdin in an event loop: a pipe or a terminal when it has something, a file at once."""
+"""Reads stdin in an event loop: pipes and terminals when they are readable, files at once."""
 
 import asyncio
 import os
@@ -11,14 +11,14 @@ CHUNK_BYTES: Final = 1 << 18
 
 
 class Chunk(NamedTuple):
-    """Some input, and whether more is there already."""
+    """A part of the input, and whether more is available already."""
 
     data: bytes
     has_more: bool
 
 
 async def chunks() -> AsyncGenerator[Chunk, None]:
-    """Go through stdin as it comes, until its end. Cancelling leaves nothing behind."""
+    """Yield stdin as it arrives, until its end. Cancellation restores all state."""
     descriptor = sys.stdin.fileno()
     while True:
         await _readable(descriptor)
@@ -39,7 +39,7 @@ async def _readable(descriptor: int) -> None:
     try:
         loop.add_reader(descriptor, wake)
     except PermissionError:
-        return  # a file, which cannot be waited for and need not be
+        return  # a file, which epoll does not support
     try:
         await arrived
     finally:

@@ -1,8 +1,8 @@
-"""`ottla cluster start-broker`: the command that runs the cluster starts one of its brokers again.
+"""`ottla cluster start-broker`: asks the process of the cluster to start a broker again.
 
-Both sides see the data folder of the cluster. A request is an empty file there, named after the
-broker; the answer is a file beside it with a sentence, empty if the broker was started. Only
-the process that runs the cluster can start a broker: no process outlives it.
+Both processes share the data directory of the cluster. A request is an empty file there, named
+after the broker. The response is a file beside it with a sentence, empty if the broker was started.
+Only the process that runs the cluster can start a broker: its children end with it.
 """
 
 import fcntl
@@ -21,7 +21,7 @@ DEFAULT_DATA_DIR: Final = Path("ottla-cluster")
 REQUEST: Final = "start-broker-{}"
 ANSWER: Final = "start-broker-{}.answer"
 _ANSWER_SECONDS_MAX: Final = 2 * START_SECONDS_MAX
-"""The other side starts one broker after the other."""
+"""The other process starts one broker after the other."""
 
 
 def start_broker(
@@ -32,8 +32,8 @@ def start_broker(
 ) -> None:
     """Start a broker of a local cluster again, after it was killed or has ended.
 
-    It keeps its port and its data. The cluster is the one that `ottla cluster start` runs with
-    the same DIR.
+    It keeps its port and its data. DIR selects the cluster, and must be the same as in `ottla
+    cluster start`.
     """
     with one_sentence(ClusterError):
         sentence = _ask(data_dir.absolute(), number)
@@ -43,19 +43,19 @@ def start_broker(
 
 
 def start_command(folder: Path, number: int) -> str:
-    """Return the command line that starts this broker of the cluster in this folder."""
+    """Return the command line that starts this broker of the cluster in this directory."""
     option = "" if folder == DEFAULT_DATA_DIR.absolute() else f" --data-dir {folder}"
     return f"ottla cluster start-broker {number}{option}"
 
 
 def clear_requests(folder: Path) -> None:
-    """Remove requests and answers of an earlier run of the cluster."""
+    """Remove requests and responses of an earlier run of the cluster."""
     for path in folder.glob(REQUEST.format("*")):
         path.unlink()
 
 
 def answer_requests(local: Cluster) -> None:
-    """Start the brokers that `start_broker` asks for, and answer."""
+    """Start the requested brokers, and write the responses."""
     for number, broker in local.brokers.items():
         request = local.data_dir / REQUEST.format(number)
         if request.exists():
@@ -69,7 +69,7 @@ def answer_requests(local: Cluster) -> None:
 
 
 def _ask(folder: Path, number: int) -> str:
-    """Return the answer of the process that runs the cluster."""
+    """Return the response of the process that runs the cluster."""
     if not _is_held(folder / LOCK_NAME):
         raise CommandError(f"no cluster runs in {folder}: `ottla cluster start` starts one")
     if not (folder / f"broker-{number}.log").exists():
@@ -92,7 +92,7 @@ def _ask(folder: Path, number: int) -> str:
 
 
 def _is_held(lock: Path) -> bool:
-    """Whether a process has the lock of a cluster's folder."""
+    """Whether a process holds the lock of a cluster's directory."""
     try:
         opened = lock.open("rb")
     except FileNotFoundError:

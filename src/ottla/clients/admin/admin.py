@@ -1,4 +1,4 @@
-"""Administrative calls of a cluster, by noun: `admin.topics.create(…)`."""
+"""The synchronous admin client: `admin.topics.create(…)`."""
 
 from collections.abc import Mapping
 from contextlib import suppress
@@ -24,7 +24,7 @@ from ottla.runtime.randomness import SystemRandomness
 
 
 class Topics(Face[TopicAdmin]):
-    """Calls about topics. Each takes one name or several, and answers by name."""
+    """Topics. Each call takes one name or several, and returns results by name."""
 
     list = blocking(TopicAdmin.list)
     describe = blocking(TopicAdmin.describe)
@@ -34,7 +34,7 @@ class Topics(Face[TopicAdmin]):
 
 
 class Configs(Face[ConfigAdmin]):
-    """Calls about settings. A broker's own settings are asked of that broker."""
+    """Settings. The settings of a single broker are read from that broker."""
 
     describe = blocking(ConfigAdmin.describe)
     alter = blocking(ConfigAdmin.alter)
@@ -43,7 +43,7 @@ class Configs(Face[ConfigAdmin]):
 
 
 class Groups(Face[GroupAdmin]):
-    """Calls about groups. Each goes to the group's coordinator."""
+    """Groups. Requests go to each group's coordinator."""
 
     list = blocking(GroupAdmin.list)
     describe = blocking(GroupAdmin.describe)
@@ -55,7 +55,7 @@ class Groups(Face[GroupAdmin]):
 
 
 class Offsets(Face[OffsetAdmin]):
-    """Calls about offsets. Each goes to the leaders, and is tried again where they have moved."""
+    """Offsets. Requests go to the leaders, and are retried after leader changes."""
 
     find = blocking(OffsetAdmin.find)
     ends = blocking(OffsetAdmin.ends)
@@ -63,7 +63,7 @@ class Offsets(Face[OffsetAdmin]):
 
 
 class Partitions(Face[PartitionAdmin]):
-    """Calls about partitions: replicas and leaders."""
+    """Partitions: replicas and leaders."""
 
     describe = blocking(PartitionAdmin.describe)
     reassign = blocking(PartitionAdmin.reassign)
@@ -73,7 +73,7 @@ class Partitions(Face[PartitionAdmin]):
 
 
 class Cluster(Face[ClusterAdmin]):
-    """Calls about brokers."""
+    """Brokers and the cluster."""
 
     describe = blocking(ClusterAdmin.describe)
     unregister_broker = blocking(ClusterAdmin.unregister_broker)
@@ -85,7 +85,7 @@ class Cluster(Face[ClusterAdmin]):
 
 
 class Transactions(Face[TransactionAdmin]):
-    """Calls about transactions. Each goes to their coordinators."""
+    """Transactions. Requests go to their coordinators."""
 
     list = blocking(TransactionAdmin.list)
     describe = blocking(TransactionAdmin.describe)
@@ -95,7 +95,7 @@ class Transactions(Face[TransactionAdmin]):
 
 
 class Producers(Face[ProducerAdmin]):
-    """Calls about producers. Each goes to the leaders, and is tried again where they have moved."""
+    """Producers. Requests go to the leaders, and are retried after leader changes."""
 
     describe = blocking(ProducerAdmin.describe)
     open_since = blocking(ProducerAdmin.open_since)
@@ -116,7 +116,7 @@ class Admin(Rooted):
         view = ClusterView(client_settings, randomness=SystemRandomness())
         self._core = AsyncAdmin.over(view)
         self._thread = thread = LoopThread("ottla-admin")
-        look = watch(thread, "Admin", view, None)  # which ends by itself
+        look = watch(thread, "Admin", view, None)  # it ends by itself
         thread.call_at_end(look, view.close)
         self.topics = Topics(thread, self._core.topics)
         self.configs = Configs(thread, self._core.configs)
@@ -134,11 +134,11 @@ class Admin(Rooted):
         self.close()
 
     def metrics(self) -> dict[str, float]:
-        """Return the network counts, by Kafka's names."""
+        """Return the network counts, under Kafka's names."""
         return self._core.metrics()
 
     def close(self) -> None:
-        """Close every connection; calls that still wait in other threads are ended."""
+        """Close all connections; calls in other threads fail."""
         with suppress(ClientClosedError):  # closed already
             self._thread.run(self._core.close())
         self._thread.close()

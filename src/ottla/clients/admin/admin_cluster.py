@@ -1,4 +1,4 @@
-"""The cluster itself: its brokers and their log directories."""
+"""Cluster calls: brokers, features, the metadata quorum and log directories."""
 
 import asyncio
 from collections.abc import Iterable, Mapping
@@ -45,7 +45,7 @@ _METADATA: Final = TopicPartition("__cluster_metadata", 0)
 
 @dataclass(frozen=True, slots=True)
 class BrokerDescription:
-    """Where one broker is."""
+    """The address and rack of a broker."""
 
     broker_id: int
     host: str
@@ -56,7 +56,7 @@ class BrokerDescription:
 
 @dataclass(frozen=True, slots=True)
 class ClusterDescription:
-    """The brokers, and which of them is the controller."""
+    """The brokers, and the controller among them."""
 
     cluster_id: str
     controller_id: int
@@ -73,17 +73,17 @@ class LogDirDescription:
     usable_bytes: int
     size_by_partition: dict[TopicPartition, int]
     lag_by_future: dict[TopicPartition, int]
-    """The future replicas of moves between log directories, and the records that they lack."""
+    """The lag of future replicas: moves between log directories that are in progress."""
     error: ErrorCode
     is_cordoned: bool = False
-    """Whether it takes no new partitions."""
+    """Whether it is closed to new partitions."""
 
 
 _Folders = tuple[LogDirDescription, ...]
 
 
 class FeatureLevels(NamedTuple):
-    """The least and the greatest level of a feature."""
+    """The lowest and highest level of a feature."""
 
     first: int
     last: int
@@ -94,18 +94,18 @@ class FeatureDescription:
     """The feature levels of the cluster, and the levels that the queried broker supports."""
 
     finalized: Mapping[str, int]
-    """The level of each feature that is in use."""
+    """The level of each feature in use."""
     supported: Mapping[str, FeatureLevels]
     epoch: int
-    """The epoch of the feature levels, which grows with every change; -1 if there is none."""
+    """The epoch of the feature levels, raised by every change; -1 if there is none."""
 
 
 class FeatureUpdateType(IntEnum):
-    """Which changes of a feature's level are allowed."""
+    """The allowed changes of a feature's level."""
 
     UPGRADE = 1
     SAFE_DOWNGRADE = 2
-    """Down, if nothing is lost by it."""
+    """A downgrade without loss of metadata."""
     UNSAFE_DOWNGRADE = 3
 
 
@@ -131,16 +131,16 @@ class QuorumDescription:
 
 
 class ClusterAdmin:
-    """Calls about brokers."""
+    """Cluster calls."""
 
     def __init__(self, view: ClusterView) -> None:
         self._view = view
 
     async def describe(self, *, include_fenced: bool = False) -> ClusterDescription:
-        """Describe the cluster; old brokers, without DescribeCluster, are asked for metadata.
+        """Describe the cluster; brokers without DescribeCluster are asked for metadata.
 
-        With its fenced brokers it is described as the controller knows it; clusters that cannot
-        tell of them are described without.
+        With `include_fenced` the controller is asked; clusters that cannot report fenced brokers
+        return a description without them.
         """
         if not include_fenced:
             return await in_time(self._view, self._describe)
@@ -155,7 +155,7 @@ class ClusterAdmin:
         return await in_time(self._view, ask)
 
     async def unregister_broker(self, broker_id: int) -> None:
-        """Let the cluster forget a broker that has been stopped for good."""
+        """Remove the registration of a permanently stopped broker."""
 
         async def ask() -> None:
             request = UnregisterBrokerRequest(broker_id=broker_id)
@@ -167,7 +167,7 @@ class ClusterAdmin:
     async def log_dirs(
         self, broker_ids: int | Iterable[int] | None = None
     ) -> dict[int, tuple[LogDirDescription, ...]]:
-        """Describe the folders of brokers, or of all that are there, by broker."""
+        """Describe the log directories of these brokers, or of all live brokers."""
         if broker_ids is None:
             return await in_time(self._view, self._all_log_dirs)
         wanted = [broker_ids] if isinstance(broker_ids, int) else list(dict.fromkeys(broker_ids))
@@ -180,7 +180,7 @@ class ClusterAdmin:
         )
 
     async def _all_log_dirs(self) -> dict[int, _Folders]:
-        """Ask the live brokers; a broker that dies meanwhile is not waited for."""
+        """Ask all live brokers; a broker that fails meanwhile is left out."""
         await self._view.refresh([])
         ids = self._view.broker_ids
         found = await asyncio.gather(*map(self._log_dirs_at, ids))
@@ -193,7 +193,7 @@ class ClusterAdmin:
         return tuple(_folder(broker_id, row) for row in answer.results)
 
     async def versions_by_api(self) -> dict[int, tuple[int, int]]:
-        """Return the first and last version by API number, of the first broker that answers."""
+        """Return the first and last version by API number, from any broker."""
         await self._view.refresh([])
         connection = await self._view.connection_to(self._view.broker_ids[0])
         return connection.versions_by_api
@@ -225,7 +225,7 @@ class ClusterAdmin:
         allow: FeatureUpdateType = FeatureUpdateType.UPGRADE,
         validate_only: bool = False,
     ) -> None:
-        """Bring features to other levels, all of them or none; level 0 switches one off."""
+        """Change the levels of features atomically; level 0 disables a feature."""
         request = UpdateFeaturesRequest(
             timeout_ms=self._view.settings.request_timeout_ms,
             feature_updates=[

@@ -1,4 +1,4 @@
-"""Settings of topics, brokers, groups and client metrics: described, changed, replaced."""
+"""Settings of topics, brokers, groups and client metrics: describe, change and replace."""
 
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
@@ -44,7 +44,7 @@ class ResourceType(IntEnum):
 
 
 class ConfigResource(NamedTuple):
-    """Something that has settings."""
+    """The name of a resource with settings."""
 
     kind: ResourceType
     name: str
@@ -84,7 +84,7 @@ class ConfigResource(NamedTuple):
 
 
 class ConfigSource(IntEnum):
-    """Where a value comes from."""
+    """The source of a value."""
 
     UNKNOWN = 0
     DYNAMIC_TOPIC_CONFIG = 1
@@ -98,13 +98,13 @@ class ConfigSource(IntEnum):
 
 
 class Append(NamedTuple):
-    """Add items, with commas between them, to a setting that is a list."""
+    """Add comma-separated items to a list setting."""
 
     items: str
 
 
 class Subtract(NamedTuple):
-    """Take items, with commas between them, out of a setting that is a list."""
+    """Remove comma-separated items from a list setting."""
 
     items: str
 
@@ -122,7 +122,7 @@ _SOURCE_BY_NUMBER: Final = {source.value: source for source in ConfigSource}
 
 @dataclass(frozen=True, slots=True)
 class ConfigSynonym:
-    """A value that would hold if those before it were not there."""
+    """A value from another source, in the order of precedence."""
 
     name: str
     value: str | None
@@ -131,7 +131,7 @@ class ConfigSynonym:
 
 @dataclass(frozen=True, slots=True)
 class ConfigEntry:
-    """One setting, as the broker describes it."""
+    """The description of one setting."""
 
     name: str
     value: str | None
@@ -143,7 +143,7 @@ class ConfigEntry:
 
     @property
     def is_default(self) -> bool:
-        """Whether the setting has not been set."""
+        """Whether the value is the default."""
         return self.source is ConfigSource.DEFAULT_CONFIG
 
 
@@ -152,7 +152,7 @@ Configs = dict[str, ConfigEntry]
 
 
 class _Row(Protocol):
-    """The common part of a broker's results about one resource."""
+    """The common fields of results about one resource."""
 
     error_code: int
     error_message: str | None
@@ -164,7 +164,7 @@ _Found = Mapping[ConfigResource, V | ApiError]
 
 
 class ConfigAdmin:
-    """Calls about settings. A broker's own settings are asked of that broker."""
+    """Settings calls. The settings of a single broker are read from that broker."""
 
     def __init__(self, view: ClusterView) -> None:
         self._view = view
@@ -177,7 +177,7 @@ class ConfigAdmin:
         with_documentation: bool = False,
         with_synonyms: bool = False,
     ) -> dict[ConfigResource, Configs]:
-        """Describe the settings of resources, or only these of them, by name."""
+        """Describe the settings of resources, optionally only these names."""
 
         async def ask(broker_id: int, waiting: list[ConfigResource]) -> _Found[Configs]:
             request = DescribeConfigsRequest(
@@ -206,7 +206,7 @@ class ConfigAdmin:
         *,
         validate_only: bool = False,
     ) -> None:
-        """Change single settings; settings that are not named stay as they are."""
+        """Change single settings; all others are unchanged."""
 
         async def ask(broker_id: int, waiting: list[ConfigResource]) -> _Found[None]:
             request = IncrementalAlterConfigsRequest(
@@ -231,7 +231,7 @@ class ConfigAdmin:
         *,
         validate_only: bool = False,
     ) -> None:
-        """Set exactly these settings: settings that are not named return to their defaults."""
+        """Set exactly these settings; all others return to their defaults."""
 
         async def ask(broker_id: int, waiting: list[ConfigResource]) -> _Found[None]:
             request = alter_configs.AlterConfigsRequest(
@@ -256,7 +256,7 @@ class ConfigAdmin:
     async def list_resources(
         self, kinds: Collection[ResourceType] = ()
     ) -> tuple[ConfigResource, ...]:
-        """List resources that have settings, or could have: all, or those of these kinds."""
+        """List the resources of these kinds, or all; some may have no settings yet."""
         request = list_config_resources.ListConfigResourcesRequest(resource_types=sorted(kinds))
 
         async def ask() -> tuple[ConfigResource, ...]:
@@ -284,7 +284,7 @@ class ConfigAdmin:
         ask: Callable[[int, list[ConfigResource]], Awaitable[_Found[V]]],
         final: Collection[ErrorCode] = _MISSING,
     ) -> dict[ConfigResource, V]:
-        """Ask each broker about itself, and any broker about the other resources."""
+        """Ask each broker about its own resource, and any broker about the others."""
 
         async def ask_all(waiting: list[ConfigResource]) -> _Found[V]:
             by_broker: dict[int, list[ConfigResource]] = {}

@@ -1,4 +1,4 @@
-"""Groups: their members and committed offsets, and how to remove both."""
+"""Groups: their members and committed offsets, and the removal of both."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
@@ -50,7 +50,7 @@ from ottla.wire.messages.offset_fetch import (
 )
 
 BY_NAME_VERSION_MAX: Final = 9
-"""Later versions of OffsetCommit and OffsetFetch know topics by their ids alone."""
+"""Later versions of OffsetCommit and OffsetFetch identify topics by id only."""
 _GROUPS_IN_A_LIST_SINCE: Final = 8
 _STABLE_SINCE: Final = 7
 _STATES_SINCE: Final = 4
@@ -60,14 +60,14 @@ V = TypeVar("V")
 
 
 class ListedGroup(NamedTuple):
-    """A group, in brief."""
+    """A group in a listing."""
 
     group_id: str
     protocol_type: str
     state: str
     coordinator_id: int
     group_type: str = ""
-    """`classic`, or `consumer` for Kafka 4's protocol; empty where a broker is too old to say."""
+    """`classic`, or `consumer` for Kafka 4's protocol; empty from old brokers."""
 
 
 class CommittedOffset(NamedTuple):
@@ -79,7 +79,7 @@ class CommittedOffset(NamedTuple):
 
 
 class GroupAdmin:
-    """Calls about groups. Each goes to the group's coordinator."""
+    """Group calls. Requests go to each group's coordinator."""
 
     def __init__(self, view: ClusterView) -> None:
         self._view = view
@@ -87,7 +87,7 @@ class GroupAdmin:
     async def list(
         self, *, states: Collection[str] = (), types: Collection[str] = ()
     ) -> tuple[ListedGroup, ...]:
-        """List the groups of every broker, by name: all, or only in these states, of these types.
+        """List the groups of all brokers, by name; optionally only these states or types.
 
         UNSUPPORTED_VERSION if a broker is too old to filter them.
         """
@@ -150,18 +150,18 @@ class GroupAdmin:
     async def committed(
         self, group_id: str, *, is_stable: bool = False
     ) -> dict[TopicPartition, CommittedOffset]:
-        """Return everything that a group has committed.
+        """Return all committed offsets of a group.
 
-        Transactions that are about to change it are waited for, if it is to be stable.
+        If the result must be stable, the call waits for pending transactional commits.
         """
         return await in_time(self._view, lambda: self._committed(group_id, is_stable=is_stable))
 
     async def commit(
         self, group_id: str, offsets: Mapping[TopicPartition, int | CommittedOffset]
     ) -> None:
-        """Commit in the name of a group that has no members now.
+        """Commit offsets for a group without members.
 
-        UNKNOWN_MEMBER_ID if it has some.
+        UNKNOWN_MEMBER_ID if it has members.
         """
         await commit_offsets(self._view, OffsetCommitRequest(group_id=group_id), offsets)
 
@@ -201,7 +201,7 @@ class GroupAdmin:
     async def _each(
         self, group_ids: str | Iterable[str], ask: Callable[[str], Awaitable[V]]
     ) -> dict[str, V]:
-        """Ask about groups at once, each at its coordinator."""
+        """Ask about groups concurrently, each at its coordinator."""
 
         async def asked(group_id: str) -> V | ApiError:
             try:
@@ -307,7 +307,7 @@ async def commit_offsets(
     request: OffsetCommitRequest,
     offsets: Mapping[TopicPartition, int | CommittedOffset],
 ) -> None:
-    """Commit offsets in the name that the request gives: of a group, or of a member of it."""
+    """Commit offsets for the group, or the member, that the request names."""
     group_id = request.group_id
 
     async def ask(waiting: Sequence[TopicPartition]) -> dict[TopicPartition, ApiError | None]:
@@ -345,7 +345,7 @@ def _to_commit(name: TopicPartition, offset: int | CommittedOffset) -> OffsetCom
 
 
 def _identity(member: GroupMember, reason: str) -> MemberIdentity:
-    """Name a member as brokers want it: by its instance id, if it has one, else by its own."""
+    """Identify a member by its instance id if it has one, else by its member id."""
     return MemberIdentity(
         member_id=member.member_id, group_instance_id=member.instance_id, reason=reason or None
     )

@@ -1,4 +1,4 @@
-"""Offsets of partitions: found by time, and log starts moved forward by deleting records."""
+"""Offsets of partitions: lookup by time, and deletion of records."""
 
 import asyncio
 from collections.abc import Iterable, Mapping
@@ -33,20 +33,20 @@ class OffsetSpec(IntEnum):
     """Special positions that can be looked up instead of a time."""
 
     LATEST = isolation_level.LATEST
-    """Where the next record goes; for committed records only, the last stable offset."""
+    """The offset of the next record; for committed records only, the last stable offset."""
     EARLIEST = isolation_level.EARLIEST
     MAX_TIMESTAMP = -3
-    """The record with the greatest timestamp, which need not be the last."""
+    """The record with the greatest timestamp, which may not be the last one."""
     EARLIEST_LOCAL = -4
-    """The first that is on a broker's own disk."""
+    """The first offset on the broker's local disk."""
     LATEST_TIERED = -5
-    """The last that is in the object store."""
+    """The last offset in tiered storage."""
     EARLIEST_PENDING_UPLOAD = -6
-    """The first that is on its way to the object store."""
+    """The first offset whose upload to tiered storage is pending."""
 
 
 class FoundOffset(NamedTuple):
-    """Where a time was found, or -1 if the log has nothing so late."""
+    """The result of a lookup; -1 if all records are earlier."""
 
     offset: int
     timestamp_ms: int
@@ -57,7 +57,7 @@ _Found = dict[TopicPartition, FoundOffset | ApiError]
 
 
 class OffsetAdmin:
-    """Calls about offsets. Each goes to the leaders, and is tried again where they have moved."""
+    """Offset calls. Requests go to the leaders, and are retried after leader changes."""
 
     def __init__(self, view: ClusterView) -> None:
         self._view = view
@@ -106,9 +106,9 @@ class OffsetAdmin:
     async def delete_before(
         self, offset_by_partition: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, int]:
-        """Delete the records before these offsets; return where each log begins now.
+        """Delete the records before these offsets; return the new log start offsets.
 
-        HIGH_WATERMARK stands for the end: every record is deleted.
+        HIGH_WATERMARK as offset deletes all committed records.
         """
 
         async def ask(

@@ -82,11 +82,11 @@ class PartitionDescription:
 
 @dataclass(frozen=True, slots=True)
 class Reassignment:
-    """A partition that is on its way to other brokers."""
+    """A reassignment in progress."""
 
     name: TopicPartition
     replicas: tuple[int, ...]
-    """All that keep it now, old and new."""
+    """All current replicas, old and new."""
     adding: tuple[int, ...]
     removing: tuple[int, ...]
 
@@ -121,7 +121,7 @@ class PartitionAdmin:
         return sorted(rows, key=lambda row: row.name)
 
     async def reassign(self, plan: Mapping[TopicPartition, Sequence[int] | None]) -> None:
-        """Begin to move partitions to other brokers; None takes a move back that is under way."""
+        """Start to move partitions to other brokers; None cancels a move in progress."""
 
         async def ask(waiting: Sequence[TopicPartition]) -> _Outcomes:
             request = AlterPartitionReassignmentsRequest(
@@ -204,7 +204,7 @@ class PartitionAdmin:
     async def move_to_folders(
         self, broker_id: int, path_by_partition: Mapping[TopicPartition, str]
     ) -> None:
-        """Begin to move a broker's copies of partitions to other folders of that broker."""
+        """Start to move a broker's replicas to other log directories of that broker."""
 
         async def ask(waiting: Sequence[TopicPartition]) -> _Outcomes:
             paths = sorted({path_by_partition[name] for name in waiting})
@@ -270,7 +270,7 @@ class PartitionAdmin:
         return await self._described_by_metadata(topics)
 
     async def _described(self, topics: Sequence[str]) -> _Described:
-        """Describe page by page; brokers limit how many partitions one answer has."""
+        """Describe page by page; brokers limit the partitions in one response."""
         request = DescribeTopicPartitionsRequest(
             topics=[TopicRequest(name=name) for name in topics], cursor=None
         )
@@ -336,7 +336,7 @@ def _described(topic: str, row: DescribeTopicPartitionsResponsePartition) -> Par
 
 
 def _whole(found: Mapping[K, V | ApiError]) -> dict[K, V]:
-    """Return the results of items that the broker has chosen; raise if any of them failed."""
+    """Return the results of items that the broker has chosen; ItemsFailedError if any failed."""
     failed = {item: error for item, error in found.items() if isinstance(error, ApiError)}
     done = {item: value for item, value in found.items() if not isinstance(value, ApiError)}
     if failed:

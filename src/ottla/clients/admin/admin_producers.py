@@ -1,4 +1,4 @@
-"""Producers as partitions remember them, and markers that end their open transactions."""
+"""The producer states of partitions, and markers for hanging transactions."""
 
 import asyncio
 from collections.abc import Iterable, Sequence
@@ -31,19 +31,19 @@ from ottla.wire.messages.write_txn_markers import (
 )
 
 PARTITIONS_MAX: Final = 500
-"""How many partitions are asked about in one request."""
+"""The limit of partitions in one request."""
 _NO_OFFSET: Final = -1
 
 
 @dataclass(frozen=True, slots=True)
 class ActiveProducer:
-    """A producer that a partition remembers."""
+    """A producer in a partition's producer state."""
 
     partition: TopicPartition
     producer_id: int
     producer_epoch: int
     coordinator_epoch: int
-    """Of the last marker; -1 if there was none."""
+    """The epoch of the last marker's coordinator; -1 if there was none."""
     last_sequence: int
     last_timestamp_ms: int
     start_offset: int | None
@@ -54,7 +54,7 @@ _Found = dict[TopicPartition, tuple[ActiveProducer, ...] | ApiError]
 
 
 class ProducerAdmin:
-    """Calls about producers. Each goes to the leaders, and is tried again where they have moved."""
+    """Producer calls. Requests go to the leaders, and are retried after leader changes."""
 
     def __init__(self, view: ClusterView) -> None:
         self._view = view
@@ -62,7 +62,7 @@ class ProducerAdmin:
     async def describe(
         self, partitions: Iterable[TopicPartition], *, broker_id: int | None = None
     ) -> dict[TopicPartition, tuple[ActiveProducer, ...]]:
-        """Describe the producers of partitions, as their leaders, or this broker, remember them."""
+        """Describe the producer states of partitions, at their leaders or at this broker."""
 
         async def ask_some(asked_id: int, names: Sequence[TopicPartition]) -> _Found:
             some = [
@@ -79,7 +79,7 @@ class ProducerAdmin:
         return await for_each(self._view, sorted(set(partitions)), ask)
 
     async def open_since(self, name: TopicPartition, start_offset: int) -> ActiveProducer:
-        """Find the open transaction that begins there; INVALID_TXN_STATE if none does."""
+        """Find the open transaction with this start offset; INVALID_TXN_STATE if there is none."""
         for row in (await self.describe([name]))[name]:
             if row.start_offset == start_offset:
                 return row
@@ -91,10 +91,10 @@ class ProducerAdmin:
     async def abort(
         self, name: TopicPartition, producer_id: int, producer_epoch: int, coordinator_epoch: int
     ) -> None:
-        """Write an abort marker into one partition, as the coordinator of that epoch would.
+        """Write an abort marker into one partition, with this coordinator epoch.
 
-        This tears a transaction apart, unless it hangs. INVALID_PRODUCER_EPOCH or
-        TRANSACTION_COORDINATOR_FENCED if there were later ones.
+        Unless the transaction hangs, this breaks its atomicity. INVALID_PRODUCER_EPOCH or
+        TRANSACTION_COORDINATOR_FENCED if the partition has seen a later epoch.
         """
         marker = WritableTxnMarker(
             producer_id=producer_id,

@@ -1,4 +1,4 @@
-"""Topics: made, listed, described, grown, deleted."""
+"""Topics: create, list, describe, add partitions, delete."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -43,7 +43,7 @@ _DESCRIBED_BY_ID_SINCE: Final = 12
 """Metadata has a field for ids since version 10, but accepts them only since version 12."""
 _BY_NAME_ONLY: Final = "these brokers know topics by name only"
 Topic = str | bytes
-"""A topic's name, or its id: the sixteen bytes that descriptions have."""
+"""A topic's name, or its id as 16 bytes."""
 V = TypeVar("V")
 
 
@@ -53,7 +53,7 @@ class TopicPartitionState:
 
     partition: int
     leader: int
-    """-1 where there is none."""
+    """-1 without a leader."""
     leader_epoch: int
     replicas: tuple[int, ...]
     in_sync_replicas: tuple[int, ...]
@@ -62,7 +62,7 @@ class TopicPartitionState:
 
 @dataclass(frozen=True, slots=True)
 class TopicDescription:
-    """The shape of a topic."""
+    """The description of a topic."""
 
     name: str
     topic_id: bytes
@@ -71,24 +71,24 @@ class TopicDescription:
 
     @property
     def replication_factor(self) -> int:
-        """How many copies the first partition has."""
+        """The replica count of the first partition."""
         return len(self.partitions[0].replicas) if self.partitions else 0
 
 
 @dataclass(frozen=True, slots=True)
 class CreatedTopic:
-    """A topic as it was made, or would be; old brokers tell only its name."""
+    """A topic that was created, or validated; old brokers return only its name."""
 
     name: str
     topic_id: bytes | None
     partitions: int | None
     replication_factor: int | None
     configs: Mapping[str, str | None]
-    """Every setting that holds for it, its own and the brokers'."""
+    """All effective settings, including the brokers' defaults."""
 
 
 class TopicAdmin:
-    """Calls about topics. Each takes one name or several, and answers by name."""
+    """Topic calls. Each takes one name or several, and returns results by name."""
 
     def __init__(self, view: ClusterView) -> None:
         self._view = view
@@ -130,7 +130,7 @@ class TopicAdmin:
         configs: Mapping[str, str] | None = None,
         validate_only: bool = False,
     ) -> dict[str, CreatedTopic]:
-        """Create topics of one shape, or only validate the request.
+        """Create topics with the same parameters, or only validate the request.
 
         Assignments name the replicas of each partition, the preferred leader first; they replace
         both numbers. TOPIC_ALREADY_EXISTS for an existing topic.
@@ -172,9 +172,9 @@ class TopicAdmin:
         assignments: Mapping[str, Sequence[Sequence[int]]] | None = None,
         validate_only: bool = False,
     ) -> dict[str, int]:
-        """Give topics more partitions; each number is the new total, and returned.
+        """Add partitions to topics; each number is the new total, and is returned.
 
-        Assignments name the brokers of each partition that is added, by topic.
+        Assignments name the replicas of each added partition, by topic.
         """
         placed = assignments or {}
 
@@ -209,7 +209,7 @@ class TopicAdmin:
             self._view.forget(count_by_topic)
 
     async def delete(self, topics: Topic | Iterable[Topic]) -> dict[Topic, str]:
-        """Delete topics by name or id, and all that is in them; return the name of each."""
+        """Delete topics with their records, by name or id; return the name of each."""
         wanted = _topics(topics)
 
         async def ask(waiting: Sequence[Topic]) -> dict[Topic, str | ApiError]:

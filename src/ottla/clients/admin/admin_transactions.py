@@ -1,8 +1,8 @@
 """Transactions: their state at the coordinators, and hanging transactions.
 
 A transaction *hangs* in a partition if it is open there and no coordinator is going to end it: no
-coordinator knows its producer, or the partition is not in the transaction that the coordinator
-knows. Consumers of committed records wait for it until the missing marker is written (KIP-664).
+coordinator knows its producer, or the coordinator's transaction does not include the partition.
+read_committed consumers are blocked until the missing marker is written (KIP-664).
 """
 
 import asyncio
@@ -36,9 +36,9 @@ from ottla.wire.messages.list_transactions import ListTransactionsRequest, ListT
 
 TRANSACTION: Final = 1
 IDS_MAX: Final = 500
-"""How many transactional ids are asked about in one request."""
+"""The limit of transactional ids in one request."""
 SHORT_TIMEOUT_MS: Final = 1_000
-"""The timeout to use where a broker allows no longer one: see _fence_at."""
+"""The timeout for brokers that refuse a longer one: see _fence_at."""
 _ONE_COORDINATOR_UNTIL: Final = 3
 _DURATION_SINCE: Final = 1
 _PATTERN_SINCE: Final = 2
@@ -48,7 +48,7 @@ V = TypeVar("V")
 
 
 class TransactionStatus(StrEnum):
-    """Where a transaction stands, by Kafka's names."""
+    """The state of a transaction, with Kafka's names."""
 
     EMPTY = "Empty"
     ONGOING = "Ongoing"
@@ -75,7 +75,7 @@ EVERYTHING: Final = TransactionFilter()
 
 
 class ListedTransaction(NamedTuple):
-    """A transactional id, in brief."""
+    """A transactional id in a listing."""
 
     transactional_id: str
     coordinator_id: int
@@ -85,7 +85,7 @@ class ListedTransaction(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TransactionDescription:
-    """All that its coordinator tells about a transactional id."""
+    """The coordinator's state of a transactional id."""
 
     transactional_id: str
     coordinator_id: int
@@ -94,13 +94,13 @@ class TransactionDescription:
     state: str
     timeout_ms: int
     start_ms: int | None
-    """When its last transaction began, if it had one."""
+    """The start of its last transaction, if it had one."""
     partitions: tuple[TopicPartition, ...]
-    """The partitions that still wait for a marker."""
+    """The partitions without a marker."""
 
 
 class FencedProducer(NamedTuple):
-    """The producer that a transactional id has from now on."""
+    """The new producer id and epoch of a transactional id."""
 
     producer_id: int
     epoch: int
@@ -111,16 +111,16 @@ _Described = dict[str, TransactionDescription | ApiError]
 
 
 class TransactionAdmin:
-    """Calls about transactions. Each goes to their coordinators."""
+    """Transaction calls. Requests go to the coordinators."""
 
     def __init__(self, view: ClusterView) -> None:
         self._view = view
 
     async def list(self, wanted: TransactionFilter = EVERYTHING) -> tuple[ListedTransaction, ...]:
-        """List the transactional ids of every broker, by name.
+        """List the transactional ids of all brokers, by name.
 
         UNSUPPORTED_VERSION if a broker is too old for a filter, INVALID_REGULAR_EXPRESSION if the
-        pattern is none.
+        pattern is invalid.
         """
         return await in_time(self._view, lambda: self._list(wanted))
 
@@ -156,15 +156,15 @@ class TransactionAdmin:
         )
 
     async def terminate(self, transactional_id: str) -> None:
-        """Abort the transaction of an id that is there, and shut its producer out."""
+        """Abort the transaction of an existing id, and fence its producer."""
         await self.describe(transactional_id)  # an unknown id must not be created
         await self.fence(transactional_id)
 
     async def hanging(self, open_ones: Iterable[ActiveProducer]) -> tuple[ActiveProducer, ...]:
         """Return the open transactions that no coordinator is going to end.
 
-        The states of partitions and coordinators are of different moments: a transaction that has
-        just begun, or is about to end, can look as if it hung.
+        The states of partitions and coordinators are read at different times: a transaction that
+        has just begun, or is about to end, may be reported as well.
         """
         rows = tuple(open_ones)
         if not rows:
@@ -180,7 +180,7 @@ class TransactionAdmin:
     async def _awaiting_markers(
         self, listed: Iterable[ListedTransaction]
     ) -> set[tuple[int, TopicPartition]]:
-        """Return the producers of these transactions with each partition that is to be marked."""
+        """Return the producers of these transactions with each partition without a marker."""
         ids_by_coordinator: dict[int, list[str]] = {}
         for row in listed:
             ids_by_coordinator.setdefault(row.coordinator_id, []).append(row.transactional_id)
@@ -233,7 +233,7 @@ class TransactionAdmin:
         transactional_ids: Sequence[str],
         ask: Callable[[int, _Ids], Awaitable[Mapping[str, V | ApiError]]],
     ) -> dict[str, V | ApiError]:
-        """Ask the coordinator of each id; an id for which there is none fails alone."""
+        """Ask the coordinator of each id; an id without a coordinator fails alone."""
         found = await asyncio.gather(
             *map(self._find_coordinator, transactional_ids), return_exceptions=True
         )
@@ -251,10 +251,10 @@ class TransactionAdmin:
     async def _fence_at(
         self, coordinator_id: int, transactional_id: str
     ) -> FencedProducer | ApiError:
-        """Take over an id, with a timeout that the request needs though it has no use.
+        """Fence an id. The request needs a transaction timeout, although none will begin.
 
-        Kafka's coordinators also use it to wait for the replicas of their own log (KAFKA-16047), so
-        the shortest timeout is not the best.
+        Kafka's coordinators also use it as the replication timeout of their own log
+        (KAFKA-16047), so the shortest timeout is not the best.
         """
         ask = partial(self._take_over_at, coordinator_id, transactional_id)
         found = await ask(self._view.settings.request_timeout_ms)

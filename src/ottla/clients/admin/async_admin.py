@@ -1,4 +1,4 @@
-"""Administrative calls of a cluster, by noun: `await admin.topics.create(…)`."""
+"""The asyncio admin client: `await admin.topics.create(…)`."""
 
 from collections.abc import Mapping
 from typing import Any, Self
@@ -35,7 +35,7 @@ class AsyncAdmin(Rooted):
 
     @classmethod
     def over(cls, view: ClusterView) -> Self:
-        """Make an admin client on an existing view, which remains the caller's to close."""
+        """Make an admin client on an existing view; the caller closes the view."""
         admin = cls.__new__(cls)
         admin._ask_through(view)  # noqa: SLF001 - its own
         return admin
@@ -51,7 +51,7 @@ class AsyncAdmin(Rooted):
         self._view.close()
 
     def metrics(self) -> dict[str, float]:
-        """Return the network counts, by Kafka's names."""
+        """Return the network counts, under Kafka's names."""
         return self._view.counts.by_name()
 
     def _ask_through(self, view: ClusterView) -> None:

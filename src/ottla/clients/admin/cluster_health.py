@@ -11,18 +11,18 @@ from ottla.clients.cluster.cluster_client import ClusterView
 
 
 class Health(StrEnum):
-    """The worst that can be said of a cluster."""
+    """The worst condition of a cluster."""
 
     OK = "ok"
     UNDER_REPLICATED = "under-replicated"
-    """Some partition has fewer copies in sync than it should have."""
+    """Some partition has fewer in-sync replicas than replicas."""
     OFFLINE = "offline"
     """Some partition has no leader: it can be neither written nor read."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterHealth:
-    """Partitions of all topics, counted."""
+    """Counts of the partitions of all topics."""
 
     partitions: int
     under_replicated: int
@@ -30,18 +30,18 @@ class ClusterHealth:
     leaders_by_broker: Mapping[int, int]
     replicas_by_broker: Mapping[int, int]
     behind_by_broker: Mapping[int, int]
-    """For each broker how many of its replicas are not in sync."""
+    """The number of out-of-sync replicas by broker."""
 
     @property
     def verdict(self) -> Health:
-        """The worst of it."""
+        """The worst condition."""
         if self.offline:
             return Health.OFFLINE
         return Health.UNDER_REPLICATED if self.under_replicated else Health.OK
 
 
 async def look_at(view: ClusterView) -> tuple[ClusterDescription, ClusterHealth]:
-    """Ask for the brokers and the state of the partitions."""
+    """Request the brokers and the state of all partitions."""
     described = await ClusterAdmin(view).describe()
     return described, health_of(await TopicAdmin(view).list())
 

@@ -15,7 +15,7 @@ CONSUMER: Final = "consumer"
 
 @dataclass(frozen=True, slots=True)
 class GroupMember:
-    """One member, and the partitions that it has."""
+    """One member and its partitions."""
 
     member_id: str
     instance_id: str | None
@@ -55,7 +55,7 @@ def described_classic(row: describe_groups.DescribedGroup) -> GroupDescription:
 
 
 def described_consumer(row: consumer_group_describe.DescribedGroup) -> GroupDescription:
-    """Describe a group of Kafka 4's protocol, in which brokers share out partitions."""
+    """Describe a group of Kafka 4's protocol, in which brokers compute the assignment."""
     members = (
         GroupMember(
             member.member_id,
@@ -76,7 +76,7 @@ def described_consumer(row: consumer_group_describe.DescribedGroup) -> GroupDesc
 
 
 def assigned_partitions(assignment: bytes) -> tuple[TopicPartition, ...]:
-    """Read the assignment of a consumer; empty if the bytes are not a consumer's assignment."""
+    """Decode the assignment of a consumer; empty if it is not a consumer's assignment."""
     version = int.from_bytes(assignment[:2], "big", signed=True)
     first, last = ConsumerProtocolAssignment.versions
     if len(assignment) < 2 or version < first:

@@ -1,4 +1,4 @@
-"""Calls about several items: each has a result of its own, and none is lost.
+"""Calls about several items, with a result for each item.
 
 The rule of the admin client: if every item succeeded, the results are returned, by item. If any
 item failed, ItemsFailedError is raised with both the results and the failures.
@@ -15,7 +15,7 @@ from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
 
 NEWS_MS_MAX: Final = 1_000
-"""How long an unknown item may be new: brokers learn of a new topic one after the other."""
+"""How long an unknown item may be new: brokers learn of a topic at different times."""
 _PERHAPS_NEW: Final = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 class ItemsFailedError(ApiError):
-    """Some items of a call failed. Code and message are those of the first failure."""
+    """Some items of a call failed. It has the code and message of the first failure."""
 
     def __init__(self, done: Mapping[Any, Any], failed: Mapping[Any, ApiError]) -> None:
         first = next(iter(failed.values()))
@@ -36,7 +36,7 @@ class ItemsFailedError(ApiError):
 
 
 class _Outcomes(Generic[K, V]):
-    """The items of one call, sorted as their outcomes come in."""
+    """The items of one call, by their state."""
 
     def __init__(self, items: Iterable[K], final: Collection[ErrorCode]) -> None:
         self.waiting: dict[K, ApiError | None] = dict.fromkeys(items)
@@ -47,12 +47,12 @@ class _Outcomes(Generic[K, V]):
         self._final = final
 
     def begin(self) -> list[K]:
-        """Return the items to ask about now; former failures no longer count."""
+        """Return the items to ask about now, and clear their last failures."""
         self.waiting = dict.fromkeys(self.waiting)
         return list(self.waiting)
 
     def take(self, found: Mapping[K, V | ApiError], *, is_old: bool) -> None:
-        """Sort the results; items with retriable failures stay."""
+        """Record results; items with retriable failures remain."""
         for item in list(self.waiting):
             outcome = found[item] if item in found else _unanswered(item)
             if not isinstance(outcome, ApiError):
@@ -89,7 +89,7 @@ async def in_time(
     final: Collection[ErrorCode] = (),
     timeout_ms: int | None = None,
 ) -> T:
-    """Try as the view does, and stop where the time for a call is over, even in a request."""
+    """Retry like the view, but enforce the time limit of the call even during a request."""
     failed: list[Exception] = []
     seconds = (timeout_ms or view.settings.timeout_ms) / 1000
 
@@ -170,10 +170,10 @@ async def ask_leaders(
     names: list[TopicPartition],
     ask: Callable[[int, list[TopicPartition]], Awaitable[Mapping[TopicPartition, V | ApiError]]],
 ) -> dict[TopicPartition, V | ApiError]:
-    """Ask the leader of each partition; those without one fail alone."""
+    """Ask the leader of each partition; partitions without a leader fail alone."""
     topics = {name.topic for name in names}
     if len(topics) > 1:
-        await view.refresh(topics)  # in one request, not in one for each
+        await view.refresh(topics)  # in a single request for all topics
     by_leader: dict[int, list[TopicPartition]] = {}
     leaderless: dict[TopicPartition, ApiError] = {}
     for name in names:
@@ -193,7 +193,7 @@ def outcome_of(code: int, detail: str | None, fine: V) -> V | ApiError:
 
 
 def as_api_error(error: ApiError | OSError) -> ApiError:
-    """Name a failure of the network by the code that Kafka's clients have for it."""
+    """Convert a network failure to an ApiError, with the code that Kafka's clients use."""
     if isinstance(error, ApiError):
         return error
     is_late = isinstance(error, NoAnswerError)
@@ -202,7 +202,7 @@ def as_api_error(error: ApiError | OSError) -> ApiError:
 
 
 def one_or_several(names: "str | Iterable[str]") -> list[str]:
-    """Return names as a list, each once: callers may give a single one."""
+    """Return a list of distinct names: callers may pass a single name."""
     return [names] if isinstance(names, str) else list(dict.fromkeys(names))
 
 

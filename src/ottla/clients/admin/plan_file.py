@@ -1,8 +1,8 @@
-"""Plans as files: the JSON that Kafka's kafka-reassign-partitions reads and writes.
+"""Plans as files: the JSON format of Kafka's kafka-reassign-partitions.
 
-{"version": 1, "partitions": [{"topic": "letters", "partition": 0, "replicas": [1, 2]}]}
+    {"version": 1, "partitions": [{"topic": "letters", "partition": 0, "replicas": [1, 2]}]}
 
-`log_dirs` may be there as long as every folder is "any".
+`log_dirs` is accepted if every directory is "any".
 """
 
 import json
@@ -16,11 +16,11 @@ ANY_LOG_DIR: Final = "any"
 
 
 class InvalidPlanError(ValueError):
-    """A file is no plan; a sentence for people."""
+    """A file is not a plan; the message is for users."""
 
 
 def write_plan(plan: Mapping[TopicPartition, Sequence[int]]) -> dict[str, object]:
-    """Return the object that is to be written."""
+    """Return the JSON object of a plan."""
     return {
         "version": VERSION,
         "partitions": [
@@ -36,7 +36,7 @@ def write_plan(plan: Mapping[TopicPartition, Sequence[int]]) -> dict[str, object
 
 
 def read_plan(text: str | bytes) -> dict[TopicPartition, tuple[int, ...]]:
-    """Read a file; InvalidPlanError names the fault."""
+    """Parse a plan; InvalidPlanError names the fault."""
     try:
         content = json.loads(text)
     except ValueError as error:

@@ -17,24 +17,24 @@ from dataclasses import dataclass
 from ottla.model.identifiers import TopicPartition
 
 Assignment = Mapping[TopicPartition, Sequence[int]]
-"""The brokers of each partition."""
+"""The replicas of each partition."""
 Plan = dict[TopicPartition, tuple[int, ...]]
 _Step = tuple[TopicPartition, int, int]
-"""A replica or a leadership that moves from one broker to another."""
+"""The move of a replica or a leadership from one broker to another."""
 _EVEN = 1
-"""How far the most and the least loaded broker may be apart."""
+"""The allowed difference between the most and the least loaded broker."""
 
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """A broker that replicas may be put on. Those without a rack are in one together."""
+    """A broker for replicas. Brokers without a rack share one."""
 
     broker_id: int
     rack: str | None = None
 
 
 class ImpossiblePlanError(ValueError):
-    """There are not enough brokers; a sentence for people."""
+    """There are not enough brokers; the message is for users."""
 
 
 def spread(
@@ -42,8 +42,8 @@ def spread(
 ) -> Plan:
     """Assign these partitions to these brokers.
 
-    `elsewhere` is the number of other replicas per broker: of two brokers that are equal otherwise,
-    the broker with fewer is chosen. ImpossiblePlanError if there are too few brokers.
+    `elsewhere` is the number of other replicas per broker: of two otherwise equal brokers, the
+    broker with fewer is chosen. ImpossiblePlanError if there are too few brokers.
     """
     for name, replicas in current.items():
         if len(replicas) > len(sites):
@@ -52,7 +52,7 @@ def spread(
             )
     board = _Board(current, sites, elsewhere or {})
     for name in sorted(current, key=lambda name: (-len(current[name]), name)):
-        board.fill(name)  # those with the least choice first
+        board.fill(name)  # partitions with the least choice first
     for name in sorted(current):
         board.spread_over_racks(name)
     board.even_out_replicas()
@@ -63,11 +63,11 @@ def spread(
 def drain(
     current: Assignment, leaving: int, sites: Sequence[Site], to: Collection[int] | None = None
 ) -> Plan:
-    """Take every replica off one broker.
+    """Move every replica off one broker.
 
-    `current` has every partition of the cluster, `sites` the other brokers, which are also where
-    replicas may go unless `to` names some of them. ImpossiblePlanError if a replication factor
-    cannot be kept.
+    `current` has every partition of the cluster, `sites` the other brokers. Replicas may go to the
+    brokers in `to`, or by default to all sites. ImpossiblePlanError if a replication factor cannot
+    be kept.
     """
     racks = {site.broker_id: site.rack for site in sites}
     open_to = set(racks if to is None else to) - {leaving}
@@ -98,7 +98,7 @@ def _choices(
     open_to: Collection[int],
     racks: Mapping[int, str | None],
 ) -> list[int]:
-    """Return the brokers that may take over a replica: those in racks with the fewest replicas."""
+    """Return the brokers that may take over a replica, from racks with the fewest replicas."""
     count_by_rack = Counter(racks.get(one) for one in replicas if one != leaving)
     candidates = sorted(one for one in open_to if one not in replicas)
     if not candidates:
@@ -113,7 +113,7 @@ def _choices(
 def _least_loaded(
     choices: Mapping[TopicPartition, Sequence[int]], load: Counter[int]
 ) -> dict[TopicPartition, int]:
-    """Choose for each partition, and again as long as another choice makes loads more even."""
+    """Choose a broker for each partition; repeat while another choice improves the balance."""
     chosen: dict[TopicPartition, int] = {}
     is_better = bool(choices)
     while is_better:
@@ -132,7 +132,7 @@ def _least_loaded(
 
 
 class _Board:
-    """The assignment while a plan is made; None stands for a replica without a broker."""
+    """The assignment during planning; None stands for a replica without a broker."""
 
     def __init__(
         self, current: Assignment, sites: Sequence[Site], elsewhere: Mapping[int, int]
@@ -149,14 +149,14 @@ class _Board:
 
     @property
     def replicas_by_partition(self) -> Plan:
-        """The brokers of each partition, once all replicas have a place."""
+        """The replicas of each partition, once all have a broker."""
         return {
             name: tuple(one for one in places if one is not None)
             for name, places in self._places.items()
         }
 
     def fill(self, name: TopicPartition) -> None:
-        """Find places for the replicas of brokers that are not among the sites."""
+        """Find brokers for the replicas on brokers that are not sites."""
         places = self._places[name]
         for position, one in enumerate(places):
             if one is None:
@@ -169,7 +169,7 @@ class _Board:
                 self._kept[best].add(name)
 
     def spread_over_racks(self, name: TopicPartition) -> None:
-        """Move replicas from racks that have two more of them than another rack could have."""
+        """Move replicas out of a rack that has at least two more than another rack would have."""
         while True:
             count_by_rack = self._racks_of(name)
             fullest = max(
@@ -186,12 +186,12 @@ class _Board:
             self._move(name, fullest, best)
 
     def even_out_replicas(self) -> None:
-        """Move replicas from brokers with many to brokers with few, as long as that helps."""
+        """Move replicas from more to less loaded brokers, while that improves the balance."""
         while found := self._evening_move():
             self._move(*found)
 
     def even_out_leaders(self) -> None:
-        """Let brokers with fewer first replicas be first, which moves no data."""
+        """Balance the preferred leaders by reordering replicas, which moves no data."""
         leads: dict[int, set[TopicPartition]] = {one: set() for one in self._rack}
         for name, replicas in self.replicas_by_partition.items():
             leads[replicas[0]].add(name)
@@ -204,7 +204,7 @@ class _Board:
                 leads[least].add(name)
 
     def _evening_move(self) -> _Step | None:
-        """Return the cheapest move between the two brokers that are furthest apart."""
+        """Return the cheapest move between the brokers with the largest difference."""
         for most, least in _uneven_pairs({one: len(kept) for one, kept in self._kept.items()}):
             movable = [name for name in self._kept[most] if self._may_move(name, most, least)]
             if movable:
@@ -212,7 +212,7 @@ class _Board:
         return None
 
     def _evening_chain(self, leads: Mapping[int, set[TopicPartition]]) -> Sequence[_Step]:
-        """Return swaps by which a broker leads one less, and one with two fewer leads one more."""
+        """Return a chain of swaps that moves a leadership to a broker with at least two fewer."""
         for most, least in _uneven_pairs({one: len(led) for one, led in leads.items()}):
             chains = self._chains_from(most, leads)
             if least in chains:
@@ -228,7 +228,7 @@ class _Board:
         """
         chains: dict[int, tuple[_Step, ...]] = {most: ()}
         waiting = [most]
-        for giver in waiting:  # grows by the brokers that are reached
+        for giver in waiting:  # grows as more brokers are reached
             for taker in sorted(leads.keys() - chains.keys()):
                 if shared := leads[giver] & self._kept[taker]:
                     chains[taker] = (*chains[giver], (min(shared), giver, taker))
@@ -236,7 +236,7 @@ class _Board:
         return chains
 
     def _may_move(self, name: TopicPartition, most: int, least: int) -> bool:
-        """Whether a replica may go from one broker to another without crowding a rack."""
+        """Whether a replica may move between the brokers without overfilling a rack."""
         if name in self._kept[least]:
             return False
         if self._rack[most] == self._rack[least]:
@@ -271,7 +271,7 @@ class _Board:
 
 
 def _uneven_pairs(load: Mapping[int, int]) -> Iterator[tuple[int, int]]:
-    """Yield pairs of brokers whose loads differ by at least two, the largest difference first."""
+    """Yield pairs of brokers with loads that differ by at least two, largest difference first."""
     ranked = sorted(load, key=lambda one: (load[one], one))
     for most in reversed(ranked):
         for least in ranked:

@@ -1,7 +1,7 @@
 """A limit on the network traffic of reassignments, by Kafka's settings.
 
-Brokers have a rate, topics the replicas that it applies to: while a partition moves, its old
-replicas as senders and its new replicas as receivers.
+Brokers have a rate; topics list the throttled replicas: while a partition moves, its old replicas
+as leaders and its new replicas as followers.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -38,7 +38,7 @@ async def set_throttle(
     brokers: Iterable[int],
     replicas_by_topic: Mapping[str, Mapping[str, str]],
 ) -> None:
-    """Let moves of these replicas take so much of each broker, in and out."""
+    """Limit the traffic of these replicas to this rate per broker, in each direction."""
     rates = dict.fromkeys(RATES, str(bytes_per_second))
     changes: Changes = {
         ConfigResource.topic(topic): dict(lists) for topic, lists in replicas_by_topic.items()
@@ -49,12 +49,12 @@ async def set_throttle(
 async def remove_throttle(
     configs: ConfigAdmin, brokers: Collection[int], topics: Collection[str]
 ) -> None:
-    """Take the limit off these brokers and topics; nothing happens where there is none."""
+    """Remove the limit from these brokers and topics; does nothing without a limit."""
     changes: Changes = {ConfigResource.broker(one): dict.fromkeys(RATES) for one in brokers}
     lists = dict.fromkeys((SENDERS, RECEIVERS))
     try:
         await configs.alter(changes | {ConfigResource.topic(topic): lists for topic in topics})
     except ItemsFailedError as error:
-        gone = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION  # a deleted topic needs no limit
+        gone = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION  # a deleted topic has no limit
         if any(failure.code is not gone for failure in error.failed.values()):
             raise

@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol
 from ottla.model.identifiers import TopicPartition
 
 RacksByTopic = Mapping[str, Sequence[frozenset[str]]]
-"""Every topic's partitions in order, each as the racks that have a replica of it."""
+"""Every topic's partitions in order; each is the set of racks with a replica."""
 Assignment = dict[str, list[TopicPartition]]
 """The partitions of every member, by its id."""
 
@@ -25,7 +25,7 @@ class MemberSubscription:
     user_data: bytes | None = None
     owned_partitions: tuple[TopicPartition, ...] = ()
     generation_id: int = -1
-    """The generation in which it was assigned its partitions; -1 if the member does not send it."""
+    """The generation of the owned partitions; -1 if the member does not send it."""
     rack_id: str | None = None
     instance_id: str | None = None
 
@@ -38,7 +38,7 @@ class PreviousAssignment(NamedTuple):
 
 
 class Assignor(Protocol):
-    """A rule. It keeps no state: the same arguments give the same assignment."""
+    """An assignment rule. It is stateless: the same arguments give the same assignment."""
 
     @property
     def name(self) -> str:
@@ -57,7 +57,7 @@ class Assignor(Protocol):
     def assign(
         self, racks_by_topic: RacksByTopic, subscriptions: Mapping[str, MemberSubscription]
     ) -> Assignment:
-        """Give every partition of every subscribed topic to one of the topic's subscribers."""
+        """Assign every partition of every subscribed topic to one of the topic's subscribers."""
         ...
 
 
@@ -74,7 +74,7 @@ def in_order(subscriptions: Mapping[str, MemberSubscription]) -> list[str]:
 def subscribers_by_topic(
     topics: Collection[str], subscriptions: Mapping[str, MemberSubscription]
 ) -> dict[str, list[str]]:
-    """Return the subscribers of each topic, in order, without topics that have none."""
+    """Return the subscribers of each topic, in order; topics without subscribers are left out."""
     found: dict[str, list[str]] = {}
     for member in in_order(subscriptions):
         for topic in set(subscriptions[member].topics).intersection(topics):
@@ -83,9 +83,9 @@ def subscribers_by_topic(
 
 
 def is_rack_aware(member_racks: set[str], partition_racks: Sequence[frozenset[str]]) -> bool:
-    """Return whether looking at racks can help (KIP-881).
+    """Return whether racks can influence the assignment (KIP-881).
 
-    It cannot where no member is near any replica, or where every partition is in every rack.
+    They cannot if no member is in a rack with a replica, or if every partition is in every rack.
     """
     every_rack = frozenset().union(*partition_racks)
     return not member_racks.isdisjoint(every_rack) and any(

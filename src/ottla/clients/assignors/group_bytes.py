@@ -1,6 +1,6 @@
-"""Subscriptions and assignments of a group's members, to and from bytes.
+"""Encoding of the subscriptions and assignments of group members.
 
-Malformed bytes count as absent, since a leader has to serve every member.
+Malformed bytes count as absent, because a leader must serve every member.
 """
 
 from collections.abc import Iterable
@@ -24,7 +24,7 @@ _NO_GENERATION: Final = -1
 
 
 def encode_subscription(subscription: MemberSubscription) -> bytes:
-    """Write a subscription in the latest version; the instance id travels elsewhere."""
+    """Encode a subscription in the latest version; JoinGroup carries the instance id."""
     message = ConsumerProtocolSubscription(
         topics=sorted(subscription.topics),
         user_data=subscription.user_data,
@@ -40,7 +40,7 @@ def encode_subscription(subscription: MemberSubscription) -> bytes:
 
 
 def decode_subscription(metadata: bytes, instance_id: str | None) -> MemberSubscription:
-    """Read a subscription of any version; ProtocolError if it is none."""
+    """Decode a subscription of any version; ProtocolError for other bytes."""
     version = int.from_bytes(metadata[:_VERSION_BYTES], "big", signed=True)
     first, last = ConsumerProtocolSubscription.versions
     if len(metadata) < _VERSION_BYTES or version < first:
@@ -87,9 +87,9 @@ def encode_sticky(previous: PreviousAssignment) -> bytes:
 
 
 def decode_sticky(user_data: bytes | None) -> PreviousAssignment:
-    """Read it, with a generation or, from old clients, without.
+    """Decode the user data, which has no generation in old clients.
 
-    Before all that, kafka-python writes the version, which others would read as a huge count.
+    kafka-python writes a version before it, which other clients would read as a huge count.
     """
     given = user_data or b""
     attempts = [(1, given), (0, given)]
@@ -115,7 +115,7 @@ def encode_generation(generation_id: int) -> bytes:
 
 
 def decode_generation(user_data: bytes | None) -> int:
-    """Read it; -1 where there is none."""
+    """Decode the generation; -1 if there is none."""
     if user_data is None or len(user_data) < 4:
         return _NO_GENERATION
     return int.from_bytes(user_data[:4], "big", signed=True)

@@ -1,4 +1,4 @@
-"""The assignors that come with the client, by the names that settings give."""
+"""The built-in assignors, by their names in the settings."""
 
 from collections.abc import Iterable
 from typing import Final
@@ -22,7 +22,7 @@ _BY_JAVA_NAME: Final = {_JAVA_PACKAGE + type(assignor).__name__: assignor for as
 
 
 def assignors(strategies: Iterable[str | Assignor]) -> tuple[Assignor, ...]:
-    """Look up assignors by name, Kafka's class names among them; own ones stay as they are."""
+    """Look up assignors by name, or by Kafka's class name; custom assignors are kept."""
     found = tuple(_assignor(strategy) for strategy in strategies)
     if not found:
         raise InvalidClientSettingError("partition.assignment.strategy names no assignor")

@@ -1,8 +1,8 @@
-"""Kafka's range assignor: of each topic, every member gets neighbouring partitions.
+"""Kafka's range assignor: in each topic, every member gets consecutive partitions.
 
-Topics with the same subscribers and as many partitions are shared out alike, so that partitions of
-the same number meet in one member. Where members and replicas have racks, partitions go to members
-that are near them first (KIP-881), as long as shares stay even and such topics stay alike.
+Topics with the same subscribers and partition count are assigned alike, so that one member gets the
+partitions with the same number. If members and replicas have racks, partitions go first to members
+in a replica's rack (KIP-881), as long as shares stay even and such topics stay alike.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -20,19 +20,19 @@ from ottla.model.identifiers import TopicPartition
 
 
 class RangeAssignor:
-    """Shares out each topic by itself; the first members get one more if it is not even."""
+    """Assigns each topic separately; the first members get one more if it is not even."""
 
     name = "range"
     is_cooperative = False
 
     def user_data(self, previous: PreviousAssignment) -> bytes | None:  # noqa: ARG002
-        """Return None: former assignments do not matter."""
+        """Return None: former assignments have no influence."""
         return None
 
     def assign(
         self, racks_by_topic: RacksByTopic, subscriptions: Mapping[str, MemberSubscription]
     ) -> Assignment:
-        """Give every partition of every subscribed topic to one of the topic's subscribers."""
+        """Assign every partition of every subscribed topic to one of the topic's subscribers."""
         assignment: Assignment = {member: [] for member in subscriptions}
         rack_by_member = {name: row.rack_id for name, row in subscriptions.items() if row.rack_id}
         wanting = subscribers_by_topic(racks_by_topic.keys(), subscriptions)
@@ -52,7 +52,7 @@ class RangeAssignor:
 
 
 class _Shares:
-    """How far one topic has been shared out."""
+    """The partial assignment of one topic."""
 
     def __init__(
         self,
@@ -110,7 +110,7 @@ def _share_by_rack(shares: Sequence[_Shares]) -> None:
 
 
 def _share_alike_by_rack(shares: Sequence[_Shares]) -> None:
-    """Give the partitions of one number, of all these topics, to a member that is near them all."""
+    """Assign the partitions of one number, in all these topics, to a member near all of them."""
     for partition in range(shares[0].partition_count):
         members = (
             member

@@ -1,4 +1,4 @@
-"""Kafka's round-robin assignor: one partition after the other, one member after the other."""
+"""Kafka's round-robin assignor: all partitions in order, assigned to the members in turn."""
 
 from collections.abc import Mapping
 from itertools import cycle
@@ -15,19 +15,19 @@ from ottla.model.identifiers import TopicPartition
 
 
 class RoundRobinAssignor:
-    """Shares out all topics together; members that do not want a topic are passed over."""
+    """Assigns all topics together; members without a subscription to a topic are skipped."""
 
     name = "roundrobin"
     is_cooperative = False
 
     def user_data(self, previous: PreviousAssignment) -> bytes | None:  # noqa: ARG002
-        """Return None: former assignments do not matter."""
+        """Return None: former assignments have no influence."""
         return None
 
     def assign(
         self, racks_by_topic: RacksByTopic, subscriptions: Mapping[str, MemberSubscription]
     ) -> Assignment:
-        """Give every partition of every subscribed topic to one of the topic's subscribers."""
+        """Assign every partition of every subscribed topic to one of the topic's subscribers."""
         assignment: Assignment = {member: [] for member in subscriptions}
         wanting = subscribers_by_topic(racks_by_topic.keys(), subscriptions)
         members = cycle(in_order(subscriptions))

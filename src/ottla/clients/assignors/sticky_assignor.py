@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class StickyAssignor:
-    """The eager one."""
+    """The eager sticky assignor."""
 
     name = "sticky"
     is_cooperative = False
@@ -39,25 +39,25 @@ class StickyAssignor:
     def assign(
         self, racks_by_topic: RacksByTopic, subscriptions: Mapping[str, MemberSubscription]
     ) -> Assignment:
-        """Give every partition of every subscribed topic to one of the topic's subscribers."""
+        """Assign every partition of every subscribed topic to one of the topic's subscribers."""
         previous = {name: decode_sticky(row.user_data) for name, row in subscriptions.items()}
         return share_sticky(racks_by_topic, subscriptions, previous)
 
 
 class CooperativeStickyAssignor:
-    """The cooperative one."""
+    """The cooperative sticky assignor."""
 
     name = "cooperative-sticky"
     is_cooperative = True
 
     def user_data(self, previous: PreviousAssignment) -> bytes | None:
-        """Tell the generation to leaders that do not look for it in the subscription."""
+        """Return the generation, for leaders that do not read it in the subscription."""
         return encode_generation(previous.generation_id)
 
     def assign(
         self, racks_by_topic: RacksByTopic, subscriptions: Mapping[str, MemberSubscription]
     ) -> Assignment:
-        """Give out every partition that no other member owns."""
+        """Assign all partitions that no other member owns."""
         previous = {
             name: PreviousAssignment(row.owned_partitions, _generation(row))
             for name, row in subscriptions.items()
@@ -86,7 +86,7 @@ def _is_owner(
     owners: set[str],
     previous: Mapping[str, PreviousAssignment],
 ) -> bool:
-    """Return whether a member may keep a partition, though others may claim it from before."""
+    """Return whether a member may keep a partition despite older claims of other members."""
     return name in owners and all(
         other == name or previous[other].generation_id < previous[name].generation_id
         for other in owners

@@ -28,7 +28,7 @@ def share_sticky(
     subscriptions: Mapping[str, MemberSubscription],
     previous: Mapping[str, PreviousAssignment],
 ) -> Assignment:
-    """Share out evenly, with as few partitions as possible going to another member."""
+    """Assign evenly, with as few partitions as possible changing their owner."""
     wanting = subscribers_by_topic(racks_by_topic.keys(), subscriptions)
     kind_by_topic = {topic: tuple(members) for topic, members in wanting.items()}
     sharing = _Sharing(subscriptions, kind_by_topic)
@@ -47,7 +47,7 @@ def share_sticky(
 
 
 def kept_owners(previous: Mapping[str, PreviousAssignment]) -> dict[TopicPartition, str]:
-    """Return the former owners: of several claims the latest counts, of equal claims none."""
+    """Return the former owners; the latest claim wins, and equal claims cancel each other."""
     claims: dict[TopicPartition, tuple[int, str | None]] = {}
     for member, (partitions, generation_id) in sorted(previous.items()):
         for partition in partitions:
@@ -62,7 +62,7 @@ def kept_owners(previous: Mapping[str, PreviousAssignment]) -> dict[TopicPartiti
 def _partitions(
     racks_by_topic: RacksByTopic, kind_by_topic: Mapping[str, Kind]
 ) -> Iterator[TopicPartition]:
-    """Yield those first that fewest members can take, while there is most room for them."""
+    """Yield the partitions with the fewest possible owners first."""
     for topic in sorted(kind_by_topic, key=lambda topic: (len(kind_by_topic[topic]), topic)):
         for number in range(len(racks_by_topic[topic])):
             yield TopicPartition(topic, number)
@@ -70,7 +70,7 @@ def _partitions(
 
 @dataclass(frozen=True, slots=True)
 class _Nearness:
-    """Which members are in a rack that has a replica (KIP-881)."""
+    """The members in a rack with a replica, by partition (KIP-881)."""
 
     racks_by_topic: RacksByTopic
     rack_by_member: Mapping[str, str | None]
@@ -79,7 +79,7 @@ class _Nearness:
     def of(
         cls, racks_by_topic: RacksByTopic, subscriptions: Mapping[str, MemberSubscription]
     ) -> "_Nearness | None":
-        """Return it, or None where racks make no difference."""
+        """Return the object, or None if racks make no difference."""
         member_racks = {row.rack_id for row in subscriptions.values() if row.rack_id}
         every = [racks for partitions in racks_by_topic.values() for racks in partitions]
         if not every or not is_rack_aware(member_racks, every):
@@ -93,7 +93,7 @@ class _Nearness:
 
 @dataclass(slots=True)
 class _Sharing:
-    """How far partitions have been given out. Kept ones come first in every list."""
+    """The partial assignment. Kept partitions come first in every list."""
 
     subscriptions: Mapping[str, MemberSubscription]
     kind_by_topic: Mapping[str, Kind]
@@ -131,9 +131,9 @@ class _Sharing:
         return left
 
     def even_out(self) -> None:
-        """Move one by one from the heaviest that can give, until that makes nothing more even."""
+        """Move partitions one by one from the heaviest member, while that improves the balance."""
         while any(self._relieve(member) for member in self._heaviest_first()):
-            pass  # every move makes the sum of the squared loads smaller: this ends
+            pass  # it terminates: every move lowers the sum of the squared loads
 
     def assignment(self) -> Assignment:
         return {
@@ -145,7 +145,7 @@ class _Sharing:
         return sorted(self.load_by_member, key=self.load_by_member.__getitem__, reverse=True)
 
     def _relieve(self, member: str) -> bool:
-        """Move one partition from a member to the lightest that can take one over."""
+        """Move one partition from a member to the lightest member that can take it."""
         kinds = [kind for kind, mine in self.partitions_by_member[member].items() if mine]
         if not kinds:
             return False

@@ -1,1 +1,1 @@
-"""Metadata, connections and coordinators of a cluster, as all clients use them."""
+"""Metadata, connections and coordinators of a cluster, shared by all clients."""

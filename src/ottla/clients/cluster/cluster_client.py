@@ -1,7 +1,7 @@
-"""The cluster as a client sees it: brokers, leaders, and requests to them.
+"""A client's view of the cluster: brokers, leaders, and requests to them.
 
 Connections are opened on demand and kept. A retriable failure, such as NOT_LEADER_OR_FOLLOWER, is
-retried after a backoff, with fresh metadata, until the time for the call is over; then the last
+retried after a backoff, with fresh metadata, until the time limit of the call; then the last
 failure is raised.
 
 If no known broker can be reached, the client starts again with the addresses of
@@ -36,7 +36,7 @@ from ottla.wire.messages.metadata import (
 from ottla.wire.schema import EVERY_VERSION, Message
 
 TOPIC_CREATION_MS_MAX: Final = 5_000
-"""How long to wait for a topic that is made by asking for it."""
+"""How long to wait for a topic that a metadata request creates."""
 R = TypeVar("R", bound=Message)
 T = TypeVar("T")
 
@@ -50,12 +50,12 @@ class ClusterView:
         connect: Connect = connect,
         randomness: Randomness | None = None,
     ) -> None:
-        """With randomness, brokers that were lost are not tried by all clients at once."""
+        """`randomness` adds jitter to reconnects, so that clients do not all retry at once."""
         self.settings = settings
         self._connect = connect
         self._randomness = randomness
         self._connections = Connections(settings, connect, randomness)
-        self._siblings: WeakKeyDictionary[ClusterView, None] = WeakKeyDictionary()  # in their order
+        self._siblings: WeakKeyDictionary[ClusterView, None] = WeakKeyDictionary()  # in order
         self._known = KnownCluster()
         self._metadata = MetadataRequests(self._ask_metadata)
         self._coordinators: dict[tuple[int, str], Address] = {}
@@ -68,7 +68,7 @@ class ClusterView:
         self.close()
 
     def sibling(self) -> "ClusterView":
-        """Return a client of the same cluster with connections of its own; both close together."""
+        """Return a view of the same cluster with its own connections; both close together."""
         sibling = ClusterView(self.settings, self._connect, self._randomness)
         sibling._connections.counts = self.counts
         self._siblings[sibling] = None
@@ -76,29 +76,29 @@ class ClusterView:
 
     @property
     def is_closed(self) -> bool:
-        """Whether nothing can be asked any more."""
+        """Whether the view is closed, so that requests fail."""
         return self._connections.is_closed
 
     def close(self) -> None:
-        """Close every connection, for good, without waiting; calls in progress fail."""
+        """Close all connections permanently, without waiting; calls in progress fail."""
         self._connections.close()
         for sibling in self._siblings:
             sibling.close()
 
     def abandon(self) -> None:
-        """Close every connection soon, for good; this may be another thread than the loop's."""
+        """Close all connections soon and permanently; callable from any thread."""
         self._connections.abandon()
         for sibling in self._siblings:
             sibling.abandon()
 
     @property
     def broker_ids(self) -> list[int]:
-        """The brokers that the last metadata named."""
+        """The brokers in the latest metadata."""
         return sorted(self._known.address_by_broker)
 
     @property
     def controller_id(self) -> int:
-        """The broker that the last metadata called the controller; -1 if it named none."""
+        """The controller in the latest metadata; -1 if there is none."""
         return self._known.controller_id
 
     @controller_id.setter
@@ -107,16 +107,16 @@ class ClusterView:
 
     @property
     def cluster_id(self) -> str | None:
-        """The cluster's own id, as the last metadata told it."""
+        """The cluster id in the latest metadata."""
         return self._known.cluster_id
 
     @property
     def counts(self) -> NetworkCounts:
-        """The network counts, including those of siblings."""
+        """The network counts, including the siblings' counts."""
         return self._connections.counts
 
     def address_of(self, broker_id: int) -> Address | None:
-        """Return where a broker is, if metadata has named it."""
+        """Return a broker's address from the metadata, if known."""
         return self._known.address_by_broker.get(broker_id)
 
     async def retried(
@@ -126,10 +126,10 @@ class ClusterView:
         final: Collection[ErrorCode] = (),
         timeout_ms: int | None = None,
     ) -> T:
-        """Retry until it succeeds, fails for good, or the time for a call is over.
+        """Retry until success, a final failure, or the time limit of the call.
 
-        The codes in `final` and all codes that Kafka does not call retriable fail for good. Until a
-        first broker has been reached, so does an unreachable broker. A failure marks the metadata
+        The codes in `final` and all codes that Kafka does not call retriable are final. Until a
+        first broker has been reached, so is an unreachable broker. A failure marks the metadata
         of the topics as stale, because outdated metadata may be the reason.
         """
         loop = asyncio.get_running_loop()
@@ -155,9 +155,9 @@ class ClusterView:
     async def refresh(
         self, topics: Collection[str] | None, *, allow_auto_creation: bool = False
     ) -> list[MetadataResponseTopic]:
-        """Ask for the brokers and these topics, or all if None; missing topics carry an error.
+        """Request the brokers and these topics (None: all); missing topics carry an error.
 
-        Callers that ask while a request is in flight share the next one.
+        Callers that arrive while a request is in flight share the next one.
         """
         return await self._metadata.ask(topics, allow_auto_creation=allow_auto_creation)
 
@@ -166,9 +166,9 @@ class ClusterView:
         return (asyncio.get_running_loop().time() - self._known.oldest(topics)) * 1000
 
     async def topic(self, name: str, *, allow_auto_creation: bool = False) -> MetadataResponseTopic:
-        """Return a topic's shape as it was last seen, looking for it if it was not yet.
+        """Return a topic's cached metadata; request it if there is none.
 
-        A topic that does not exist is an ApiError at once, if it is not to be made by asking.
+        An unknown topic raises ApiError at once, unless the request may create it.
         """
         now = asyncio.get_running_loop().time()
         known = self._known.undoubted_topic(name, now - self.settings.metadata_max_age_ms / 1000)
@@ -191,11 +191,11 @@ class ClusterView:
             raise
 
     def known_topic(self, name: str) -> MetadataResponseTopic | None:
-        """Return a topic's shape as it was last seen, None if it was not, or was not there."""
+        """Return a topic's cached metadata, None if it is unknown or does not exist."""
         return self._known.topic(name)
 
     def known_partition(self, name: TopicPartition) -> MetadataResponsePartition | None:
-        """Return a partition as it was last seen, None if it was not."""
+        """Return a partition's cached metadata, None if it is unknown."""
         return self._known.partition(name)
 
     def known_leader(self, name: TopicPartition) -> int | None:
@@ -205,11 +205,11 @@ class ClusterView:
     def learn_leader(
         self, name: TopicPartition, leader_id: int, leader_epoch: int, address: Address | None
     ) -> bool:
-        """Apply a broker's hint at the current leader (KIP-951); False if it is not newer."""
+        """Apply a broker's hint of the current leader (KIP-951); False if it is not newer."""
         return self._known.learn_leader(name, leader_id, leader_epoch, address)
 
     def forget(self, topics: Iterable[str]) -> None:
-        """Look these topics up again when they are next needed: a leader may have moved."""
+        """Mark these topics as stale: a leader may have moved."""
         self._known.forget(topics)
 
     async def partition(self, name: TopicPartition) -> MetadataResponsePartition:
@@ -229,7 +229,7 @@ class ClusterView:
     async def by_leader(
         self, partitions: Iterable[TopicPartition]
     ) -> dict[int, list[TopicPartition]]:
-        """Sort partitions by the broker that leads them."""
+        """Group partitions by their leader."""
         partitions_by_leader: dict[int, list[TopicPartition]] = {}
         for name in partitions:
             leader_id = (await self.partition(name)).leader_id
@@ -291,13 +291,13 @@ class ClusterView:
         version_max: int = EVERY_VERSION,
         wait_ms: int = 0,
     ) -> R:
-        """Ask one broker by its number; wait_ms is how long it may take on purpose."""
+        """Ask one broker by id; the broker may delay its response by `wait_ms`."""
         connection = await self.connection_to(broker_id)
         limit_ms = self.settings.request_timeout_ms + wait_ms
         return await connection.ask(request, answer, timeout_ms=limit_ms, version_max=version_max)
 
     async def ask_controller(self, request: Message, answer: type[R]) -> R:
-        """Ask the controller, or any broker where none is named: brokers pass it on."""
+        """Ask the controller, or, if it is unknown, any broker, which forwards the request."""
         connection = await self.controller_connection()
         limit_ms = self.settings.request_timeout_ms
         try:
@@ -307,7 +307,7 @@ class ClusterView:
             raise
 
     async def controller_connection(self) -> Connection:
-        """Return a connection to the controller, or to any broker where none is named."""
+        """Return a connection to the controller, or, if it is unknown, to any broker."""
         if self.address_of(self.controller_id) is None:
             await self.refresh([])
         if self.address_of(self.controller_id) is None:
@@ -328,7 +328,7 @@ class ClusterView:
         wait_ms: int = 0,
         key_type: int = GROUP,
     ) -> R:
-        """Ask the coordinator of a group, or of a transactional id; it is found if not known."""
+        """Ask the coordinator of a group or transactional id, looking it up if necessary."""
         connection = await self.coordinator_connection(key, key_type)
         limit_ms = self.settings.request_timeout_ms + wait_ms
         try:
@@ -340,7 +340,7 @@ class ClusterView:
             raise
 
     async def coordinator_connection(self, key: str, key_type: int = GROUP) -> Connection:
-        """Return a connection to a coordinator, which is looked for if it is not known."""
+        """Return a connection to a coordinator, looking it up if necessary."""
         address = self._coordinators.get((key_type, key))
         if address is None:
             limit_ms = self.settings.request_timeout_ms
@@ -354,16 +354,16 @@ class ClusterView:
             raise
 
     def forget_coordinator(self, key: str, key_type: int = GROUP) -> None:
-        """Look for the coordinator again when it is next needed."""
+        """Look up the coordinator again at its next use."""
         self._coordinators.pop((key_type, key), None)
 
     def open_connection_to(self, broker_id: int) -> Connection | None:
-        """Return the connection to a broker, if there is one."""
+        """Return the open connection to a broker, if there is one."""
         address = self.address_of(broker_id)
         return None if address is None else self._connections.usable(address)
 
     async def connection_to(self, broker_id: int) -> Connection:
-        """Return an open connection to a broker that metadata has named."""
+        """Return an open connection to a broker from the metadata."""
         return await self._connections.at(await self._address(broker_id))
 
     async def own_connection_to(self, broker_id: int) -> Connection:

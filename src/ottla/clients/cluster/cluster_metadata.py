@@ -1,8 +1,8 @@
-"""The metadata that a client caches: brokers, topics and leaders.
+"""The metadata cache of a client: brokers, topics and leaders.
 
-Metadata only gets newer. A leader with an epoch below the cached one is ignored, whichever broker
-sends it: brokers learn of elections one after the other, and the cache may be ahead of the broker
-that answers (KIP-320). A topic that was deleted and created again has another id, and starts anew.
+Leader epochs in the cache never decrease. Brokers learn of elections at different times, so a
+response may be older than the cache; a leader with a lower epoch is ignored (KIP-320). A recreated
+topic has a new id, and replaces the old entry.
 """
 
 from collections.abc import Iterable
@@ -23,12 +23,12 @@ NO_LEADER: Final = -1
 
 @dataclass(slots=True)
 class _Known:
-    """A topic as it was last seen."""
+    """A topic's latest metadata."""
 
     topic: MetadataResponseTopic
     seen_at: float
     is_forgotten: bool = False
-    """Whether to look it up again; the old entry stays, because its epochs still count."""
+    """Whether to look it up again; the old entry stays, because its epochs remain valid."""
     partition_by_index: dict[int, MetadataResponsePartition] | None = None
 
     def partitions(self) -> dict[int, MetadataResponsePartition]:
@@ -38,7 +38,7 @@ class _Known:
 
 
 class KnownCluster:
-    """The newest that was told. Times are the event loop's."""
+    """The latest metadata. Times are on the event loop's clock."""
 
     def __init__(self) -> None:
         self.address_by_broker: dict[int, Address] = {}
@@ -63,19 +63,19 @@ class KnownCluster:
                 self._topics[topic.name] = _Known(topic, now)
 
     def topic(self, name: str) -> MetadataResponseTopic | None:
-        """Return a topic, if it is there."""
+        """Return a topic, if it is known and exists."""
         known = self._usable(name)
         return None if known is None else known.topic
 
     def undoubted_topic(self, name: str, seen_since: float) -> MetadataResponseTopic | None:
-        """Return a topic, if it was seen since then, and nothing has failed after that."""
+        """Return a topic if its entry is at least this new, and no failure came after it."""
         known = self._usable(name)
         if known is None or known.seen_at < seen_since or known.seen_at <= self._doubted_at:
             return None
         return known.topic
 
     def partition(self, name: TopicPartition) -> MetadataResponsePartition | None:
-        """Return a partition, if its topic is there and has it."""
+        """Return a partition, if its topic is known and has it."""
         known = self._usable(name.topic)
         return None if known is None else known.partitions().get(name.partition)
 
@@ -87,7 +87,7 @@ class KnownCluster:
     def learn_leader(
         self, name: TopicPartition, leader_id: int, leader_epoch: int, address: Address | None
     ) -> bool:
-        """Apply a broker's hint at the current leader (KIP-951); False if it is not newer."""
+        """Apply a broker's hint of the current leader (KIP-951); False if it is not newer."""
         row = self.partition(name)
         if row is None or leader_id < 0 or leader_epoch <= row.leader_epoch:
             return False
@@ -99,19 +99,19 @@ class KnownCluster:
         return True
 
     def oldest(self, topics: Iterable[str]) -> float:
-        """Return the time of these topics' oldest entry; minus infinity if one is missing."""
+        """Return the time of the oldest entry of these topics; minus infinity if one is missing."""
         seen = [self._usable(name) for name in topics]
         never = float("-inf")
         return min((never if row is None else row.seen_at for row in seen), default=float("inf"))
 
     def forget(self, topics: Iterable[str]) -> None:
-        """Take these topics for not known, until they are seen again."""
+        """Mark these topics as stale until the next response."""
         for name in topics:
             if (known := self._topics.get(name)) is not None:
                 known.is_forgotten = True
 
     def doubt(self, now: float) -> None:
-        """Take nothing for certain that was seen before: something has failed."""
+        """Mark all earlier entries as uncertain, after a failure."""
         self._doubted_at = now
 
     def forget_brokers(self) -> None:

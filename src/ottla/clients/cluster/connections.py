@@ -1,8 +1,8 @@
 """The connections of a client, one per broker: opened on demand, and kept.
 
-After a failed attempt a broker is not tried again for a backoff that grows; requests meanwhile fail
-at once, with the same reason. A connection that was idle for long is replaced: a firewall may have
-dropped it silently.
+After a failed attempt a broker is not tried again for a growing backoff; requests meanwhile fail at
+once, with the same reason. A long idle connection is replaced, because a firewall may have dropped
+it silently.
 """
 
 import asyncio
@@ -19,12 +19,12 @@ from ottla.environment.randomness import Randomness
 
 CLOSED: Final = "the client was closed here"
 JITTER_PERCENT: Final = 20
-"""By how much a wait may be longer or shorter: many clients that lost a broker at the same moment
-should not come back at the same moment."""
+"""The jitter of a backoff: clients that lost a broker at the same moment should not reconnect at
+the same moment."""
 
 
 class _Failing:
-    """A broker that could not be reached: why, and when to try again."""
+    """An unreachable broker: the reason, and the time of the next attempt."""
 
     __slots__ = ("backoff_ms", "not_before", "reason")
 
@@ -35,58 +35,58 @@ class _Failing:
 
 
 class Connections:
-    """Connections by address. Close it, and nothing is opened any more."""
+    """Connections by address. After `close` none can be opened."""
 
     def __init__(
         self, settings: ClientSettings, connect: Connect, randomness: Randomness | None = None
     ) -> None:
-        """Without randomness, waits are exactly as long as the settings say."""
+        """Without `randomness` there is no jitter."""
         self._settings = settings
         self._connect = connect
         self._randomness = randomness
         self._open: dict[Address, Connection] = {}
-        self._lent: WeakKeyDictionary[Connection, None] = WeakKeyDictionary()  # in their order
+        self._lent: WeakKeyDictionary[Connection, None] = WeakKeyDictionary()  # in order
         self._opening: dict[Address, asyncio.Lock] = {}
         self._failing: dict[Address, _Failing] = {}
         self.counts = NetworkCounts()
         self.is_closed = False
 
     def close(self) -> None:
-        """Close every connection; waits for nothing."""
+        """Close all connections, without waiting."""
         self.is_closed = True
         for connection in [*self._open.values(), *self._lent]:
             connection.close()
         self._open.clear()
 
     def abandon(self) -> None:
-        """Close every connection in its own loop, soon; this may be another thread."""
+        """Close all connections soon, in their own loop; callable from any thread."""
         self.is_closed = True
         for connection in [*self._open.values(), *self._lent]:
             connection.abandon()
 
     def open_one(self) -> Connection | None:
-        """Return a connection that is open, if there is one."""
+        """Return any open connection, if there is one."""
         self._close_idle()
         return next((row for row in self._open.values() if row.is_open), None)
 
     def is_open(self, address: Address) -> bool:
-        """Tell whether there is a connection to this address."""
+        """Return whether there is a connection to this address."""
         connection = self._open.get(address)
         return connection is not None and connection.is_open
 
     def usable(self, address: Address) -> Connection | None:
-        """Return the connection to this address that is open, if there is one."""
+        """Return the open connection to this address, if there is one."""
         self._close_idle()
         connection = self._open.get(address)
         return connection if connection is not None and connection.is_open else None
 
     def in_order(self, addresses: Iterable[Address]) -> list[Address]:
-        """Sort addresses: connected, then not tried, then failed."""
+        """Sort addresses: connected, then untried, then failed."""
         now = asyncio.get_running_loop().time()
         return sorted(dict.fromkeys(addresses), key=lambda address: self._rank(address, now))
 
     async def at(self, address: Address) -> Connection:
-        """Return an open connection; UnreachableError says why there is none."""
+        """Return an open connection; UnreachableError with the reason if it fails."""
         connection = self.usable(address)
         if connection is not None:
             return connection
@@ -99,7 +99,7 @@ class Connections:
             return connection
 
     async def new(self, address: Address) -> Connection:
-        """Open a connection that the caller alone uses, and may close."""
+        """Open a connection for the caller's exclusive use; the caller may close it."""
         self._check(address)
         connection = await self._opened(address)
         self._lent[connection] = None

@@ -14,7 +14,7 @@ _IN_A_LIST_SINCE: Final = 4
 async def find_coordinator(
     connection: Connection, key: str, key_type: int, *, timeout_ms: int
 ) -> Address:
-    """Ask a broker where the coordinator of a group, or of a transactional id, is."""
+    """Ask a broker for the coordinator of a group or a transactional id."""
     is_list = connection.version_for(FindCoordinatorRequest) >= _IN_A_LIST_SINCE
     request = FindCoordinatorRequest(
         key="" if is_list else key,

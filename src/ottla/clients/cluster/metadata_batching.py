@@ -34,7 +34,7 @@ class _Question(NamedTuple):
 
 
 class MetadataRequests:
-    """Sends batched requests. A request goes on if a caller that waits for it is cancelled."""
+    """Sends batched requests. A request continues if a waiting caller is cancelled."""
 
     def __init__(self, ask: Ask) -> None:
         self._ask = ask
@@ -44,7 +44,7 @@ class MetadataRequests:
     async def ask(
         self, topics: Collection[str] | None, *, allow_auto_creation: bool
     ) -> list[MetadataResponseTopic]:
-        """Return these topics, or all if None, as a broker tells them from now on."""
+        """Return the metadata of these topics (None: all), from a request sent after this call."""
         kind = _Kind(topics is None, allow_auto_creation)
         question = self._next.get(kind)
         if question is None:

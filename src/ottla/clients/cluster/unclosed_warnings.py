@@ -1,7 +1,7 @@
-"""Ends clients that were not closed, with a ResourceWarning, as Python does for files and sockets.
+"""Closes forgotten clients with a ResourceWarning, as Python does for files and sockets.
 
-ResourceWarning is hidden by default (`python -X dev` shows it). If records may be lost, a line is
-logged as well.
+ResourceWarning is hidden by default (`python -X dev` shows it). If records may be lost, a message
+is logged as well.
 """
 
 import logging
@@ -22,10 +22,10 @@ def watch(
     end: Callable[[], None] | None,
     unsent: Callable[[], int] | None = None,
 ) -> Callable[[], object]:
-    """End a client with an open view when its owner is collected, or when the interpreter ends.
+    """Close a client with an open view when its owner is collected, or at interpreter exit.
 
-    Neither `end` nor `unsent`, which counts records, may refer to the owner, or it would never be
-    collected. They are called in any thread. Returns the function that runs this check at once.
+    `end` and `unsent` (the number of unsent records) may be called in any thread. They must not
+    refer to the owner, or it would never be collected. Returns a function that runs this check.
     """
     return finalize(owner, _look, name, view, end, unsent, os.getpid())
 
@@ -37,13 +37,13 @@ def _look(
     unsent: Callable[[], int] | None,
     process_id: int,
 ) -> None:
-    if view.is_closed or os.getpid() != process_id:  # a forked process must not close it
+    if view.is_closed or os.getpid() != process_id:  # a forked child must not close it
         return
     count = 0 if unsent is None else unsent()
     if end is not None:
         end()
     if not count and not view.counts.opened:
-        return  # it was made, and never used
+        return  # it was never used
     left = f"; {count} records may not have been sent" if count else ""
     if count:
         _log.warning("a client was not closed: %s%s", name, left)

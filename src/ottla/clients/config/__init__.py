@@ -1,1 +1,1 @@
-"""Settings of clients under Kafka's names."""
+"""Client settings under Kafka's names."""

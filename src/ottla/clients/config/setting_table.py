@@ -1,7 +1,7 @@
-"""Reads the settings of clients by tables, from a dict and from keywords at once.
+"""Parses client settings from a dict and keywords, according to tables.
 
-Names are Kafka's, with dots or with underscores. A value is text, as in a properties file, or a
-Python value: a number, True, a list, a function. None means that the setting is not given.
+Names are Kafka's, with dots or underscores. A value is text, as in a properties file, or a Python
+value: a number, True, a list, a function. None means that the setting is not given.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -21,9 +21,9 @@ class InvalidClientSettingError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class ClientSetting:
-    """One setting, the field that holds it, and the other names that people know it by.
+    """One setting, its field, and its aliases.
 
-    The value of an object's kind is not text: it is read as it was given.
+    A value of an object kind is not text: it is passed as it is.
     """
 
     name: str
@@ -35,7 +35,7 @@ class ClientSetting:
 
     @property
     def field_name(self) -> str:
-        """The field that holds the value; named like the setting if not said otherwise."""
+        """The field of the value; by default it has the setting's name."""
         return self.field or self.name.replace(".", "_")
 
     def read(self, value: Any) -> Any:
@@ -58,18 +58,18 @@ class SettingTable:
     """The kind of client in error texts: producer, consumer."""
     settings: tuple[ClientSetting, ...]
     foreign: Mapping[str, str]
-    """Why a setting that others have is none of these, as the end of a sentence."""
+    """Why a setting of another client is not supported, as the end of a sentence."""
 
     def find(self, name: str) -> ClientSetting | None:
-        """Return the setting of a name, with dots or underscores, its own or another."""
+        """Find a setting by its name or alias, with dots or underscores."""
         return self._by_name().get(name.replace("_", "."))
 
     def read(
         self, given: Mapping[str, Any] | None, keywords: Mapping[str, Any]
     ) -> tuple[dict[str, Any], frozenset[str]]:
-        """Return values by field, and the names of the settings that were said.
+        """Return values by field, and the names of the given settings.
 
-        InvalidClientSettingError tells everything that is wrong, in one sentence for each.
+        InvalidClientSettingError lists all faults, with one sentence for each.
         """
         if given is not None and not isinstance(given, Mapping):
             raise TypeError(
@@ -115,13 +115,13 @@ class SettingTable:
 
 
 def fields_of(settings: type[T], values: Mapping[str, Any]) -> T:
-    """Make a dataclass of the values that it has fields for."""
+    """Make a dataclass from the values of its fields."""
     names = [field.name for field in fields(settings)]  # type: ignore[arg-type]
     return settings(**{name: values[name] for name in names if name in values})
 
 
 def raise_problems(problems: Collection[str]) -> None:
-    """Raise InvalidClientSettingError if there is something to say."""
+    """Raise InvalidClientSettingError if there are problems."""
     if problems:
         raise InvalidClientSettingError("; ".join(problems))
 
@@ -130,17 +130,17 @@ def raise_problems(problems: Collection[str]) -> None:
 
 
 def milliseconds(least: int = 0, most: int = INT64_MAX) -> Kind:
-    """Whole milliseconds; a number with a fraction of zero, as JSON may have it, is one too."""
+    """Whole milliseconds; a float with a zero fraction, as in JSON, is accepted."""
     allowed = f"a whole number of milliseconds from {least} to {most}"
     return Kind(SettingType.LONG, allowed, lambda text: _whole(text, least, most))
 
 
 def fine_milliseconds(most: int = INT32_MAX) -> Kind:
-    """Milliseconds with a fraction."""
+    """Milliseconds, which may have a fraction."""
 
     def read(text: str) -> float:
         number = float(text)
-        if not 0 <= number <= most:  # no number at all is not in it either
+        if not 0 <= number <= most:  # also True for NaN
             raise ValueError(text)
         return int(number) if number.is_integer() else number
 
@@ -148,7 +148,7 @@ def fine_milliseconds(most: int = INT32_MAX) -> Kind:
 
 
 def one_word_of(values: Mapping[str, T], allowed: str = "") -> Kind:
-    """One of a few words, in small or capital letters, each standing for a value."""
+    """One of several words, case-insensitive, each with a value."""
 
     def read(text: str) -> T:
         try:
@@ -160,7 +160,7 @@ def one_word_of(values: Mapping[str, T], allowed: str = "") -> Kind:
 
 
 def some_object(allowed: str, read: Callable[[Any], Any]) -> Kind:
-    """Something that is no text: `read` returns it, or raises ValueError if it will not do."""
+    """Any object that is not text: `read` returns it, or raises ValueError if it is invalid."""
     return Kind(SettingType.CLASS, allowed, read)
 
 

@@ -22,16 +22,16 @@ DEFAULT_CLIENT_ID: Final = "ottla"
 
 @dataclass(frozen=True, slots=True)
 class ClientSettings:
-    """Where the cluster is, and how long to wait for it."""
+    """The address of the cluster, and the timeouts."""
 
     bootstrap_servers: tuple[Address, ...]
     client_id: str = DEFAULT_CLIENT_ID
     connect_timeout_ms: int = 10_000
-    """For a connection to be there, versions agreed on."""
+    """For connecting and agreeing on API versions."""
     request_timeout_ms: int = 30_000
-    """For the answer to one request."""
+    """For the response to one request."""
     timeout_ms: int = 60_000
-    """For a whole call, with everything that is tried again in it."""
+    """For a whole call, including its retries."""
     retry_backoff_ms: int = 50
     retry_backoff_max_ms: int = 1_000
     reconnect_backoff_ms: int = 50
@@ -43,7 +43,7 @@ class ClientSettings:
 
 
 def parse_addresses(text: str) -> tuple[Address, ...]:
-    """Read `host:port,host:port`; the port is 9092 where none is given."""
+    """Parse `host:port,host:port`; the default port is 9092."""
     addresses = tuple(_address(word.strip()) for word in text.split(",") if word.strip())
     if not addresses:
         raise InvalidClientSettingError("no broker is named: give HOST:PORT")
@@ -154,26 +154,26 @@ WITHOUT_MEANING: Final = {
     "log.level": "is not there: use Python's logging, the logger is called ottla",
     "debug": "is not there: use Python's logging, the logger is called ottla",
 }
-"""Names that people may bring along from other clients, with the end of a sentence about each."""
+"""Settings of other clients, each with the end of a sentence about it."""
 _TABLE: Final = SettingTable("client", CLIENT_SETTINGS, WITHOUT_MEANING)
 
 
 def read_client_settings(
     given: Mapping[str, Any] | None, keywords: Mapping[str, Any]
 ) -> ClientSettings:
-    """Read the settings of a client with no settings of its own, such as Admin."""
+    """Parse the settings of a client without settings of its own, such as Admin."""
     values, _ = _TABLE.read(given, keywords)
     raise_problems(client_problems(values))
     return client_settings_of(values)
 
 
 def client_settings_of(values: Mapping[str, Any]) -> ClientSettings:
-    """Take the settings that all clients share from values by field."""
+    """Take the common client settings from values by field."""
     return _with_room_for_backoff(fields_of(ClientSettings, values))
 
 
 def _with_room_for_backoff(settings: ClientSettings) -> ClientSettings:
-    """Let no wait be longer than the longest."""
+    """Raise the maximum backoff to the initial one if it is smaller."""
     return replace(
         settings,
         retry_backoff_max_ms=max(settings.retry_backoff_ms, settings.retry_backoff_max_ms),
@@ -197,6 +197,6 @@ def client_problems(values: Mapping[str, Any]) -> list[str]:
 
 
 def parse_settings(values: Mapping[str, str], default_brokers: str) -> ClientSettings:
-    """Read the settings of a command; InvalidClientSettingError says which is wrong, and why."""
+    """Parse the settings of a command; InvalidClientSettingError names the invalid one."""
     is_said = any(_TABLE.find(name) is CLIENT_SETTINGS[0] for name in values)
     return read_client_settings(values, {} if is_said else {"bootstrap.servers": default_brokers})

@@ -1,1 +1,1 @@
-"""Records on their way from a cluster."""
+"""Consumers: fetching, group membership and ordered workers."""

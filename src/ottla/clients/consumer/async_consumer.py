@@ -62,7 +62,7 @@ class AsyncConsumer(ConsumerCalls):
         clock: Clock,
         randomness: Randomness | None = None,
     ) -> Self:
-        """Make a consumer on an existing view, which it closes with itself."""
+        """Make a consumer on an existing view; closing the consumer closes the view."""
         consumer = cls.__new__(cls)
         consumer._randomness = randomness or cls._randomness  # noqa: SLF001 - its own
         core = ConsumerCore(view, settings, clock, GroupMembership)
@@ -76,7 +76,7 @@ class AsyncConsumer(ConsumerCalls):
         await self.close()
 
     async def close(self, timeout: float | None = None) -> None:
-        """Leave the group, having committed if that is automatic, and close every connection."""
+        """Commit if auto-commit is on, leave the group, and close all connections."""
         await self._core.close(timeout)
 
     # -- subscription and assignment ------------------------------------------------------------
@@ -90,7 +90,7 @@ class AsyncConsumer(ConsumerCalls):
         on_revoked: Listener | None = None,
         on_lost: Listener | None = None,
     ) -> None:
-        """Subscribe with the group to these topics, or to all whose whole name matches the pattern.
+        """Subscribe with the group to these topics, or to those whose full name matches a pattern.
 
         The listeners are called inside poll, and may be coroutine functions. An empty list of
         topics is the same as `unsubscribe`.
@@ -101,16 +101,16 @@ class AsyncConsumer(ConsumerCalls):
             await self.unsubscribe()
 
     async def unsubscribe(self) -> None:
-        """Leave the group, and read nothing any more."""
+        """Leave the group, and drop all partitions."""
         self._core.start()
         if self._is_in_group:
             await self._core.needed_group().unsubscribe()
         self._core.state.unsubscribe()
 
     async def enforce_rebalance(self, reason: str | None = None) -> None:
-        """Have the next poll join the group again; the coordinator is told the reason.
+        """Rejoin the group with the next poll; the coordinator receives the reason.
 
-        Nothing where a rebalance goes on already. ConsumerError if nothing is subscribed.
+        Does nothing during a rebalance. ConsumerError without a subscription.
         """
         self._core.start()
         group = self._core.needed_group()
@@ -123,9 +123,9 @@ class AsyncConsumer(ConsumerCalls):
     async def poll(
         self, max_records: int | None = None, *, timeout: float | None = POLL_SECONDS
     ) -> list[ConsumerRecord]:
-        """Return the next records, at most max.poll.records; none if none come in time.
+        """Return the next records, at most max.poll.records; an empty list after the timeout.
 
-        None as time-out waits until there are some.
+        With None as timeout it waits until there are records.
         """
         count = self._check_polling(max_records)
         return await self._taken(lambda: self._core.take(count), timeout) or []
@@ -133,10 +133,10 @@ class AsyncConsumer(ConsumerCalls):
     async def poll_arrow(
         self, columns: Collection[str] | None = None, *, timeout: float | None = POLL_SECONDS
     ) -> Any:
-        """Return the buffered records as a pyarrow Table, fetch by fetch; perhaps empty.
+        """Return the buffered records as a pyarrow Table, fetch by fetch; it may be empty.
 
-        Columns are those of Spark's Kafka source; None means all but headers. Deserializers are not
-        used: keys and values are bytes.
+        The columns are named as in Spark's Kafka source; None selects all but headers.
+        Deserializers are not used: keys and values are bytes.
         """
         from ottla.wire.records.arrow import table_of  # noqa: PLC0415 - pyarrow is heavy
 
@@ -155,9 +155,9 @@ class AsyncConsumer(ConsumerCalls):
         return self.records()
 
     async def records(self, *, timeout: float | None = None) -> AsyncIterator[ConsumerRecord]:
-        """Yield records one by one; end once no record has come for so many seconds.
+        """Yield records one by one; end when no record arrives within the timeout in seconds.
 
-        Meanwhile commits cover exactly the records that were yielded here.
+        During the iteration commits cover exactly the yielded records.
         """
         unyielded = self._core.state.unyielded
         while True:
@@ -193,7 +193,7 @@ class AsyncConsumer(ConsumerCalls):
     # -- positions ------------------------------------------------------------------------------
 
     async def position(self, partition: tuple[str, int], *, timeout: float | None = None) -> int:
-        """Return the offset that the application gets next, waiting until it has been found."""
+        """Return the offset of the next record for the application, waiting until it is known."""
         name = TopicPartition(*partition)
         self._core.state.of(name)
 
@@ -206,7 +206,7 @@ class AsyncConsumer(ConsumerCalls):
     async def commit(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata | int] | None = None
     ) -> None:
-        """Commit the consumed positions, or these offsets: the next ones to read."""
+        """Commit the consumed positions, or the given offsets; each is the next offset to read."""
         await self._core.commit_unless_woken(self._core.offsets_to_commit(offsets))
 
     async def commit_async(
@@ -215,13 +215,13 @@ class AsyncConsumer(ConsumerCalls):
         *,
         on_commit: Callable[[Any, Exception | None], object] | None = None,
     ) -> None:
-        """Begin to commit; `on_commit(offsets, error)` is called inside a later poll or close."""
+        """Start a commit; a later poll or close calls `on_commit(offsets, error)`."""
         self._core.commit_async(self._core.offsets_to_commit(offsets), on_commit)
 
     async def committed(
         self, partitions: Iterable[tuple[str, int]]
     ) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Return the group's committed offsets, without partitions that have none."""
+        """Return the group's committed offsets; partitions without a commit are left out."""
         self._core.start()
         return await self._core.needed_group().committed(named(partitions))
 

@@ -32,13 +32,13 @@ T = TypeVar("T")
 
 
 class Consumer(ConsumerCalls):
-    """Reads records, alone or together with a group. Use it in `with`, in one thread.
+    """Reads records, alone or in a group. Use it in `with`, in one thread.
 
-    Settings have Kafka's names, in a dict or as keywords with underscores. Records are fetched
-    ahead by a thread of the client's own, up to fetch.max.bytes from each broker, and decoded
-    where poll is called. Listeners are called there, too, inside poll and close, and may use the
-    consumer. Two threads that use it at the same time get ConcurrentUseError; `wakeup` may come
-    from any. A time-out is in seconds; without one, a call other than poll ends by
+    Settings have Kafka's names, in a dict or as keywords with underscores. The client's own thread
+    prefetches records, up to fetch.max.bytes from each broker; poll decodes them in the calling
+    thread. Listeners run in the calling thread, too, inside poll and close, and may use the
+    consumer. Concurrent use by two threads raises ConcurrentUseError; only `wakeup` may be called
+    from any thread. Timeouts are in seconds; without one, a call other than poll ends by
     default.api.timeout.ms.
     """
 
@@ -59,11 +59,11 @@ class Consumer(ConsumerCalls):
         self.close()
 
     def close(self, timeout: float | None = None) -> None:
-        """Leave the group, having committed if that is automatic, and close every connection."""
+        """Commit if auto-commit is on, leave the group, and close all connections."""
         if self._core.is_closed:
             return
         with self._alone:
-            if self._core.is_closing:  # a listener that `close` calls has called `close`
+            if self._core.is_closing:  # called by a listener inside `close`
                 return
             try:
                 self._thread.run(self._behind.close(timeout))
@@ -98,7 +98,7 @@ class Consumer(ConsumerCalls):
         on_revoked: Listener | None = None,
         on_lost: Listener | None = None,
     ) -> None:
-        """Subscribe with the group to these topics, or to all whose whole name matches the pattern.
+        """Subscribe with the group to these topics, or to those whose full name matches a pattern.
 
         The listeners are called with a list of partitions, inside poll, unsubscribe and close. An
         empty list of topics is the same as `unsubscribe`.
@@ -113,13 +113,13 @@ class Consumer(ConsumerCalls):
         )
 
     def unsubscribe(self) -> None:
-        """Leave the group, and read nothing any more."""
+        """Leave the group, and drop all partitions."""
         self._wait(self._behind.unsubscribe)
 
     def enforce_rebalance(self, reason: str | None = None) -> None:
-        """Have the next poll join the group again; the coordinator is told the reason.
+        """Rejoin the group with the next poll; the coordinator receives the reason.
 
-        Nothing where a rebalance goes on already. ConsumerError if nothing is subscribed.
+        Does nothing during a rebalance. ConsumerError without a subscription.
         """
         self._wait(self._behind.enforce_rebalance, reason)
 
@@ -128,9 +128,9 @@ class Consumer(ConsumerCalls):
     def poll(
         self, max_records: int | None = None, *, timeout: float | None = POLL_SECONDS
     ) -> list[ConsumerRecord]:
-        """Return the next records, at most max.poll.records; none if none come in time.
+        """Return the next records, at most max.poll.records; an empty list after the timeout.
 
-        None as time-out waits until there are some.
+        With None as timeout it waits until there are records.
         """
         count = self._check_polling(max_records)
         return self._taken(lambda: self._core.take(count), timeout) or []
@@ -138,10 +138,10 @@ class Consumer(ConsumerCalls):
     def poll_arrow(
         self, columns: Collection[str] | None = None, *, timeout: float | None = POLL_SECONDS
     ) -> Any:
-        """Return the buffered records as a pyarrow Table, fetch by fetch; perhaps empty.
+        """Return the buffered records as a pyarrow Table, fetch by fetch; it may be empty.
 
-        Columns are those of Spark's Kafka source; None means all but headers. Deserializers are not
-        used: keys and values are bytes.
+        The columns are named as in Spark's Kafka source; None selects all but headers.
+        Deserializers are not used: keys and values are bytes.
         """
         from ottla.wire.records.arrow import table_of  # noqa: PLC0415 - pyarrow is heavy
 
@@ -168,9 +168,9 @@ class Consumer(ConsumerCalls):
         return self.records()
 
     def records(self, *, timeout: float | None = None) -> Iterator[ConsumerRecord]:
-        """Yield records one by one; end once no record has come for so many seconds.
+        """Yield records one by one; end when no record arrives within the timeout in seconds.
 
-        Meanwhile commits cover exactly the records that were yielded here.
+        During the iteration commits cover exactly the yielded records.
         """
         unyielded = self._core.state.unyielded
         while True:
@@ -208,7 +208,7 @@ class Consumer(ConsumerCalls):
                 self._thread.run(workers.end())
 
     def _step_until_over(self, workers: "OrderedWorkers") -> None:
-        """Step until the end; the first Ctrl-C requests a stop, the second one is raised."""
+        """Step until the end; the first Ctrl-C requests a stop, a second Ctrl-C is raised."""
         is_going_on = True
         while is_going_on:
             try:
@@ -221,13 +221,13 @@ class Consumer(ConsumerCalls):
     # -- positions ------------------------------------------------------------------------------
 
     def position(self, partition: tuple[str, int], *, timeout: float | None = None) -> int:
-        """Return the offset that the application gets next, waiting until it has been found."""
+        """Return the offset of the next record for the application, waiting until it is known."""
         return self._wait(self._behind.position, partition, timeout=timeout)
 
     def commit(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata | int] | None = None
     ) -> None:
-        """Commit the consumed positions, or these offsets: the next ones to read."""
+        """Commit the consumed positions, or the given offsets; each is the next offset to read."""
         self._wait(self._behind.commit, offsets)
 
     def commit_async(
@@ -236,13 +236,13 @@ class Consumer(ConsumerCalls):
         *,
         on_commit: Callable[[Any, Exception | None], object] | None = None,
     ) -> None:
-        """Begin to commit; `on_commit(offsets, error)` is called inside a later poll or close."""
+        """Start a commit; a later poll or close calls `on_commit(offsets, error)`."""
         self._wait(self._behind.commit_async, offsets, on_commit=on_commit)
 
     def committed(
         self, partitions: Iterable[tuple[str, int]]
     ) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Return the group's committed offsets, without partitions that have none."""
+        """Return the group's committed offsets; partitions without a commit are left out."""
         return self._wait(self._behind.committed, partitions)
 
     def beginning_offsets(self, partitions: Iterable[tuple[str, int]]) -> dict[TopicPartition, int]:

@@ -28,8 +28,8 @@ from ottla.runtime.randomness import SystemRandomness
 class AsyncProducer(AsyncTransactionCalls, AsyncBulkCalls, Rooted):
     """Sends records to a cluster. Use it in `async with`, in one event loop.
 
-    Records are gathered into batches; `send` returns as soon as its record is in one, and only
-    waits where a topic is not known yet or buffer.memory is full.
+    Records are collected into batches. `send` returns as soon as its record is queued; it waits
+    only for an unknown topic, or while buffer.memory is full.
     """
 
     def __init__(self, settings: Mapping[str, Any] | None = None, **keywords: Any) -> None:
@@ -47,7 +47,7 @@ class AsyncProducer(AsyncTransactionCalls, AsyncBulkCalls, Rooted):
         randomness: Randomness,
         settings: ProducerSettings,
     ) -> Self:
-        """Make a producer on a given clock, network and randomness, as the simulator does."""
+        """Make a producer with a given clock, network and randomness, as in the simulator."""
         producer = cls.__new__(cls)
         producer._begin(settings, view, clock, randomness)  # noqa: SLF001 - its own
         return producer
@@ -96,8 +96,8 @@ class AsyncProducer(AsyncTransactionCalls, AsyncBulkCalls, Rooted):
     ) -> Delivery:
         """Queue a record, and return its delivery, which can be awaited.
 
-        RecordTooLargeError for a record that no request has room for; BufferFullError or
-        NoAnswerError where there was no room, or no such topic, within max.block.ms.
+        RecordTooLargeError for a record that fits into no request; BufferFullError or NoAnswerError
+        if there was no room, or no such topic, within max.block.ms.
         """
         core = self._made or self._core
         arguments = (topic, value, key, partition, timestamp, headers, on_delivery)
@@ -111,7 +111,7 @@ class AsyncProducer(AsyncTransactionCalls, AsyncBulkCalls, Rooted):
         if delivery is None:
             return await core.append(*arguments)
         if core.accumulator.is_rung:
-            await _turn()  # let the sender look, or nothing goes until memory is full
+            await _turn()  # let the sender run; otherwise nothing is sent until memory is full
         return delivery
 
     async def flush(self, timeout: float | None = None) -> None:
@@ -123,7 +123,7 @@ class AsyncProducer(AsyncTransactionCalls, AsyncBulkCalls, Rooted):
         return await self._core.partitions_for(topic)
 
     def metrics(self) -> dict[str, float]:
-        """Return counts by Kafka's names."""
+        """Return counts, under Kafka's names."""
         return self._core.metrics()
 
     async def close(self, timeout: float | None = None) -> None:

@@ -28,7 +28,7 @@ class Bulk:
         self.delivery = BulkDelivery(topic, core.accumulator.loop)
 
     async def target(self) -> Target:
-        """Find out about the topic."""
+        """Look up the topic."""
         settings = self._core.settings
         count = await self._core.partition_count(self._topic)
         self._turn = self._core.accumulator.choose_partition(self._topic) or 0
@@ -58,13 +58,13 @@ class Bulk:
         return pieces_of_arrow(source, target)
 
     def try_add(self, piece: Piece) -> bool:
-        """Queue a batch, or return False if there is no room for it."""
+        """Queue a batch; False if there is no room for it."""
         partition = self._partition(piece)
         batch = self._core.accumulator.add_batch(self._topic, partition, piece.records)
         return self._added(batch, piece)
 
     async def add(self, piece: Piece) -> None:
-        """Queue a batch when there is room for it, which may take max.block.ms."""
+        """Queue a batch, waiting for room up to max.block.ms."""
         partition = self._partition(piece)
         batch = await self._core.add_batch(self._topic, partition, piece.records)
         self._added(batch, piece)
@@ -79,7 +79,7 @@ class Bulk:
         return True
 
     def _partition(self, piece: Piece) -> int:
-        """Return where a batch goes: one partition after the other, where that is all the same."""
+        """Return the partition of a batch; batches for any partition go round robin."""
         if piece.partition is not None:
             return piece.partition
         count = self._core.accumulator.partition_count(self._topic)
@@ -108,8 +108,8 @@ class AsyncBulkCalls(ABC):
         """Send values, (key, value) tuples, or mappings of a record's fields by their names.
 
         Returns when all of them are queued: it waits while buffer.memory is full, for max.block.ms
-        at a time. The delivery tells where they landed. A row that cannot be sent raises, as does
-        a batch that was refused; the rows before it may have been sent.
+        at a time. The delivery has their offsets. An invalid row or a refused batch raises; the
+        rows before it may have been sent.
         """
         bulk = Bulk(self._core, topic)
         return await _send(bulk, bulk.records(records, await bulk.target()))
@@ -134,8 +134,8 @@ class BulkCalls:
         """Send values, (key, value) tuples, or mappings of a record's fields by their names.
 
         Returns when all of them are queued: it waits while buffer.memory is full, for max.block.ms
-        at a time. The delivery tells where they landed. A row that cannot be sent raises, as does
-        a batch that was refused; the rows before it may have been sent.
+        at a time. The delivery has their offsets. An invalid row or a refused batch raises; the
+        rows before it may have been sent.
         """
         bulk = Bulk(self._core, topic)
         return self._send(bulk, bulk.records(records, self._thread.run(bulk.target())))

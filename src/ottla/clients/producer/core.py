@@ -1,4 +1,4 @@
-"""The common core of both producers: accumulator, sender, and waits for metadata and room.
+"""The common core of both producers: accumulator, sender, and waits for metadata and memory.
 
 `append` may be called from any thread. Everything else runs in the event loop in which the core
 was made.
@@ -46,7 +46,7 @@ class ProducerCore:
         settings: ProducerSettings,
         wake: Callable[[Callable[[], None]], Any],
     ) -> None:
-        """`wake` has a function called soon in this event loop; it is called in any thread."""
+        """`wake` schedules a function in this event loop; it is called in any thread."""
         self.view = view
         self.settings = settings
         self._randomness = randomness
@@ -84,7 +84,7 @@ class ProducerCore:
         headers: Sequence[tuple[str, Buffer | None]] = (),
         on_delivery: OnDelivery | None = None,
     ) -> Delivery:
-        """Append where the accumulator could not: wait for metadata and room, for max.block.ms."""
+        """Append with waits for metadata and memory, up to max.block.ms."""
         async with self._limited(topic):
             await self.know(topic, partition)
             while True:
@@ -96,7 +96,7 @@ class ProducerCore:
                 await self._wait_for_room()
 
     async def add_batch(self, topic: str, partition: int, records: RecordAccumulator) -> Batch:
-        """Queue a whole batch, and wait as `append` does."""
+        """Queue a whole batch, with waits like `append`."""
         async with self._limited(topic):
             await self.know(topic, partition)
             while True:
@@ -120,18 +120,18 @@ class ProducerCore:
         return count
 
     async def partition_count(self, topic: str) -> int:
-        """Return how many partitions a topic has, waiting for it for max.block.ms if need be."""
+        """Return the number of a topic's partitions; wait for metadata up to max.block.ms."""
         async with self._limited(topic):
             return await self.know(topic)
 
     async def partitions_for(self, topic: str) -> list[int]:
-        """Return the partitions of a topic, waiting for them for max.block.ms."""
+        """Return the partitions of a topic; wait for metadata up to max.block.ms."""
         async with self._limited(topic):
             found = await self._find(topic)
         return sorted(row.partition_index for row in found.partitions)
 
     async def flush(self, timeout: float | None = None) -> None:
-        """Return when every record that was sent before is delivered, or has failed."""
+        """Return when all records that were sent before are delivered or have failed."""
         try:
             async with asyncio.timeout(timeout):
                 await self.sender.flush()
@@ -168,16 +168,16 @@ class ProducerCore:
         self._closing.add_done_callback(lambda _: self.view.close())
 
     def refuse(self, reason: Exception | None) -> None:
-        """Take no more records, or if there is no reason take them again."""
+        """Refuse new records with this error; None accepts them again."""
         if not self._is_closed:
             self.accumulator.failure = reason
 
     async def drop(self, reason: Exception) -> None:
-        """Fail every record that is not on its way, and return when none is any more."""
+        """Fail all records that are not in flight, and wait for those in flight."""
         await self.sender.drop(reason)
 
     def commits_at_once(self) -> bool:
-        """Commit in the calling thread, if all goes as usual; see ThreadTransactions."""
+        """Commit in the calling thread, in the usual case; see ThreadTransactions."""
         return self.transactional().commits_at_once(self.sender.delivers_at_once)
 
     def transactional(self) -> ThreadTransactions:
@@ -187,7 +187,7 @@ class ProducerCore:
         return self.transactions
 
     def metrics(self) -> dict[str, float]:
-        """Return the counts of records and of the network, by Kafka's names."""
+        """Return the counts of records and of the network, under Kafka's names."""
         counts = self.sender.settling.counts
         requests = self.sender.request_count
         return self.view.counts.by_name() | {
@@ -203,7 +203,7 @@ class ProducerCore:
         }
 
     async def _find(self, topic: str) -> MetadataResponseTopic:
-        """Ask for a topic until it exists; raise errors that are not retriable."""
+        """Request a topic until it exists; raise errors that are not retriable."""
         backoff_ms = self.view.settings.retry_backoff_ms
         while True:
             try:
@@ -222,7 +222,7 @@ class ProducerCore:
             backoff_ms = min(2 * backoff_ms, self.view.settings.retry_backoff_max_ms)
 
     async def _wait_for_room(self) -> None:
-        """Return when memory was given back."""
+        """Return when memory was released."""
         if self.accumulator.failure is not None:
             raise self.accumulator.failure
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -230,7 +230,7 @@ class ProducerCore:
         self.sender.is_short_of_memory = True
         self.accumulator.ring()
         try:
-            if self.accumulator.used_bytes:  # else a thread released all without notifying
+            if self.accumulator.used_bytes:  # otherwise all was released without a notification
                 await future
         finally:
             self._room = [other for other in self._room if other is not future]
@@ -243,7 +243,7 @@ class ProducerCore:
 
     @asynccontextmanager
     async def _limited(self, topic: str) -> AsyncIterator[None]:
-        """Give a call max.block.ms."""
+        """Limit a call to max.block.ms."""
         limit_ms = self.settings.max_block_ms
         self._why = "no answer"
         try:
@@ -261,7 +261,7 @@ class ProducerCore:
             ) from None
 
     def _pick(self, topic: str, count: int) -> int:
-        """Choose where records without a key go next: any partition that has a leader."""
+        """Choose the next partition for records without a key, among those with a leader."""
         if count == 1:
             return 0
         led = [row for row in self.sender.leaders.led_partitions(topic) if row < count]

@@ -30,9 +30,9 @@ from ottla.runtime.randomness import SystemRandomness
 class Producer(TransactionCalls, BulkCalls, Rooted):
     """Sends records to a cluster, from any number of threads. Use it in `with`.
 
-    `send` puts a record into a batch in the caller's thread, and returns; batches are sent by a
-    thread of the producer's own. It waits only where a topic is not known yet, or buffer.memory
-    is full. `on_delivery` callbacks run in the producer's thread: they should be short.
+    `send` puts a record into a batch in the caller's thread, and returns; the producer's own
+    thread sends the batches. `send` waits only for an unknown topic, or while buffer.memory is
+    full. `on_delivery` callbacks run in the producer's thread: they should be short.
     """
 
     def __init__(self, settings: Mapping[str, Any] | None = None, **keywords: Any) -> None:
@@ -66,8 +66,8 @@ class Producer(TransactionCalls, BulkCalls, Rooted):
     ) -> Delivery:
         """Queue a record, and return its delivery.
 
-        RecordTooLargeError for a record that no request has room for; BufferFullError or
-        NoAnswerError where there was no room, or no such topic, within max.block.ms.
+        RecordTooLargeError for a record that fits into no request; BufferFullError or NoAnswerError
+        if there was no room, or no such topic, within max.block.ms.
         """
         if self._is_plain:
             try:
@@ -96,7 +96,7 @@ class Producer(TransactionCalls, BulkCalls, Rooted):
         return self._thread.run(self._core.partitions_for(topic))
 
     def metrics(self) -> dict[str, float]:
-        """Return counts by Kafka's names."""
+        """Return counts, under Kafka's names."""
         return self._core.metrics()
 
     def close(self, timeout: float | None = None) -> None:

@@ -38,7 +38,7 @@ class GroupName:
 
 
 class AsyncTransactionCalls(ABC):
-    """The transactional half of an asyncio producer. Each call waits for max.block.ms at most."""
+    """The transactional half of an asyncio producer. Each call takes at most max.block.ms."""
 
     @property
     @abstractmethod
@@ -61,50 +61,50 @@ class AsyncTransactionCalls(ABC):
     async def send_offsets_to_transaction(
         self, offsets: Mapping[Any, Any], group_metadata: GroupMetadata | str
     ) -> None:
-        """Commit a group's offsets if the transaction is committed, and only then.
+        """Commit a group's offsets atomically with the transaction.
 
         Offsets by TopicPartition: the number of the next record to read, or an object with
-        offset, metadata and leader_epoch. With `consumer.group_metadata()` a consumer that is no
-        more in the group is refused; a group's bare name cannot tell.
+        offset, metadata and leader_epoch. With `consumer.group_metadata()` the coordinator refuses
+        a consumer that has left the group; with a bare group name it cannot.
         """
         await self._core.transactional().send_offsets(*_commit_of(offsets, group_metadata))
 
     async def commit_transaction(self) -> None:
-        """Send everything that waits, and commit.
+        """Send all pending records, and commit.
 
-        TransactionAbortableError: nothing is committed, call abort_transaction. NoAnswerError: it
-        is not known yet, call this again. Any other error: close the producer.
+        TransactionAbortableError: nothing is committed, call abort_transaction. NoAnswerError: the
+        result is unknown, call this again. Any other error: close the producer.
         """
         await self._core.transactional().commit()
 
     async def abort_transaction(self) -> None:
-        """Drop all waiting records, and abort; read_committed consumers skip the sent ones."""
+        """Drop all pending records, and abort; read_committed consumers skip the sent ones."""
         await self._core.transactional().abort()
 
     async def prepare_transaction(self, *, can_time_out: bool = False) -> PreparedTxnState:
-        """Send all waiting records, and leave the end to complete_transaction (KIP-939).
+        """Send all pending records, and leave the end to complete_transaction (KIP-939).
 
         Store the result in the same step as the data that belongs to it. Needs
         transaction.two.phase.commit.enable; without it, and with can_time_out, the broker aborts
-        the transaction when transaction.timeout.ms is over.
+        the transaction after transaction.timeout.ms.
         """
         return await self._core.transactional().prepare(can_time_out=can_time_out)
 
     async def complete_transaction(self, prepared: PreparedTxnState | str) -> bool:
-        """Commit if this is the transaction that is prepared, abort if it is not; return which."""
+        """Commit if this is the prepared transaction, else abort; return True after a commit."""
         return await self._core.transactional().complete(_named(prepared))
 
     @property
     def prepared_transaction_state(self) -> PreparedTxnState | None:
-        """The transaction that is prepared and waits for complete_transaction, if there is one."""
+        """The prepared transaction that awaits complete_transaction, if there is one."""
         return self._core.transactional().prepared_transaction_state
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[None]:
-        """Begin, and commit when the block ends; abort if it raises, which goes on.
+        """Begin, and commit at the end of the block; an exception aborts, and is raised again.
 
-        init_transactions is called if it was not yet. A commit that fails is aborted, too, where
-        that helps: the next transaction can begin.
+        init_transactions is called if necessary. A failed commit is aborted if possible, so that
+        the next transaction can begin.
         """
         transactions = self._core.transactional()
         await open_block(transactions)
@@ -122,7 +122,7 @@ class TransactionCalls:
     _thread: LoopThread
     _core: ProducerCore
     _at_once: Lock
-    """Held while a thread begins or commits, so that one of two threads is refused."""
+    """Held while a thread begins or commits; a second thread is refused."""
 
     def init_transactions(self, *, keep_prepared_txn: bool = False) -> None:
         """Register this producer by its transactional.id, before the first transaction.
@@ -141,52 +141,52 @@ class TransactionCalls:
     def send_offsets_to_transaction(
         self, offsets: Mapping[Any, Any], group_metadata: GroupMetadata | str
     ) -> None:
-        """Commit a group's offsets if the transaction is committed, and only then.
+        """Commit a group's offsets atomically with the transaction.
 
         Offsets by TopicPartition: the number of the next record to read, or an object with
-        offset, metadata and leader_epoch. With `consumer.group_metadata()` a consumer that is no
-        more in the group is refused; a group's bare name cannot tell.
+        offset, metadata and leader_epoch. With `consumer.group_metadata()` the coordinator refuses
+        a consumer that has left the group; with a bare group name it cannot.
         """
         commit = _commit_of(offsets, group_metadata)
         self._thread.run(self._core.transactional().send_offsets(*commit))
 
     def commit_transaction(self) -> None:
-        """Send everything that waits, and commit.
+        """Send all pending records, and commit.
 
-        TransactionAbortableError: nothing is committed, call abort_transaction. NoAnswerError: it
-        is not known yet, call this again. Any other error: close the producer.
+        TransactionAbortableError: nothing is committed, call abort_transaction. NoAnswerError: the
+        result is unknown, call this again. Any other error: close the producer.
         """
         transactions = self._core.transactional()
         self._commit(transactions.commit)
 
     def abort_transaction(self) -> None:
-        """Drop all waiting records, and abort; read_committed consumers skip the sent ones."""
+        """Drop all pending records, and abort; read_committed consumers skip the sent ones."""
         self._thread.run(self._core.transactional().abort())
 
     def prepare_transaction(self, *, can_time_out: bool = False) -> PreparedTxnState:
-        """Send all waiting records, and leave the end to complete_transaction (KIP-939).
+        """Send all pending records, and leave the end to complete_transaction (KIP-939).
 
         Store the result in the same step as the data that belongs to it. Needs
         transaction.two.phase.commit.enable; without it, and with can_time_out, the broker aborts
-        the transaction when transaction.timeout.ms is over.
+        the transaction after transaction.timeout.ms.
         """
         return self._thread.run(self._core.transactional().prepare(can_time_out=can_time_out))
 
     def complete_transaction(self, prepared: PreparedTxnState | str) -> bool:
-        """Commit if this is the transaction that is prepared, abort if it is not; return which."""
+        """Commit if this is the prepared transaction, else abort; return True after a commit."""
         return self._thread.run(self._core.transactional().complete(_named(prepared)))
 
     @property
     def prepared_transaction_state(self) -> PreparedTxnState | None:
-        """The transaction that is prepared and waits for complete_transaction, if there is one."""
+        """The prepared transaction that awaits complete_transaction, if there is one."""
         return self._core.transactional().prepared_transaction_state
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """Begin, and commit when the block ends; abort if it raises, which goes on.
+        """Begin, and commit at the end of the block; an exception aborts, and is raised again.
 
-        init_transactions is called if it was not yet. A commit that fails is aborted, too, where
-        that helps: the next transaction can begin.
+        init_transactions is called if necessary. A failed commit is aborted if possible, so that
+        the next transaction can begin.
         """
         transactions = self._core.transactional()
         self._begin(transactions, partial(open_block, transactions))
@@ -220,13 +220,13 @@ async def open_block(transactions: Transactions) -> None:
 
 
 async def drop_block(transactions: Transactions) -> None:
-    """Abort, as far as that can be done: there is an error already."""
+    """Abort, ignoring failures: an exception is being raised already."""
     with suppress(TransactionFailedError, TransactionStateError, OSError):
         await transactions.abort()
 
 
 async def close_block(transactions: Transactions) -> None:
-    """Commit, or abort if that fails and it helps."""
+    """Commit; abort if the commit fails with an abortable error."""
     try:
         await transactions.commit()
     except TransactionFailedError:

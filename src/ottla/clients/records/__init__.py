@@ -1,1 +1,1 @@
-"""From objects to keys, values and partitions: serializers, partitioner, interceptors."""
+"""Serializers, partitioners and interceptors."""

@@ -1,4 +1,4 @@
-"""Kafka's hash of keys, in plain Python: the twin of _murmur2.pyx."""
+"""Kafka's hash of keys, in plain Python: the fallback of _murmur2.pyx."""
 
 from typing import Final
 
@@ -9,7 +9,7 @@ _POSITIVE: Final = 0x7FFFFFFF
 
 
 def murmur2(data: bytes) -> int:
-    """Return Kafka's hash of a key: MurmurHash2 with its seed, as 32 bits without a sign."""
+    """Return Kafka's hash of a key: MurmurHash2 with Kafka's seed, as unsigned 32 bits."""
     length = len(data)
     hashed = _SEED ^ length
     whole = length & ~3

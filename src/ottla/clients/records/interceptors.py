@@ -1,8 +1,8 @@
-"""Functions of the application that see every record go out, and come in.
+"""Interceptors: callbacks of the application for sent and consumed records.
 
 An interceptor is any object with one or more of the methods of `Interceptor`, and not `close`
-alone. What one raises is logged, and the next one gets what the one before it had left: an
-interceptor cannot stop a record, nor lose one.
+alone. Its exceptions are logged, and the next interceptor gets the unchanged argument: an
+interceptor can neither stop nor lose a record.
 """
 
 import logging
@@ -17,36 +17,37 @@ _log = logging.getLogger(__name__)
 
 
 class Interceptor(Protocol):
-    """All that an interceptor can have; it need not have all of it."""
+    """The methods of interceptors; all are optional."""
 
     def on_send(self, record: Any, /) -> Any:
-        """Return the record to send in place of this one, in the thread that sends it.
+        """Return the record to send in place of this one, in the sending thread.
 
-        It comes before serialization: key and value are what the application gave.
+        It runs before serialization: key and value are the application's objects.
         """
         ...
 
     def on_acknowledgement(self, metadata: Any, error: BaseException | None, /) -> None:
-        """Hear where a record landed, or why it did not; in the client's thread: be short."""
+        """Receive a record's metadata or error, in the client's thread: it must be short."""
         ...
 
     def on_consume(self, records: Sequence[Any], /) -> Sequence[Any]:
-        """Return the records that poll is to return, in the thread that polls."""
+        """Return the records that poll returns, in the polling thread."""
         ...
 
     def on_commit(self, offsets: Mapping[Any, Any], /) -> None:
-        """Hear what was committed."""
+        """Receive the committed offsets."""
         ...
 
     def close(self) -> None:
-        """Hear that the client is closed."""
+        """Release resources when the client closes."""
         ...
 
 
 class Interceptors:
-    """The interceptors of one client, asked in their order.
+    """The interceptors of one client, called in their order.
 
-    Where nobody listens, `on_send` and its like are empty: a client on its hot path looks first.
+    `on_send` and the other lists are empty if no interceptor has the method, so that the hot path
+    can skip the call.
     """
 
     __slots__ = ("closing", "on_acknowledgement", "on_commit", "on_consume", "on_send")
@@ -63,19 +64,19 @@ class Interceptors:
         return _passed_on(self.on_send, record)
 
     def acknowledged(self, metadata: Any, error: BaseException | None) -> None:
-        """Tell what became of a record."""
+        """Call `on_acknowledgement` with the result of a record."""
         _told(self.on_acknowledgement, metadata, error)
 
     def consumed(self, records: R) -> R:
-        """Return the records to give out."""
+        """Return the records for the application."""
         return _passed_on(self.on_consume, records)
 
     def committed(self, offsets: Mapping[Any, Any]) -> None:
-        """Tell what was committed."""
+        """Call `on_commit` with the committed offsets."""
         _told(self.on_commit, offsets)
 
     def close(self) -> None:
-        """Tell that the client is closed."""
+        """Close all interceptors."""
         _told(self.closing)
 
 

@@ -1,8 +1,8 @@
-"""Which partition a record goes to: the same one as with Kafka's own clients, for the same key.
+"""Partitioners: a key gets the same partition as with Kafka's own clients.
 
 A partitioner is a function of the topic, the key as bytes, and the number of partitions. It
-returns a partition, or None if it does not matter which: the producer then keeps to one partition
-until a batch is full (KIP-794).
+returns a partition, or None for any: the producer then uses one partition until a batch is full
+(KIP-794).
 """
 
 from collections.abc import Callable
@@ -30,7 +30,7 @@ __all__ = [
 ]
 
 Partitioner = Callable[[str, bytes | None, int], int | None]
-"""Topic, key, number of partitions: to the number of one, or None for any."""
+"""From topic, key and number of partitions to a partition, or None for any."""
 DEFAULT_PARTITIONER: Final = "murmur2_random"
 _FNV_PRIME: Final = 0x01000193
 _FNV_START: Final = 0x811C9DC5
@@ -55,7 +55,7 @@ def _consistent_random(_topic: str, key: bytes | None, count: int) -> int | None
 
 
 def fnv1a(data: bytes) -> int:
-    """Return the hash that librdkafka calls fnv1a: 32 bits, made positive as Go's clients do."""
+    """Return librdkafka's fnv1a hash: 32 bits, made positive as in Go's clients."""
     hashed = _FNV_START
     for byte in data:
         hashed = (hashed ^ byte) * _FNV_PRIME & _MASK
@@ -71,7 +71,7 @@ def _fnv1a_random(_topic: str, key: bytes | None, count: int) -> int | None:
 
 
 class _RoundRobin:
-    """One partition after the other, for each topic, whatever the key."""
+    """Each topic's partitions in turn, independent of the key."""
 
     def __init__(self) -> None:
         self._next: dict[str, int] = {}
@@ -83,7 +83,7 @@ class _RoundRobin:
 
 
 class _Random:
-    """Any partition, whatever the key."""
+    """A random partition, independent of the key."""
 
     def __init__(self, randomness: Randomness) -> None:
         self._randomness = randomness
@@ -118,7 +118,7 @@ _OTHER_NAMES: Final = {
 
 
 def find_partitioner(given: Any) -> str | Partitioner:
-    """Return the name of a partitioner, or the function that was given; else TypeError."""
+    """Return a partitioner's name or the given function; TypeError for anything else."""
     name = _OTHER_NAMES.get(given, given) if isinstance(given, str) else ""
     if name in _BY_NAME or name in _MADE:
         return name
@@ -129,9 +129,9 @@ def find_partitioner(given: Any) -> str | Partitioner:
 
 
 def make_partitioner(chosen: str | Partitioner, randomness: Randomness) -> Partitioner | None:
-    """Make the partitioner that `find_partitioner` has found.
+    """Make the partitioner from the result of `find_partitioner`.
 
-    None is the default one: producers have it compiled, where they choose lanes for records.
+    None is the default partitioner, which the accumulator has in compiled code.
     """
     if not isinstance(chosen, str):
         return chosen

@@ -1,8 +1,9 @@
-"""Values to bytes and back, as Kafka's own serializers do it.
+"""Serializers and deserializers that are compatible with Kafka's own.
 
-`key_serializer="string"`, or one of the constants here, or any function of one value, or an object
-with `serialize(topic, value, headers)`, which schema registries need. None, a tombstone, is never
-serialized. Without a serializer bytes stay as they are, and text is written in UTF-8.
+A serializer is a name such as `key_serializer="string"`, a constant of this module, a function of
+one value, or an object with `serialize(topic, value, headers)`, as schema registries need. None, a
+tombstone, is never serialized. Without a serializer bytes are unchanged, and text is encoded in
+UTF-8.
 """
 
 import json
@@ -14,7 +15,7 @@ from typing import Any, Final, Protocol, runtime_checkable
 
 Headers = Sequence[tuple[str, bytes | None]]
 Serialize = Callable[[str, Any, Headers], bytes | None]
-"""Topic, value, headers: the signature to which every form of serializer is adapted."""
+"""The common signature of all serializers: topic, value, headers."""
 Deserialize = Callable[[str, bytes, Headers], Any]
 
 
@@ -24,7 +25,7 @@ class SerializationError(ValueError):
 
 @runtime_checkable
 class Serializer(Protocol):
-    """Makes bytes, perhaps by the topic. It must not keep the headers."""
+    """Encodes values; it may use the topic. It must not keep the headers."""
 
     def serialize(self, topic: str, value: Any, headers: Headers, /) -> bytes | None:
         """Return the bytes; an exception fails this record alone."""
@@ -33,7 +34,7 @@ class Serializer(Protocol):
 
 @runtime_checkable
 class Deserializer(Protocol):
-    """Makes a value of bytes, perhaps by the topic."""
+    """Decodes values; it may use the topic."""
 
     def deserialize(self, topic: str, value: bytes, headers: Headers, /) -> Any:
         """Return the value; an exception is reported with the record's partition and offset."""
@@ -99,7 +100,7 @@ DOUBLE: Final = _number("double", ">d")
 UUID: Final = Serde(
     "uuid", lambda value: str(uuid.UUID(str(value))).encode(), lambda raw: uuid.UUID(raw.decode())
 )
-"""As text of 36 letters, which is how Kafka has it."""
+"""A UUID as text of 36 characters, as in Kafka."""
 
 _SERDES: Final = (BYTES, STRING, JSON, SHORT, INTEGER, LONG, FLOAT, DOUBLE, UUID)
 _JAVA_PACKAGE: Final = "org.apache.kafka.common.serialization."
@@ -115,7 +116,7 @@ def _serde_by_name() -> Mapping[str, Serde]:
 
 
 SERDE_BY_NAME: Final = _serde_by_name()
-"""By our names, and by the names of Kafka's classes."""
+"""Formats by ottla's names, and by Kafka's class names."""
 NAMES: Final = ", ".join(serde.name for serde in _SERDES)
 
 

@@ -1,7 +1,7 @@
 """Trace context of OpenTelemetry in the headers of records.
 
-The headers are W3C's `traceparent` and `tracestate`, or those of the propagator that the
-application configures. Ottla does not depend on OpenTelemetry: applications that trace install it.
+The headers are W3C's `traceparent` and `tracestate`, or the headers of the configured propagator.
+Ottla does not depend on OpenTelemetry: applications that trace install it.
 """
 
 from importlib import import_module
@@ -11,7 +11,7 @@ _MISSING: Final = "traces need OpenTelemetry, which is not installed: pip instal
 
 
 class Propagator(Protocol):
-    """The part of OpenTelemetry's TextMapPropagator that is used here."""
+    """The used part of OpenTelemetry's TextMapPropagator."""
 
     def inject(self, carrier: dict[str, str]) -> None:
         """Write the current context into a mapping."""
@@ -23,9 +23,9 @@ class Propagator(Protocol):
 
 
 class TracePropagation:
-    """An interceptor that adds the current trace to the headers of every record that is sent.
+    """An interceptor that adds the current trace to the headers of every sent record.
 
-    ImportError, with a sentence, if there is neither a propagator nor OpenTelemetry.
+    ImportError with an explanation if there is neither a propagator nor OpenTelemetry.
     """
 
     def __init__(self, propagator: Propagator | None = None) -> None:
@@ -42,7 +42,7 @@ class TracePropagation:
         return record._replace(headers=[*kept, *added])
 
     def context_of(self, record: Any) -> Any:
-        """Return the context in which a record was sent, to begin a span with."""
+        """Return the context of a record's sender, as the parent of a new span."""
         carrier = {
             name: value.decode("utf-8", "replace")
             for name, value in record.headers

@@ -1,1 +1,1 @@
-"""Synchronous clients: a thread with an event loop and the facade in front of it."""
+"""Synchronous clients: an event loop in a thread, and facades for it."""

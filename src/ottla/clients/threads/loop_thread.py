@@ -4,9 +4,9 @@ A caller waits in `run` for a coroutine that runs in the loop. Meanwhile the cor
 functions in the caller's thread, with `call_in_caller`: a listener runs in the application's
 thread, and may use the client itself.
 
-A loop that was not closed ends silently when the last reference to its `LoopThread` goes, or with
-the interpreter. A forked process does not have the thread: there every call raises
-ForkedClientError, and nothing that the parent still uses is touched.
+An unclosed loop ends silently with the last reference to its `LoopThread`, or with the interpreter.
+A forked process does not have the thread: there every call raises ForkedClientError, and the
+parent's connections are not touched.
 """
 
 import asyncio
@@ -24,13 +24,13 @@ from weakref import WeakSet, finalize
 from ottla.clients.errors import ClientClosedError, ForkedClientError
 
 CANCELLED_SECONDS_MAX: Final = 5.0
-"""How long tasks may take to end that were cancelled by `close`; then they are left alone."""
+"""How long `close` waits for cancelled tasks to end; then it abandons them."""
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
 
 class _Call:
-    """A function that the waiting thread is to call, and where the outcome goes."""
+    """A function to call in the waiting thread, and the future of its result."""
 
     __slots__ = ("_function", "_loop", "outcome")
 
@@ -75,7 +75,7 @@ class _Caller:
         self.is_waiting = True
 
     def close(self) -> None:
-        """Let go of a task that has not begun, and will not."""
+        """Discard a task that was not started."""
         self._coroutine.close()
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -88,7 +88,7 @@ class _Caller:
         self._task.add_done_callback(self.leave)
 
     async def call(self, function: Callable[[], Any]) -> Any:
-        """Have a function called by the waiting thread."""
+        """Call a function in the waiting thread."""
         call = _Call(function)
         self._calls.add(call)
         self._queue.put(call)
@@ -98,7 +98,7 @@ class _Caller:
             self._calls.discard(call)
 
     def wait(self) -> Any:
-        """In the caller's thread: run the queued calls until the task is done; return its result.
+        """Run queued calls in the caller's thread until the task is done; return its result.
 
         CancelledError also if the loop ended before the task did.
         """
@@ -138,7 +138,7 @@ async def call_in_caller(function: Callable[..., T], *arguments: Any) -> T:
 
 
 def is_for_a_thread() -> bool:
-    """Whether the running coroutine was begun by a thread that waits for it in `LoopThread.run`."""
+    """Whether a thread in `LoopThread.run` waits for the running coroutine."""
     return _caller.get() is not None
 
 
@@ -191,26 +191,26 @@ class _Server:
             self._callers.discard(caller)
 
     def stop(self) -> None:
-        """End the loop, from any thread; nothing in a process that was forked off."""
+        """End the loop, from any thread; does nothing in a forked process."""
         if self.is_here:
             with suppress(RuntimeError):  # it has ended
                 self.loop.call_soon_threadsafe(self._stop)
 
     def stop_after(self, work: Callable[[], Coroutine[Any, Any, object]]) -> None:
-        """End the loop when something is done, in its own thread."""
+        """End the loop after a coroutine has completed in it."""
         if not self.is_stopping:
             self._last = self.loop.create_task(work())
             self._last.add_done_callback(lambda _: self._stop())
 
     def stop_and_wait(self, seconds_max: float | None = None) -> None:
-        """End the loop and, but in its own thread, wait for that."""
+        """End the loop; outside of its own thread, also wait for the end."""
         self.stop()
         if self.is_here and self.thread.ident != get_ident():
             self.thread.join(seconds_max)
 
     @property
     def is_here(self) -> bool:
-        """Whether this is the process that the thread is in."""
+        """Whether this is the thread's process, and not a fork."""
         return os.getpid() == self.process_id
 
     def _serve(self) -> None:
@@ -229,7 +229,7 @@ class _Server:
             atexit.unregister(self.stop_at_exit)
 
     def stop_at_exit(self) -> None:
-        """End the loop before the interpreter does, which would complain about its tasks."""
+        """End the loop at interpreter exit, so that asyncio does not warn of its tasks."""
         self.stop_and_wait(CANCELLED_SECONDS_MAX)
 
     def _run_forever(self) -> None:
@@ -248,7 +248,7 @@ _servers: Final[WeakSet[_Server]] = WeakSet()
 
 
 def _after_fork() -> None:
-    """Let nothing of the parent's loops be complained about when this process ends."""
+    """Suppress warnings about the parent's loops when this process ends."""
     for server in _servers:
         server.loop.set_exception_handler(lambda _loop, _context: None)
 
@@ -269,7 +269,7 @@ class LoopThread:
 
     @property
     def is_current(self) -> bool:
-        """Whether this is asked in the loop's own thread."""
+        """Whether the caller is in the loop's own thread."""
         return self._server.thread.ident == get_ident()
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
@@ -292,7 +292,7 @@ class LoopThread:
             if self._server.is_stopping:
                 raise ClientClosedError("the client was closed while this call waited") from None
             raise
-        except BaseException:  # Ctrl-C, most of all, perhaps before it was entered
+        except BaseException:  # mainly Ctrl-C, perhaps before `enter`
             self._abandon(caller)
             raise
         finally:
@@ -306,7 +306,7 @@ class LoopThread:
             raise ClientClosedError("the client is closed")
 
     def post(self, function: Callable[..., object], *arguments: Any) -> None:
-        """Have a function called over there soon, and do not wait; it must not block or raise.
+        """Call a function in the loop's thread soon, without waiting; it must not block or raise.
 
         ClientClosedError and ForkedClientError as in `run`.
         """
@@ -326,11 +326,11 @@ class LoopThread:
         self._server.stop_and_wait()
 
     def abandon(self) -> None:
-        """Do as `close` does, but wait for nothing."""
+        """Close without waiting."""
         self._server.stop()
 
     def abandon_after(self, work: Callable[[], Coroutine[Any, Any, object]]) -> None:
-        """Run a coroutine over there, and end when it is done; wait for nothing."""
+        """Run a coroutine in the loop, and end the loop afterwards; without waiting."""
         with suppress(ClientClosedError):
             self.post(self._server.stop_after, work)
 

@@ -1,7 +1,7 @@
-"""Synchronous faces of asynchronous objects, without writing every call twice.
+"""Synchronous facades of asynchronous objects, without writing every call twice.
 
-A face names the calls that it has; each keeps the arguments, the types and the docstring of the
-asynchronous one.
+A facade lists its calls; each keeps the arguments, the types and the docstring of the asynchronous
+method.
 """
 
 from collections.abc import Callable, Coroutine
@@ -16,7 +16,7 @@ R = TypeVar("R")
 
 
 class Face(Generic[N]):
-    """An asynchronous object, with the thread in which its calls run."""
+    """An asynchronous object, with the thread that runs its calls."""
 
     def __init__(self, thread: LoopThread, behind: N) -> None:
         self._thread = thread

@@ -35,7 +35,7 @@ def _partition_record(
 
 
 def _directory(image: ClusterImage, broker_id: int) -> bytes:
-    """Return the folder that a broker will choose, if it has no choice."""
+    """Return the log dir that a broker will choose, if it has only one."""
     log_dirs = image.brokers[broker_id].log_dirs
     return log_dirs[0] if len(log_dirs) == 1 else UNASSIGNED_DIRECTORY
 

@@ -13,10 +13,10 @@ EPOCH_TO_BE_GIVEN: Final = -1
 
 
 def register_broker(image: ClusterImage, broker: BrokerImage) -> Decision[MetadataRecord, int]:
-    """Admit a broker, and answer with its epoch.
+    """Register a broker, and return its epoch.
 
-    One without an epoch gets the offset of the record, as in Kafka: no other registration may ever
-    have the same.
+    A broker without an epoch gets the offset of the record, as in Kafka: it is unique among all
+    registrations.
     """
     record = registration_record(broker)
     if record.broker_epoch == EPOCH_TO_BE_GIVEN:

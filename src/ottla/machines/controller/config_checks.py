@@ -41,7 +41,7 @@ COUNT_MAX: Final = {
     ResourceType.GROUP: GROUPS_WITH_SETTINGS_MAX,
 }
 _LAGS: Final = frozenset({"max.compaction.lag.ms", "min.compaction.lag.ms"})
-"""Topic settings that can contradict each other when one of them is inherited."""
+"""Topic settings that may contradict each other if one of them is inherited."""
 CONTRADICTING: Final = _LAGS | {f"log.cleaner.{name}" for name in _LAGS}
 """The same, with the broker's names."""
 MIN_ISR: Final = "min.insync.replicas"

@@ -42,7 +42,7 @@ def update_features(
     updates: Sequence[FeatureUpdate],
     supported: Mapping[str, tuple[int, int]] = SUPPORTED_LEVELS,
 ) -> Decision[MetadataRecord, None]:
-    """Change all of these levels; ApiError INVALID_UPDATE_VERSION if one of them is invalid."""
+    """Change all of these levels; ApiError INVALID_UPDATE_VERSION if any of them is invalid."""
     records: list[MetadataRecord] = []
     for update in updates:
         level = image.level_by_feature.get(update.name, 0)

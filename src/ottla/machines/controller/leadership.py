@@ -25,7 +25,7 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Leadership:
-    """Decides by an image about partitions; brokers may be taken for there, or for away."""
+    """Decides leadership by an image; the caller may override which brokers count as live."""
 
     image: ClusterImage
     settings: ControllerSettings
@@ -34,7 +34,7 @@ class Leadership:
     _config_by_topic: dict[str, TopicConfig] = field(default_factory=dict, init=False)
 
     def can_lead(self, broker_id: int) -> bool:
-        """Tell whether a broker serves, or will once this decision is made."""
+        """Return whether a broker serves, or will once this decision is made."""
         if broker_id in self.leaving:
             return False
         broker = self.image.brokers.get(broker_id)
@@ -102,7 +102,7 @@ class Leadership:
     def without(
         self, place: Place, broker_id: int, has_lost_tail: frozenset[int] = frozenset()
     ) -> PartitionChangeRecord | None:
-        """Take a broker out of sync in one partition."""
+        """Remove a broker from the ISR of one partition."""
         change = self.change(place, has_lost_tail=has_lost_tail)
         change.isr = tuple(one for one in change.isr if one != broker_id)
         return change.record()

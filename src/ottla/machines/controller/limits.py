@@ -1,4 +1,4 @@
-"""How much a client may ask for."""
+"""The limits of a client's request."""
 
 from typing import Final
 

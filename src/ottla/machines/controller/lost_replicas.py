@@ -1,18 +1,18 @@
 """AssignReplicasToDirs: brokers report replicas that are lost, damaged or on a full disk.
 
-Where the other replicas of a broker are it need not say. One that is lost is not trusted to have
-everything when it comes back, and not eligible to lead. If nobody else has all that it had,
-everything stays as it is, for its disk may be mended; unless the topic would rather go on with
-less (`unclean.leader.election.enable`), and another replica is there.
+Brokers need not report the directories of their other replicas. A lost replica may miss records
+when it returns, and is not eligible to lead. If no other replica has all its records, nothing
+changes, for its disk may be repaired; unless the topic prefers availability
+(`unclean.leader.election.enable`), and another replica is live.
 
 A replica on a full disk is intact. It leaves the ISR, and its leadership, only if another member
-of the ISR can lead and the ISR stays large enough (`min.insync.replicas`): a smaller one could not
+of the ISR can lead and the ISR stays large enough (`min.insync.replicas`): a smaller ISR could not
 commit anything either, and would stop readers, too. A replica outside the ISR is never elected for
-it, not even one that is eligible: that one may have left because its own disk is full.
+it, even if it is eligible: it may have left because its own disk is full.
 
-A damaged replica lacks a range of offsets, and has everything else. It leaves the ISR if another
-member of the ISR can lead, and never by an unclean election. It may still be eligible to lead:
-where too few replicas are in sync to commit anything without it, it is better than no leader.
+A damaged replica lacks a range of offsets, and has all other records. It leaves the ISR if another
+member of the ISR can lead, and never by an unclean election. It may still be eligible to lead: if
+too few replicas are in sync to commit without it, it is better than no leader.
 """
 
 from typing import Final
@@ -45,9 +45,9 @@ from ottla.wire.messages.assign_replicas_to_dirs import (
 def lose_replicas(
     image: ClusterImage, settings: ControllerSettings, request: AssignReplicasToDirsRequest
 ) -> Decision[MetadataRecord, AssignReplicasToDirsResponse]:
-    """Take replicas out of sync; each succeeds or fails by itself.
+    """Remove replicas from the ISR; each succeeds or fails by itself.
 
-    ApiError STALE_BROKER_EPOCH if the sender is an earlier life of its broker.
+    ApiError STALE_BROKER_EPOCH if the sender is an earlier incarnation of its broker.
     """
     broker_id = request.broker_id
     check_broker_epoch(image, broker_id, request.broker_epoch)
@@ -91,14 +91,14 @@ def lose_replicas(
 
 
 def is_counted_on(partition: PartitionImage, broker_id: int) -> bool:
-    """Tell whether others wait for a broker's replica: it leads them, or may be asked to."""
+    """Return whether a broker's replica matters: it leads, or may be elected."""
     is_complete = broker_id in {*partition.isr, *partition.eligible_leader_replicas}
     is_needed = partition.leader == broker_id or not _is_last(partition, broker_id)
     return is_complete and is_needed and len(partition.replicas) > 1
 
 
 def can_leave(partition: PartitionImage, broker_id: int, min_isr: int) -> bool:
-    """Tell whether a broker is in the ISR of a partition, which stays large enough without it."""
+    """Return whether a broker is in the ISR of a partition, which stays large enough without it."""
     needed = max(min(min_isr, len(partition.replicas)), 1)
     return broker_id in partition.isr and len(partition.isr) > needed
 

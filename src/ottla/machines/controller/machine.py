@@ -45,7 +45,7 @@ from ottla.wire.messages.elect_leaders import ElectLeadersRequest, ReplicaElecti
 
 METADATA_VERSION_FEATURE: Final = "metadata.version"
 METADATA_VERSION: Final = 29
-"""The level of Kafka 4.2, whose records we write."""
+"""The level of Kafka 4.2; our records have its format."""
 TRANSACTION_VERSION_FEATURE: Final = "transaction.version"
 TRANSACTION_VERSION: Final = 2
 """The level at which every transaction ends with a new epoch (KIP-890)."""
@@ -56,11 +56,11 @@ _FIRST_LEVELS: Final = {
 
 
 class Controller:
-    """Decides by its image, which nothing but `replay` changes.
+    """Decides on the basis of its image, which only `replay` changes.
 
-    The caller asks for one decision at a time, appends its records, and replays them before it asks
-    for the next one. Errors of single items, such as a name that occurs twice, are in the results;
-    a raised ApiError concerns the whole request.
+    The caller requests one decision at a time, appends its records, and replays them before it
+    requests the next one. Errors of single items, such as a name that occurs twice, are in the
+    results; a raised ApiError concerns the whole request.
     """
 
     def __init__(self, image: ClusterImage, settings: ControllerSettings) -> None:
@@ -132,7 +132,7 @@ class Controller:
         return allocate_producer_ids(self.image, broker_id, broker_epoch)
 
     def register_broker(self, broker: BrokerImage) -> Decision[MetadataRecord, int]:
-        """Admit a broker, and answer with its epoch."""
+        """Register a broker, and return its epoch."""
         return register_broker(self.image, broker)
 
     # -- brokers and the partitions they keep ---------------------------------------------------
@@ -155,7 +155,7 @@ class Controller:
         return unfence_broker(self.image, self.settings, broker_id)
 
     def shut_down_broker(self, broker_id: int) -> Decision[MetadataRecord, int]:
-        """Let others lead in place of a broker; answer how many partitions it has to keep."""
+        """Move leadership away from a broker; return how many partitions it has to keep."""
         return shut_down_broker(self.image, self.settings, broker_id)
 
     def unregister_broker(self, broker_id: int) -> Decision[MetadataRecord, None]:

@@ -43,7 +43,7 @@ class PartitionChange:
     number: int
     partition: PartitionImage
     can_lead: Callable[[int], bool]
-    """Whether a broker is there, and may lead."""
+    """Whether a broker is live, and may lead."""
     min_isr: int
     election: Election = Election.ONLINE
     has_lost_tail: frozenset[int] = frozenset()

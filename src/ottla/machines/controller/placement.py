@@ -40,7 +40,7 @@ def place(
 
 
 def _ring(brokers: Iterable[BrokerImage]) -> list[BrokerImage]:
-    """Order the brokers so that each rack takes its turn before any comes again."""
+    """Order the brokers so that each rack occurs once before any occurs again."""
     seen_by_rack: Counter[str | None] = Counter()
     ranked = []
     for broker in sorted(brokers, key=lambda broker: broker.broker_id):

@@ -79,7 +79,7 @@ def create_topics(
 
 
 class _Creation:
-    """What one request has led to so far."""
+    """The results and records of one request so far."""
 
     def __init__(self, image: ClusterImage, settings: ControllerSettings, start: int) -> None:
         self.records: list[MetadataRecord] = []
@@ -211,7 +211,7 @@ def delete_topics(
 ) -> Decision[MetadataRecord, list[DeletableTopicResult]]:
     """Decide on topics to delete, each by its name or by its id.
 
-    A name or an id that comes twice is an error, told once; so is a topic that is named by both.
+    A duplicate name or id is an error, reported once; so is a topic that is named by both.
     """
     count_by_wanted = Counter((one.name, one.topic_id) for one in wanted)
     result_by_wanted: dict[tuple[str | None, bytes], DeletableTopicResult] = {}

@@ -3,13 +3,13 @@
                  a member joins            all have joined, or time is up
         Empty ----------------> Preparing -------------------------------> Completing
           ^                     Rebalance <------------------------------- Rebalance
-          |   nobody is left     |  ^   somebody joins, leaves or dies         |
+          |   group is empty     |  ^   a member joins, leaves or dies         |
           +----------------------+  |                                          | the leader
                                     |                                          | assigns
                                     +---------------- Stable <-----------------+
 
-The log knows a group only as stable or empty: `settle` takes over what was replayed. What lies
-between is lost with the machine, and the members join again.
+The log contains a group only as stable or empty: `settle` applies the replayed state. The states in
+between are lost with the machine, and the members join again.
 """
 
 from collections import Counter
@@ -60,7 +60,7 @@ MOVES: Final = {
 class ClassicGroup:
     """The whole state of one group.
 
-    `stored_ms` is when the record in the log was written; `proposed` is what was decided and not
+    `stored_ms` is the time of the record in the log; `proposed` is the latest decision that was not
     replayed yet.
     """
 
@@ -83,12 +83,12 @@ class ClassicGroup:
         self._supporters_by_protocol: Counter[str] = Counter()
 
     def move(self, state: GroupState) -> None:
-        """Take one of the moves that are allowed."""
+        """Make one of the allowed transitions."""
         assert state in MOVES[self.state], f"{self.group_id}: {self.state} to {state}"
         self.state = state
 
     def add(self, member: Member, protocol_type: str) -> None:
-        """Take in a member; the first sets the type of the group and becomes its leader."""
+        """Add a member; the first sets the type of the group and becomes its leader."""
         assert member.member_id not in self.members
         if not self.members:
             self._set_protocol_type(protocol_type)
@@ -108,7 +108,7 @@ class ClassicGroup:
             self.usage.charge(-MEMBER_ID_BYTES)
 
     def remove(self, member_id: str) -> None:
-        """Let a member go, if it is one; the next in line takes the lead if it had it."""
+        """Remove a member, if it is one; if it was the leader, the next one leads."""
         self.stop_expecting(member_id)
         self.attendance.forget(member_id)
         if member_id not in self.members:
@@ -118,7 +118,7 @@ class ClassicGroup:
             self.leader = next(iter(self.members), None)
 
     def replace(self, member_id: str, successor: Member) -> None:
-        """Put the next life of a static member in its place, with its work and its lead."""
+        """Replace a static member by its next incarnation, with its assignment and leadership."""
         successor.assignment = self.members[member_id].assignment
         self.attendance.forget(member_id)
         self._strike(member_id)
@@ -248,13 +248,13 @@ class ClassicGroup:
         return self._propose(self.generation, members, now_ms)
 
     def propose_empty(self, now_ms: int) -> GroupRecord:
-        """Make the record of a generation without members."""
+        """Create the record of a generation without members."""
         assert not self.members
         self.protocol = None
         return self._propose(self._next_generation(), [], now_ms)
 
     def settle(self, value: GroupMetadataValue) -> None:
-        """Take over the record that was proposed, now that it is in the log."""
+        """Apply the record that was proposed, now that it is in the log."""
         self.stored_ms = value.current_state_timestamp
         self._set_proposed(None)
         self.generation = value.generation
@@ -271,7 +271,7 @@ class ClassicGroup:
 
     @classmethod
     def loaded(cls, group_id: str, value: GroupMetadataValue) -> "ClassicGroup":
-        """Make a group from its last record: of each member only the protocol in use is known."""
+        """Create a group from its last record: of each member only the protocol in use is known."""
         group = cls(group_id)
         group.stored_ms = value.current_state_timestamp
         group.generation = value.generation

@@ -11,7 +11,7 @@ from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 
 MEMBER_BYTES: Final = 2_048
-"""A member with its session, besides what it sent."""
+"""A member with its session, besides its request data."""
 PROTOCOL_BYTES: Final = 256
 """A protocol that a member supports, besides its name and metadata."""
 MEMBER_ID_BYTES: Final = 1_024
@@ -20,19 +20,19 @@ PENDING_OFFSET_BYTES: Final = 1_024
 """An offset of a transaction that has not ended yet."""
 SMALL_BYTES: Final = 16 << 10
 SHARE_OF_LARGE: Final = 0.75
-"""What takes more than `SMALL_BYTES` is refused from this share of the total on, so that clients
-with large metadata leave room for the members of other groups."""
+"""From this share of the total on, requests above `SMALL_BYTES` are refused, so that clients with
+large metadata leave room for the members of other groups."""
 
 
 class GroupMemory:
-    """What all groups of a broker take together."""
+    """The memory of all groups of a broker together."""
 
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
         self.used_bytes = 0
 
     def charge(self, size_bytes: int) -> None:
-        """Count bytes that are kept from now on; what is given up counts negative."""
+        """Count retained bytes; released bytes are negative."""
         self.used_bytes += size_bytes
         assert self.used_bytes >= 0, self.used_bytes
 
@@ -51,10 +51,10 @@ class GroupMemory:
 
 
 class Usage:
-    """What a group, or the pending offsets of a partition, take of that memory.
+    """The share of a group, or of a partition's pending offsets, in that memory.
 
-    It counts from the start, and towards the total once it is shared: what is loaded from the log
-    counts only if its machine is used.
+    It counts locally from the start, and towards the total once it is shared: state loaded from the
+    log counts only if its machine is used.
     """
 
     __slots__ = ("_memory", "used_bytes")
@@ -64,7 +64,7 @@ class Usage:
         self._memory: GroupMemory | None = None
 
     def charge(self, size_bytes: int) -> None:
-        """Count bytes that are kept from now on; what is given up counts negative."""
+        """Count retained bytes; released bytes are negative."""
         self.used_bytes += size_bytes
         assert self.used_bytes >= 0, self.used_bytes
         if self._memory is not None:
@@ -77,7 +77,7 @@ class Usage:
         memory.charge(self.used_bytes)
 
     def unshare(self) -> None:
-        """Let it count no more."""
+        """Stop counting it."""
         if self._memory is not None:
             self._memory.charge(-self.used_bytes)
             self._memory = None

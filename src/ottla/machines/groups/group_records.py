@@ -54,19 +54,19 @@ def committed_offset(value: OffsetCommitValue | LegacyOffsetCommitValue) -> Comm
 
 
 def group_record(group_id: str, value: GroupMetadataValue) -> GroupRecord:
-    """Make the record of a group that became stable or empty."""
+    """Create the record of a group that became stable or empty."""
     return GroupRecord(GroupMetadataKey(group=group_id), value, GROUP_METADATA_VERSION)
 
 
 def group_tombstone(group_id: str) -> GroupRecord:
-    """Make the record by which a group is forgotten."""
+    """Create the record that removes a group."""
     return GroupRecord(GroupMetadataKey(group=group_id), None, GROUP_METADATA_VERSION)
 
 
 def offset_record(
     group_id: str, topic: str, partition: int, committed: CommittedOffset
 ) -> GroupRecord:
-    """Make the record of a committed offset."""
+    """Create the record of a committed offset."""
     value = OffsetCommitValue(
         offset=committed.offset,
         leader_epoch=committed.leader_epoch,
@@ -81,7 +81,7 @@ def offset_record(
 
 
 def offset_tombstone(group_id: str, topic: str, partition: int) -> GroupRecord:
-    """Make the record by which a committed offset is forgotten."""
+    """Create the record that removes a committed offset."""
     return GroupRecord(_offset_key(group_id, topic, partition), None, OFFSET_COMMIT_VERSION)
 
 

@@ -37,14 +37,14 @@ class Roster:
         self._memory: GroupMemory | None = None
 
     def share(self, memory: GroupMemory) -> None:
-        """Let what is kept here count towards what all groups of the broker take."""
+        """Let this store count towards the memory of all groups of the broker."""
         self._memory = memory
         self.pending.usage.share(memory)
         for group in self._groups.values():
             group.usage.share(memory)
 
     def unshare(self) -> None:
-        """Let it count no more: nothing of it is used any longer."""
+        """Stop counting it: nothing of it is used any longer."""
         self._memory = None
         self.pending.usage.unshare()
         for group in self._groups.values():
@@ -67,7 +67,7 @@ class Roster:
         return self._groups.values()
 
     def get(self, group_id: str) -> ClassicGroup | None:
-        """Return a group, if it is there."""
+        """Return a group, or None."""
         return self._groups.get(group_id)
 
     def group_of_member(self, group_id: str) -> ClassicGroup:
@@ -80,12 +80,12 @@ class Roster:
         return group
 
     def admit(self, group: ClassicGroup) -> None:
-        """Take in a group that somebody has come to. It is no new one to the log until later."""
+        """Add a group that a member has joined. The log does not contain it until later."""
         if group.group_id not in self._groups:
             self._take_in(group)
 
     def drop_if_void(self, group: ClassicGroup) -> None:
-        """Let go of a group that neither the log nor anybody alive knows of."""
+        """Remove a group without members that is not in the log."""
         is_logged = group.stored_ms is not None or self._has_offsets(group.group_id)
         is_used = group.state is not GroupState.EMPTY or group.attendance.pending
         if not is_logged and not is_used:
@@ -94,7 +94,7 @@ class Roster:
     def replay(
         self, key: Message, value: Message | None, producer_id: int = NO_PRODUCER_ID
     ) -> None:
-        """Take over one record of the log. Kinds that are not of classic groups are passed over.
+        """Apply one record of the log. Kinds that are not of classic groups are passed over.
 
         An offset that a transaction of a producer commits is pending until it ends.
         """
@@ -110,7 +110,7 @@ class Roster:
                 self._put_offset(place, committed_offset(value), producer_id)
 
     def end_transaction(self, producer_id: int, *, is_commit: bool) -> None:
-        """Take over the marker that ends a producer's transaction."""
+        """Apply the marker that ends a producer's transaction."""
         for place, committed in self.pending.end(producer_id, is_commit=is_commit):
             if committed is not None:
                 self.offsets.put(*place, committed)

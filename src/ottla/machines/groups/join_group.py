@@ -49,14 +49,14 @@ class Joining:
     def join(
         self, request: JoinGroupRequest, caller: Caller, fresh_uuid: bytes, now: Moment
     ) -> JoinDecision:
-        """Decide about a request that was not asked before."""
+        """Decide about a new request."""
         try:
             return self._join(request, caller, fresh_uuid, now)
         except ApiError as error:
             return answer_only(_refusal(request.member_id, error.code))
 
     def ask_again(self, wait: NotYet) -> JoinDecision:
-        """Answer a request that was told to wait, or have it wait on."""
+        """Respond to a waiting request, or keep it waiting."""
         try:
             return answer_only(self._answer(wait))
         except ApiError as error:
@@ -108,7 +108,7 @@ class Joining:
             )
 
     def _find_group(self, request: JoinGroupRequest) -> ClassicGroup:
-        """Return the group; for a member without an id a new one, which is not added yet."""
+        """Return the group; for a member without an id a new one, which is not stored yet."""
         if request.member_id:
             return self._roster.group_of_member(request.group_id)
         return self._roster.get(request.group_id) or ClassicGroup(request.group_id)
@@ -126,7 +126,7 @@ class Joining:
         return known_id in group.members or len(group.members) < limit
 
     def _check_memory(self, group: ClassicGroup, known: Member | None, member: Member) -> None:
-        """Raise ApiError unless there is room for what a member says of itself."""
+        """Raise ApiError unless there is memory for the member's metadata."""
         before = 0 if known is None else known.described_bytes()
         grown_bytes = member.described_bytes() - before
         if grown_bytes <= 0:
@@ -170,7 +170,7 @@ class Joining:
         return self._wait(group, member, now)
 
     def _admit(self, group: ClassicGroup, member: Member) -> None:
-        """Take in the group if it is new; raise if there is no room for it or for a session."""
+        """Add the group if it is new; raise if there is no memory for it or for a session."""
         if member.member_id in group.attendance.pending:
             return
         if len(self._liveness.deadlines) >= self._settings.sessions_max:
@@ -207,7 +207,7 @@ class Joining:
         is_leader = member.member_id == group.leader
         completes = group.state is GroupState.COMPLETING_REBALANCE
         if is_unchanged and (completes or (group.state is GroupState.STABLE and not is_leader)):
-            # It may have missed the answer: it is told of the current generation once more.
+            # It may have missed the response: it gets the current generation once more.
             return answer_only(group.join_response(member.member_id))
         group.update(member)
         return self._wait(group, member, now)
@@ -220,7 +220,7 @@ class Joining:
             self._liveness.next_number(),
         )
         if member.member_id in group.attendance.joining:
-            # A request of the same member that waits already waits in vain, and is told so.
+            # An earlier waiting request of the same member is obsolete, and gets an error.
             self._liveness.notify(group.group_id)
         group.attendance.joining[member.member_id] = wait.number
         records = self._rebalancing.advance(group, now)

@@ -1,16 +1,16 @@
 """The classic consumer groups of one partition of `__consumer_offsets`.
 
-    decide_…(request, now) -> Decision(records, response)     soft state may change, the log's not
+    decide_…(request, now) -> Decision(records, response)     may change soft state, never the log's
     replay(key, value)                                         the only writer of the log's state
-    take_rung() -> groups whose waiting requests must ask again, to be called after replaying
-    next_deadline_ms(), expire(now)                            time
+    take_rung() -> groups with requests to retry; call it after replaying
+    next_deadline_ms(), expire(now)                            timers
 
-Records of a decision are appended and replayed before anything else is decided. Should appending
-fail, nothing has happened that a client would not repair by asking again, or a deadline by itself.
-The order of records matters and their being one batch does not.
+Records of a decision are appended and replayed before the next decision. If the append fails, a
+retry of the client or a later deadline repairs the soft state. The order of the records matters,
+but they need not be in one batch.
 
-JoinGroup and SyncGroup may be answered `NotYet`: then the caller waits for the bell of the group
-and asks again with what it was given, as often as it takes. Nobody needs to tell if it gives up.
+JoinGroup and SyncGroup may return `NotYet`: then the caller waits for a notification of the group,
+and retries with the returned token, any number of times. It may stop without notice.
 """
 
 from collections.abc import Iterator
@@ -73,7 +73,7 @@ class GroupMachine:
         self._roster.replay(key, value, producer_id)
 
     def end_transaction(self, producer_id: int, *, is_commit: bool) -> None:
-        """Take over the marker that ends the transaction of a producer, if it has one here."""
+        """Apply the marker that ends the transaction of a producer, if it has one here."""
         self._roster.end_transaction(producer_id, is_commit=is_commit)
 
     def start(self, now: Moment) -> None:
@@ -90,7 +90,7 @@ class GroupMachine:
         self._retention.schedule(now)
 
     def stop(self) -> None:
-        """Give back its share of memory; nothing is asked of it any more."""
+        """Release its share of memory; the machine is not used any more."""
         self._roster.unshare()
 
     def next_deadline_ms(self) -> int | None:
@@ -125,7 +125,7 @@ class GroupMachine:
         return self._joining.join(request, caller, fresh_uuid, now)
 
     def ask_join_again(self, wait: NotYet) -> JoinDecision:
-        """Decide about a JoinGroup that was told to wait."""
+        """Decide about a waiting JoinGroup."""
         return self._joining.ask_again(wait)
 
     def decide_sync(self, request: SyncGroupRequest, now: Moment) -> SyncDecision:
@@ -133,7 +133,7 @@ class GroupMachine:
         return self._membership.sync(request, now)
 
     def ask_sync_again(self, wait: NotYet) -> SyncDecision:
-        """Decide about a SyncGroup that was told to wait."""
+        """Decide about a waiting SyncGroup."""
         return self._membership.ask_again(wait)
 
     def decide_heartbeat(
@@ -217,7 +217,7 @@ class GroupMachine:
         return self._roster.offsets.of_group(group_id)
 
     def group(self, group_id: str) -> ClassicGroup | None:
-        """Return a group, to be looked at only."""
+        """Return a group, read-only."""
         return self._roster.get(group_id)
 
     def committed(self, group_id: str, topic: str, partition: int) -> CommittedOffset | None:

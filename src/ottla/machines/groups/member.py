@@ -7,7 +7,7 @@ from ottla.machines.groups.group_memory import MEMBER_BYTES, PROTOCOL_BYTES, tex
 
 @dataclass(slots=True)
 class Member:
-    """One member, what it can do, and what it was given to do."""
+    """One member, with its supported protocols and its assignment."""
 
     member_id: str
     group_instance_id: str | None
@@ -16,7 +16,7 @@ class Member:
     session_timeout_ms: int
     rebalance_timeout_ms: int
     metadata_by_protocol: dict[str, bytes]
-    """The protocols it supports, the one it likes best first."""
+    """The protocols it supports, in order of preference."""
     assignment: bytes = b""
 
     def supports_the_same(self, metadata_by_protocol: dict[str, bytes]) -> bool:

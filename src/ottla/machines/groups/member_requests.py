@@ -44,7 +44,7 @@ class MemberRequests:
         self._rebalancing = rebalancing
 
     def sync(self, request: SyncGroupRequest, now: Moment) -> SyncDecision:
-        """Decide about a SyncGroup that was not asked before."""
+        """Decide about a new SyncGroup."""
         try:
             return self._sync(request, now)
         except ApiError as error:
@@ -53,7 +53,7 @@ class MemberRequests:
     def ask_again(self, wait: NotYet) -> SyncDecision:
         """Respond to a waiting SyncGroup, or keep it waiting.
 
-        Its number is the generation whose assignment it waits for.
+        The number of the wait is the generation of the awaited assignment.
         """
         try:
             return answer_only(self._answer(wait))
@@ -63,7 +63,7 @@ class MemberRequests:
     def heartbeat(
         self, request: HeartbeatRequest, now: Moment
     ) -> Decision[GroupRecord, HeartbeatResponse]:
-        """Hear of a member, and tell it whether it has to join again."""
+        """Renew a member's session, and return whether it has to join again."""
         try:
             group = self._roster.group_of_member(request.group_id)
             group.check_member(request.member_id, request.group_instance_id)
@@ -126,7 +126,7 @@ class MemberRequests:
         work = {each.member_id: each.assignment for each in request.assignments}
         self._check_memory(group, work)
         for member_id in group.members:
-            # A waiting member was excused from heartbeats until now: its session starts anew.
+            # A waiting member need not send heartbeats: its session restarts now.
             if member_id in group.attendance.syncing:
                 self._rebalancing.renew_session(group, member_id, now)
         response = _assignment(group, work.get(request.member_id, b""))

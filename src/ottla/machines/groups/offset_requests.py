@@ -219,7 +219,7 @@ def _committed(
     )
     if request.retention_time_ms == NEVER:
         return plain
-    # Clients that can ask for a time of their own know neither leader epochs nor topic ids.
+    # Clients that can set a retention time know neither leader epochs nor topic ids.
     expire_timestamp_ms = min(now.wall_ms + request.retention_time_ms, _TIMESTAMP_MS_MAX)
     return plain._replace(
         expire_timestamp_ms=expire_timestamp_ms, leader_epoch=-1, topic_id=ZERO_UUID

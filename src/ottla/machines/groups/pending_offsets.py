@@ -47,7 +47,7 @@ class PendingOffsets:
         return place in self._producers_by_place
 
     def of_group(self, group_id: str) -> Iterator[Place]:
-        """Go through the places for which something is pending in a group."""
+        """Yield the places for which something is pending in a group."""
         if group_id in self._count_by_group:
             yield from (place for place in self._producers_by_place if place.group_id == group_id)
 

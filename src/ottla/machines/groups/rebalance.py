@@ -66,12 +66,12 @@ class Rebalancing:
         self._liveness.notify(group.group_id)
 
     def renew_session(self, group: ClassicGroup, member_id: str, now: Moment) -> None:
-        """Give a member the time that it asked for until it must be heard of again."""
+        """Restart a member's session timeout."""
         timeout_ms = group.members[member_id].session_timeout_ms
         self._liveness.start_session(group.group_id, member_id, now, timeout_ms)
 
     def expire_session(self, group: ClassicGroup, member_id: str, now: Moment) -> Records:
-        """Remove a member that was not heard of in time, unless it waits for us."""
+        """Remove a member with an expired session, unless it waits for us."""
         if member_id in group.attendance.pending:
             self.remove(group, member_id)
             return self.complete_if_all_joined(group, now)
@@ -81,7 +81,7 @@ class Rebalancing:
         return self.advance(group, now)
 
     def expire_join(self, group: ClassicGroup, now: Moment) -> Records:
-        """End the join phase; an initial rebalance goes on if a member has just joined."""
+        """End the join phase; extend an initial rebalance if a member has just joined."""
         attendance = group.attendance
         if attendance.is_initial and attendance.has_grown and attendance.delay_left_ms:
             attendance.has_grown = False

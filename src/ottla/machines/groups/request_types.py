@@ -17,9 +17,9 @@ class Caller(NamedTuple):
 
 
 class NotYet(NamedTuple):
-    """No answer yet: wait until the group's bell rings, then ask again with this.
+    """No response yet: wait for a notification of the group, then retry with this token.
 
-    The number tells the request from any other that the same member sends.
+    The number distinguishes the request from others of the same member.
     """
 
     group_id: str
@@ -29,5 +29,5 @@ class NotYet(NamedTuple):
 
 
 def answer_only(response: T) -> Decision[GroupRecord, T]:
-    """Make the decision that writes nothing."""
+    """Create a decision without records."""
     return Decision((), response)

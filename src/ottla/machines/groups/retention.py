@@ -1,8 +1,8 @@
-"""Offsets that nobody needs any more, and groups of which nothing is left.
+"""Expires offsets, and removes groups without members and offsets.
 
 An offset expires `offsets.retention.minutes` after its commit, and no sooner than as long after the
-group became empty. Those of a group with members stay, unless it reads other topics now. An empty
-group goes with its last offset.
+group became empty. Offsets of a group with members stay, unless no member subscribes to their topic
+any more. An empty group is removed with its last offset.
 """
 
 from collections.abc import Iterator
@@ -27,7 +27,7 @@ from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 
 LOOKS_MAX: Final = 5_000
-"""How many offsets are looked at in one go."""
+"""The number of offsets checked in one run."""
 TOMBSTONES_MAX: Final = 200
 """How many tombstones one decision has, unless a group is deleted."""
 
@@ -42,7 +42,7 @@ class Retention:
         self._unseen: list[str] = []
 
     def schedule(self, now: Moment) -> None:
-        """Have a look after the interval, or at once if the last look was not finished."""
+        """Run after the interval, or at once if the last run was not finished."""
         interval_ms = self._settings.offsets_retention_check_interval_ms
         delay_ms = 0 if self._unseen else interval_ms
         self._liveness.deadlines.set(Due(Phase.RETENTION), now, delay_ms)

@@ -20,7 +20,7 @@ class GroupSettings:
     group_initial_rebalance_delay_ms: int = 3_000
     group_max_size: int = (1 << 31) - 1
     group_bytes_max: int = 8 << 20
-    """How much memory one group may take; the limit on all groups is that of their GroupMemory."""
+    """The memory limit of one group; GroupMemory has the limit of all groups."""
     offset_metadata_max_bytes: int = 4_096
     offsets_retention_ms: int = 7 * 24 * 60 * 60_000
     offsets_retention_check_interval_ms: int = 600_000

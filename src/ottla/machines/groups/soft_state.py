@@ -100,14 +100,14 @@ class Deadlines:
 
 
 class JoinAnswer(NamedTuple):
-    """The response of a waiting JoinGroup, for when it asks again."""
+    """The response of a waiting JoinGroup, for its retry."""
 
     number: int
     response: JoinGroupResponse
 
 
 class Attendance:
-    """The members of one group that have joined, and those that are missing."""
+    """The members of one group that have joined, and the missing ones."""
 
     def __init__(self) -> None:
         self.pending: dict[str, None] = {}
@@ -156,7 +156,7 @@ class Liveness:
         self._number = 0
 
     def notify(self, group_id: str) -> None:
-        """Have the waiting requests of a group ask again."""
+        """Make the waiting requests of a group retry."""
         self._notified[group_id] = None
 
     def take_notified(self) -> tuple[str, ...]:
@@ -171,7 +171,7 @@ class Liveness:
         return self._number
 
     def start_session(self, group_id: str, member_id: str, now: Moment, timeout_ms: int) -> None:
-        """Give a member this long to be heard of again."""
+        """Start a member's session timeout."""
         self.deadlines.set(Due(Phase.SESSION, group_id, member_id), now, timeout_ms)
 
     def end_session(self, group_id: str, member_id: str) -> None:

@@ -1,8 +1,8 @@
-"""AddPartitionsToTxn and AddOffsetsToTxn: which partitions a transaction has.
+"""AddPartitionsToTxn and AddOffsetsToTxn: the partitions of a transaction.
 
-In the first version of transactions producers add partitions before they write to them, and
-leaders ask whether they have (verify only). In the second the leader that gets a transaction's
-first batch adds its partition itself.
+In version 1 of transactions producers add partitions before they write to them, and leaders verify
+that they have (verify only). In version 2 the leader that gets a transaction's first batch adds its
+partition itself.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -70,7 +70,7 @@ class Enlisting:
     def enlist(
         self, wanted: Enlistment, now: Moment
     ) -> Decision[TransactionRecord, dict[TopicPartition, ErrorCode]]:
-        """Decide the same for a leader that is on this broker; the answer has a code for each."""
+        """Decide the same for a leader on this broker; the response has a code for each."""
         return Decision(*self._enlist(wanted, ABORTABLE_SINCE, now))
 
     def _enlist(

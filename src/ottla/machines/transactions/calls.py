@@ -16,7 +16,7 @@ FENCED_SINCE_OF_INIT: Final = 4
 
 
 def answer_only(response: T) -> Decision[TransactionRecord, T]:
-    """Make the decision that writes nothing."""
+    """Create a decision without records."""
     return Decision((), response)
 
 

@@ -43,9 +43,9 @@ def describe(roster: Roster, transactional_id: str) -> describe_transactions.Tra
 def list_all(
     roster: Roster, request: ListTransactionsRequest, now_ms: int
 ) -> ListTransactionsResponse:
-    """Show the transactional ids that pass all filters; INVALID_REGULAR_EXPRESSION may be raised.
+    """Return the transactional ids that pass all filters; may raise INVALID_REGULAR_EXPRESSION.
 
-    States that do not exist are told, and match nothing.
+    Unknown states are returned as such, and match nothing.
     """
     pattern = _pattern(request.transactional_id_pattern)
     return ListTransactionsResponse(

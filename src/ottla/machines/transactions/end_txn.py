@@ -1,18 +1,18 @@
-"""EndTxn, and what else ends a transaction: a successor, its age, the last of its markers.
+"""EndTxn, and the other ends of a transaction: a new producer, a timeout, its last marker.
 
-What EndTxn is told in the second version of transactions, by the state and the epoch it names
-("held" is the holder's, "ended" the one before, whose answer may have been lost):
+The result of EndTxn in transaction version 2, by the state and the epoch in the request ("held" is
+the current epoch, "ended" the previous one, whose response may have been lost):
 
                     abort, held      abort, ended     commit, held     commit, ended
     Empty           a new epoch      fenced           invalid          fenced
     Ongoing         PrepareAbort     fenced           PrepareCommit    fenced
     PrepareAbort    concurrent       concurrent       concurrent       invalid
     PrepareCommit   concurrent       invalid          concurrent       concurrent
-    CompleteAbort   a new epoch      the answer       invalid          invalid
-    CompleteCommit  a new epoch      invalid          invalid          the answer
+    CompleteAbort   a new epoch      as before        invalid          invalid
+    CompleteCommit  a new epoch      invalid          invalid          as before
 
-In the first version only the holder's epoch is known: Empty is invalid, and whoever repeats an
-end is told the same again.
+In version 1 only the current epoch is known: in Empty the result is INVALID_TXN_STATE, and a
+repeated request gets the same response again.
 """
 
 from collections.abc import Iterable
@@ -45,7 +45,7 @@ from ottla.model.identifiers import TopicPartition
 from ottla.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
 
 EPOCH_BUMP_SINCE = 5
-"""From which version of EndTxn on clients take the new epoch from the answer."""
+"""The first version of EndTxn with the new epoch in the response."""
 
 
 class Ending:
@@ -136,7 +136,7 @@ class Ending:
 
 
 def _is_answered_at_first(found: Transaction, asker: Producer, *, is_commit: bool) -> bool:
-    """Tell whether the transaction ended that way before; raise if it cannot end that way."""
+    """Return whether the transaction ended that way before; raise if it cannot end that way."""
     if asker != found.holder:
         raise _fenced(found)
     if found.state is State.ONGOING:
@@ -149,7 +149,7 @@ def _is_answered_at_first(found: Transaction, asker: Producer, *, is_commit: boo
 
 
 def _is_answered(found: Transaction, asker: Producer, *, is_commit: bool) -> bool:
-    """Tell the same for a client that takes a new epoch from the answer."""
+    """Decide the same for a client that takes a new epoch from the response."""
     if found.state in ENDED and found.is_ended_by(asker):
         if is_commit != found.is_commit:
             raise _invalid(found, is_commit=is_commit)

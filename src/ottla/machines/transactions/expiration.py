@@ -22,7 +22,7 @@ from ottla.machines.transactions.transaction_store import Roster
 ABORTS_MAX: Final = 200
 """How many transactions are aborted in one go."""
 LOOKS_MAX: Final = 5_000
-"""How many transactional ids are looked at in one go."""
+"""The number of transactional ids checked in one run."""
 TOMBSTONES_MAX: Final = 200
 """How many transactional ids are forgotten in one go."""
 _SOON_MS: Final = 1
@@ -30,7 +30,7 @@ _SOON_MS: Final = 1
 
 
 class Ageing:
-    """Decides what has expired. Begins with `start`."""
+    """Decides the expiration of transactions and ids. Begins with `start`."""
 
     def __init__(self, settings: TransactionSettings, roster: Roster, ending: Ending) -> None:
         self._settings = settings
@@ -56,7 +56,7 @@ class Ageing:
         return min(self._abort_at_ms, self._forget_at_ms)
 
     def look(self, now: Moment) -> Records:
-        """Abort or remove what has expired; in portions, if there is much."""
+        """Abort expired transactions and remove expired ids; in portions, if there are many."""
         if self._abort_at_ms is not None and self._abort_at_ms <= now.monotonic_ms:
             return self._abort(now)
         if self._forget_at_ms is not None and self._forget_at_ms <= now.monotonic_ms:

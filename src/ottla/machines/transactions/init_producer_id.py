@@ -136,7 +136,7 @@ class Initiating:
             producer = successor(holder, fresh_id)
             previous_id = NO_ID if expected is None else holder.producer_id
         else:
-            # The answer was lost: it is given again.
+            # The response was lost: repeat it.
             producer, previous_id = holder, found.previous_producer_id
         held = found.held_by(producer, timeout_ms, now.wall_ms, previous_id=previous_id)
         return self._held(held)

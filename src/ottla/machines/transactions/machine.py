@@ -2,28 +2,28 @@
 
     decide_…(request, …, now) -> Decision(records, response)   changes nothing in the log's state
     replay(key, value), take(record)                            the only writers of the log's state
-    take_markers() -> markers that are owed now, to be called after replaying
+    take_markers() -> markers to send now; call it after replaying
     next_deadline_ms(), expire(now)                             time
 
 How to run it:
 
--   Replay the log, call `start`, then `take_markers`: transactions whose end was decided before
-    owe their markers again. A machine belongs to one leader epoch of its partition, which is the
+-   Replay the log, call `start`, then `take_markers`: prepared transactions without all markers
+    owe them again. A machine belongs to one leader epoch of its partition, which is the
     coordinator epoch of its markers; in another epoch load another machine.
--   Append the records of a decision and replay them before anything else is decided. Should
-    appending fail, do not replay: nothing has happened.
--   Answer when all that was replayed is committed, and not before; so too if the decision has no
-    records. If that is not to be known in time, answer COORDINATOR_NOT_AVAILABLE; whoever asks
-    again is told how it went. What is decided stays decided, as it is in the log.
+-   Append the records of a decision and replay them before the next decision. If the append
+    fails, do not replay: nothing has happened.
+-   Respond when all replayed records are committed, and not before, even if the decision has no
+    records. On a timeout, respond with COORDINATOR_NOT_AVAILABLE; a retry returns the outcome.
+    The decision stands, as it is in the log.
 -   Send markers when the records that were replayed before `take_markers` are committed, and not
-    before, to the leaders of their partitions, again and again until each has answered. Report
-    what is written to `decide_marked`, together or one by one; also partitions that are gone. If
-    there are none to begin with, report that. Late and double reports do no harm.
--   A response of `NeedsProducerId` asks for a producer id that nobody has had: get one, and decide
-    again with it. It need not be used.
+    before, to the leaders of their partitions, with retries until each has acknowledged. Report
+    written markers, and deleted partitions, to `decide_marked`, together or one by one. If there
+    are no markers to send, report an empty set. Late and duplicate reports do no harm.
+-   A response of `NeedsProducerId` asks for an unused producer id: get one, and decide again
+    with it. The machine may not use it.
 
-Decisions are made one at a time, and each sees the ones before, committed or not: a request waits
-for nobody. CONCURRENT_TRANSACTIONS means that markers are owed.
+Decisions are made one at a time, and each sees the earlier ones, committed or not: no request waits
+for another. CONCURRENT_TRANSACTIONS means that markers are pending.
 """
 
 from collections.abc import Iterable
@@ -84,11 +84,11 @@ class TransactionMachine:
         self._roster.level = level
 
     def replay(self, key: Message, value: Message | None) -> None:
-        """Take over one record of the log; None is a tombstone."""
+        """Apply one record of the log; None is a tombstone."""
         self._roster.replay(key, value)
 
     def take(self, record: TransactionRecord) -> None:
-        """Take over one record of a decision, as if it were replayed."""
+        """Apply one record of a decision, as if it were replayed."""
         self._roster.take(record.transactional_id, record.transaction)
 
     def start(self, now: Moment) -> None:
@@ -132,7 +132,7 @@ class TransactionMachine:
     def decide_enlist(
         self, wanted: Enlistment, now: Moment
     ) -> Decision[TransactionRecord, dict[TopicPartition, ErrorCode]]:
-        """Decide on the request of a leader on this broker, as on that of a remote leader."""
+        """Decide on the request of a leader on this broker, as if it came from a remote leader."""
         return self._enlisting.enlist(wanted, now)
 
     def decide_add_offsets(
@@ -154,9 +154,9 @@ class TransactionMachine:
     def decide_marked(
         self, owed: OwedMarkers, written: Iterable[TopicPartition], now: Moment
     ) -> Decision[TransactionRecord, bool]:
-        """Hear which of the owed markers are written; the answer is true if that was the last.
+        """Record written markers; the response is true if the last one is among them.
 
-        Should the record of the last not be appended, report again.
+        If the append of the last one's record fails, report again.
         """
         return self._ending.mark(owed, written, now)
 

@@ -35,7 +35,7 @@ class NeedsProducerId(NamedTuple):
 NO_PRODUCER: Final = Producer(NO_ID, NO_EPOCH)
 
 
-class ProducerIdNeeded(Exception):  # noqa: N818 - no error: the machine asks for something
+class ProducerIdNeeded(Exception):  # noqa: N818 - not an error: control flow to get an id
     """Deciding cannot go on without a producer id."""
 
 

@@ -49,7 +49,7 @@ class TransactionRecord(NamedTuple):
 
 
 def record_of(transaction: Transaction, level: int) -> TransactionRecord:
-    """Make the record of a transactional id, as `transaction.version` of this level wants it."""
+    """Create the record of a transactional id, in the format of this `transaction.version`."""
     if level < FORMAT_LEVEL:
         transaction = transaction._replace(
             previous_producer_id=NO_ID, next_producer=NO_PRODUCER, client_version=0
@@ -58,7 +58,7 @@ def record_of(transaction: Transaction, level: int) -> TransactionRecord:
 
 
 def tombstone(transactional_id: str) -> TransactionRecord:
-    """Make the record by which a transactional id is forgotten."""
+    """Create the record that removes a transactional id."""
     return TransactionRecord(transactional_id, None, 0)
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 class TransactionSettings:
     """The settings of transactions; the names are Kafka's, underscores for dots.
 
-    The last one is not Kafka's: how many transactional ids one machine holds at most.
+    The last one is not Kafka's: the maximum number of transactional ids per machine.
     """
 
     transaction_max_timeout_ms: int = 900_000

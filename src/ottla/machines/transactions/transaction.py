@@ -1,4 +1,4 @@
-"""One transactional id: who holds it, and where its transaction stands.
+"""One transactional id: its producer, and the state of its transaction.
 
                InitProducerId          partitions         EndTxn         markers written
     (nothing) -----------> Empty ----------> Ongoing --------> Prepare… --------> Complete…
@@ -7,12 +7,12 @@
                              +--------------------------- InitProducerId -------------+
 
 Once it is prepared, a transaction ends that way and no other. Empty and Complete… may also go to
-PrepareAbort: version 2 of transactions lets a producer abort what it is not sure to have begun
-(KIP-890). Whoever fences a producer goes to PrepareAbort in one step; Kafka's PrepareEpochFence
-and Dead are never written.
+PrepareAbort: version 2 of transactions lets a producer abort a transaction that it may not have
+begun (KIP-890). Fencing a producer goes to PrepareAbort in one step; Kafka's PrepareEpochFence and
+Dead are never written.
 
-A transaction in its second version ends with a new epoch: its markers carry it, and so does the
-producer from then on. Two requests with one (producer id, epoch) are of one transaction.
+A transaction in version 2 ends with a new epoch: its markers carry it, and so does the producer
+from then on. Two requests with one (producer id, epoch) belong to one transaction.
 """
 
 from collections.abc import Iterable, Mapping

@@ -1,4 +1,4 @@
-"""Where metrics, health and log levels are told by HTTP."""
+"""The HTTP listener for metrics, health and log levels."""
 
 import re
 from dataclasses import dataclass

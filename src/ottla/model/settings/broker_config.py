@@ -36,7 +36,7 @@ from ottla.model.settings.settings import (
 from ottla.model.settings.topic_config import NO_LIMIT, CleanupPolicy, TimestampType, TopicConfig
 
 SERVED_PROTOCOLS: Final = frozenset({SecurityProtocol.PLAINTEXT})
-"""The supported listener protocols. Opening another one as plain text would betray its users."""
+"""The supported listener protocols. Serving any other as plain text would expose users' data."""
 
 _OF_TOPICS = TopicConfig()
 
@@ -192,7 +192,7 @@ class BrokerConfig:
 
     @property
     def inter_broker_listener(self) -> str:
-        """The name of the listener by which other brokers come."""
+        """The name of the listener for other brokers."""
         names = [listener.name for listener in self.broker_listeners]
         default = "PLAINTEXT" if "PLAINTEXT" in names else names[0]
         return self.inter_broker_listener_name or default
@@ -208,7 +208,7 @@ class BrokerConfig:
         )
 
     def topic_defaults(self) -> TopicConfig:
-        """Return the settings of a topic that sets nothing itself."""
+        """Return the default settings of topics."""
         value_by_field = {
             field_name(topic_name): next(
                 synonym.converted(value)
@@ -246,7 +246,7 @@ class BrokerConfig:
 
 
 def notes_on(settings: Mapping[str, str]) -> list[str]:
-    """Say which settings that `parse` accepts have no effect."""
+    """Return a sentence for each accepted setting that has no effect."""
     return [
         f"{name} is known to Kafka, not used by Ottla yet"
         for name in settings

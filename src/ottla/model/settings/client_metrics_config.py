@@ -1,4 +1,4 @@
-"""A client metrics subscription (KIP-714): which clients push which of their metrics, how often."""
+"""A client metrics subscription (KIP-714): the clients, their metrics to push, and the interval."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -67,7 +67,7 @@ class ClientMetricsConfig:
         return texts_of(self, CLIENT_METRICS_SETTINGS)
 
     def is_for(self, attributes: Mapping[str, str | None]) -> bool:
-        """Tell whether a client is meant: all conditions hold, of which there may be none."""
+        """Return whether all conditions hold for a client; without conditions, true."""
         return all(
             (text := attributes.get(condition.attribute)) is not None
             and condition.pattern.matches(text)

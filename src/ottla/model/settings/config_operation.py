@@ -1,4 +1,4 @@
-"""How a setting is changed."""
+"""The operations that change a setting."""
 
 from enum import IntEnum
 

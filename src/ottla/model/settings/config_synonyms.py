@@ -53,7 +53,7 @@ TOPIC_SYNONYMS: Final[Mapping[str, tuple[Synonym, ...]]] = {
     "segment.ms": (Synonym("log.roll.ms"), Synonym("log.roll.hours", HOUR_MS)),
     "unclean.leader.election.enable": (Synonym("unclean.leader.election.enable"),),
 }
-"""Where a topic's setting comes from if it is not set: the first of these that is."""
+"""The broker settings that replace an unset topic setting; the first set name counts."""
 
 BROKER_SYNONYMS: Final[Mapping[str, tuple[str, ...]]] = {
     synonym.name: tuple(other.name for other in synonyms)
@@ -61,4 +61,4 @@ BROKER_SYNONYMS: Final[Mapping[str, tuple[str, ...]]] = {
     if len(synonyms) > 1
     for synonym in synonyms
 }
-"""The broker settings that say the same in other units; the first that is set counts."""
+"""The broker settings with the same meaning in other units; the first set name counts."""

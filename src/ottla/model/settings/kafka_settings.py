@@ -126,7 +126,7 @@ _OF_KAFKA_4 = """
 _OF_PLUGINS = """
     allow.everyone.if.no.acl.found metrics.jmx.exclude metrics.jmx.include super.users
 """
-# Gone with version 4, and still in many files.
+# Removed in version 4, and still in many files.
 _OF_KAFKA_3 = """
     auto.include.jmx.reporter broker.id.generation.enable control.plane.listener.name
     delegation.token.master.key eligible.leader.replicas.enable group.coordinator.new.enable
@@ -166,7 +166,7 @@ _ALTERABLE = """
 """
 
 KAFKA_4_SETTING_NAMES: Final = frozenset(_OF_KAFKA_4.split())
-"""What Kafka 4 declares; it takes any other name for the setting of a plug-in."""
+"""The settings that Kafka 4 declares; it treats any other name as a plug-in's setting."""
 
 KAFKA_SETTING_NAMES: Final = frozenset((_OF_KAFKA_4 + _OF_PLUGINS + _OF_KAFKA_3).split())
 

@@ -18,7 +18,7 @@ _EVERY_ADDRESS = frozenset({"", "0.0.0.0", "::"})  # noqa: S104 - nothing is bou
 
 
 class SecurityProtocol(StrEnum):
-    """How a listener talks: openly or by TLS, with or without authentication by SASL."""
+    """A listener's encryption, none or TLS, and authentication, none or SASL."""
 
     PLAINTEXT = "PLAINTEXT"
     SSL = "SSL"

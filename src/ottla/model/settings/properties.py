@@ -1,11 +1,11 @@
-r"""Java's properties files: `server.properties`, and the `meta.properties` of a log folder.
+r"""Java's properties files: `server.properties`, and the `meta.properties` of a log dir.
 
-    # a comment; so is a line that begins with !
-    key=value
-    key : value        around the sign may be blanks, and they alone will do
-    key=one \
-        value          a line that ends with a backslash goes on after the next one's blanks
-    key=\u0158e\u017eor   escapes: \t \n \r \f, \u and four digits, and \ before anything else
+# a comment; so is a line that begins with !
+key=value
+key : value        around the sign may be blanks, and they alone will do
+key=one \
+value          a line that ends with a backslash continues after the next line's blanks
+key=\u0158e\u017eor   escapes: \t \n \r \f, \u and four digits, and \ before anything else
 
 As in Java, the last of several values of a key counts, and blanks at the end belong to the value.
 """
@@ -30,7 +30,7 @@ class PropertiesError(ValueError):
 
 
 def read_properties(text: str) -> dict[str, str]:
-    """Read a whole file; PropertiesError if an escape is none, or makes half a character."""
+    """Read a whole file; PropertiesError for an invalid escape, or half of a surrogate pair."""
     value_by_key: dict[str, str] = {}
     for number, line in _logical_lines(text):
         match = _PROPERTY.fullmatch(line)

@@ -1,6 +1,6 @@
-"""Where a broker's settings come from: `-X name=value`, the environment, server.properties.
+"""The sources of a broker's settings: `-X name=value`, the environment, server.properties.
 
-The first that has a setting counts, also if the next calls it by another name or in other units.
+The first source of a setting counts, even if the next has it under another name or unit.
 In the environment `log.dirs` is OTTLA_LOG_DIRS, or KAFKA_LOG_DIRS as in Kafka's images: `.` is
 written `_`, `_` is `__`, and `-` is `___`.
 """
@@ -80,8 +80,8 @@ def gather_settings(
 def settings_from_environment(environ: Mapping[str, str]) -> dict[str, str]:
     """Return the settings among the variables, by their dotted names.
 
-    Every OTTLA_ variable is taken for a setting, but a KAFKA_ variable only if there is such a
-    setting: others use that prefix for much else. Where both are there, Ottla's own counts.
+    Every OTTLA_ variable is a setting, but a KAFKA_ variable only if such a setting exists: other
+    programs use that prefix, too. If both exist, the OTTLA_ variable counts.
     """
     ours = {_setting_name(name): text for name, text in environ.items() if _is_ours(name)}
     kafkas = {

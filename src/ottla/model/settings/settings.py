@@ -19,7 +19,7 @@ INT16_MAX: Final = 2**15 - 1
 INT32_MAX: Final = 2**31 - 1
 INT64_MAX: Final = 2**63 - 1
 UNKNOWN_NAMES_MAX: Final = 10
-"""How many names that do not exist are told; the others are counted."""
+"""The number of unknown names in an error message; the others are counted."""
 
 _NUMBER = re.compile(r"[+-]?[0-9]{1,20}")
 _DECIMAL = re.compile(r"([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,3})?")
@@ -42,7 +42,7 @@ class SettingType(IntEnum):
 
 
 class UpdateMode(StrEnum):
-    """When a setting can change: at a start only, or at any time in one broker, or in all."""
+    """Whether a setting changes at start only, or at any time per broker or cluster-wide."""
 
     READ_ONLY = "read-only"
     PER_BROKER = "per-broker"
@@ -59,9 +59,9 @@ class InvalidSettingsError(ApiError):
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """The values that a setting takes: of which type, which in words, and how they are read.
+    """The values that a setting takes: their type, their description, and their parser.
 
-    `read` raises ValueError for text that is none of them.
+    `read` raises ValueError for invalid text.
     """
 
     type: SettingType
@@ -99,7 +99,7 @@ class Setting:
 
 
 def at_start(name: str, kind: Kind, documentation: str, alias_of: str = "") -> Setting:
-    """Declare a setting that holds from the start of a broker to its end."""
+    """Declare a setting that is fixed while a broker runs."""
     return Setting(name, kind, documentation, UpdateMode.READ_ONLY, alias_of)
 
 
@@ -127,7 +127,7 @@ def read_settings(
 
 
 def unknown_settings(names: Sequence[str], noun: str, known: Collection[str]) -> list[str]:
-    """Say that there are no such settings, and which have the nearest names."""
+    """Return a sentence for each unknown setting, with the nearest known name."""
     problems = [
         f"no {noun} setting is called {shown(name)}{nearest_to(name, known)}"
         for name in names[:UNKNOWN_NAMES_MAX]
@@ -138,8 +138,8 @@ def unknown_settings(names: Sequence[str], noun: str, known: Collection[str]) ->
 
 
 def nearest_to(name: str, known: Collection[str]) -> str:
-    """Ask whether the nearest of the known names was meant, to end a sentence about a wrong one."""
-    # Looking for something near takes long for long names, and those are near to nothing.
+    """Return a question for the nearest known name, to end a sentence about a wrong name."""
+    # The search is slow for long names, and long names are near to none.
     near = get_close_matches(name, known, n=1) if len(name) <= _NAME_CHARACTERS_MAX else []
     return f"; did you mean {near[0]}?" if near else ""
 
@@ -229,7 +229,7 @@ def one_of(*allowed: str) -> Kind:
 
 
 def optional(kind: Kind) -> Kind:
-    """Add to a kind nothing at all, which is None."""
+    """Return the kind that also accepts empty text, which is None."""
     return Kind(
         kind.type, f"{kind.allowed}, or empty", lambda text: kind.read(text) if text else None
     )

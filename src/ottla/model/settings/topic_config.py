@@ -1,8 +1,7 @@
 """A topic's settings: Kafka's names, defaults and limits, parsed once and frozen.
 
-A setting is called `segment.bytes` where people write it and `segment_bytes` here; nothing else
-differs between the two. Left out on purpose are the settings of tiered storage, which Ottla does
-not have.
+A setting is called `segment.bytes` in files and requests, and `segment_bytes` here. The settings of
+tiered storage are left out on purpose: Ottla does not have it.
 """
 
 import re

@@ -1,4 +1,4 @@
-"""Records appended to a Delta table; the table itself remembers which batch was the last."""
+"""Appends records to a Delta table; the table itself stores the number of the last batch."""
 
 from typing import TYPE_CHECKING, ClassVar, Final
 
@@ -23,7 +23,7 @@ class DeltaSink(SinkConnector):
     )
 
     def write(self, batch: "DataFrame", batch_id: int) -> None:
-        """Append a batch, unless the table says that it has it."""
+        """Append a batch, unless the table contains it already."""
         from deltalake import CommitProperties, Transaction, write_deltalake  # noqa: PLC0415
 
         app_id = f"ottla-connect-{self.home.name}-{self.home.id}"
@@ -49,7 +49,7 @@ class DeltaSink(SinkConnector):
         self._compact(batch_id)
 
     def check(self) -> None:
-        """Look whether the package is there."""
+        """Check that the package is installed."""
         try:
             import deltalake  # noqa: F401, PLC0415
         except ImportError:

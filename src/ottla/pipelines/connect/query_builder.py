@@ -29,9 +29,9 @@ RAW_CHARACTERS_SHOWN: Final = 200
 
 
 def home_of(declaration: "Declaration") -> Home:
-    """Return the connector's folder and id, which are made with its first run.
+    """Return the connector's directory and id, which are created in its first run.
 
-    It gets another id where Spark's checkpoint was removed: its batches are counted from 0 again.
+    The id is new if Spark's checkpoint was removed: batches are counted from 0 again.
     """
     folder = declaration.folder
     kept = folder / "id"
@@ -222,7 +222,7 @@ def _client(settings: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _create_topics(declaration: "Declaration", connector: SourceConnector) -> None:
-    """Make the topics that are known to be needed, if the declaration says how."""
+    """Create the topics that are known in advance, if the declaration allows it."""
     settings = declaration.settings
     partitions = settings["topic.creation.default.partitions"]
     if partitions is None:

@@ -1,4 +1,4 @@
-"""Connectors run: all of a file in one Spark session, until they are stopped or have done all."""
+"""Runs all connectors of a file in one Spark session, until they are stopped or done."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 LOOK_EVERY_S: Final = 0.2
 START_TRIES: Final = 5
-"""How often a query is started on a machine so busy that its Python is not there in time."""
+"""The number of starts of a query on a machine so busy that its Python starts too late."""
 SLOW_START: Final = "failed to connect back"
 _REASONS: Final = (
     re.compile(r"^(?:[\w.]+\.)?(?:\w*(?:Error|Exception)): (.+)$", re.MULTILINE),
@@ -28,7 +28,7 @@ _REASONS: Final = (
 
 
 def check(declarations: Sequence[Declaration]) -> None:
-    """Check Spark, the outside world and the brokers; ConnectorError says what is missing."""
+    """Check Spark, external systems and brokers; a ConnectorError names the missing part."""
     try:
         check_installed("pipelines")
     except (ImportError, JavaNotFoundError) as error:
@@ -100,7 +100,7 @@ class _Running:
         self.query = _started(spark, declaration, is_once=is_once)
 
     def goes_on(self) -> bool:
-        """Return whether there is more to do; ConnectorError says why not, if it failed."""
+        """Return whether the query continues; a ConnectorError has the reason of a failure."""
         if self.query.isActive:
             return True
         error = self.query.exception()

@@ -1,1 +1,1 @@
-"""Topics copied from one cluster to another: batches as they are, offsets and groups followed."""
+"""Copies topics from one cluster to another: batches unchanged, with offsets and groups."""

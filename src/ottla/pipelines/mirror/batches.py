@@ -37,9 +37,9 @@ _PRODUCER_AT: Final = 43
 _NO_LEADER_EPOCH: Final = -1
 _BROKERS_BITS: Final = LOG_APPEND_TIME_BIT | DELETE_HORIZON_BIT
 OLD_SET_BYTES_MAX: Final = 256 << 10
-"""How much of an old format is read at once, unless it is one message."""
+"""The bytes of old formats to read at once, unless a single message is larger."""
 OLD_RECORDS_MAX: Final = 1_000
-"""How many messages of an old format make one batch, at most."""
+"""The maximum number of messages of an old format in one batch."""
 
 
 class Span(NamedTuple):
@@ -50,14 +50,14 @@ class Span(NamedTuple):
 
 
 class Piece(NamedTuple):
-    """A batch for the target, which is to be sealed; without records where there is none."""
+    """A batch for the target, before it is sealed; empty where nothing is to be copied."""
 
     raw: memoryview
     record_count: int
     spans: Sequence[Span]
     """The offsets of its records on the source, in order."""
     end_offset: int
-    """Where the source goes on after it."""
+    """The offset on the source after the piece."""
 
 
 def pieces_of(
@@ -88,7 +88,7 @@ def pieces_of(
 
 
 def seal(raw: memoryview, producer: ProducerName, sequence: int) -> None:
-    """Make a batch this producer's, in place: its name, its number, its transaction, the CRC."""
+    """Set a batch's producer id and epoch, sequence, transactional flag and CRC, in place."""
     _FRAME.pack_into(raw, 0, 0, len(raw) - LOG_OVERHEAD_BYTES)
     _LEADER_EPOCH.pack_into(raw, LEADER_EPOCH_AT, _NO_LEADER_EPOCH)
     (attributes,) = _ATTRIBUTES.unpack_from(raw, ATTRIBUTES_AT)
@@ -98,7 +98,7 @@ def seal(raw: memoryview, producer: ProducerName, sequence: int) -> None:
 
 
 def spans_of(offsets: Iterable[int]) -> list[Span]:
-    """Put rising offsets together where they have no gap."""
+    """Join increasing offsets without gaps into spans."""
     spans: list[Span] = []
     for offset in offsets:
         if spans and spans[-1].start + spans[-1].size == offset:
@@ -109,7 +109,7 @@ def spans_of(offsets: Iterable[int]) -> list[Span]:
 
 
 def _frames(data: memoryview) -> Iterator[memoryview]:
-    """Cut at batches; messages of the old formats, which begin alike, stay together in sets."""
+    """Split at batches; adjacent messages of the old formats stay together in sets."""
     begin = end = 0
     while (after := _frame_end(data, end)) is not None:
         is_old = data[end + MAGIC_AT] < MAGIC
@@ -125,7 +125,7 @@ def _frames(data: memoryview) -> Iterator[memoryview]:
 
 
 def _frame_end(data: memoryview, position: int) -> int | None:
-    """Return where the batch or message ends that begins here; None if it is cut off."""
+    """Return the end of the batch or message at a position; None if it is incomplete."""
     if len(data) - position <= MAGIC_AT:
         return None
     _, length = _FRAME.unpack_from(data, position)
@@ -134,7 +134,7 @@ def _frame_end(data: memoryview, position: int) -> int | None:
 
 
 def _is_whole(batch: RecordBatch, position: int) -> bool:
-    """Whether a broker takes the batch as it is, but for its producer."""
+    """Whether a broker accepts the batch unchanged, except for its producer."""
     has_gaps = batch.record_count != batch.last_offset_delta + 1
     return batch.base_offset >= position and not has_gaps and not batch.attributes & _BROKERS_BITS
 
@@ -150,7 +150,7 @@ def _old_pieces(frame: memoryview, position: int) -> Iterator[Piece]:
 def _rewritten(
     records: Sequence[Record], codec: Compression, position: int, end_offset: int
 ) -> Piece:
-    """Write records anew, one after the other, with the times that readers see."""
+    """Write records as a new batch, one after the other, with their effective timestamps."""
     kept = [record for record in records if record.offset >= position]
     if not kept:
         return _nothing(end_offset)

@@ -14,7 +14,7 @@ from ottla.pipelines.mirror.options import MirrorOptions, notes_topic
 from ottla.runtime.randomness import SystemRandomness
 
 PATIENCE_SECONDS: Final = 30.0
-"""How long tasks and plans wait for a cluster that is away."""
+"""How long tasks and plans wait for an unreachable cluster."""
 _PAUSE_MS: Final = 500
 
 
@@ -22,7 +22,7 @@ class Clusters:
     """Views of both clusters, in one event loop. Use it in `async with`."""
 
     def __init__(self, options: MirrorOptions, patience_seconds: float = 0.0) -> None:
-        """With patience, a cluster that cannot be reached at first is tried for so long."""
+        """Create the views; `patience_seconds` is how long to retry an unreachable cluster."""
         self._patience_seconds = patience_seconds
         self.source = ClusterView(options.source_settings, randomness=SystemRandomness())
         self.target = ClusterView(options.target_settings, randomness=SystemRandomness())
@@ -41,7 +41,7 @@ class Clusters:
         self.close()
 
     async def meet(self) -> None:
-        """Ask both for their cluster ids; MirrorError if they are equal or missing."""
+        """Request both cluster ids; MirrorError if they are equal or missing."""
         until = monotonic() + self._patience_seconds
         for view in (self.source, self.target):
             while not await self._is_met(view, until):
@@ -65,7 +65,7 @@ class Clusters:
 
     @property
     def notes_topic(self) -> str:
-        """The topic of the target that has the notes about this source."""
+        """The target's topic with the notes about this source."""
         return notes_topic(self.source_id)
 
     async def alive(self, copies: Iterable[MirroredTopic]) -> list[MirroredTopic]:

@@ -1,10 +1,10 @@
 """Copies one partition: transaction by transaction, from the recorded position up to an offset.
 
-Each transaction holds the records, the new position and the offset syncs, so that all of it is
-committed or nothing. Before each one the transactional id is fenced and the offset syncs are read
-to their end: then the commits of a former attempt are known, and nothing else of it will be
-committed. So a task can be killed and repeated at any moment, and two mirrors at once copy nothing
-twice.
+Each transaction holds the records, the new position and the offset syncs, so that they are
+committed together or not at all. Before each transaction, the transactional id is fenced and the
+offset syncs are read to their end. Then all commits of a former attempt are known, and it can
+commit nothing more. So a task can be killed and repeated at any moment, and two mirrors at once
+copy nothing twice.
 
 Batches are not split. The batch at the end of the range is copied whole, and the position is behind
 it; the next attempt begins at the position, not at the end of a range.
@@ -45,9 +45,9 @@ from ottla.pipelines.topics.tiered_records import are_local
 TRANSACTION_BYTES_MAX: Final = 128 << 20
 TRANSACTION_SECONDS_MAX: Final = 10.0
 RUNS_MAX: Final = 10_000
-"""How many runs one note has; a source with short transactions has many."""
+"""The maximum number of runs in a note; a source with short transactions has many."""
 PATIENCE_SECONDS: Final = 60.0
-"""For how long a partition may fail without progress before its task does."""
+"""How long a partition may fail without progress before its task fails."""
 _BACKOFF_MS: Final = 50
 _BACKOFF_MS_MAX: Final = 2_000
 _BEGIN_AGAIN: Final = RETRIABLE | {
@@ -60,7 +60,7 @@ _BEGIN_AGAIN: Final = RETRIABLE | {
     ErrorCode.UNKNOWN_SERVER_ERROR,
     ErrorCode.BROKER_NOT_AVAILABLE,
 }
-"""After these codes, the transaction is aborted and its records are copied in a new one."""
+"""After these codes, the transaction is aborted and its records are copied in another."""
 _FENCED: Final = frozenset({ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH})
 _log = logging.getLogger(__name__)
 
@@ -77,12 +77,12 @@ class CopyRange(NamedTuple):
 
     @property
     def source(self) -> TopicPartition:
-        """The partition that is read."""
+        """The source partition."""
         return TopicPartition(self.source_topic, self.partition)
 
     @property
     def target(self) -> TopicPartition:
-        """The partition that is written."""
+        """The target partition."""
         return TopicPartition(self.target_topic, self.partition)
 
 
@@ -93,7 +93,7 @@ class _Copied:
     offset: int
     until: float = field(default_factory=lambda: monotonic() + TRANSACTION_SECONDS_MAX)
     spans: list[Sequence[Span]] = field(default_factory=list)
-    """The offsets of each batch that was sent."""
+    """The offsets of each sent batch."""
     records: int = 0
     bytes: int = 0
     span_count: int = 0
@@ -122,7 +122,7 @@ class _Copied:
 
 
 class PartitionCopier:
-    """Copies one range, however often it has to begin again."""
+    """Copies one range, with retries."""
 
     def __init__(
         self,
@@ -132,7 +132,7 @@ class PartitionCopier:
         notes: NotesReader,
         turn: asyncio.Lock,
     ) -> None:
-        """Copy between two views; the turn is for the notes, which several copiers read."""
+        """Copy between two views; the lock is for the notes, which several copiers read."""
         self._source = source
         self._target = target
         self._range = wanted
@@ -142,7 +142,7 @@ class PartitionCopier:
         self._transactional_id = f"{mirror}.{wanted.target_topic}.{wanted.partition}"
 
     async def copy(self) -> Position:
-        """Copy all that is not copied yet, and return where that ends."""
+        """Copy the remaining offsets, and return the position after them."""
         deadline = monotonic() + PATIENCE_SECONDS
         backoff_ms, reached = _BACKOFF_MS, -1
         while True:
@@ -184,7 +184,7 @@ class PartitionCopier:
         self._target.forget([self._range.target_topic, self._notes.log.topic])
 
     async def _copy_some(self) -> Position:
-        """Copy one transaction's worth, and return the position that then holds."""
+        """Copy one transaction, and return the resulting position."""
         await self._check_topics()
         transaction = await TargetTransaction.begin(self._target, self._transactional_id)
         position = await self._position()
@@ -208,7 +208,7 @@ class PartitionCopier:
         return reached
 
     async def _check_topics(self) -> None:
-        """Check that neither topic was replaced by another one of the same name."""
+        """Check that neither topic was deleted and created again."""
         wanted = self._range
         for view, name, ident in (
             (self._source, wanted.source_topic, wanted.source_id),
@@ -243,7 +243,7 @@ class PartitionCopier:
         return copied
 
     async def _is_over(self, fetched: Fetched, copied: _Copied) -> bool:
-        """Tell whether nothing came because compaction has left nothing up to the end."""
+        """Return whether the fetch was empty because compaction has removed all up to the end."""
         is_there = fetched.last_stable_offset >= self._range.end_offset
         return is_there and await are_local(self._source, self._range.source, copied.offset)
 
@@ -253,7 +253,7 @@ class PartitionCopier:
             fetcher.fetch_ahead(ahead.offset)
 
     async def _fetched(self, fetcher: RawFetcher, copied: _Copied) -> Fetched | None:
-        """Fetch; None if the source has deleted uncopied records, and begins later now."""
+        """Fetch; None if the source has deleted uncopied records, and its log starts later now."""
         try:
             return await fetcher.fetch(copied.offset)
         except ApiError as error:
@@ -286,7 +286,7 @@ class PartitionCopier:
 
 
 def runs_of(spans: Iterable[Sequence[Span]], base_offsets: Iterable[int]) -> tuple[Run, ...]:
-    """Say where the records of batches are: their offsets there, and the batches' offsets here."""
+    """Return the runs of batches: their offsets on the source, and on the target."""
     runs = []
     for of_batch, base_offset in zip(spans, base_offsets, strict=True):
         target = base_offset

@@ -1,9 +1,9 @@
 """Translates committed offsets of groups, and commits them on the target for inactive groups.
 
-A group with members on the target is left alone. A group without members, but with commits on the
+A group with members on the target is not changed. A group without members, but with commits on the
 target that are not this mirror's, is only moved forward: it was active there, and its commits
-count. Where nothing was copied yet, a group is put at the start of the copy, or it would apply its
-auto.offset.reset and might skip records.
+count. If nothing is copied yet, a group is set to the start of the copy; otherwise it would apply
+its auto.offset.reset and might skip records.
 """
 
 import asyncio
@@ -38,7 +38,7 @@ Offsets = dict[TopicPartition, CommittedOffset]
 
 @dataclass(slots=True)
 class GroupFollower:
-    """Translates the commits of groups. `follow` is called again and again."""
+    """Translates the commits of groups; `follow` is called repeatedly."""
 
     options: MirrorOptions
     clusters: Clusters
@@ -67,7 +67,7 @@ class GroupFollower:
         return sum(await asyncio.gather(*map(one, group_ids)))
 
     async def _starts(self, copies: list[MirroredTopic]) -> dict[TopicPartition, int]:
-        """Return the copies' start offsets, for groups whose records are deleted."""
+        """Return the copies' start offsets, for groups at deleted offsets."""
         names = [
             TopicPartition(copy.name, number)
             for copy in copies

@@ -1,4 +1,4 @@
-"""How far copies are behind, partition by partition."""
+"""The lag of copies, partition by partition."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -16,27 +16,27 @@ from ottla.pipelines.topics.committed_topic_reader import CommittedLog
 
 @dataclass(frozen=True, slots=True)
 class PartitionLag:
-    """How far one partition is copied."""
+    """The position and the lag of one partition."""
 
     source: TopicPartition
     target: TopicPartition
     end_offset: int
     """The last stable offset of the source."""
     offset: int
-    """Up to where it is copied; where its log begins, if nothing was."""
+    """The end of the copied offsets; the start of the log, if nothing was copied."""
     records: int
     bytes: int
 
     @property
     def lag(self) -> int:
-        """How many offsets are not copied yet."""
+        """The number of uncopied offsets."""
         return max(self.end_offset - self.offset, 0)
 
 
 async def lags(
     source: ClusterView, copies: Iterable[MirroredTopic], known: KnownCopies
 ) -> list[PartitionLag]:
-    """Look up where partitions end, and how far the notes say that they are copied."""
+    """Look up the ends of partitions, and their positions in the notes."""
     wanted = [
         (copy, TopicPartition(copy.source_name, number))
         for copy in copies
@@ -63,7 +63,7 @@ async def lags(
 
 
 async def status(options: MirrorOptions) -> list[PartitionLag]:
-    """Tell how far the copies are that mirrors with these options have made."""
+    """Return the lag of all copies that mirrors with these options have made."""
     async with Clusters(options) as clusters:
         topics = {topic.name for topic in await clusters.target.refresh(None)}
         if clusters.notes_topic not in topics:

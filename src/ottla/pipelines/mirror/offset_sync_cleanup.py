@@ -12,9 +12,10 @@ from ottla.pipelines.mirror.options import MirrorOptions
 async def tidy(
     options: MirrorOptions, clusters: Clusters, copies: list[MirroredTopic], maps: OffsetMaps
 ) -> int:
-    """Delete the runs of transactions that are gone; return of how many. Compaction does the rest.
+    """Delete the runs of deleted records' transactions; return their number.
 
-    The last note of a partition stays: it says where the copy ends.
+    Tombstones are written, and compaction does the rest. The last note of a partition stays: it has
+    the end of the copy.
     """
     copy_by_name = {
         TopicPartition(copy.name, number): copy

@@ -25,7 +25,7 @@ RUNS: Final = "runs"
 
 
 class Run(NamedTuple):
-    """Records that lie side by side on both clusters."""
+    """Records that are contiguous on both clusters."""
 
     source: int
     target: int
@@ -47,7 +47,7 @@ class MirroredTopic:
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """Up to where a partition is copied, and how much that was."""
+    """The end of the copied offsets of a partition, and the amount copied."""
 
     ident: str
     partition: int
@@ -58,20 +58,20 @@ class Position:
 
 @dataclass(frozen=True, slots=True)
 class Runs:
-    """Where the records of one transaction have gone."""
+    """The target offsets of the records of one transaction."""
 
     ident: str
     partition: int
     offset: int
     runs: tuple[Run, ...]
-    """None, if the note was taken back because the target has deleted these records."""
+    """Empty if the note was deleted because the target has deleted these records."""
 
 
 Note = MirroredTopic | Position | Runs
 
 
 def ident_of(topic_id: bytes, name: str) -> str:
-    """Tell a topic from its successors: by its id, or by its name where brokers have no ids."""
+    """Return a topic's identity: its id, or its name if brokers have no topic ids."""
     return name if topic_id == ZERO_UUID else uuid_to_text(topic_id)
 
 
@@ -106,7 +106,7 @@ def _topic(name: str, value: Any) -> MirroredTopic:
 
 
 def topic_note(topic: MirroredTopic) -> tuple[bytes, bytes]:
-    """Write which topic this is a copy of, as key and value."""
+    """Encode a copy and its source topic, as key and value."""
     value = {
         "id": topic.ident,
         "source": {"name": topic.source_name, "id": topic.source_id},
@@ -117,7 +117,7 @@ def topic_note(topic: MirroredTopic) -> tuple[bytes, bytes]:
 
 
 def position_note(position: Position) -> tuple[bytes, bytes]:
-    """Write up to where a partition is copied, as key and value."""
+    """Encode a partition's position, as key and value."""
     value = {"offset": position.offset, "records": position.records, "bytes": position.bytes}
     return _json([POSITION, position.ident, position.partition]), _json(value)
 
@@ -133,7 +133,7 @@ def runs_note(runs: Runs) -> tuple[bytes, bytes | None]:
 
 
 def joined(runs: Iterable[Run]) -> list[Run]:
-    """Make one run of neighbours."""
+    """Join adjacent runs."""
     found: list[Run] = []
     for run in runs:
         if found and _is_next(found[-1], run):

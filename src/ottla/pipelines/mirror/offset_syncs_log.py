@@ -18,7 +18,7 @@ class KnownCopies:
     positions: dict[tuple[str, int], Position] = field(default_factory=dict)
 
     def learn(self, note: Note) -> None:
-        """Take one note; the later one holds."""
+        """Apply one note; a later note replaces an earlier one."""
         if isinstance(note, MirroredTopic):
             self.topics[note.name] = note
         elif isinstance(note, Position):
@@ -27,7 +27,7 @@ class KnownCopies:
 
 @dataclass(slots=True)
 class NotesReader:
-    """A process' state of the topic. It outlives connections, and has one user at a time."""
+    """A process's state of the topic. It outlives connections, and has one user at a time."""
 
     log: CommittedLog
     known: KnownCopies = field(default_factory=KnownCopies)

@@ -1,4 +1,4 @@
-"""Which offsets a micro-batch copies: of each partition about as many bytes as were asked for."""
+"""Plans the offsets of a micro-batch: about the configured number of bytes of each partition."""
 
 import asyncio
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -21,42 +21,42 @@ from ottla.pipelines.topics.committed_topic_reader import CommittedLog
 SIZES_SECONDS: Final = 30.0
 """How long the sizes of partitions are cached."""
 WEIGHING_SECONDS_MAX: Final = 5.0
-"""How long a plan waits for sizes, which it can do without."""
+"""How long a plan waits for sizes, which are optional."""
 LEADERLESS_MS_MAX: Final = 5_000
 """How long a plan waits for partitions without a leader, if another plan will follow."""
 OFFSETS_WITHOUT_SIZE: Final = 1_000_000
-"""How many offsets are planned at once where brokers do not tell sizes."""
+"""The number of offsets per plan where brokers report no sizes."""
 GONE_SECONDS: Final = 5.0
-"""How long a copy is looked for that was planned and is not there: a broker may know it later."""
+"""How long to retry for a planned copy that is missing: a broker may learn of it later."""
 _PAUSE_MS: Final = 500
 Ends = dict[str, dict[str, int]]
-"""The source's offsets by partition, which is text as it has to be in JSON, by copy."""
+"""Offsets of the source by copy, and by partition, as text because of JSON."""
 
 
 class Planner:
-    """Asks both clusters, in one event loop; it connects when it is first asked."""
+    """Queries both clusters, in one event loop; connects at first use."""
 
     def __init__(self, options: MirrorOptions) -> None:
         self.latest: Ends | None = None
         self._options = options
         self._met: tuple[Clusters, NotesReader] | None = None
         self._begins: dict[TopicPartition, int] = {}
-        """Where the logs of the source began when they were last looked at."""
+        """The last known log starts on the source."""
         self._bytes_per_offset: dict[TopicPartition, float] = {}
         self._sizes_at = -SIZES_SECONDS
 
     async def notes_topic(self) -> str:
-        """Return where notes are kept."""
+        """Return the topic of the notes."""
         return (await self._meet())[0].notes_topic
 
     async def last_ends(self) -> Ends:
-        """Return up to where there is something to copy now."""
+        """Return the present ends of the records to copy."""
         return await self._all_ends(await self._copies())
 
     async def ends(self, start: Mapping[str, Any], last: Ends | None) -> Ends:
         """Return the end of the next micro-batch from a start, at most `last`.
 
-        Entries of the start stay, also those of copies that are gone.
+        Entries of the start stay, also for deleted copies.
         """
         copies = await self._copies()
         stable = last if last is not None else await self._ends_of_the_led(copies)
@@ -70,7 +70,7 @@ class Planner:
         return ends
 
     async def ranges(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[CopyRange]:
-        """Return the ranges of a micro-batch; copies that are gone are left out."""
+        """Return the ranges of a micro-batch, without deleted copies."""
         ranges = []
         for copy in await self._planned_copies(start, end):
             before = start.get(_key(copy), {})
@@ -118,7 +118,7 @@ class Planner:
         return self._met
 
     async def _copies(self) -> list[MirroredTopic]:
-        """Return the copies that this mirror feeds, as the driver has noted them."""
+        """Return the copies that this mirror writes, from the driver's notes."""
         clusters, notes = await self._meet()
         known = await notes.read_on(clusters.target)
         return await clusters.alive(filter(self._options.is_fed, known.topics.values()))
@@ -134,11 +134,11 @@ class Planner:
         except ItemsFailedError as error:
             if not error.done:
                 raise
-            found = error.done  # the others have to wait until they are back
+            found = error.done  # the others wait until their brokers are back
         return {name: row.offset for name, row in found.items()}
 
     def _limit(self, copy: MirroredTopic, number: int, planned: int) -> int:
-        """Return up to where a partition is copied at once, from where it will begin."""
+        """Return the end of a partition's next range, from its start."""
         assert self._met is not None
         name = TopicPartition(copy.source_name, number)
         noted = self._met[1].known.positions.get((copy.ident, number))
@@ -149,7 +149,7 @@ class Planner:
         return begin + max(int(self._options.range_bytes / each), 1)
 
     async def _weigh(self, names: Sequence[TopicPartition]) -> None:
-        """Learn how large records are: a partition's size by its number of offsets."""
+        """Measure the average record size: a partition's size by its number of offsets."""
         now = asyncio.get_running_loop().time()
         if now - self._sizes_at < SIZES_SECONDS:
             return
@@ -161,14 +161,14 @@ class Planner:
                 self._begins = {name: start for name, (start, _) in ends.items()}
                 sizes = _sizes(await ClusterAdmin(view).log_dirs(_leaders(view, names)))
         except (ApiError, OSError):
-            return  # without the permission to ask, the usual limits apply
+            return  # without the permission to request sizes, the default limits apply
         for name, (start, end) in ends.items():
             if end > start and sizes.get(name):
                 self._bytes_per_offset[name] = sizes[name] / (end - start)
 
 
 def _key(copy: MirroredTopic) -> str:
-    """Name a copy in Spark's offsets: a topic that is created again starts anew."""
+    """Return a copy's key in Spark's offsets: new for a topic that is created again."""
     return f"{copy.name}:{copy.ident}"
 
 
@@ -204,6 +204,6 @@ def _sizes(folders: Mapping[int, Iterable[LogDirDescription]]) -> dict[TopicPart
 
 
 def ranges_of(ranges: Sequence[CopyRange], count: int) -> Iterator[tuple[CopyRange, ...]]:
-    """Deal ranges out to so many tasks, or to fewer if there are fewer."""
+    """Distribute ranges over `count` tasks, or fewer if there are fewer ranges."""
     for number in range(min(count, len(ranges))):
         yield tuple(ranges[number::count])

@@ -1,4 +1,4 @@
-"""A mirror that runs: Spark's query copies, and beside it topics and groups are followed."""
+"""Runs a mirror: Spark's query copies records, and an event loop copies topics and groups."""
 
 import logging
 from collections.abc import Callable
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     from ottla.pipelines.mirror.offset_syncs import MirroredTopic
 
 FAILURES_MAX: Final = 5
-"""How often the query may fail without any progress in between before the mirror gives up."""
+"""How often the query may fail without progress before the mirror gives up."""
 TIDYING_SECONDS: Final = 300.0
 """How often offset syncs of deleted records are searched for."""
 TRIGGER: Final = "500 milliseconds"
-"""How often Spark looks for something new; while there is a lot, it does not wait."""
+"""The interval of Spark's triggers; with a backlog, Spark does not wait."""
 _LOOK_SECONDS: Final = 0.1
 _AWAY_SECONDS: Final = 1.0
 _log = logging.getLogger(__name__)
@@ -39,30 +39,30 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a mirror is."""
+    """The progress of a mirror."""
 
     partitions: list[PartitionLag]
     group_offsets: int
-    """How many offsets of groups were committed by now."""
+    """The number of committed group offsets so far."""
 
     @property
     def lag(self) -> int:
-        """How many offsets of the source are not copied yet."""
+        """The number of offsets of the source that are not copied yet."""
         return sum(row.lag for row in self.partitions)
 
     @property
     def bytes(self) -> int:
-        """How much was copied, by this mirror and those before it."""
+        """The copied bytes, by this mirror and its predecessors."""
         return sum(row.bytes for row in self.partitions)
 
     @property
     def records(self) -> int:
-        """How many records were copied, by this mirror and those before it."""
+        """The number of copied records, by this mirror and its predecessors."""
         return sum(row.records for row in self.partitions)
 
 
 class Following:
-    """The work beside the copying, in an event loop of its own. Use it in `with`."""
+    """Mirrors topics and groups, in a separate event loop. Use it in `with`."""
 
     def __init__(self, options: MirrorOptions) -> None:
         self._thread = LoopThread("ottla-mirror")
@@ -86,7 +86,7 @@ class Following:
         self._thread.close()
 
     def follow(self) -> Progress:
-        """Follow topics and groups once, and tell how far everything is."""
+        """Follow topics and groups once, and return the progress."""
         return self._thread.run(self._follow())
 
     async def _prepare(self) -> None:
@@ -109,7 +109,7 @@ class Following:
         return Progress(found, self._group_offsets)
 
     async def _tidy(self) -> None:
-        """Take back old notes, when it is time."""
+        """Delete old notes, at intervals."""
         assert self._clusters is not None
         if monotonic() >= self._tidied_at + TIDYING_SECONDS:
             self._tidied_at = monotonic()
@@ -117,7 +117,7 @@ class Following:
 
 
 class Mirror:
-    """Runs until it is told to stop, or until all is copied that was there."""
+    """Runs until it is stopped, or until the present records are copied."""
 
     def __init__(
         self, spark: "SparkSession", options: MirrorOptions, checkpoint: str | Path
@@ -131,7 +131,7 @@ class Mirror:
         self._copied = -1
 
     def stop(self) -> None:
-        """Have `run` return soon, from any thread."""
+        """Make `run` return soon; for any thread."""
         self._is_stopping = True
 
     def run_once(self) -> Progress:
@@ -179,7 +179,7 @@ class Mirror:
         failure = self._wait(seconds)
         progress = _followed(following)
         if progress is None:
-            sleep(min(seconds, _AWAY_SECONDS))  # a cluster is away: copying has to wait for it
+            sleep(min(seconds, _AWAY_SECONDS))  # a cluster is unreachable: copying cannot start
             return
         on_progress(progress)
         self._count(progress)
@@ -193,7 +193,7 @@ class Mirror:
             self._failures, self._copied = 0, progress.records
 
     def _count_failure(self, failure: str) -> None:
-        """Let the query be started again, unless it has failed too often and to no effect."""
+        """Allow another start; MirrorError after too many failures without progress."""
         self._failures += 1
         if self._failures > FAILURES_MAX:
             raise MirrorError(failure)
@@ -210,7 +210,7 @@ class Mirror:
         return writer.trigger(processingTime=TRIGGER).start()
 
     def _wait(self, seconds: float) -> str | None:
-        """Wait while the query runs; return why it does not, if it has failed."""
+        """Wait while the query runs; return the reason if it has failed."""
         until = monotonic() + seconds
         while not self._is_stopping and monotonic() < until:
             if not self._query.isActive:
@@ -220,7 +220,7 @@ class Mirror:
 
 
 def _followed(following: Following) -> Progress | None:
-    """Follow; None if a cluster is away, which may pass."""
+    """Follow; None if a cluster is unreachable, which may be transient."""
     try:
         return following.follow()
     except ApiError as error:
@@ -233,7 +233,7 @@ def _followed(following: Following) -> Progress | None:
 
 
 def _reason(error: Exception) -> str:
-    """Find our own code's message in Spark's pages about a failed task, or their first line."""
+    """Return our own code's message in Spark's report of a failed task, or its first line."""
     lines = (line.strip() for line in str(error).splitlines())
     return _own_words(error) or next(filter(None, lines), type(error).__name__)
 

@@ -26,7 +26,7 @@ FORMAT: Final = "ottla-mirror"
 OPTIONS: Final = "mirror"
 SCHEMA: Final = "topic string, partition int, offset bigint, records bigint, bytes bigint"
 PARTITIONS_AT_ONCE_MAX: Final = 8
-"""How many partitions a task copies side by side."""
+"""The number of partitions that a task copies concurrently."""
 _notes_by_place: Final[dict[tuple[str, str], NotesReader]] = {}
 """This process' readers of offset syncs: Spark reuses its processes."""
 
@@ -49,7 +49,7 @@ class MirrorSource(DataSource):
         return FORMAT
 
     def schema(self) -> str:
-        """Return the columns of the rows that tell how far each partition is."""
+        """Return the columns of the rows with the position of each partition."""
         return SCHEMA
 
     def streamReader(self, schema: Any) -> "MirrorReader":  # noqa: ARG002, N802 - Spark's
@@ -66,21 +66,21 @@ class MirrorReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._last: Ends | None = None
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
-        """Return no offset: where a partition begins is in the notes, or is where its log does."""
+        """Return no offsets: a partition starts at its noted position, or at its log start."""
         return {}
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> Ends:  # noqa: ARG002, N802
-        """Return up to where the next micro-batch copies."""
+        """Return the end of the next micro-batch."""
         thread, planner = self._planner()
         return thread.run(planner.ends(start, self._last))
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """Copy the present records, and then end."""
+        """Limit the stream to the present records."""
         thread, planner = self._planner()
         self._last = thread.run(planner.last_ends())
 
     def reportLatestOffset(self) -> Ends | None:  # noqa: N802
-        """Tell up to where there is something, for Spark's progress."""
+        """Return the present ends, for Spark's progress."""
         return None if self._planning is None else self._planning[1].latest
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[CopyTask]:
@@ -92,7 +92,7 @@ class MirrorReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return [CopyTask(self._options, notes_topic, part) for part in ranges_of(ranges, count)]
 
     def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
-        """Copy, in a task; then say how far."""
+        """Copy, in a task; then yield the new positions."""
         assert isinstance(partition, CopyTask)
         reached = event_loop.run(copy_ranges(partition))
         for wanted, position in zip(partition.ranges, reached, strict=True):
@@ -115,7 +115,7 @@ class MirrorReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 async def copy_ranges(task: CopyTask) -> list[Position]:
-    """Copy the ranges of a task side by side; the first failure is raised when all have ended."""
+    """Copy the ranges of a task concurrently; a failure is raised when all have ended."""
     options = MirrorOptions.from_json(task.options)
     place = options.target["bootstrap.servers"], task.notes_topic
     notes = _notes_by_place.setdefault(place, NotesReader(CommittedLog(task.notes_topic)))

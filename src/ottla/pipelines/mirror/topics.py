@@ -1,7 +1,7 @@
 """The copies of topics: created with the source's shape and settings, and kept in step with it.
 
-The ids of both topics are recorded, so that a topic that was deleted and created again is noticed,
-and the clusters that its records came through, so that they do not go round in circles.
+The ids of both topics are recorded, to detect a topic that was deleted and created again. The
+clusters through which its records came are recorded, to prevent cycles.
 """
 
 import logging
@@ -49,7 +49,7 @@ _log = logging.getLogger(__name__)
 
 
 class TopicFollower:
-    """Keeps the target's topics like the source's. `follow` is called again and again."""
+    """Keeps the target's topics like the source's; `follow` is called repeatedly."""
 
     def __init__(self, options: MirrorOptions, clusters: Clusters, notes: NotesReader) -> None:
         self._options = options
@@ -62,7 +62,7 @@ class TopicFollower:
         self._told: set[str] = set()
 
     async def prepare(self) -> None:
-        """Have a topic for the notes, and see that every topic that was named is there."""
+        """Create the topic for the notes, and check that every named topic exists."""
         names = {topic.name for topic in await self._source.topics.list()}
         for name in self._options.plain_names:
             if name not in names:
@@ -182,7 +182,7 @@ class TopicFollower:
             await self._target.configs.alter(changes)
 
     async def _wanted_configs(self, topics: Iterable[str]) -> dict[str, dict[str, str]]:
-        """Return the settings that topics of the source have of their own."""
+        """Return the non-default settings of the source's topics."""
         described = await self._source.configs.describe(
             [ConfigResource.topic(name) for name in topics]
         )
@@ -198,7 +198,7 @@ class TopicFollower:
         }
 
     async def _paths(self, listed: Iterable[TopicDescription]) -> dict[str, tuple[str, ...]]:
-        """Return through which clusters topics came to the source, as mirrors have noted there."""
+        """Return the clusters that topics passed through, from mirrors' notes on the source."""
         ident_by_name = {topic.name: ident_of(topic.topic_id, topic.name) for topic in listed}
         paths = {}
         for name in filter(is_notes_topic, ident_by_name):
@@ -221,7 +221,7 @@ class TopicFollower:
 
 
 def _fitting(configs: Mapping[str, str], replication_factor: int) -> dict[str, str]:
-    """Return settings that a topic with so many replicas can be written under."""
+    """Return settings that allow writes to a topic with this number of replicas."""
     fitting = dict(configs)
     if _MIN_IN_SYNC in fitting:
         fitting[_MIN_IN_SYNC] = str(min(int(fitting[_MIN_IN_SYNC]), replication_factor))

@@ -1,4 +1,4 @@
-"""A transaction on the target: batches in order, several on their way, and then the end."""
+"""A transaction on the target: ordered batches, several in flight, and then the end."""
 
 import asyncio
 from collections import deque
@@ -33,9 +33,9 @@ from ottla.wire.records.compression.codecs import Compression
 from ottla.wire.schema import EVERY_VERSION, Message
 
 TRANSACTION_TIMEOUT_MS: Final = 60_000
-"""The timeout after which a broker aborts the transaction of a mirror that is gone."""
+"""The timeout after which a broker aborts the transaction of a dead mirror."""
 IN_FLIGHT_MAX: Final = 5
-"""Brokers remember as many batches of a producer, to know them again."""
+"""The number of batches per producer that brokers remember to detect duplicates."""
 _BY_NAME_VERSION_MAX: Final = 12
 _ALL_REPLICAS: Final = -1
 _SEQUENCE_MODULUS: Final = 1 << 31
@@ -51,7 +51,7 @@ class _Outbox:
     sequence: int = 0
     in_flight: "deque[asyncio.Future[ProduceResponse]]" = field(default_factory=deque)
     base_offsets: list[int] = field(default_factory=list)
-    """Where the batches are, in the order in which they were sent."""
+    """The target offsets of the batches, in the order of sending."""
 
 
 class TargetTransaction:
@@ -78,7 +78,7 @@ class TargetTransaction:
         return cls(view, coordinator, who, await coordinator.transaction_version())
 
     async def send(self, name: TopicPartition, raw: memoryview, record_count: int) -> None:
-        """Seal a batch and send it; wait only if too many are on their way."""
+        """Seal a batch and send it; wait only if too many are in flight."""
         outbox = self._outboxes.get(name) or await self._open(name)
         if len(outbox.in_flight) == IN_FLIGHT_MAX:
             await self._settle_one(outbox)
@@ -98,7 +98,7 @@ class TargetTransaction:
         self._take(outbox, taken)
 
     async def settled(self, name: TopicPartition) -> list[int]:
-        """Wait for everything that was sent to a partition; return where each batch is."""
+        """Wait for all batches of a partition; return their base offsets."""
         if (outbox := self._outboxes.get(name)) is None:
             return []
         while outbox.in_flight:
@@ -116,7 +116,7 @@ class TargetTransaction:
         await self.settled(name)
 
     async def commit(self) -> None:
-        """Commit; it is asked for until it is known to be decided."""
+        """Commit; retry until the outcome is known."""
         ask = self._coordinator
         await ask.until_answered(lambda: end(ask, self._who, committed=True, version=self._level))
 

@@ -1,1 +1,1 @@
-"""Pipelines as processes: run, listed, looked at and stopped."""
+"""Runs pipelines as processes; lists, inspects and stops them."""

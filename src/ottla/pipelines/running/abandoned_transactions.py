@@ -1,7 +1,7 @@
-"""Ends the open transactions of a flow whose old checkpoint is discarded.
+"""Ends the open transactions of a flow when its old checkpoint is discarded.
 
 The next run of the same checkpoint would end them. Without the checkpoint they would stay open, and
-consumers of committed records would wait for them for ever.
+consumers of committed records would never get past them.
 """
 
 import logging
@@ -20,8 +20,8 @@ _log = logging.getLogger(__name__)
 def end_transactions_of(checkpoint: Path, settings: Mapping[str, str]) -> None:
     """Commit the decided transactions of a checkpoint's runs, and abort the others.
 
-    Transactions that cannot be committed any more are reported: all input is read again, so nothing
-    is lost.
+    Decided transactions that can no longer be committed are logged: all input is read again, so
+    nothing is lost.
     """
     found = read_json(checkpoint / "metadata")
     if found is None:

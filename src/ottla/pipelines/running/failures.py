@@ -26,7 +26,7 @@ def sentence_of(error: BaseException) -> str:
 
 
 def where_in(file: str, error: BaseException) -> str:
-    """Return the last line of a file that an error came by, as people point to it."""
+    """Return the last line of a file in an error's traceback, as text."""
     frames = [
         frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file
     ]
@@ -34,7 +34,7 @@ def where_in(file: str, error: BaseException) -> str:
 
 
 def _python_sentence(text: str) -> str:
-    """Return the message of a Python exception from the traceback that Spark has printed."""
+    """Return the message of a Python exception from the traceback in Spark's report."""
     _, found, after = text.rpartition(_TRACEBACK)
     if not found:
         return ""

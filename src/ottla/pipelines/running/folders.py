@@ -1,9 +1,9 @@
-"""The files of pipelines: one folder each, below one state folder.
+"""The files of pipelines: one directory each, below one state directory.
 
 STATE/pipelines/orders/lock              held by the process that runs it
-STATE/pipelines/orders/record.json       the process that runs it, or how it ended
+STATE/pipelines/orders/record.json       the process that runs it, or its outcome
 STATE/pipelines/orders/progress.json     the progress of its flows
-STATE/pipelines/orders/checkpoints/…     Spark's, one folder for each flow
+STATE/pipelines/orders/checkpoints/…     Spark's, one directory for each flow
 """
 
 import json
@@ -16,7 +16,7 @@ STATE_DIR: Final = "OTTLA_STATE_DIR"
 
 
 def state_folder(named: Path | None = None) -> Path:
-    """Return the state folder: as named, OTTLA_STATE_DIR, or the user's own."""
+    """Return the state directory: as named, OTTLA_STATE_DIR, or the user's own."""
     if named is not None:
         return named
     if said := os.environ.get(STATE_DIR):
@@ -26,7 +26,7 @@ def state_folder(named: Path | None = None) -> Path:
 
 @dataclass(frozen=True, slots=True)
 class PipelineFolder:
-    """The folder of one pipeline."""
+    """The directory of one pipeline."""
 
     path: Path
 
@@ -42,33 +42,33 @@ class PipelineFolder:
 
     @property
     def record(self) -> Path:
-        """The process that runs it, or how it ended."""
+        """The file about the process that runs it, or its outcome."""
         return self.path / "record.json"
 
     @property
     def progress(self) -> Path:
-        """How far its flows are."""
+        """The file with the progress of its flows."""
         return self.path / "progress.json"
 
     @property
     def checkpoints(self) -> Path:
-        """Spark's checkpoints, one folder for each flow."""
+        """Spark's checkpoints, one directory for each flow."""
         return self.path / "checkpoints"
 
 
 def pipeline_folder(state: Path, name: str) -> PipelineFolder:
-    """Return the folder of a pipeline, whether it is there or not."""
+    """Return the directory of a pipeline, which may not exist."""
     return PipelineFolder(state / "pipelines" / name)
 
 
 def all_pipelines(state: Path) -> list[PipelineFolder]:
-    """Return the folders of all pipelines that were ever run and not forgotten."""
+    """Return the directories of all pipelines that have run and were not deleted."""
     found = sorted((state / "pipelines").glob("*/record.json"))
     return [PipelineFolder(path.parent) for path in found]
 
 
 def read_json(path: Path) -> Any:
-    """Read a file that may not be there: None then."""
+    """Read a file; None if it does not exist."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -76,7 +76,7 @@ def read_json(path: Path) -> Any:
 
 
 def write_json(path: Path, value: object) -> None:
-    """Write a file atomically: readers see all of it, or the old one."""
+    """Write a file atomically: readers see the new content or the old content."""
     partial = path.with_name(f"{path.name}.{os.getpid()}.tmp")
     partial.write_text(json.dumps(value, indent=2), encoding="utf-8")
     partial.replace(path)

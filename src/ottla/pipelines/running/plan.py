@@ -8,11 +8,11 @@ from ottla.pipelines.streams.pace import Pace
 
 @dataclass(frozen=True, slots=True)
 class RunPlan:
-    """How a pipeline is to be run."""
+    """The options of a run."""
 
     state_dir: Path | None = None
     checkpoint_dir: str | None = None
-    """The folder of checkpoints, if not the state folder; a cluster needs a shared one."""
+    """The directory of checkpoints, if not the state directory; a cluster needs a shared one."""
     pace: Pace = field(default_factory=Pace)
     from_beginning: bool = False
     file: str = ""

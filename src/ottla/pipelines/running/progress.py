@@ -1,4 +1,4 @@
-"""How far the flows of a pipeline are: told by Spark after each micro-batch, kept in a file."""
+"""The progress of a pipeline's flows: reported by Spark after each micro-batch, kept in a file."""
 
 import json
 from collections.abc import Mapping
@@ -13,26 +13,26 @@ _NO_WATERMARK: Final = "1970-01-01T00:00:00.000Z"
 
 @dataclass(frozen=True, slots=True)
 class FlowProgress:
-    """One flow after its last micro-batch."""
+    """The progress of one flow after its last micro-batch."""
 
     flow: str
     batch: int
     rows: int
     """Rows read since this process began."""
     rows_per_second: float
-    """Rows read in a second, in the last micro-batch."""
+    """Rows read per second, in the last micro-batch."""
     batch_ms: int
     lag: int | None
-    """How many records were there and not read; None where a source does not tell."""
+    """The number of unread records; None if a source does not report it."""
     watermark: str
     state_rows: int
     state_bytes: int
     at: str
-    """When that was."""
+    """The time of the report."""
 
     @classmethod
     def of(cls, said: Mapping[str, Any], before: Self | None) -> Self:
-        """Apply a progress report of Spark to the one before."""
+        """Apply a progress report of Spark to the previous progress."""
         operators = said.get("stateOperators", ())
         watermark = said.get("eventTime", {}).get("watermark", "")
         return cls(
@@ -59,7 +59,7 @@ def read_progress(path: Path) -> list[FlowProgress]:
 
 
 def _lag(sources: Any) -> int | None:
-    """Count the records that were there and not read."""
+    """Count the unread records."""
     lag = 0
     for source in sources:
         latest, end = _numbers(source.get("latestOffset")), _numbers(source.get("endOffset"))
@@ -70,7 +70,7 @@ def _lag(sources: Any) -> int | None:
 
 
 def _numbers(offsets: Any) -> dict[tuple[str, str], int] | None:
-    """Return offsets by topic and partition; None if these are no such offsets."""
+    """Return offsets by topic and partition; None for offsets of another form."""
     if isinstance(offsets, str):
         offsets = json.loads(offsets)
     if not isinstance(offsets, dict):

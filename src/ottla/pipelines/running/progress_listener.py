@@ -1,4 +1,4 @@
-"""Spark tells how far queries are, and it is written down."""
+"""Writes Spark's progress reports of queries to a file."""
 
 import json
 import threading
@@ -11,7 +11,7 @@ from ottla.pipelines.spark.jvm_listener import JvmListener
 
 
 class ProgressFile(JvmListener):
-    """Writes the progress of a session's queries, whenever one of them makes some."""
+    """Writes the progress of a session's queries after every report."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -20,12 +20,12 @@ class ProgressFile(JvmListener):
         write_json(path, [])
 
     def progress(self) -> list[FlowProgress]:
-        """Return how far the flows are."""
+        """Return the progress of the flows."""
         with self._lock:
             return list(self._progress_by_query.values())
 
     def progressed(self, progress_json: str) -> None:
-        """Write it down."""
+        """Write the new progress."""
         said = json.loads(progress_json)
         with self._lock:
             before = self._progress_by_query.get(said["id"])

@@ -1,4 +1,4 @@
-"""The process that runs a pipeline: one at most, which holds a lock as long as it lives."""
+"""The process that runs a pipeline: at most one, which holds a lock until it ends."""
 
 import fcntl
 import os
@@ -15,37 +15,37 @@ from typing import IO, Final, NamedTuple, Self
 from ottla.pipelines.running.folders import PipelineFolder, read_json, write_json
 
 REMAINS_SECONDS_MAX: Final = 30
-"""How long the JVM of a process that was killed gets to notice."""
+"""How long the JVM of a killed process may take to end."""
 _POLL_SECONDS: Final = 0.05
 
 
 class PipelineError(Exception):
-    """Says in a sentence why a pipeline cannot be run, or has failed."""
+    """A pipeline cannot be run, or has failed: one sentence with the reason."""
 
 
 class Outcome(StrEnum):
-    """How a pipeline is."""
+    """The state of a pipeline."""
 
     RUNNING = "running"
     STOPPED = "stopped"
-    """It was told to stop."""
+    """It was stopped on request."""
     DONE = "done"
-    """It had caught up, and was to end then."""
+    """It had caught up, and was configured to end then."""
     FAILED = "failed"
     DIED = "died"
-    """Its process has gone without a word."""
+    """Its process has ended without recording an outcome."""
 
 
 class ProcessName(NamedTuple):
-    """A process, and not another that got the same number later."""
+    """A process, distinguished from a later one with the same number."""
 
     pid: int
     start_ticks: int
-    """When it was started, as the kernel counts."""
+    """Its start time in the kernel's clock ticks."""
 
     @classmethod
     def of(cls, pid: int) -> Self:
-        """Name a process that is there. ProcessLookupError if it is not."""
+        """Return the name of a process. ProcessLookupError if there is none."""
         try:
             status = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8")
         except (FileNotFoundError, ProcessLookupError):
@@ -56,7 +56,7 @@ class ProcessName(NamedTuple):
         return cls(pid, int(fields[19]))
 
     def is_alive(self) -> bool:
-        """Whether this very process is there."""
+        """Whether this process still runs."""
         try:
             return type(self).of(self.pid) == self
         except ProcessLookupError:
@@ -78,7 +78,7 @@ class Record:
 
     @classmethod
     def of_this_process(cls, file: str, brokers: str, master: str) -> Self:
-        """Return the record of this process, which begins to run a pipeline now."""
+        """Return the record of this process at the start of a pipeline's run."""
         now = datetime.now(UTC).isoformat(timespec="seconds")
         return cls(ProcessName.of(os.getpid()), now, file, brokers, master)
 
@@ -96,7 +96,7 @@ class Record:
         return cls(**{**found, **names, "outcome": Outcome(found["outcome"])})
 
     def write(self, folder: PipelineFolder) -> None:
-        """Write it down."""
+        """Write the record to its file."""
         write_json(folder.record, asdict(self))
 
 
@@ -117,7 +117,7 @@ def claimed(folder: PipelineFolder) -> Iterator[None]:
 
 
 def is_running(folder: PipelineFolder) -> bool:
-    """Whether some process runs the pipeline."""
+    """Whether a process runs the pipeline."""
     if not folder.lock.exists():
         return False
     with folder.lock.open("a") as lock:
@@ -125,7 +125,7 @@ def is_running(folder: PipelineFolder) -> bool:
 
 
 def present_record(folder: PipelineFolder) -> Record | None:
-    """Return how a pipeline is now; None if there is none."""
+    """Return the present state of a pipeline; None if it has never run."""
     record = Record.read(folder)
     if record is not None and record.outcome is Outcome.RUNNING and not is_running(folder):
         return replace(Record.read(folder) or record, outcome=Outcome.DIED)
@@ -133,7 +133,7 @@ def present_record(folder: PipelineFolder) -> Record | None:
 
 
 def stop(folder: PipelineFolder, seconds: float) -> None:
-    """Have a pipeline stop, and wait until its process has. PipelineError if it cannot be."""
+    """Stop a pipeline, and wait until its process has ended. PipelineError if it does not."""
     record = Record.read(folder)
     if record is None:
         raise PipelineError(f"there is no pipeline {folder.name}: `ottla pipeline list` shows them")
@@ -165,7 +165,7 @@ def _try_lock(lock: IO[str], kind: int) -> bool:
 
 
 def _wait_for_remains(record: Record | None) -> None:
-    """Wait for the JVM of a process that was killed: it may be about to write a checkpoint."""
+    """Wait for the JVM of a killed process: it may be about to write a checkpoint."""
     if record is None or record.jvm is None or record.process == ProcessName.of(os.getpid()):
         return
     deadline = time.monotonic() + REMAINS_SECONDS_MAX

@@ -23,7 +23,7 @@ from ottla.pipelines.streams.pipeline import Pipeline
 from ottla.pipelines.streams.queries import micro_batches_of, start_flow, write_batch
 
 LOOK_SECONDS: Final = 0.2
-"""How often it is looked whether a query has ended."""
+"""The interval of checks whether a query has ended."""
 Watcher = Callable[[list[FlowProgress]], None]
 
 
@@ -34,7 +34,7 @@ def run(
     stopping: threading.Event | None = None,
     watch: Watcher | None = None,
 ) -> Outcome:
-    """Define a pipeline and run its flows until they end, fail, or are to stop.
+    """Define a pipeline and run its flows until they end, fail, or are stopped.
 
     PipelineError names the failed flow and the reason; its checkpoint stays, and the next run
     continues there.
@@ -83,7 +83,7 @@ def _recorded(folder: PipelineFolder, pipeline: Pipeline, plan: RunPlan) -> Iter
 def _wait(
     flows: list[RunningFlow], stopping: threading.Event, tell: Callable[[], None] | None
 ) -> Outcome:
-    """Wait until flows have ended or are to stop, and stop them all."""
+    """Wait until flows have ended or a stop is requested, and stop them all."""
     try:
         while not stopping.wait(LOOK_SECONDS):
             going_on = [flow for flow in flows if flow.goes_on()]
@@ -98,7 +98,7 @@ def _wait(
 
 
 def _note_jvm(folder: PipelineFolder, spark: Any) -> None:
-    """Write down which JVM belongs to this process: it may outlive it for a moment."""
+    """Record the JVM of this process: it may briefly outlive it."""
     process = spark.sparkContext._gateway.proc  # noqa: SLF001 - PySpark keeps it nowhere else
     record = Record.read(folder)
     if record is not None and process is not None:
@@ -119,7 +119,7 @@ def run_batches(definition: Definition, pipeline: Pipeline) -> None:
 
 
 def check_flows(flows: Sequence[object]) -> None:
-    """Refuse a pipeline that does nothing."""
+    """Refuse a pipeline without flows."""
     if not flows:
         raise PipelineError(
             "nothing goes anywhere: no stream or table has a `.to(topic)` or `.to_files(folder)`"
@@ -132,7 +132,7 @@ def _listening(spark: Any, progress: ProgressFile) -> Iterator[ProgressFile]:
     try:
         yield progress
     finally:
-        with suppress(Py4JError, OSError):  # the JVM may have gone
+        with suppress(Py4JError, OSError):  # the JVM may have ended
             spark.streams.removeListener(progress)
 
 
@@ -166,7 +166,7 @@ def _forget(pipeline: Pipeline, plan: RunPlan, folder: PipelineFolder) -> None:
 
 
 def client_settings(pipeline: Pipeline) -> Mapping[str, str]:
-    """Return the settings that source and sink have in common, by Kafka's names."""
+    """Return the settings that source and sink share, by Kafka's names."""
     shared = {
         name.removeprefix("kafka."): value
         for name, value in pipeline.options.items()

@@ -1,4 +1,4 @@
-"""A flow with a running query, and how its failures are found."""
+"""A flow with a running query, and the detection of its failures."""
 
 import time
 from contextlib import suppress
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 UP_SECONDS_MAX: Final = 30
 LOOK_SECONDS: Final = 0.02
 COMING_UP: Final = "Initializing sources"
-"""Spark's status message of a query whose Python process is being started."""
+"""Spark's status message of a query while its Python process starts."""
 STARTS_MAX: Final = 5
 """How often a query is started if its Python process was too slow to start."""
 SLOW_PYTHON: Final = "Python worker failed to connect back"
@@ -28,20 +28,20 @@ set, and a busy machine exceeds it."""
 
 @dataclass(slots=True)
 class RunningFlow:
-    """A flow, or a query that was started by hand."""
+    """A flow, or a query that was started manually."""
 
     name: str
     query: "StreamingQuery"
     start: "Callable[[], StreamingQuery] | None" = None
-    """Starts the query again, from its checkpoint."""
+    """Restarts the query from its checkpoint."""
     starts: int = 1
     at_end: "Callable[[], None] | None" = None
     """Called when the query has been stopped."""
 
     def wait_until_up(self) -> None:
-        """Wait until the query has found its sources, or has ended.
+        """Wait until the query has initialized its sources, or has ended.
 
-        Queries that come up side by side would all be slow, and Spark is not patient.
+        Queries that start at the same time slow each other down, and may exceed Spark's timeout.
         """
         deadline = time.monotonic() + UP_SECONDS_MAX
         while (
@@ -52,14 +52,14 @@ class RunningFlow:
             time.sleep(LOOK_SECONDS)
 
     def stop(self) -> None:
-        """Stop the query, if it is still there."""
+        """Stop the query, if it still runs."""
         with suppress(Py4JError, OSError):
             self.query.stop()
         if self.at_end is not None:
             self.at_end()
 
     def goes_on(self) -> bool:
-        """Whether there may be more. PipelineError says why it has failed."""
+        """Whether the query continues. PipelineError has the reason of a failure."""
         try:
             return self._goes_on()
         except (Py4JNetworkError, OSError) as error:

@@ -1,12 +1,12 @@
-"""What a driver decides about one batch of a query, and how that is written down.
+"""The driver's decision about one batch of a query, and its stored format.
 
-A decision is a record of a compacted topic, as JSON that people can read:
+A decision is a record of a compacted topic, as readable JSON:
 
     ["decision", QUERY]   {"batch": 7, "commit": ["RUN.TASK.ATTEMPT:ID:EPOCH", …], "abort": […]}
     ["done", QUERY]       {"batch": 7}
 
-The first is written in a transaction, see `two_phases`. The second says that all of its
-transactions are ended: coordinators forget them after a week.
+The first record is written in a transaction, see `exactly_once`. The second says that all
+transactions of the decision have ended: coordinators forget them after a week.
 """
 
 import json
@@ -14,17 +14,17 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, Self
 
 TOPIC: Final = "ottla-sink.decisions"
-"""Where all queries keep them: compacted, with one partition."""
+"""The topic with the decisions of all queries: compacted, with one partition."""
 NO_BATCH: Final = -1
-"""The last batch of a query that has decided nothing."""
+"""The last batch of a query without decisions."""
 
 
 class DecisionError(Exception):
-    """A decision cannot be made or kept; the words say what to do."""
+    """A decision cannot be made or kept; the message has the remedy."""
 
 
 def older_checkpoint(last_batch_id: int, batch_id: int) -> DecisionError:
-    """Say that a query goes on from before what it has written."""
+    """Return the error for a batch that is older than the last decision."""
     return DecisionError(
         f"the checkpoint is older than what was written: batch {last_batch_id} was decided, the "
         f"checkpoint is at {batch_id}. Restore the newer checkpoint, or begin with a new "
@@ -33,12 +33,12 @@ def older_checkpoint(last_batch_id: int, batch_id: int) -> DecisionError:
 
 
 class AttemptName(NamedTuple):
-    """One attempt of one task of one run of a query: nobody else ever has its transactions."""
+    """The unique name of one attempt of one task of one run of a query."""
 
     query: str
-    """What all runs have in common: the beginning of all transactional ids."""
+    """Shared by all runs: the prefix of all transactional ids."""
     run: str
-    """New whenever the query is started. No dots."""
+    """New at each start of the query. Without dots."""
     task: int
     attempt: int
 
@@ -48,7 +48,7 @@ class AttemptName(NamedTuple):
 
 
 class OpenTransaction(NamedTuple):
-    """A transaction that is written and waits for the decision. It can be pickled."""
+    """A flushed transaction that waits for the decision. It can be pickled."""
 
     transactional_id: str
     producer_id: int
@@ -57,14 +57,14 @@ class OpenTransaction(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """Which transactions of a batch are to be committed, and which left-over ones aborted."""
+    """The transactions of a batch to commit, and the abandoned ones to abort."""
 
     batch_id: int = NO_BATCH
     committed: tuple[OpenTransaction, ...] = ()
     aborted: tuple[OpenTransaction, ...] = ()
 
     def to_json(self, query: str) -> bytes:
-        """Write it down."""
+        """Return the stored form."""
         value = {
             "batch": self.batch_id,
             "commit": [_word(each, query) for each in self.committed],
@@ -74,7 +74,7 @@ class Decision:
 
     @classmethod
     def from_json(cls, text: bytes, query: str) -> Self:
-        """Read what `to_json` wrote."""
+        """Parse the stored form."""
         value: Any = json.loads(text)
         return cls(
             value["batch"],
@@ -84,28 +84,28 @@ class Decision:
 
 
 def decision_key(query: str) -> bytes:
-    """Return where the last decision of a query is."""
+    """Return the key of a query's last decision."""
     return _json(["decision", query])
 
 
 def done_key(query: str) -> bytes:
-    """Return where it is said how far a query's decisions are done."""
+    """Return the key of the record that says how far a query's decisions are done."""
     return _json(["done", query])
 
 
 def done_note(batch_id: int) -> bytes:
-    """Say that all is done that was decided about batches up to this one."""
+    """Return the record value that says that all decisions up to this batch are done."""
     return _json({"batch": batch_id})
 
 
 def done_batch(text: bytes) -> int:
-    """Read what `done_note` wrote."""
+    """Parse the value that `done_note` returns."""
     batch_id: int = json.loads(text)["batch"]
     return batch_id
 
 
 def is_of_query(transactional_id: str, query: str) -> bool:
-    """Whether this is the transactional id of an attempt of a query's."""
+    """Whether this is the transactional id of an attempt of a query."""
     if not transactional_id.startswith(f"{query}."):
         return False
     run, *numbers = transactional_id.removeprefix(f"{query}.").split(".")

@@ -1,4 +1,4 @@
-"""The driver's side of `two_phases`, in an event loop; there it is told what is promised."""
+"""The driver's side of `exactly_once`, for an event loop; that module has the guarantees."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -32,8 +32,8 @@ from ottla.pipelines.sink.commit_log import DecisionLog
 
 ENDING_AT_ONCE_MAX: Final = 50
 LOOK_SECONDS: Final = 10.0
-"""How often it is looked for what attempts have left open of which nobody tells: speculative ones
-that came second, after their batch was decided on."""
+"""The interval of searches for open transactions that no message reports: a speculative attempt may
+finish after the decision about its batch."""
 OVER: Final = frozenset(
     {
         ErrorCode.INVALID_PRODUCER_EPOCH,
@@ -42,25 +42,25 @@ OVER: Final = frozenset(
         ErrorCode.PRODUCER_FENCED,
     }
 )
-"""What coordinators say about a transaction that is not open any more, and was not committed."""
+"""Error codes for a transaction that is no longer open, and was not committed."""
 Settings = Mapping[str, Any]
 
 
 class _NoRecords:
-    """The records of who sends none, or on his own."""
+    """Empty record buffer, for transactions without a producer."""
 
     def refuse(self, reason: Exception | None) -> None:
-        """Nobody asks."""
+        """Do nothing: no caller sends records."""
 
     async def flush(self) -> None:
-        """Nothing waits."""
+        """Do nothing: no record is buffered."""
 
     async def drop(self, reason: Exception) -> None:
-        """Nothing waits."""
+        """Do nothing: no record is buffered."""
 
 
 def bare_transactions(view: ClusterView, settings: Settings, transactional_id: str) -> Transactions:
-    """Return the transactions of who has no producer."""
+    """Return transactions that have no producer."""
     own = {**settings, "transactional.id": transactional_id}
     _, producer_settings = read_producer_settings(own, {})
     coordinator = TransactionCoordinator(view, transactional_id)
@@ -81,11 +81,11 @@ class Deciding:
         self._log = DecisionLog(view, query)
         self._held: Transactions | None = None
         self._last = Decision()
-        """The last decision, as long as the id is held."""
+        """The last decision, while the transactional id is held."""
         self._looked_at = -LOOK_SECONDS
 
     async def last_seen(self) -> Decision:
-        """Return the last decision that is visible; a newer one may be on its way."""
+        """Return the last visible decision; a newer one may be in flight."""
         if await self._log.is_there():
             await self._log.read()
         return self._log.last
@@ -93,24 +93,25 @@ class Deciding:
     async def commit(
         self, batch_id: int, opened: tuple[OpenTransaction, ...], *, has_lost: bool
     ) -> bool:
-        """Decide, unless that was done, and do what was decided; see Decisions."""
+        """Decide unless the batch is decided already, and end its transactions; see Decisions."""
         decided = await self._decided(batch_id, opened, has_lost=has_lost)
         if decided.batch_id < batch_id:
-            return True  # there was nothing to decide
+            return True  # the batch has no transactions
         await self._finish(decided)
         others = _without(opened, decided.committed)
         await self._abort(others)
         return bool(opened) and not others
 
     async def commit_once(self, opened: tuple[OpenTransaction, ...]) -> None:
-        """Decide about the only batch of a query, and forget the decision when it is done."""
+        """Commit the only batch of a query, and delete its decision when it is done."""
         await self.commit(0, opened, has_lost=False)
         await self._log.forget()
 
     async def abort(self, opened: tuple[OpenTransaction, ...]) -> None:
-        """Abort these and what else attempts have left open; what was decided on is done.
+        """Abort these and other open transactions of the query, except those decided to commit.
 
-        It can be that a driver could not tell whether its commit was done, and so gives up.
+        A decided commit is completed: a driver may give up without knowing that its decision was
+        written.
         """
         self._held = None
         await self._hold()
@@ -133,7 +134,7 @@ class Deciding:
         try:
             return await self._decide(batch_id, opened, has_lost=has_lost)
         except (ProducerFencedError, DecisionError):
-            # Somebody else may have decided since, as another process of the same driver: look.
+            # Another process of the same driver may have decided since: read its decision.
             self._held = None
             if not was_held:
                 raise
@@ -145,7 +146,7 @@ class Deciding:
     async def _decide(
         self, batch_id: int, opened: tuple[OpenTransaction, ...], *, has_lost: bool
     ) -> Decision:
-        """Return the last decision, which is about this batch if there is anything to decide."""
+        """Return the last decision; it is about this batch if the batch has transactions."""
         is_first = self._held is None
         held = await self._hold()
         if self._last.batch_id == batch_id or not opened:
@@ -161,7 +162,7 @@ class Deciding:
         return decision
 
     async def _hold(self) -> Transactions:
-        """Be the one who decides, and know the last decision."""
+        """Take over the transactional id, which fences other drivers; read the last decision."""
         if self._held is None:
             await self._log.prepare()
             transactions = bare_transactions(self._view, self._settings, f"{self._query}.decisions")
@@ -186,7 +187,7 @@ class Deciding:
                 )
 
     async def _left_open(self, opened: tuple[OpenTransaction, ...]) -> tuple[OpenTransaction, ...]:
-        """Return what attempts of this query have left open, and is in nobody's batch."""
+        """Return the open transactions of this query's attempts that are not in `opened`."""
         wanted = {each.transactional_id for each in opened}
         listed = await self._admin.list(TransactionFilter(states={TransactionStatus.ONGOING}))
         self._looked_at = asyncio.get_running_loop().time()
@@ -214,7 +215,7 @@ class Deciding:
             return error.done
 
     async def _finish(self, decision: Decision) -> None:
-        """End all transactions of a decision, as it says; those that have ended stay so."""
+        """End all open transactions of a decision."""
         if decision.batch_id <= self._log.done_batch_id:
             return
 
@@ -269,7 +270,7 @@ def _is_open(found: TransactionDescription, opened: OpenTransaction) -> bool:
 async def _each(
     act: Callable[[OpenTransaction], Awaitable[None]], transactions: Iterable[OpenTransaction]
 ) -> None:
-    """Do something with some transactions at a time; all are tried before a failure is raised."""
+    """Apply `act` to all transactions, some at a time; try all before a failure is raised."""
     room = asyncio.Semaphore(ENDING_AT_ONCE_MAX)
 
     async def one(transaction: OpenTransaction) -> None:

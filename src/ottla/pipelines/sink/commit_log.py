@@ -1,4 +1,4 @@
-"""Where the decisions of all queries are kept: a compacted topic with one partition."""
+"""The log of the decisions of all queries: a compacted topic with one partition."""
 
 from contextlib import suppress
 from time import time
@@ -35,30 +35,30 @@ from ottla.wire.schema import EVERY_VERSION
 
 REPLICAS_MAX: Final = 3
 SEGMENT_BYTES: Final = 1 << 20
-"""What is not compacted yet is read whenever a query starts: the least that Kafka takes."""
+"""Each query reads the uncompacted segments when it starts. This is Kafka's minimum."""
 CONFIGS: Final = {"cleanup.policy": "compact", "segment.bytes": str(SEGMENT_BYTES)}
 _ALL_REPLICAS: Final = -1
 _LEADER: Final = 1
 
 
 class DecisionLog:
-    """What is known of one query's decisions, and how the next one is added."""
+    """Reads and writes the decisions of one query."""
 
     def __init__(self, view: ClusterView, query: str) -> None:
         self.last = Decision()
-        """The last one that was read."""
+        """The last decision read."""
         self.done_batch_id = NO_BATCH
-        """Up to which batch all is known to be done that was decided."""
+        """All decisions up to this batch are known to be done."""
         self._view = view
         self._query = query
         self._log = CommittedLog(TOPIC)
         self._decision_key, self._done_key = decision_key(query), done_key(query)
         self._numbered: tuple[int, int] | None = None
-        """The producer and the epoch whose records were last counted."""
+        """The producer id and epoch to which `_sequence` belongs."""
         self._sequence = 0
 
     async def is_there(self) -> bool:
-        """Whether there is a topic, as far as the broker knows that is asked."""
+        """Whether the topic exists, as far as the responding broker knows."""
         try:
             await self._view.retried(
                 lambda: self._view.topic(TOPIC), final=[ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
@@ -70,7 +70,7 @@ class DecisionLog:
         return True
 
     async def prepare(self) -> None:
-        """Have the topic, and see that it forgets nothing; DecisionError says what to do."""
+        """Create the topic, or check that it is compacted; a DecisionError has the remedy."""
         if await self.is_there():
             await self._check_policy()
             return
@@ -92,13 +92,13 @@ class DecisionLog:
         self._view.forget([TOPIC])
 
     async def read(self) -> None:
-        """Learn what was decided since, up to now."""
+        """Read all new decisions."""
         await self._log.read_on(self._view, self._take)
 
     async def write(self, held: Transactions, decision: Decision) -> None:
-        """Add a decision, if nobody else has decided since the last was read.
+        """Write a decision, if no other driver has decided since the last read.
 
-        ProducerFencedError if somebody has. After any other error nobody knows.
+        ProducerFencedError if another driver has. After any other error the outcome is unknown.
         """
         await held.begin()
         await held.before_send([self._log.name])
@@ -111,13 +111,13 @@ class DecisionLog:
         await held.commit()
 
     async def note_done(self, batch_id: int) -> None:
-        """Note that all is done that was decided; nothing depends on that for the first days."""
+        """Record that all decisions up to this batch are done; a loss is harmless for days."""
         self.done_batch_id = batch_id
         with suppress(ApiError, OSError):
             await self._send_plain({self._done_key: done_note(batch_id)})
 
     async def forget(self) -> None:
-        """Have nothing kept of a query that will not come again."""
+        """Delete the records of a query that will not run again."""
         with suppress(ApiError, OSError):
             await self._send_plain({self._decision_key: None, self._done_key: None})
 
@@ -135,7 +135,7 @@ class DecisionLog:
             found = await AsyncAdmin.over(self._view).configs.describe([resource])
         except ApiError as error:
             if error.code is ErrorCode.TOPIC_AUTHORIZATION_FAILED:
-                return  # who may not look has to trust
+                return  # without the right to describe configs, assume compaction
             raise
         policy = found[resource]["cleanup.policy"].value
         if policy != CONFIGS["cleanup.policy"]:
@@ -172,7 +172,7 @@ class DecisionLog:
     async def _produce(
         self, batch: bytes | bytearray, acks: int, transactional_id: str | None, version_max: int
     ) -> None:
-        """Ask the leader once."""
+        """Send one produce request to the leader."""
         topic = await self._view.topic(TOPIC)
         leader_id = (await self._view.partition(self._log.name)).leader_id
         partition = PartitionProduceData(index=self._log.name.partition, records=batch)

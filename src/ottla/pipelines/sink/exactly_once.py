@@ -1,34 +1,35 @@
 """Exactly once from Spark, in two phases: tasks write in transactions, the driver decides.
 
-In a task, with settings by Kafka's names as a Producer takes them:
+In a task, with a Producer's settings:
 
-    name = AttemptName(query, run, task, attempt)   # nobody else ever has this name
+    name = AttemptName(query, run, task, attempt)   # unique
     producer = open_producer(settings, name)        # a transaction is begun
     producer.send_arrow(topic, table)
     opened = prepare(producer)                      # flushed and closed, the transaction is open
 
 If nothing was sent there is nothing to prepare: `producer.close()` aborts.
 
-In the driver, with what the tasks returned:
+In the driver, with the results of the tasks:
 
     with Decisions(settings, query) as decisions:   # may be kept for many batches
         decisions.last_batch_id()                   # NO_BATCH if there is none yet
         decisions.commit(batch_id, opened)          # decide, and then end
         decisions.abort(opened)                     # if the batch has failed
 
-What is promised: `commit` returned means that the transactions of exactly one attempt of this
-batch are committed, whoever died when, and however many drivers think that they are the one. Until
-a decision is written nothing is visible to readers of committed records; from then on it will be.
+When `commit` returns, the transactions of exactly one attempt of this batch are committed. This
+holds for any crash of a process, and for several drivers at once. Until a decision is written,
+consumers of committed records see none of the batch; afterwards they eventually see all of it.
 
-- The decision is a load and a conditional store: the driver takes the transactional id
-  `<query>.decisions`, then reads the last decision, then writes the next one in a transaction of
-  that id. Whoever else has taken the id meanwhile has fenced it.
-- Decisions are kept in a compacted topic, so they do not expire, however long a query rests.
-- Attempts have names of their own, so that nobody's InitProducerId aborts what was decided.
-- Before it decides, the driver looks whether all transactions are still open: those of brokers
-  without two-phase commit can be aborted for their age.
-- Transactions that earlier attempts and runs have left open are aborted, and that is a part of
-  the decision, too: a driver that comes late cannot abort what another has decided to commit.
+- A decision is a load and a conditional store. The driver takes the transactional id
+  `<query>.decisions`, reads the last decision, and writes the next in a transaction of that id.
+  Another driver that has taken the id meanwhile has fenced this driver.
+- Decisions are kept in a compacted topic, so they do not expire while a query is stopped.
+- Each attempt has a transactional id of its own, so that no InitProducerId aborts a transaction
+  that a decision commits.
+- Before it decides, the driver checks that all transactions are still open: brokers without
+  two-phase commit abort old transactions.
+- Open transactions of earlier attempts and runs are aborted. They are a part of the decision, so
+  that a late driver cannot abort a transaction that another has decided to commit.
 """
 
 from collections.abc import Iterable, Sequence
@@ -63,8 +64,8 @@ __all__ = [
 ]
 
 TIMEOUTS_MS: Final = (900_000, 300_000, 60_000)
-"""How long transactions may stay open where brokers have no two-phase commit: the first of these
-that is taken. The first is Kafka's own default for the longest, transaction.max.timeout.ms."""
+"""The transaction timeouts for brokers without two-phase commit, in order of preference. The first
+is Kafka's default maximum, transaction.max.timeout.ms."""
 _TWO_PHASES: Final = "transaction.two.phase.commit.enable"
 _TIMEOUT: Final = "transaction.timeout.ms"
 _REFUSALS: Final = frozenset(
@@ -74,16 +75,16 @@ _REFUSALS: Final = frozenset(
         ErrorCode.INVALID_TRANSACTION_TIMEOUT,
     }
 )
-"""What brokers say to terms that they do not take."""
+"""The error codes of brokers that do not support or allow a timeout."""
 _terms_by_servers: Final[dict[Any, Settings]] = {}
-"""What brokers took the last time, so that they are not asked in vain for every task."""
+"""The last accepted timeouts by brokers, so that each task does not repeat refused requests."""
 
 
 # -- tasks ----------------------------------------------------------------------------------------
 
 
 def open_producer(settings: Settings, name: AttemptName) -> Producer:
-    """Return a producer that has begun a transaction, on the best terms that the broker takes."""
+    """Return a producer in a transaction, with the longest timeout that the broker accepts."""
     refusal: ApiError | None = None
     for terms in _terms(settings):
         own = {**settings, **terms, "transactional.id": str(name)}
@@ -107,7 +108,7 @@ def open_producer(settings: Settings, name: AttemptName) -> Producer:
 
 
 def prepare(producer: Producer) -> OpenTransaction:
-    """Send everything that waits, and close the producer, but leave its transaction open."""
+    """Flush and close the producer, but leave its transaction open."""
     try:
         prepared = producer.prepare_transaction(can_time_out=True)
     finally:
@@ -117,7 +118,7 @@ def prepare(producer: Producer) -> OpenTransaction:
 
 
 def _terms(settings: Settings) -> Sequence[Settings]:
-    """Return what to ask brokers for, the best first: never to time out, then to do so late."""
+    """Return the timeouts to try, the best first: none, then the longest."""
     if _TIMEOUT in settings or _TWO_PHASES in settings:
         return ({},)
     known = _terms_by_servers.get(settings.get("bootstrap.servers"))
@@ -129,7 +130,7 @@ def _terms(settings: Settings) -> Sequence[Settings]:
 
 
 class Decisions:
-    """The driver's side of one query, in `with` or until it is closed; for one thread at a time."""
+    """The driver's side of one query, in `with` or until it is closed; not thread-safe."""
 
     def __init__(self, settings: Settings, query: str) -> None:
         without_terms = {
@@ -148,28 +149,29 @@ class Decisions:
         self.close()
 
     def last_batch_id(self) -> int:
-        """Return the last batch that was decided on, as far as anybody can see; it may be older."""
+        """Return the last visibly decided batch; a newer decision may be in flight."""
         return self._thread.run(self._deciding.last_seen()).batch_id
 
     def commit(
         self, batch_id: int, opened: Iterable[OpenTransaction], *, has_lost: bool = False
     ) -> bool:
-        """Decide that these transactions are the batch, and end them; return whether it was so.
+        """Decide that the batch consists of these transactions, and end them.
 
-        It was not if the batch had been decided on before: then these transactions are aborted,
-        and those of that decision are ended. `has_lost` says that attempts have failed and may
-        have left transactions open. DecisionError: nothing was decided, as when a later batch was
-        before, or what was can no more be done. After any other error the same call, by anybody,
-        goes on where this one ended.
+        Returns whether these transactions were committed. If the batch was decided before with
+        other transactions, these are aborted and the decided ones are committed. `has_lost` says
+        that attempts have failed and may have left transactions open. DecisionError means that
+        nothing was decided, because a later batch was, or that a decided commit is no longer
+        possible. After any other error, the same call continues from there, also in another
+        process.
         """
         return self._thread.run(self._deciding.commit(batch_id, tuple(opened), has_lost=has_lost))
 
     def commit_once(self, opened: Iterable[OpenTransaction]) -> None:
-        """Do as `commit` does for a query that has one batch, and leave nothing behind."""
+        """Commit the only batch of a query, and delete its decision."""
         self._thread.run(self._deciding.commit_once(tuple(opened)))
 
     def abort(self, opened: Iterable[OpenTransaction]) -> None:
-        """Abort these transactions and others that were left open; do what was decided on."""
+        """Abort these and other open transactions; complete the last decision."""
         self._thread.run(self._deciding.abort(tuple(opened)))
 
     def close(self) -> None:

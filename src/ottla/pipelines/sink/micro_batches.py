@@ -37,8 +37,8 @@ _log = logging.getLogger(__name__)
 class MicroBatchWriter:
     """Writes the micro-batches of one query to topics, one after another, in the driver's process.
 
-    Transactional ids are those of `StreamWriter`: they name the query, its run and the task, so
-    that each micro-batch of a run uses the same few ids.
+    Transactional ids have the same form as in `StreamWriter`: they name the query, its run and the
+    task, so that each micro-batch of a run uses the same few ids.
     """
 
     def __init__(self, options: Mapping[str, Any]) -> None:
@@ -76,7 +76,7 @@ class MicroBatchWriter:
         return self._decisions
 
     def _abort(self, options: SinkOptions, query: str) -> None:
-        """Abort what the tasks have left open, and once more when the last of them has ended."""
+        """Abort the open transactions of the tasks, and again after the last task has ended."""
         self.close()
         with suppress(Exception), Decisions(options.settings, query) as decisions:
             decisions.abort(())
@@ -85,7 +85,7 @@ class MicroBatchWriter:
 
 
 class _Tasks:
-    """What the tasks of one micro-batch do; it is pickled and sent to them."""
+    """The function that each task of a micro-batch runs; it is pickled for the tasks."""
 
     def __init__(self, options: SinkOptions, query: str, run: str, batch_id: int) -> None:
         self._options = options
@@ -94,8 +94,8 @@ class _Tasks:
         self._batch_id = batch_id
 
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
-        """Write the rows of one task, and give out one row that says what was written."""
-        import pyarrow as pa  # noqa: PLC0415 - the driver needs none
+        """Write the rows of one task, and yield one row with the pickled `Written`."""
+        import pyarrow as pa  # noqa: PLC0415 - not used by the driver
 
         if self._options.is_exactly_once:
             name = attempt_name(self._query, self._run)

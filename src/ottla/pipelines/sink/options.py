@@ -1,4 +1,4 @@
-"""What a sink is told, and which columns it takes, as Spark's own Kafka sink has them."""
+"""The options and columns of the sink, as in Spark's own Kafka sink."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -6,10 +6,10 @@ from difflib import get_close_matches
 from typing import Any, Final
 
 COLUMNS: Final = ("key", "value", "headers", "topic", "partition")
-"""What is written; other columns are left out, as Spark's Kafka sink does."""
+"""The columns that are written; others are ignored, as in Spark's Kafka sink."""
 DEFAULT_PREFIX: Final = "ottla"
 NAMES: Final = ("exactlyOnce", "topic", "transactionalIdPrefix", "txnAppId", "txnVersion")
-"""The options that are no settings of producers. Spark adds some of its own."""
+"""The options that are not producer settings. Spark adds some of its own."""
 _KAFKA: Final = "kafka."
 _SERVERS: Final = "bootstrap.servers"
 _TAKEN: Final = {
@@ -19,7 +19,7 @@ _TAKEN: Final = {
     "interceptors": "nothing looks at single records here",
     "interceptor.classes": "nothing looks at single records here",
 }
-"""Settings of producers that are not the user's, with what is there instead."""
+"""Producer settings that a user cannot set, each with the reason."""
 _TEXT: Final = frozenset({"string", "binary"})
 _TYPES: Final = {
     "key": _TEXT,
@@ -31,7 +31,7 @@ _TYPES: Final = {
 
 
 class SinkOptionError(ValueError):
-    """An option or a column that a sink cannot use; the words say what to do."""
+    """An option or a column that a sink cannot use; the message has the remedy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,21 +39,21 @@ class SinkOptions:
     """The options of one sink. It can be pickled."""
 
     settings: Mapping[str, str]
-    """Those of the producers, by Kafka's names."""
+    """The settings of the producers, by Kafka's names."""
     topic: str | None = None
-    """Where everything goes, whatever a column says."""
+    """The topic of all rows; overrides the column."""
     is_exactly_once: bool = False
     prefix: str = DEFAULT_PREFIX
-    """How all transactional ids begin."""
+    """The prefix of all transactional ids."""
     app_id: str | None = None
-    """With which a batch write can be told again, as in Delta tables."""
+    """Identifies a repeated batch write, together with the version, as in Delta tables."""
     app_version: int = -1
     columns: tuple[str, ...] = field(default=("value",))
     """The columns that are sent."""
 
 
 def read_options(options: Mapping[str, Any], schema: Any) -> SinkOptions:
-    """Read options, in any case, and look at the columns; SinkOptionError says what is wrong."""
+    """Read options without regard to case, and check the columns; may raise SinkOptionError."""
     settings = {
         name.lower().removeprefix(_KAFKA): str(value)
         for name, value in options.items()
@@ -79,7 +79,7 @@ def read_options(options: Mapping[str, Any], schema: Any) -> SinkOptions:
 
 
 def _check_names(options: Mapping[str, Any]) -> None:
-    """Refuse a name that looks like one of ours: a misspelt exactlyOnce would be found too late."""
+    """Refuse a name that resembles an option: a misspelt exactlyOnce would go unnoticed."""
     by_small_name = {name.lower(): name for name in NAMES}
     for name in options:
         small = name.lower().replace("_", "").replace("-", "")

@@ -1,4 +1,4 @@
-"""Rows for several topics, one Arrow batch for each, without looking at single rows."""
+"""Splits an Arrow batch by topic, without a loop over its rows."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -7,9 +7,9 @@ from typing import Any
 def rows_by_topic(
     batch: Any, columns: Sequence[str], topic: str | None
 ) -> Iterator[tuple[str, Any]]:
-    """Give out the rows of each topic with the columns that are sent; their order stays.
+    """Yield the rows of each topic, in their order, with the columns to send.
 
-    Everything goes to the one topic, if there is one. ValueError for a row without any.
+    If `topic` is given, all rows go there. Otherwise, ValueError for a row without a topic.
     """
     sent = batch.select([name for name in columns if name != "topic"])
     if not batch.num_rows:
@@ -33,7 +33,7 @@ def rows_by_topic(
 
 
 def _parts(sent: Any, indices: Any, topics: list[str]) -> Iterator[tuple[str, Any]]:
-    from pyarrow import compute  # noqa: PLC0415 - not needed by who has one topic
+    from pyarrow import compute  # noqa: PLC0415 - not needed for a single topic
 
     in_order = sent.take(compute.array_sort_indices(indices))
     counts = compute.value_counts(indices)

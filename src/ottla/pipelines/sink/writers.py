@@ -1,7 +1,7 @@
-"""The writers that Spark asks for: `write` runs in its tasks, `commit` and `abort` in its driver.
+"""Spark's writers: `write` runs in tasks, `commit` and `abort` run in the driver.
 
-At least once is what Spark's own Kafka sink does, and the default: a task that is tried again
-writes its rows again. Exactly once is told in `two_phases`.
+The default is at least once, as in Spark's own Kafka sink: a retried task writes its rows again.
+`exactly_once` describes exactly once.
 """
 
 from collections import deque
@@ -39,26 +39,26 @@ from ottla.runtime import event_loop
 QUERY_ID: Final = "sql.streaming.queryId"
 BATCH_ID: Final = "streaming.sql.batchId"
 RUN_ID: Final = "spark.jobGroup.id"
-"""Local properties of Spark's, in every task of a streaming query."""
+"""Spark's local properties in every task of a streaming query."""
 DYING_SECONDS: Final = 2.5
-"""How long tasks may go on after their job has failed: spark.python.task.killTimeout is 2 s. Nobody
-comes after a job to abort what they have left, as the next run of a query does."""
+"""How long tasks may run on after their job has failed: spark.python.task.killTimeout is 2 s. A
+streaming query aborts their transactions in its next run; a batch job has no next run."""
 KEPT_MAX: Final = 4
-"""For how many queries a process keeps its connections."""
+"""The number of queries for which a process keeps connections."""
 STARTED_MAX: Final = 100
-"""How many runs of queries a process remembers. A run that is forgotten costs one more look."""
+"""The number of runs that a process remembers. A forgotten run costs one more request."""
 
 
 @dataclass(frozen=True, slots=True)
 class Written(WriterCommitMessage):
-    """What a task has written."""
+    """The result of a task."""
 
     row_count: int
     query: str = ""
     transaction: OpenTransaction | None = None
     attempt: int = 0
     is_skipped: bool = False
-    """Its batch was decided before: it has written nothing."""
+    """Nothing was written, because the batch was decided before."""
 
 
 class _Closeable(Protocol):
@@ -70,7 +70,7 @@ _V = TypeVar("_V", bound=_Closeable)
 
 
 class _Kept(Generic[_K, _V]):
-    """Things that a process keeps for the next batch, the last few of them."""
+    """A cache of closeable objects across batches: the most recently used ones."""
 
     def __init__(self) -> None:
         self._things: dict[_K, _V] = {}
@@ -91,7 +91,7 @@ class _Kept(Generic[_K, _V]):
 _producers: Final[_Kept[tuple[tuple[str, str], ...], Producer]] = _Kept()
 _decisions: Final[_Kept[str, Decisions]] = _Kept()
 _started: Final[deque[tuple[str, str]]] = deque(maxlen=STARTED_MAX)
-"""The last runs of queries that have got beyond what was decided before them."""
+"""The last runs that have begun a batch after the last decision before them."""
 
 
 class BatchWriter(DataSourceArrowWriter):
@@ -110,7 +110,7 @@ class BatchWriter(DataSourceArrowWriter):
         return write_in_transaction(self._options, iterator, name, self._options.app_version)
 
     def commit(self, messages: Sequence[Any]) -> None:
-        """Make everything visible that the tasks have written."""
+        """Make all rows of the tasks visible."""
         if not self._options.is_exactly_once or not messages:
             return
         if self._options.app_id is not None:
@@ -120,7 +120,7 @@ class BatchWriter(DataSourceArrowWriter):
             decisions.commit_once(_transactions(messages))
 
     def abort(self, messages: Sequence[Any]) -> None:
-        """Abort what tasks have written; Spark does not name all of them."""
+        """Abort the transactions of the tasks; Spark does not pass all of their messages."""
         if self._options.is_exactly_once:
             _abort(self._options, self._query, messages)
             sleep(DYING_SECONDS)
@@ -150,12 +150,12 @@ class StreamWriter(DataSourceStreamArrowWriter):
         return write_in_transaction(self._options, iterator, name, int(batch_id))
 
     def commit(self, messages: Sequence[Any], batchId: int) -> None:  # noqa: N803 - Spark's name
-        """Make a micro-batch visible, once."""
+        """Commit a micro-batch exactly once."""
         if self._options.is_exactly_once and messages:
             _commit(self._options, messages, batchId)
 
     def abort(self, messages: Sequence[Any], batchId: int) -> None:  # noqa: N803 - Spark's name
-        """Abort what tasks have written that did not fail."""
+        """Abort the transactions of the tasks that did not fail."""
         del batchId
         queries = {message.query for message in messages if message is not None}
         if self._options.is_exactly_once and queries:
@@ -166,7 +166,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
 
 def write_at_least_once(options: SinkOptions, iterator: Iterator[Any]) -> Written:
-    """Write rows, and return when the brokers have them."""
+    """Write rows, and return when the brokers have acknowledged them."""
     key = tuple(sorted(options.settings.items()))
     producer = _producers.get(key, lambda: Producer(options.settings))
     try:
@@ -180,7 +180,7 @@ def write_at_least_once(options: SinkOptions, iterator: Iterator[Any]) -> Writte
 def write_in_transaction(
     options: SinkOptions, iterator: Iterator[Any], name: AttemptName, batch_id: int
 ) -> Written:
-    """Write rows in a transaction, and leave it open; nothing if the batch is decided already.
+    """Write rows in a transaction, and leave it open; write none if the batch is decided already.
 
     DecisionError if a later batch of a stream is decided already.
     """
@@ -192,7 +192,7 @@ def write_in_transaction(
     batches = (batch for batch in iterator if batch.num_rows)
     first = next(batches, None)
     if first is None:
-        # Most tasks of a stateful query have no rows: they cost the brokers nothing.
+        # Most tasks of a stateful query have no rows: they send no requests.
         return Written(0, name.query, attempt=name.attempt)
     producer = open_producer(options.settings, name)
     try:
@@ -204,7 +204,7 @@ def write_in_transaction(
 
 
 def _send(producer: Producer, options: SinkOptions, iterator: Iterator[Any]) -> int:
-    """Send everything, wait for it, and return how many rows there were."""
+    """Send all rows, wait for their acknowledgement, and return their number."""
     spare_what_is_there(__name__)
     count = 0
     deliveries = []
@@ -220,7 +220,7 @@ def _send(producer: Producer, options: SinkOptions, iterator: Iterator[Any]) -> 
 
 
 def _is_decided(options: SinkOptions, query: str, batch_id: int) -> bool:
-    """Whether a batch needs no writing, which can be so for the first one of a run only."""
+    """Whether a batch is decided already; possible only for the first batch of a run."""
     with Decisions(options.settings, query) as decisions:
         last = decisions.last_batch_id()
     if last > batch_id and _is_streamed(batch_id):
@@ -229,9 +229,9 @@ def _is_decided(options: SinkOptions, query: str, batch_id: int) -> bool:
 
 
 def _is_streamed(batch_id: int) -> bool:
-    """Whether this is a micro-batch, which never comes after a later one, and no version of a job.
+    """Whether this is a micro-batch's number, which never decreases, and no version of a job.
 
-    It is also one if `foreachBatch` gives its number as the version.
+    A write in `foreachBatch` with the micro-batch's number as its version counts as one.
     """
     context = TaskContext.get()
     return context is not None and context.getLocalProperty(BATCH_ID) == str(batch_id)
@@ -253,9 +253,9 @@ def attempt_name(query: str, run: str) -> AttemptName:
 
 
 def meet_brokers(options: SinkOptions) -> None:
-    """Raise what is wrong with settings, or with the way to the brokers, before tasks wait for it.
+    """Connect once, to raise errors of settings or the network before tasks start.
 
-    Each of them would wait for max.block.ms, and be tried again.
+    Each task would wait for max.block.ms, and be retried.
     """
     client, _ = read_producer_settings(options.settings, {})
 
@@ -277,14 +277,14 @@ def _commit(options: SinkOptions, messages: Sequence[Written], batch_id: int) ->
 
 
 def commit_with(decisions: Decisions, messages: Sequence[Written], batch_id: int) -> None:
-    """Decide that what the tasks have written is the batch, and commit it."""
+    """Decide that the batch consists of the tasks' transactions, and commit it."""
     has_lost = any(message.attempt for message in messages)
     _check_skipped(decisions, messages, batch_id)
     decisions.commit(batch_id, _transactions(messages), has_lost=has_lost)
 
 
 def _check_skipped(decisions: Decisions, messages: Sequence[Written], batch_id: int) -> None:
-    """Look again whether a batch is decided that tasks did not write because they saw it so."""
+    """Raise DecisionError if tasks skipped the batch as decided, and its decision is gone."""
     if any(each.is_skipped for each in messages) and decisions.last_batch_id() < batch_id:
         raise DecisionError(f"what was decided about batch {batch_id} is gone: start again")
 

@@ -1,4 +1,4 @@
-"""Reads a part of topics that is known before the query runs."""
+"""Reads a range of topics that is fixed before the query runs."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
@@ -22,10 +22,10 @@ from ottla.pipelines.spark.gc_freeze import spare_what_is_there
 
 
 class PushFilters:
-    """What Spark calls with filters, if it does; in place of a method of the reader.
+    """Stands in for the reader's method `pushFilters`, and passes for the base class's method.
 
-    Where spark.sql.python.filterPushdown.enabled is false, Spark fails a reader that has a method
-    of its own for filters. To it, this is the base class's.
+    If spark.sql.python.filterPushdown.enabled is false, Spark fails a reader that overrides
+    `pushFilters`. It detects an override by `__func__`.
     """
 
     def __init__(self, reader: "BatchReader") -> None:
@@ -33,7 +33,7 @@ class PushFilters:
         self._reader = reader
 
     def __call__(self, filters: list[Filter]) -> Iterable[Filter]:
-        """Take those that can be answered without reading; return the others."""
+        """Take the filters that need no records; return the others, for Spark to apply."""
         self._reader.wanted, left = pushed(filters)
         return left
 
@@ -49,14 +49,14 @@ class BatchReader(DataSourceReader):
         self.pushFilters: Any = PushFilters(self)
 
     def partitions(self) -> list[InputPartition]:
-        """Ask for offsets, and cut what lies between them into the work of tasks."""
+        """Look up the start and end offsets, and split the ranges between them into tasks."""
         return list(planned(kept_cluster(self._options.client), self._options, self.wanted))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read one range, in a task."""
         spare_what_is_there(__name__)
         if not isinstance(partition, OffsetRange):
-            return iter(())  # there was no range: Spark has made up a partition
+            return iter(())  # there was no range: Spark then invents a partition
         return read_range(
             kept_cluster(self._options.client),
             partition,
@@ -101,7 +101,7 @@ def planned(cluster: SourceCluster, options: SourceOptions, wanted: Wanted) -> l
 def _there(
     cluster: SourceCluster, options: SourceOptions, ends: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, int]:
-    """Hold ends that were said against those that are there."""
+    """Limit the given ends to the log ends; DataLossError if an end is beyond its log end."""
     is_committed_only = options.fetching.is_committed_only
     latest = cluster.find(dict.fromkeys(ends, LATEST), is_committed_only=is_committed_only)
     for name, end in ends.items():

@@ -1,4 +1,4 @@
-"""Where a read begins and ends, as options say it: by a word, by offsets, by times.
+"""The start or end of a read, parsed from its option: a word, offsets or times.
 
 startingOffsets         earliest | latest | {"topic": {"0": 23, "1": -2}}, -2 earliest, -1 latest
 startingTimestamp       milliseconds, for every partition
@@ -20,7 +20,7 @@ _NUMBER_BY_PARTITION: Final = '{"topic": {"0": number}}'
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """One end of what is read: an option, and what it says, of which one field is set."""
+    """One end of a read: the name of its option, and the option's value in one of the fields."""
 
     option: str
     everywhere: int | None = None
@@ -32,7 +32,7 @@ class Bound:
 
     @property
     def named_partitions(self) -> Collection[TopicPartition] | None:
-        """The partitions that are named one by one; None if all are meant."""
+        """The partitions that the option names one by one; None if it holds for all."""
         if self.offset_by_partition is not None:
             return self.offset_by_partition.keys()
         if self.time_ms_by_partition is not None:
@@ -40,7 +40,7 @@ class Bound:
         return None
 
     def times_for(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        """Return the time to look for in each partition, if it is times that are said."""
+        """Return the timestamp to look up in each partition; empty unless the bound is a time."""
         if self.time_ms is not None:
             return dict.fromkeys(partitions, self.time_ms)
         if self.time_ms_by_partition is not None:
@@ -48,7 +48,7 @@ class Bound:
         return {}
 
     def refuse(self, refused: int, why: str) -> None:
-        """Raise SourceOptionError if EARLIEST, or LATEST, is said where it makes no sense."""
+        """Raise SourceOptionError if the bound is `refused`: EARLIEST, or LATEST."""
         said = {self.everywhere, *(self.offset_by_partition or {}).values()}
         if refused in said:
             raise SourceOptionError(f"{self.option} {why}")

@@ -1,7 +1,7 @@
-"""The cluster as the source asks it: from any thread, over connections that are kept.
+"""The source's client of the cluster: for any thread, over connections that stay open.
 
-Spark uses its Python processes again and again. What a process has found out about a cluster, and
-its connections, stay for the next micro-batch.
+Spark reuses its Python processes. A process keeps its metadata and its connections for the next
+micro-batch.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ from ottla.runtime.randomness import SystemRandomness
 from ottla.wire.messages.metadata import MetadataResponseTopic
 
 NEWS_SECONDS_MAX: Final = 1.0
-"""For how long a topic that is missing may be new: brokers hear of it one by one."""
+"""How long to retry for a missing topic: brokers learn of a new topic one by one."""
 _MISSING: Final = frozenset(
     {
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -40,14 +40,14 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class TopicShape:
-    """What a topic is made of."""
+    """A topic's id and its partitions."""
 
     topic_id: bytes
     partitions: tuple[TopicPartition, ...]
 
 
 class SourceCluster:
-    """Calls that wait for their answers. What cannot be had is a SourceReadError."""
+    """Blocking requests to the cluster. A request that fails is a SourceReadError."""
 
     def __init__(self, settings: ClientSettings) -> None:
         self.thread = LoopThread("ottla-source")
@@ -68,9 +68,9 @@ class SourceCluster:
         self.thread.close()
 
     def topics(self, names: Collection[str], gone: Collection[str] = ()) -> dict[str, TopicShape]:
-        """Return the shape of each of these topics that is there; `gone` ones are not waited for.
+        """Return the shape of each of these topics that exists; do not retry for the `gone` ones.
 
-        Others that are missing may be new to the broker that is asked: it is asked again.
+        Another missing topic may be new and not yet known to the broker: the request is repeated.
         """
         expected = set(names) - set(gone)
 
@@ -86,7 +86,7 @@ class SourceCluster:
         return self._wait(lambda: in_time(self.view, ask), "topics")
 
     def topics_like(self, pattern: str) -> dict[str, TopicShape]:
-        """Return the shape of each topic whose whole name fits; Kafka's own are left out."""
+        """Return the shape of each topic with a fully matching name, without internal topics."""
         fits = re.compile(pattern).fullmatch
 
         async def ask() -> dict[str, TopicShape]:
@@ -101,9 +101,9 @@ class SourceCluster:
     def find(
         self, time_by_partition: Mapping[TopicPartition, int], *, is_committed_only: bool
     ) -> dict[TopicPartition, int]:
-        """Return the first offsets at or after times; -1 is for the end, -2 for the start.
+        """Return the first offsets at or after times; -1 stands for the end, -2 for the start.
 
-        -1 is also returned where nothing is so late.
+        The offset is -1 if the partition has no record at or after the time.
         """
         found = self._wait(
             lambda: self._offsets.find(time_by_partition, is_committed_only=is_committed_only),
@@ -112,7 +112,7 @@ class SourceCluster:
         return {name: row.offset for name, row in found.items()}
 
     def commit(self, group_id: str, offset_by_partition: Mapping[TopicPartition, int]) -> None:
-        """Let a group have these offsets committed."""
+        """Commit these offsets for a group."""
         from ottla.clients.admin.admin_groups import GroupAdmin  # noqa: PLC0415 - not needed to plan
 
         groups = GroupAdmin(self.view)
@@ -129,7 +129,7 @@ _kept: Final[dict[tuple[int, ClientSettings], SourceCluster]] = {}
 
 
 def kept_cluster(settings: ClientSettings) -> SourceCluster:
-    """Return this process's connections to a cluster, which stay until it ends."""
+    """Return this process's client of a cluster, which stays open until the process ends."""
     place = os.getpid(), settings  # a forked process has none of its parent's threads
     if place not in _kept:
         _kept[place] = SourceCluster(settings)

@@ -1,7 +1,7 @@
-"""The columns of the source, which are those of Spark's Kafka source.
+"""The columns of the source: the same as in Spark's Kafka source.
 
-A schema given to the reader may name fewer of them, in any order: only those are made, and only
-those cross from Python to the JVM.
+A schema given to the reader may name fewer of them, in any order. Only those are built and cross
+from Python to the JVM.
 """
 
 from collections.abc import Mapping

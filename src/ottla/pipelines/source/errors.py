@@ -1,16 +1,16 @@
-"""What the source raises. Spark shows the text to whoever started the query."""
+"""The exceptions of the source. Spark shows their text to the user of the query."""
 
 
 class SourceOptionError(ValueError):
-    """An option that the source does not have, or that cannot be what was said."""
+    """An option that the source does not have, or an invalid value of an option."""
 
 
 class SourceReadError(RuntimeError):
-    """What was to be read cannot be had; a query may go on from its checkpoint later."""
+    """Records cannot be read; a query may be restarted from its checkpoint later."""
 
 
 class DataLossError(SourceReadError):
-    """Records are gone that were to be read, and failOnDataLoss is true."""
+    """Records to be read were deleted, and failOnDataLoss is true."""
 
 
 ADVICE_ON_LOSS = (

@@ -1,4 +1,4 @@
-"""Filters on topic, partition and offset, which leave out partitions and offsets before reading."""
+"""Filters on topic, partition and offset, applied to partitions and ranges before reading."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -40,25 +40,25 @@ _FITS_BY_FILTER: Final[dict[type[Filter], Callable[[Any, Any], bool]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Which partitions, and which of their offsets, filters leave."""
+    """The partitions, and the range of offsets, that pass the filters."""
 
     partition_filters: tuple[Filter, ...] = ()
     start_offset: int = 0
     end_offset: int = INT64_MAX
 
     def has(self, name: TopicPartition) -> bool:
-        """Whether something of a partition is wanted."""
+        """Whether any offset of a partition can pass the filters."""
         return self.start_offset < self.end_offset and all(
             _fits(one, name) for one in self.partition_filters
         )
 
     def within(self, start_offset: int, end_offset: int) -> tuple[int, int]:
-        """Return what is left of a range."""
+        """Return the intersection of a range with the wanted offsets."""
         return max(start_offset, self.start_offset), min(end_offset, self.end_offset)
 
 
 def pushed(filters: Iterable[Filter]) -> tuple[Wanted, list[Filter]]:
-    """Take filters that can be answered without reading; return those that Spark has to apply."""
+    """Take the filters that need no records; return the others, for Spark to apply."""
     wanted, left = Wanted(), []
     for one in filters:
         column = _column(one)
@@ -76,7 +76,7 @@ def pushed(filters: Iterable[Filter]) -> tuple[Wanted, list[Filter]]:
 
 
 def _narrowed(wanted: Wanted, one: Filter) -> Wanted | None:
-    """Cut off the offsets that a filter leaves out, if it is one that can be cut along."""
+    """Narrow the range of offsets by a filter; return None if the filter is not a range."""
     if type(one) not in _FITS_BY_FILTER or not _is_understood(one):
         return None
     value = one.value  # type: ignore[attr-defined]

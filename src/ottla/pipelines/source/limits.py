@@ -1,4 +1,4 @@
-"""How much a micro-batch reads, where an option limits that."""
+"""Limits the number of offsets in a micro-batch, for maxOffsetsPerTrigger."""
 
 from collections.abc import Mapping
 
@@ -8,10 +8,10 @@ from ottla.model.identifiers import TopicPartition
 def limited(
     start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int], offsets_max: int
 ) -> dict[TopicPartition, int]:
-    """Return ends that are at most so many offsets after the starts, all partitions together.
+    """Return ends such that all partitions together have at most `offsets_max` offsets.
 
-    Each partition gets its share by how much it has, and at least one offset if there is one for
-    each. Both maps have the same partitions; an end before its start stays as it is.
+    Shares are proportional to the waiting offsets, and at least one offset each if the limit
+    allows it. Both maps have the same partitions; an end before its start stays as it is.
     """
     waiting = {name: end[name] - start[name] for name in end if end[name] > start[name]}
     total = sum(waiting.values())
@@ -24,7 +24,7 @@ def limited(
         cut = max(min(over, shares[name] - least), 0)
         shares[name] -= cut
         over -= cut
-    for name, count in waiting.items():  # what division has left over
+    for name, count in waiting.items():  # distribute the remainder of the division
         more = min(-over, count - shares[name]) if over < 0 else 0
         shares[name] += more
         over += more

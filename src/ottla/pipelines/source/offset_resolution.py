@@ -1,4 +1,4 @@
-"""Which partitions are there, and which offsets the bounds of a read stand for."""
+"""Finds the existing partitions, and resolves the bounds of a read to offsets."""
 
 from collections.abc import Collection, Mapping
 from typing import Final
@@ -17,9 +17,9 @@ _NAMED_MAX: Final = 5
 def find_topics(
     cluster: SourceCluster, topics: Topics, gone: Collection[str] = ()
 ) -> dict[str, TopicShape]:
-    """Return those of the topics that are there; of partitions that are assigned, only those.
+    """Return the topics that exist; with `assign`, only their assigned partitions.
 
-    Topics that are known to be gone are not waited for.
+    Topics in `gone` are known to be deleted, so a missing one causes no retries.
     """
     if topics.pattern:
         return cluster.topics_like(topics.pattern)
@@ -36,7 +36,7 @@ def find_topics(
 
 
 def all_topics(cluster: SourceCluster, topics: Topics) -> dict[str, TopicShape]:
-    """Return the topics; SourceReadError if one that is named, or a partition, is not there."""
+    """Return the topics; SourceReadError if a named topic or assigned partition is missing."""
     found = find_topics(cluster, topics)
     for name in topics.names or dict.fromkeys(one.topic for one in topics.partitions):
         if name not in found:
@@ -49,7 +49,7 @@ def all_topics(cluster: SourceCluster, topics: Topics) -> dict[str, TopicShape]:
 
 
 def partitions_of(shapes: Mapping[str, TopicShape]) -> list[TopicPartition]:
-    """Return all partitions of topics."""
+    """Return all partitions of the topics."""
     return [name for shape in shapes.values() for name in shape.partitions]
 
 
@@ -61,7 +61,7 @@ def resolve(
     is_committed_only: bool,
     is_latest_where_time_is_missing: bool,
 ) -> dict[TopicPartition, int]:
-    """Return the offset that a bound stands for in each partition."""
+    """Return the offset of a bound in each partition."""
     _check_named(bound, partitions)
     times = bound.times_for(partitions)
     wanted = times or {name: _said(bound, name) for name in partitions}

@@ -1,12 +1,12 @@
-"""How far a stream has come: what Spark writes into the checkpoint after each micro-batch.
+"""The offsets of a stream, which Spark writes into the checkpoint after each micro-batch.
 
-The shape is that of Spark's Kafka source, with a little more under names that no topic can have:
+The format matches Spark's Kafka source, with additions under names that no topic can have:
 
     {"orders": {"0": 23, "1": 7}, "#topicIds": {"orders": "kFe4…"}, "#from": {"orders": {"0": 0}}}
 
-The ids tell a topic from another that was made later under the same name. `#from` is where the
-first micro-batch begins: Spark does not write that down, and "latest" would be another place when
-a query is started again before its first micro-batch is over.
+The ids tell a topic from a later one of the same name. `#from` is the start of the first
+micro-batch. Spark does not record that start, and "latest" would resolve to another offset if a
+query is restarted during its first micro-batch.
 """
 
 from collections.abc import Iterable, Mapping
@@ -34,17 +34,17 @@ class SourceOffsets:
     offset_by_partition: Mapping[TopicPartition, int]
     id_by_topic: Mapping[str, bytes] = field(default_factory=dict)
     is_initial: bool = False
-    """Whether this is where a query begins that has read nothing yet."""
+    """Whether this is the start of a query that has read nothing yet."""
     begins_at: "SourceOffsets | None" = None
-    """Where the first micro-batch begins, if this is its end."""
+    """The start of the first micro-batch, if this is its end."""
 
     def has_same_topic(self, other: "SourceOffsets", topic: str) -> bool:
-        """Whether both know a topic by the same id, or one of them by none."""
+        """Whether both have the same id for a topic; an unknown id matches any."""
         mine, theirs = self.id_by_topic.get(topic), other.id_by_topic.get(topic)
         return mine is None or theirs is None or mine == theirs
 
     def as_json(self) -> dict[str, Any]:
-        """Return what Spark is given."""
+        """Return the form that Spark keeps in the checkpoint."""
         written = _numbers_json(self.offset_by_partition)
         if self.id_by_topic:
             written[TOPIC_IDS] = {
@@ -58,9 +58,9 @@ class SourceOffsets:
 
 
 def offsets_of(written: Mapping[str, Any]) -> SourceOffsets:
-    """Read what as_json wrote, or what Spark's Kafka source did; SourceReadError if it is neither.
+    """Parse offsets from `as_json` or Spark's Kafka source; SourceReadError for any other form.
 
-    Whoever looks at the progress of a query can read its offsets with this, too.
+    Programs can use it for the offsets in the progress of a query.
     """
     try:
         begins_at = written.get(FROM)

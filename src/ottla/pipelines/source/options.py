@@ -1,7 +1,7 @@
-"""The options of the source: those of Spark's Kafka source, read once and held together.
+"""The options of the source, which are the options of Spark's Kafka source.
 
-Names are Spark's, in small or capital letters. What begins with `kafka.` is a setting of our
-consumer. An option that is not known is an error, so that none is misspelt in silence.
+Names are Spark's, in small or capital letters. Options that begin with `kafka.` are settings of
+our consumer. An unknown option is an error, so that no typo goes unnoticed.
 """
 
 import re
@@ -48,8 +48,8 @@ OPTIONS: Final = (
     "fetchOffset.numRetries",
     "fetchOffset.retryIntervalMs",
 )
-"""The last two are Spark's, and without a meaning here: kafka.default.api.timeout.ms is the limit
-of everything that is tried again."""
+"""The last two are Spark's and have no effect: kafka.default.api.timeout.ms limits the time of all
+retries."""
 _KAFKA: Final = "kafka."
 _CHOICES: Final = ("subscribe", "subscribePattern", "assign")
 _SINK_ONLY: Final = ("topic", "exactlyonce")
@@ -78,7 +78,7 @@ DEFAULT_GROUP_PREFIX: Final = "ottla-query"
 
 @dataclass(frozen=True, slots=True)
 class Topics:
-    """What is read: topics by name, by a pattern, or partitions; one of the three is set."""
+    """The topics to read, by name or by a pattern, or partitions; one of the fields is set."""
 
     names: tuple[str, ...] = ()
     pattern: str = ""
@@ -87,7 +87,7 @@ class Topics:
 
 @dataclass(frozen=True, slots=True)
 class Fetching:
-    """How tasks read."""
+    """The settings of fetches in tasks."""
 
     is_committed_only: bool
     check_crcs: bool
@@ -95,12 +95,12 @@ class Fetching:
     wait_ms_max: int
     rack: str
     stuck_ms_max: int
-    """How long a task goes on asking for records that do not come."""
+    """How long a task retries while no records arrive."""
 
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
-    """Everything that a query says about its source."""
+    """All options of a source."""
 
     client: ClientSettings
     fetching: Fetching
@@ -108,7 +108,7 @@ class SourceOptions:
     starting: Bound
     ending: Bound
     is_latest_where_time_is_missing: bool
-    """What startingOffsetsByTimestampStrategy says: else it is an error."""
+    """Set by startingOffsetsByTimestampStrategy; if false, a missing time is an error."""
     max_offsets_per_trigger: int | None
     min_offsets_per_trigger: int | None
     trigger_delay_ms_max: int
@@ -120,7 +120,7 @@ class SourceOptions:
 
 
 def read_options(options: Mapping[str, str], *, is_streaming: bool) -> SourceOptions:
-    """Read options; SourceOptionError says what is wrong, and what would be right."""
+    """Read options; a SourceOptionError names the wrong option and its valid values."""
     given = {name.lower(): value for name, value in options.items()}
     _check_names(given)
     client, fetching, group_id = _kafka_settings(given)
@@ -146,14 +146,14 @@ def read_options(options: Mapping[str, str], *, is_streaming: bool) -> SourceOpt
 
 
 def includes_headers(options: Mapping[str, str]) -> bool:
-    """Whether records come with their headers."""
+    """Whether the headers column is included."""
     return _Said({name.lower(): value for name, value in options.items()}).flag(
         "includeHeaders", default=False
     )
 
 
 class _Said:
-    """Options by their names in small letters."""
+    """Options by name, without regard to case."""
 
     def __init__(self, given: Mapping[str, str]) -> None:
         self._given = given
@@ -254,7 +254,7 @@ def _topics(said: _Said) -> Topics:
 
 
 def _bound(said: _Said, side: str, default: int) -> Bound:
-    """Return what is said about one end: a time for all, or times, or offsets, in this order."""
+    """Return one bound: the first option given of one time, times by partition, and offsets."""
     ways: tuple[tuple[str, Callable[[str, str], Bound]], ...] = (
         (f"{side}Timestamp", read_time),
         (f"{side}OffsetsByTimestamp", read_times),

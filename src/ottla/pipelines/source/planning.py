@@ -1,4 +1,4 @@
-"""What tasks read: ranges of offsets of partitions, split where options want more tasks."""
+"""The ranges of offsets that tasks read, split if options ask for more tasks."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from ottla.model.identifiers import ZERO_UUID, TopicPartition
 
 @dataclass(frozen=True)
 class OffsetRange(InputPartition):
-    """Offsets of one partition, from start_offset to before end_offset: the work of one task."""
+    """Offsets of one partition, from start_offset to before end_offset: the input of one task."""
 
     topic: str
     partition: int
@@ -21,12 +21,12 @@ class OffsetRange(InputPartition):
 
     @property
     def name(self) -> TopicPartition:
-        """The partition that is read."""
+        """The partition."""
         return TopicPartition(self.topic, self.partition)
 
     @property
     def size(self) -> int:
-        """How many offsets these are."""
+        """The number of offsets."""
         return self.end_offset - self.start_offset
 
     def __str__(self) -> str:
@@ -39,7 +39,7 @@ def split(
     min_partitions: int | None = None,
     records_per_partition_max: int | None = None,
 ) -> list[OffsetRange]:
-    """Leave out empty ranges, and split the others so that there are enough, each small enough.
+    """Leave out empty ranges, and split the others to satisfy the given minimum and maximum.
 
     With min_partitions, large ranges are cut into more pieces than small ones.
     """

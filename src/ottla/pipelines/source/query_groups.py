@@ -1,7 +1,7 @@
 """Shows each streaming query as a group, with committed offsets and lag, to any Kafka tool.
 
-A query's position is its checkpoint's. What is committed here is for people to look at: nothing
-reads it, and a commit that fails is a line in the log. The group is kafka.group.id, or else
+The position of a query is in its checkpoint. The offsets committed here are for monitoring only:
+nothing reads them, and a failed commit is only logged. The group is kafka.group.id, or else
 groupIdPrefix and the name of the query, or its id if it has no name.
 """
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 COMMIT_MS_MAX: Final = 5_000
-"""How long a commit may take; nobody waits for it but the next one."""
+"""The time limit of a commit; only the next commit waits for it."""
 FORMAT: Final = "ottla"
 _STREAMING_LEAF: Final = "StreamingDataSourceV2ScanRelation"
 """The class of a plan's leaf that reads a stream by Spark's second data source API."""
@@ -30,9 +30,9 @@ _watched: Final["WeakSet[SparkSession]"] = WeakSet()
 
 
 def watch(spark: "SparkSession") -> None:
-    """Show all queries that are started in Spark from now on; once is enough.
+    """Show all queries that Spark starts from now on; later calls have no effect.
 
-    Nothing happens where Spark's JVM is far away.
+    Does nothing for a Spark Connect session, which has no JVM at hand.
     """
     if spark not in _watched and hasattr(spark, "_jsparkSession"):
         listen(spark, QueryGroups(spark))
@@ -40,24 +40,24 @@ def watch(spark: "SparkSession") -> None:
 
 
 def group_of(options: SourceOptions, name: str | None, query_id: str) -> str:
-    """Return the group that a query is shown as."""
+    """Return the group under which a query is shown."""
     return options.group_id or f"{options.group_id_prefix}-{name or query_id}"
 
 
 @dataclass(slots=True)
 class _Run:
-    """One run of a query: what Spark has of it, and what is known of its sources."""
+    """One run of a query: the JVM's query object, and the options of its sources."""
 
     query: Any
-    """The JVM's own."""
+    """The JVM's object."""
     sources: dict[str, SourceOptions] | None = None
-    """By what Spark calls them in its progress; None until it was looked up."""
+    """By the descriptions of the sources in Spark's progress; None until looked up."""
     committed: dict[str, dict[str, Any]] = field(default_factory=dict)
     is_complained_about: bool = False
 
 
 class QueryGroups(JvmListener):
-    """Commits what queries have read, in a thread of its own: Spark waits for nothing."""
+    """Commits the offsets of queries in a separate thread, so that Spark never waits."""
 
     def __init__(self, spark: "SparkSession") -> None:
         self._spark = spark
@@ -65,18 +65,18 @@ class QueryGroups(JvmListener):
         self._worker = ThreadPoolExecutor(1, "ottla-query-groups")
 
     def started(self, query_id: Any, run_id: str) -> None:
-        """Hold on to the query: it may be over before anything is heard of it."""
+        """Keep the query: it may have ended before its first progress report is handled."""
         streams: Any = self._spark._jsparkSession.streams()  # noqa: SLF001
         query = streams.get(query_id)
         if query is not None:
             self._runs[run_id] = _Run(query)
 
     def progressed(self, progress_json: str) -> None:
-        """Commit the ends of the micro-batch that is over."""
+        """Commit the end offsets of the completed micro-batch."""
         self._worker.submit(self._show, progress_json)
 
     def ended(self, run_id: str) -> None:
-        """Let go of the query, once all of it is committed."""
+        """Forget the query once all of its commits are done."""
         self._worker.submit(self._runs.pop, run_id, None)
 
     def _show(self, progress_json: str) -> None:
@@ -115,7 +115,7 @@ def _sources(query: Any) -> dict[str, SourceOptions]:
     """Look up the options of a query's sources, which only Spark's plan has.
 
     A join with a table adds leaves that are read as batches, and other connectors add their own.
-    Neither has a `stream`. Their methods must not even be tried: py4j pretends that each exists.
+    Neither has a `stream`. Calling a missing method is no test: py4j pretends that each exists.
     """
     found = {}
     leaves = query.streamingQuery().logicalPlan().collectLeaves().iterator()

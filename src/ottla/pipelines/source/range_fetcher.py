@@ -1,7 +1,7 @@
-"""Fetches one range of offsets from its partition's leader, one answer ahead of who reads.
+"""Fetches one range of offsets from its partition's leader, one response ahead of the reader.
 
-The partition is named by its topic's id, so that nothing is ever read from another topic that was
-made under the same name. A leader that has moved, or died, is looked for until the time is over.
+Requests name the topic by its id, so that no records come from a later topic of the same name.
+After a failure, the leader is looked up again until the time limit.
 """
 
 import asyncio
@@ -37,7 +37,7 @@ from ottla.wire.messages.fetch import (
 from ottla.wire.schema import EVERY_VERSION
 
 _NAMES_VERSION_MAX: Final = 12
-"""Later versions of Fetch know topics by their ids alone."""
+"""Later versions of Fetch have topic ids in place of names."""
 _NAMES_UNKNOWN: Final = frozenset(
     {
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -51,7 +51,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class FetchedBatches:
-    """Record batches as they came, and the aborted transactions among them."""
+    """Record batches as fetched, and the aborted transactions among them."""
 
     start_offset: int
     data: memoryview
@@ -59,7 +59,7 @@ class FetchedBatches:
 
 
 class RangeFetches:
-    """The answers to fetches of one range. Everything here runs in the event loop's thread."""
+    """The fetches of one range. All methods run in the event loop's thread."""
 
     def __init__(
         self,
@@ -77,17 +77,17 @@ class RangeFetches:
         self._fail_on_data_loss = fail_on_data_loss
         self._position = wanted.start_offset
         self._replica_id = NO_REPLICA
-        """Whom the leader has told to ask instead, for being nearer."""
+        """The follower that the leader has named as the preferred read replica."""
         self._missed_since = 0.0
         self._ahead: asyncio.Task[FetchedBatches | None] | None = None
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing more will come, and nothing is on its way."""
+        """Whether the range is finished, and no fetch is in flight."""
         return self._ahead is None and self._position >= self._wanted.end_offset
 
     async def next(self) -> FetchedBatches | None:
-        """Return what comes next, and have more fetched meanwhile; None at the end of the range."""
+        """Return the next batches, and start the fetch after them; None at the end of the range."""
         ahead, self._ahead = self._ahead, None
         fetched = await (self._fetched() if ahead is None else ahead)
         if fetched is not None and self._position < self._wanted.end_offset:
@@ -95,13 +95,13 @@ class RangeFetches:
         return fetched
 
     async def close(self) -> None:
-        """Fetch nothing more."""
+        """Cancel the fetch in flight."""
         if self._ahead is not None:
             self._ahead.cancel()
             await asyncio.gather(self._ahead, return_exceptions=True)
 
     async def _fetched(self) -> FetchedBatches | None:
-        """Ask until something comes, the range is over, or the time is."""
+        """Fetch until records arrive, the range ends, or the time limit passes."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._fetching.stuck_ms_max / 1000
         backoff_ms = self._view.settings.retry_backoff_ms
@@ -125,7 +125,7 @@ class RangeFetches:
         return None
 
     async def _ask(self) -> FetchedBatches | None:
-        """Fetch once. None if there is nothing; ApiError, too, if whom we asked does not lead."""
+        """Fetch once; None if there are no records. ApiError also if the broker does not lead."""
         partition = await self._view.partition(self._wanted.name)
         replica_id = partition.leader_id if self._replica_id < 0 else self._replica_id
         answer = await self._view.ask_broker(
@@ -138,14 +138,14 @@ class RangeFetches:
         check(answer.error_code, f"a fetch of {self._wanted}")
         rows = [row for topic in answer.responses for row in topic.partitions]
         if not rows:
-            return None  # a broker that wants to be left alone for a while answers like this
+            return None  # a throttling broker responds like this
         check(rows[0].error_code, f"a fetch of {self._wanted}")
         if rows[0].preferred_read_replica >= 0:
             self._replica_id = rows[0].preferred_read_replica
         if rows[0].records:
             return self._taken(rows[0])
         if self._has_all(rows[0]) and await self._is_local():
-            # Compaction has taken the last records, and there are no others after them.
+            # Compaction has removed the last records of the range, and none follow them.
             self._position = self._wanted.end_offset
         return None
 
@@ -183,7 +183,7 @@ class RangeFetches:
         return FetchedBatches(start_offset, data, tuple(row.aborted_transactions or ()))
 
     def _has_all(self, row: PartitionData) -> bool:
-        """Whether who has answered has the range, and could give it out."""
+        """Whether the responding broker has the whole range, and may return it."""
         is_committed_only = self._fetching.is_committed_only
         readable = row.last_stable_offset if is_committed_only else row.high_watermark
         return row.preferred_read_replica < 0 and readable >= self._wanted.end_offset
@@ -192,7 +192,7 @@ class RangeFetches:
         return await are_local(self._view, self._wanted.name, self._position)
 
     async def _look_again(self, error: ApiError | OSError) -> None:
-        """Find out what a failure means: records that are gone, or a leader that has moved."""
+        """Handle a failed fetch: skip deleted records, or look up the new leader."""
         was_asked, self._replica_id = self._replica_id, NO_REPLICA
         self._view.forget([self._wanted.topic])
         if not isinstance(error, ApiError):
@@ -206,19 +206,19 @@ class RangeFetches:
             raise SourceReadError(f"{self._wanted} cannot be read: {error}") from error
 
     async def _leave_out_lost(self) -> None:
-        """Go on where the log begins now; DataLossError if nothing may be left out."""
+        """Continue at the start of the log; DataLossError if failOnDataLoss is true."""
         name, end_offset = self._wanted.name, self._wanted.end_offset
         ends = await OffsetAdmin(self._view).ends([name])
         log_start, log_end = ends[name]
         if log_start <= self._position <= log_end:
-            return  # it was another leader that did not have it
+            return  # only the previous leader lacked it
         place = f"begins at {log_start}" if self._position < log_start else f"ends at {log_end}"
         going_on_at = min(log_start, end_offset) if self._position < log_start else end_offset
         self._lose(f"offsets {self._position} to {going_on_at} of {name} are gone: its log {place}")
         self._position = going_on_at
 
     async def _notice_other_topic(self) -> None:
-        """End here if the topic was deleted, and perhaps made again: its records are gone."""
+        """End the range if the topic was deleted, or created again under its name."""
         found = {topic.name: topic for topic in await self._view.refresh([self._wanted.topic])}
         topic = found.get(self._wanted.topic)
         is_there = topic is not None and topic.error_code == ErrorCode.NONE
@@ -227,7 +227,7 @@ class RangeFetches:
         now = asyncio.get_running_loop().time()
         self._missed_since = self._missed_since or now
         if now - self._missed_since < NEWS_SECONDS_MAX:
-            return  # brokers hear one by one of a topic that was just made
+            return  # brokers learn of a new topic one by one
         made_again = " and made again" if is_there else ""
         self._lose(f"{self._wanted} are gone: the topic was deleted{made_again}")
         self._position = self._wanted.end_offset

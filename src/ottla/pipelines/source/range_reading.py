@@ -1,4 +1,4 @@
-"""One range of offsets as Arrow batches: what a task of Spark does."""
+"""Reads one range of offsets as Arrow batches, in a Spark task."""
 
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ottla.wire.records.batch import RecordBatch
 
 ARROW_BATCH_BYTES_MAX: Final = 4 << 20
-"""Of records, uncompressed, in one Arrow batch: about 40,000 of 100 bytes."""
+"""The uncompressed bytes of records in one Arrow batch: about 40,000 records of 100 bytes."""
 
 
 def read_range(
@@ -29,10 +29,10 @@ def read_range(
     *,
     fail_on_data_loss: bool,
 ) -> Iterator[pa.RecordBatch]:
-    """Give out the records of a range, with these columns in this order.
+    """Yield the records of a range, with these columns in this order.
 
-    Control records are never among them, and records of aborted transactions only if uncommitted
-    ones are read.
+    Control records are left out. Records of aborted transactions are left out unless the isolation
+    level is read_uncommitted.
     """
     fetches = RangeFetches(
         cluster.view, wanted, fetching, cluster.sizes, fail_on_data_loss=fail_on_data_loss
@@ -52,7 +52,7 @@ def read_range(
 def _decoded(
     fetched: FetchedBatches, wanted: OffsetRange, fetching: Fetching, columns: pa.Schema
 ) -> Iterator[pa.RecordBatch]:
-    # Who skips nothing decodes runs of batches at once.
+    # Without a skip function, runs of batches are decoded at once.
     skip: Callable[[RecordBatch], bool] | None = None
     if fetching.is_committed_only and fetched.aborted:
         skip = AbortedBatches(fetched.aborted).includes

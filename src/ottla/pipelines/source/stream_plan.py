@@ -1,4 +1,4 @@
-"""How far each micro-batch of a stream reads, and what of it each task does."""
+"""Plans a stream: the end of each micro-batch, and the ranges of its tasks."""
 
 import logging
 import time
@@ -19,10 +19,10 @@ _Offsets = Mapping[TopicPartition, int]
 
 
 class StreamPlan:
-    """Asks the cluster, and decides. Partitions and topics that are new are read from the start.
+    """Plans micro-batches from the cluster's offsets. New topics and partitions start at earliest.
 
-    What is missing that a checkpoint names, and a topic that was made again under a name, is lost
-    data: DataLossError, or if options allow it, a line in the log.
+    If a topic or partition of the checkpoint is missing, or a topic was deleted and created again,
+    data is lost: DataLossError, or a log line if failOnDataLoss is false.
     """
 
     def __init__(self, cluster: SourceCluster, options: SourceOptions) -> None:
@@ -32,10 +32,10 @@ class StreamPlan:
         self._gone: set[str] = set()
         self._triggered_at = time.monotonic()
         self.newest: _Offsets = {}
-        """Where the partitions ended when they were last looked at."""
+        """The last known ends of the partitions."""
 
     def initial(self) -> SourceOffsets:
-        """Return where a query begins that has no checkpoint."""
+        """Return the start offsets of a query that has no checkpoint."""
         shapes = all_topics(self._cluster, self._options.topics)
         starts = resolve(
             self._cluster,
@@ -47,16 +47,16 @@ class StreamPlan:
         return SourceOffsets(starts, _ids(shapes), is_initial=True)
 
     def stop_at_what_is_there(self) -> None:
-        """Read what is there now, and nothing that comes later."""
+        """Limit the stream to the records that exist now."""
         self._target = self._ends(partitions_of(find_topics(self._cluster, self._options.topics)))
 
     def latest(
         self, start: SourceOffsets, offsets_max: int | None, *, is_delay_allowed: bool = False
     ) -> SourceOffsets:
-        """Return where the micro-batch ends that begins at a start; the start if it is empty.
+        """Return the end of the micro-batch after `start`; `start` itself if it is empty.
 
-        It has at most so many offsets. A delay is allowed where there are fewer than
-        minOffsetsPerTrigger, until maxTriggerDelay has passed.
+        It has at most `offsets_max` offsets. With `is_delay_allowed`, it stays empty while there
+        are fewer than minOffsetsPerTrigger, until maxTriggerDelay has passed.
         """
         shapes = find_topics(self._cluster, self._options.topics, self._gone)
         self._check_topics(start, shapes)
@@ -82,7 +82,7 @@ class StreamPlan:
         return SourceOffsets(ends, _ids(shapes), begins_at=first if start.is_initial else None)
 
     def ranges(self, start: SourceOffsets, end: SourceOffsets) -> list[OffsetRange]:
-        """Return what the tasks of a micro-batch read."""
+        """Return the ranges that the tasks of a micro-batch read."""
         if start.is_initial and end.begins_at is not None:
             start = end.begins_at
         begins = self._begins(start, end)
@@ -102,7 +102,7 @@ class StreamPlan:
         return self._cluster.find(dict.fromkeys(names, LATEST), is_committed_only=is_committed_only)
 
     def _begins(self, start: SourceOffsets, end: SourceOffsets) -> dict[TopicPartition, int]:
-        """Return where to begin in each partition of the end: new ones have an earliest offset."""
+        """Return the start in each partition of the end; a new partition starts at its earliest."""
         known = {
             name: offset
             for name, offset in start.offset_by_partition.items()

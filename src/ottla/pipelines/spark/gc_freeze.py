@@ -1,4 +1,4 @@
-"""Keeps Spark's Python processes from looking through all of their objects after each task."""
+"""Prevents garbage collection from scanning all objects after each task in Spark's Python."""
 
 import gc
 import os

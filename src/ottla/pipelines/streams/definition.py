@@ -1,4 +1,4 @@
-"""The pipeline that is being defined, for files that say `stream("orders")` and nothing before."""
+"""The current pipeline of a definition, for files that call `stream("orders")` directly."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -10,17 +10,17 @@ from ottla.pipelines.streams.stream import Stream
 from ottla.pipelines.streams.table import UnreadTable
 
 Definition = Callable[[], object]
-"""Reads streams and tables and says where they go, when it is called."""
+"""Declares streams, tables and their targets when called."""
 _defined: Final[ContextVar[Pipeline]] = ContextVar("pipeline")
 
 
 class NoPipelineError(RuntimeError):
-    """A stream or table was asked for where no pipeline is being defined."""
+    """A stream or table was requested outside a pipeline's definition."""
 
 
 @contextmanager
 def defining(pipeline: Pipeline) -> Iterator[None]:
-    """Let `stream` and `table` be of this pipeline."""
+    """Make `stream` and `table` use this pipeline."""
     token = _defined.set(pipeline)
     try:
         yield

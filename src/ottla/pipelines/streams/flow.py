@@ -1,4 +1,4 @@
-"""A flow: rows that go to a topic, in a query of their own or in a batch."""
+"""A flow: rows and their target, run as a query or in a batch."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -15,20 +15,20 @@ _FAITHFUL: Final = {"ignoreNullFields": "false"}
 
 
 class Emit(StrEnum):
-    """What a query writes."""
+    """The output mode of a query."""
 
     FINAL = "append"
-    """Every row once, when it can change no more."""
+    """Each row once, when it is final."""
     UPDATES = "update"
-    """Every row that has changed, in each micro-batch."""
+    """In each micro-batch, every changed row."""
 
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """Rows, and where they go: to a topic or another target.
+    """Rows and their target: a topic, files or a Delta table.
 
-    Rows for a topic have the columns key, value and maybe headers. Those for another target have
-    one column, value, with all that is written.
+    Rows for a topic have the columns key, value and optionally headers. Rows for another target
+    have one column, value, a struct of all columns to write.
     """
 
     name: str

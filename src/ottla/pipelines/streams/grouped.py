@@ -1,4 +1,4 @@
-"""Rows taken together: counted, summed up, in windows of time."""
+"""Aggregations of rows: by group, in windows of time."""
 
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -17,10 +17,10 @@ WINDOW = "window"
 
 @dataclass(frozen=True, slots=True)
 class Grouped:
-    """Groups of a stream's rows, waiting to be told what to make of each.
+    """Groups of a stream's rows, before their aggregation.
 
-    Without a window a group never ends: what is made of it is written again in every micro-batch
-    in which it has changed. A window of a stream with an event time is written once, at its end.
+    Without a window a group never ends: its row is written again in every micro-batch in which it
+    has changed. A window of a stream with an event time is written once, at its end.
     """
 
     stream: "Stream"
@@ -29,15 +29,15 @@ class Grouped:
     emit: Emit = Emit.UPDATES
 
     def window(self, size: str, *, every: str | None = None) -> "Grouped":
-        """Cut time into windows: side by side or, with `every`, a new one begins so often."""
+        """Group by windows of time: adjacent, or overlapping with a start `every` interval."""
         return self._in_panes(sql.window(self._time(), size, every))
 
     def session(self, gap: str) -> "Grouped":
-        """Cut time into sessions, which end when nothing has happened for so long."""
+        """Group by sessions, which end after a gap without rows."""
         return self._in_panes(sql.session_window(self._time(), gap))
 
     def updates(self) -> "Grouped":
-        """Write windows whenever they change, and not only at their end."""
+        """Write windows whenever they change, not only at their end."""
         return replace(self, emit=Emit.UPDATES)
 
     def count(self, name: str = "count") -> "Stream":
@@ -45,7 +45,7 @@ class Grouped:
         return self.aggregate(**{name: sql.count(sql.lit(1))})
 
     def aggregate(self, **columns: Expression) -> "Stream":
-        """Make one row of each group: what it is grouped by, its window, and these columns."""
+        """Return one row for each group: its grouping columns, its window, and these columns."""
         groups = [column(expression) for expression in self.by]
         if self.pane is not None:
             groups.append(self.pane.alias(WINDOW))
@@ -54,7 +54,7 @@ class Grouped:
         key = tuple(frame.columns[: len(groups)])
         time = self.stream.time if self.emit is Emit.FINAL else None
         if time is not None:
-            # What happened in a window is taken to have happened at its end.
+            # The event time of a window's row is the end of the window.
             frame, time = frame.withColumn(TIMESTAMP, sql.window_time(WINDOW)), TIMESTAMP
         return replace(self.stream, df=frame, is_raw=False, key=key, time=time, emit=self.emit)
 

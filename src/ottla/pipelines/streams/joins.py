@@ -1,4 +1,4 @@
-"""How rows of two sides meet."""
+"""Joins of a stream with another stream or a table."""
 
 from dataclasses import dataclass
 from typing import Final, Literal
@@ -9,7 +9,7 @@ from pyspark.sql import functions as sql
 from ottla.pipelines.streams.columns import KEY, is_of_the_record, own_columns, quoted
 
 How = Literal["inner", "left", "outer"]
-"""Which rows stay that find no other: none, those of the first side, those of both."""
+"""Rows without a match: none are kept, or all of the first side, or all of both sides."""
 OTHER: Final = "other_"
 _ON: Final = "_other_on"
 _TIME: Final = "_other_time"
@@ -17,14 +17,14 @@ _TIME: Final = "_other_time"
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """The event times of two streams, and how far apart they may be."""
+    """The event times of two streams, and their largest allowed distance."""
 
     first: str | None
     other: str | None
     within: str | None
 
     def are_near(self) -> Column:
-        """Whether two rows happened close enough to each other."""
+        """Whether the event times of two rows are within the allowed distance."""
         if self.within is None:
             raise ValueError(
                 "streams are joined within a time, as in within='1 hour': without it every row"
@@ -38,7 +38,7 @@ class Times:
 
 
 def with_stream(first: DataFrame, other: DataFrame, on: str, times: Times, how: How) -> DataFrame:
-    """Join two streams on a column that both have, where their times are near."""
+    """Join two streams on a column of both, where their event times are near."""
     near = times.are_near()
     _check_column(first, on)
     _check_column(other, on)
@@ -53,7 +53,7 @@ def with_stream(first: DataFrame, other: DataFrame, on: str, times: Times, how: 
 
 
 def with_table(first: DataFrame, table: DataFrame, on: str, how: How) -> DataFrame:
-    """Join rows with the table's row whose key is what a column says."""
+    """Join each row with the table's row with the key in the column `on`."""
     if how == "outer":
         raise ValueError("a stream and a table are joined inner or left: a table brings no rows")
     _check_column(first, on)
@@ -63,7 +63,7 @@ def with_table(first: DataFrame, table: DataFrame, on: str, how: How) -> DataFra
 
 
 def _renamed(other: DataFrame, first: DataFrame, kept: set[str]) -> DataFrame:
-    """Keep the other side's own columns, by names that the first has not."""
+    """Keep the other side's own columns, with a prefix if the first side has them, too."""
     taken = set(first.columns)
     names = [name for name in other.columns if name in kept or name in own_columns([name])]
     columns = [

@@ -1,4 +1,4 @@
-"""Values in JSON become columns by a schema, and records that do not fit say why.
+"""Parses JSON values into columns by a schema, and gives the reason for each bad record.
 
 All of it is Spark's own expressions: no record passes through Python.
 """
@@ -24,9 +24,9 @@ from ottla.pipelines.streams.columns import (
 )
 
 Schema = StructType | str
-"""Which fields a value has: Spark's type, or the same in words ("id long, name string")."""
+"""The fields of a value: Spark's type, or its text form ("id long, name string")."""
 SHOWN_CHARACTERS_MAX: Final = 100
-"""How much of a wrong value is shown."""
+"""The length to which a bad value is truncated in messages."""
 _PARSED: Final = "_parsed"
 _CORRUPT: Final = "_corrupt"
 _HEADER_TYPE: Final = "array<struct<key: string, value: binary>>"
@@ -39,14 +39,14 @@ class JsonRecords:
 
     schema: StructType
     judged: DataFrame
-    """Raw records with what was read."""
+    """Raw records with their parsed values."""
     is_bad: Column
-    """Whether a record cannot be used."""
+    """Whether a record is bad."""
     reason: Column
-    """Why a bad record cannot be used."""
+    """The reason why a record is bad."""
 
     def rows(self, *, must_be_good: bool) -> DataFrame:
-        """Return the records that can be used, as columns; others end the query, or are skipped."""
+        """Return the good records as columns; bad ones end the query, or are skipped."""
         if must_be_good:
             said = sql.concat(_place(), sql.lit(": "), self.reason)
             refused = _interpreted(sql.raise_error(said).cast("boolean"))
@@ -57,7 +57,7 @@ class JsonRecords:
         return frame.select(*_of_the_record(frame), *fields)
 
     def dead_letters(self, application: str) -> DataFrame:
-        """Return the records that cannot be used as they were, with headers that say why."""
+        """Return the bad records unchanged, with the reason in their headers."""
         told = {
             "topic": sql.col("topic"),
             "partition": sql.col("partition").cast("string"),
@@ -76,10 +76,10 @@ class JsonRecords:
 
 
 def read_json(records: DataFrame, schema: Schema) -> JsonRecords:
-    """Read the values of raw records by a schema; a record without a value is all nulls.
+    """Parse the values of raw records by a schema; a record without a value is all nulls.
 
-    A value is bad if it is no JSON object, if a field has another type than the schema says, or if
-    one that is NOT NULL in the schema is missing. Fields that the schema does not name are ignored.
+    A value is bad if it is not a JSON object, if a field has another type than in the schema, or if
+    a NOT NULL field is missing. Fields outside the schema are ignored.
     """
     fields = fields_of(schema)
     text = sql.col("value").cast("string")
@@ -90,7 +90,7 @@ def read_json(records: DataFrame, schema: Schema) -> JsonRecords:
 
 
 def fields_of(schema: Schema) -> StructType:
-    """Return a schema as Spark's type. ValueError for names that are kept for the record."""
+    """Return a schema as Spark's type. ValueError for names that are reserved for the record."""
     if isinstance(schema, str):
         schema = _parsed_schema(schema)
     reserved = [name for name in schema.names if is_of_the_record(name)]
@@ -109,12 +109,12 @@ def _parsed_schema(words: str) -> StructType:
 
 
 def _all_nullable(schema: StructType) -> list[StructField]:
-    # A field that is missing must be seen to be missing, not be taken for a zero.
+    # A missing field must be detected, not parsed as zero.
     return [StructField(field.name, field.dataType, nullable=True) for field in schema.fields]
 
 
 def _is_bad(schema: StructType) -> Column:
-    """Whether a record cannot be used: all that Spark computes for a good one."""
+    """Whether a record is bad: the only expression that Spark computes for a good one."""
     required = [field.name for field in schema.fields if not field.nullable]
     missing = [sql.col(f"{_PARSED}.{quoted(name)}").isNull() for name in required]
     return sql.col("value").isNotNull() & reduce(Column.__or__, missing, _is_corrupt())
@@ -125,7 +125,7 @@ def _is_corrupt() -> Column:
 
 
 def _reason(schema: StructType, text: Column) -> Column:
-    """Say why a bad record cannot be used."""
+    """Return the reason why a record is bad."""
     shown = sql.substring(text, 1, SHOWN_CHARACTERS_MAX)
     fields = [reason for field in schema.fields for reason in _field_reasons(field, text)]
     what = (
@@ -139,11 +139,11 @@ def _reason(schema: StructType, text: Column) -> Column:
 
 
 def _interpreted(value: Column) -> Column:
-    """Return an expression that Spark interprets, and generates no code for.
+    """Return an equal expression that Spark interprets instead of generating code.
 
     Spark generates the code of a filter anew in each task. Without this, half the time of a task
-    with one record would go into the code of a message that is hardly ever needed. Expressions
-    with a lambda are interpreted.
+    with one record would go into the code of a message that is rarely needed. Expressions with a
+    lambda are interpreted.
     """
     return sql.exists(sql.array(sql.lit(True)), lambda _: value)
 

@@ -1,4 +1,4 @@
-"""How fast a query goes."""
+"""The pace of a query: its trigger and its latency."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -6,7 +6,7 @@ from typing import Any
 
 
 class Latency(StrEnum):
-    """What Spark's JVM is set up for; which records are read and written is the same in both."""
+    """The optimization goal of Spark's JVM; it has no effect on the records read and written."""
 
     LOW = "low"
     """Micro-batches of few records: the JVM compiles its code once, and quickly."""
@@ -16,19 +16,19 @@ class Latency(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """When a query looks for records: as soon as it can, every so often, or until it caught up."""
+    """The trigger of a query: continuous, at an interval, or until it has caught up."""
 
     every: str | None = None
     until_caught_up: bool = False
 
     @property
     def latency(self) -> Latency:
-        """What suits this pace: low latency where each record is read as soon as it is there."""
+        """The best latency for this pace: low if each record is read as soon as it arrives."""
         is_at_once = self.every is None and not self.until_caught_up
         return Latency.LOW if is_at_once else Latency.THROUGHPUT
 
     def trigger(self) -> dict[str, Any]:
-        """Return what Spark takes."""
+        """Return the arguments of Spark's `trigger`."""
         if self.until_caught_up:
             return {"availableNow": True}
         return {"processingTime": self.every or "0 seconds"}

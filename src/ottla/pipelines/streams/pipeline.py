@@ -1,4 +1,4 @@
-"""A pipeline: what is read, what becomes of it, and where it goes."""
+"""A pipeline: its sources, its transformations and its targets."""
 
 import os
 import re
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
 
 DEFAULT_BROKERS: Final = "127.0.0.1:9092"
 NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,200}")
-"""What pipelines and flows may be called: their names become folders."""
+"""Valid names of pipelines and flows: they become directories."""
 
 
 @dataclass(slots=True)
 class Pipeline:
-    """Streams and tables of one cluster, and the flows that lead from them to topics.
+    """Streams and tables of one cluster, and the flows that lead from them to targets.
 
-    In a batch, everything that is there now is read once; else records are read as they come. The
-    definition is the same.
+    A batch reads all existing records once; a query reads records as they arrive. The definition is
+    the same.
     """
 
     name: str
@@ -36,11 +36,11 @@ class Pipeline:
     is_batch: bool = False
     master: str | None = None
     settings: Mapping[str, str] = field(default_factory=dict)
-    """For Spark."""
+    """Spark's settings."""
     options: Mapping[str, str] = field(default_factory=dict)
-    """For the source and the sink, as `kafka.client.id` or `maxOffsetsPerTrigger`."""
+    """Options of the source and the sink, such as `kafka.client.id` or `maxOffsetsPerTrigger`."""
     is_quick: bool = False
-    """Whether Spark is to start sooner and compute slower."""
+    """Whether Spark starts sooner and computes slower."""
     flows: list[Flow] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -48,7 +48,7 @@ class Pipeline:
 
     @property
     def spark(self) -> "SparkSession":
-        """The session that runs it, made when it is first used."""
+        """The Spark session of the pipeline, created at first use."""
         return spark_session(
             self.name, master=self.master, settings=self.settings, is_quick=self.is_quick
         )
@@ -56,16 +56,16 @@ class Pipeline:
     def stream(
         self, topic: str, *, start: str = "earliest", options: Mapping[str, str] | None = None
     ) -> Stream:
-        """Read the records of a topic, or of several with commas between.
+        """Read the records of a topic, or of several topics, separated by commas.
 
-        `start` counts when a flow is run for the first time: earliest or latest. Options are
-        those of the source.
+        `start`, earliest or latest, applies to the first run of a flow. `options` are the options
+        of the source.
         """
         read = self.read(topic, is_static=self.is_batch, start=start, options=options)
         return Stream(self, read, is_raw=True)
 
     def table(self, topic: str) -> UnreadTable:
-        """Read a topic as a table: of each key, the newest record."""
+        """Read a topic as a table: the newest record of each key."""
         return UnreadTable(self, topic)
 
     def read(
@@ -76,9 +76,9 @@ class Pipeline:
         start: str = "earliest",
         options: Mapping[str, str] | None = None,
     ) -> DataFrame:
-        """Return a topic as a DataFrame, as it is or as it comes."""
+        """Return a topic as a batch DataFrame or as a streaming one."""
         reader = self.spark.read if is_static else self.spark.readStream
-        committed = {"kafka.isolation.level": "read_committed"}  # what aborted never was
+        committed = {"kafka.isolation.level": "read_committed"}  # skip aborted records
         wanted = {"subscribe": topic, **committed, **self.options, **(options or {})}
         if not is_static:
             wanted["startingOffsets"] = start
@@ -95,7 +95,7 @@ class Pipeline:
         is_exactly_once: bool = True,
         target: Target | None = None,
     ) -> None:
-        """Add a flow of rows; its name must be the only one of its kind."""
+        """Add a flow of rows; its name must be unique in the pipeline."""
         name = check_name(name or topic)
         if name in {flow.name for flow in self.flows}:
             raise ValueError(
@@ -106,7 +106,7 @@ class Pipeline:
 
 
 def check_name(name: str) -> str:
-    """Return a name that can be a folder. ValueError if it cannot."""
+    """Return the name. ValueError if it cannot be a directory's."""
     if not NAME.fullmatch(name) or Path(name).name != name:
         raise ValueError(f"{name!r} is no name: letters, digits, dot, dash and underscore are")
     return name

@@ -1,4 +1,4 @@
-"""Flows are run: as queries that go on, until they have caught up, or as batches."""
+"""Runs flows: as continuous queries, until they have caught up, or as batches."""
 
 from typing import TYPE_CHECKING, Final
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 SINK_OPTIONS: Final = ("kafka.",)
-"""How the options begin that the sink shares with the source."""
+"""The prefixes of the options that the sink shares with the source."""
 MicroBatches = MicroBatchWriter | TargetWriter
 _NOT_FOR_THE_SINK: Final = "kafka.isolation.level"
 
@@ -20,19 +20,19 @@ _NOT_FOR_THE_SINK: Final = "kafka.isolation.level"
 def start_flow(
     pipeline: Pipeline, flow: Flow, checkpoint: str, pace: Pace, micro_batches: MicroBatches
 ) -> "StreamingQuery":
-    """Start the query of a flow; what it has done is kept in its checkpoint."""
+    """Start the query of a flow; its position is kept in its checkpoint."""
     writer = flow.rows.writeStream.queryName(query_name(pipeline.name, flow.name))
     writer = writer.option("checkpointLocation", checkpoint).outputMode(flow.emit.value)
     if flow.emit is Emit.FINAL and flow.target is None:
         writer = writer.format(FORMAT).options(**sink_options(pipeline, flow))
     else:
-        # Spark lets sinks in Python take no updates: Python is handed each micro-batch instead.
+        # Spark's Python sinks do not support updates, so `foreachBatch` gets each micro-batch.
         writer = writer.foreachBatch(micro_batches)
     return writer.trigger(**pace.trigger()).start()
 
 
 def write_batch(pipeline: Pipeline, flow: Flow) -> None:
-    """Write all rows of a flow that there are."""
+    """Write all existing rows of a flow."""
     if flow.target is not None:
         flow.target.write_once(flow.name, flow.rows)
         return
@@ -41,19 +41,19 @@ def write_batch(pipeline: Pipeline, flow: Flow) -> None:
 
 
 def micro_batches_of(pipeline: Pipeline, flow: Flow) -> MicroBatches:
-    """Return what writes the micro-batches of a flow where Spark's own sink does not."""
+    """Return the writer of a flow's micro-batches, for `foreachBatch`."""
     if flow.target is not None:
         return TargetWriter(flow.name, flow.target)
     return MicroBatchWriter(sink_options(pipeline, flow))
 
 
 def query_name(pipeline: str, flow: str) -> str:
-    """Return what Spark calls a flow's query."""
+    """Return the name of a flow's query in Spark."""
     return f"{pipeline}/{flow}"
 
 
 def sink_options(pipeline: Pipeline, flow: Flow) -> dict[str, str]:
-    """Return what the sink is told."""
+    """Return the options of a flow's sink."""
     shared = {
         name: value
         for name, value in pipeline.options.items()

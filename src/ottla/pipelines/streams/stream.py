@@ -1,4 +1,4 @@
-"""A stream: rows that come from records, each with its own life."""
+"""A stream: independent rows that come from records."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -33,18 +33,18 @@ FilesFormat = Literal["json", "csv", "parquet"]
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """Rows over a DataFrame, which is always there as `df`. Every call returns another stream.
+    """Rows over a DataFrame, which is always available as `df`. Every call returns a new stream.
 
-    Fresh from a topic it has the columns of Spark's Kafka source. After `json` it has the fields
-    of the value, and `_key`, `_topic`, `_partition`, `_offset`, `_timestamp` of the record.
+    A new stream has the columns of Spark's Kafka source. After `json` it has the fields of the
+    value, and `_key`, `_topic`, `_partition`, `_offset`, `_timestamp` of the record.
     """
 
     pipeline: "Pipeline"
     df: DataFrame
-    """The rows, for anything that is not here: `stream.transform(lambda df: …)` brings it back."""
+    """The rows, for any other operation: `stream.transform(lambda df: …)` returns a stream."""
     is_raw: bool = False
     key: tuple[str, ...] = ()
-    """The columns that make the key of what is written."""
+    """The columns of the written key."""
     time: str | None = None
     """The column with the event time, after `event_time`."""
     emit: Emit = Emit.FINAL
@@ -56,10 +56,10 @@ class Stream:
         dead_letter_topic: str | None = None,
         on_error: OnError = "stop",
     ) -> "Stream":
-        """Read values as JSON objects with these fields; records without a value are left out.
+        """Parse values as JSON objects with these fields; records without a value are left out.
 
-        A bad record ends the query with its topic, partition, offset and what is wrong with it;
-        or it is skipped; or it goes to a dead-letter topic, by a query of its own.
+        A bad record ends the query with an error that has its topic, partition, offset and reason.
+        With `on_error` it is skipped, or goes to a dead-letter topic, by a separate query.
         """
         self._check_raw("json")
         records = read_json(self.df.where(sql.col("value").isNotNull()), schema)
@@ -70,17 +70,17 @@ class Stream:
         return Stream(self.pipeline, rows, key=(KEY,))
 
     def transform(self, function: Callable[[DataFrame], DataFrame]) -> "Stream":
-        """Do anything with the DataFrame."""
+        """Apply a function to the DataFrame."""
         return replace(self, df=function(self.df))
 
     def filter(self, condition: Expression) -> "Stream":
-        """Keep the rows for which this holds."""
+        """Keep the rows for which the condition holds."""
         return replace(self, df=self.df.where(column(condition)))
 
     def map(self, **columns: Expression) -> "Stream":
-        """Make new rows: these columns, beside those of the record.
+        """Replace the row's own columns with these; the record's columns stay.
 
-        The event time stays known only if its column does.
+        The event time is lost unless its column is among them.
         """
         kept = [name for name in self.df.columns if is_of_the_record(name) and not self.is_raw]
         made = [column(value).alias(name) for name, value in columns.items()]
@@ -98,7 +98,7 @@ class Stream:
         return replace(self, df=self.df.withColumns(made))
 
     def branch(self, *conditions: Expression) -> "tuple[Stream, ...]":
-        """Split: a row goes to the first condition that holds, else to one stream more, the last.
+        """Split: a row goes to the stream of the first condition that holds, else to the last.
 
         Each branch that is written is a query of its own and reads its topics itself.
         """
@@ -110,20 +110,20 @@ class Stream:
         return (*branches, self.filter(rest))
 
     def key_by(self, *names: str) -> "Stream":
-        """Say which columns make the key of what is written."""
+        """Set the columns of the written key."""
         key_of(self.df, names)
         return replace(self, key=names)
 
     def event_time(self, name: str = TIMESTAMP, *, late: str = "0 seconds") -> "Stream":
-        """Say which column tells when things happened, and how late rows may come.
+        """Set the column of the event time, and how late rows may arrive.
 
-        Rows that are later than that may be left out of windows and joins. Windows are written
-        once nothing can change them any more.
+        Rows that are later may be left out of windows and joins. Windows are written once no
+        allowed row can change them.
         """
         return replace(self, df=self.df.withWatermark(name, late), time=name)
 
     def group(self, *by: Expression) -> Grouped:
-        """Take rows together that are alike in these; without any, all."""
+        """Group rows with equal values of these expressions; without any, all rows."""
         self._check_each_row_once("group")
         return Grouped(self, tuple(by))
 
@@ -137,10 +137,10 @@ class Stream:
     ) -> "Stream":
         """Join with another stream within a time, or with a table by its key.
 
-        Of two streams, `on` is a column of both, and rows meet whose event times are not further
-        apart than `within`. With a table, `on` is the column that is compared with its key; the
-        table is taken as it is when the micro-batch begins, and its changes alone bring no rows.
-        Columns that both have get the prefix `other_` on the other side.
+        For two streams, `on` is a column of both, and rows match if their event times differ by at
+        most `within`. For a table, `on` is the column to compare with its key. The table is read at
+        the start of each micro-batch, and its changes alone produce no rows. Columns that both
+        sides have get the prefix `other_` on the other side.
         """
         self._check_each_row_once("join")
         if isinstance(other, Table):
@@ -163,7 +163,7 @@ class Stream:
     ) -> None:
         """Write to a topic: the row's own columns as JSON, unless a value is given.
 
-        A flow is known by its name, which is the topic's: under it is kept how far it has come.
+        The name of the flow, by default the topic's, identifies its position.
         """
         made_key = column(key) if key is not None else self._key()
         columns = [made_key.alias("key"), self._value(value).alias("value")]
@@ -182,9 +182,9 @@ class Stream:
         partition_by: Sequence[str] = (),
         name: str | None = None,
     ) -> None:
-        """Write the row's own columns to files in a folder of this machine, exactly once.
+        """Write the row's own columns to files in a local directory, exactly once.
 
-        A flow is known by its name, which is the folder's. Small files are merged.
+        The name of the flow is by default the directory's. Small files are merged.
         """
         self._to_target(path, format, partition_by, name)
 

@@ -30,24 +30,24 @@ if TYPE_CHECKING:
     from ottla.pipelines.streams.stream import OnError
 
 Changes = Callable[[bool], DataFrame]
-"""Makes the changes of a table: those until now if true is given, else as they come."""
+"""Returns the changes of a table: all until now as a batch if true is given, else a stream."""
 Step = Callable[[DataFrame], DataFrame]
 
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """A table that takes part in a join, or the only one."""
+    """A table in a join, or a single table."""
 
     changes: Changes
     name_by_column: dict[str, str]
-    """What its columns are called in the joined table."""
+    """The names of its columns in the joined table."""
     is_needed: bool = True
-    """Whether there is no row without one of this side."""
+    """Whether a joined row requires a row of this side."""
 
 
 @dataclass(frozen=True, slots=True)
 class UnreadTable:
-    """A topic whose newest records are wanted, before it is said how to read them."""
+    """A topic as a table, before `json` parses its values."""
 
     pipeline: "Pipeline"
     topic: str
@@ -59,10 +59,10 @@ class UnreadTable:
         dead_letter_topic: str | None = None,
         on_error: "OnError" = "stop",
     ) -> "Table":
-        """Read values as JSON objects with these fields; a record without a value deletes its key.
+        """Parse values as JSON objects with these fields; a record without a value deletes its key.
 
-        What happens to bad records is said as for streams. One that is not used changes nothing.
-        Records without a key are left out.
+        `on_error` handles bad records as for streams. A skipped bad record changes nothing. Records
+        without a key are left out.
         """
         must_be_good = dead_letter_topic is None and on_error == "stop"
 
@@ -81,7 +81,7 @@ class UnreadTable:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Rows by key, which change. The key is the column `_key`."""
+    """Mutable rows by key. The key is the column `_key`."""
 
     pipeline: "Pipeline"
     sides: tuple[Side, ...]
@@ -89,18 +89,18 @@ class Table:
 
     @property
     def df(self) -> DataFrame:
-        """The rows as a DataFrame: all that there are in a batch, else those that have changed.
+        """The rows as a DataFrame: in a batch all rows, in a stream the changed rows.
 
         Changed rows have a column `_deleted`, and need the output mode update.
         """
         return self.snapshot() if self.pipeline.is_batch else self._latest(is_static=False)
 
     def snapshot(self) -> DataFrame:
-        """Return the rows that are there when the DataFrame is used, or a micro-batch begins."""
+        """Return the rows that exist when the DataFrame is used, or a micro-batch begins."""
         return self._latest(is_static=True).where(~sql.col(DELETED)).drop(DELETED)
 
     def filter(self, condition: Expression) -> "Table":
-        """Keep the rows for which this holds; others are not there."""
+        """Keep the rows for which the condition holds; others count as deleted."""
         holds = sql.coalesce(column(condition), sql.lit(False))
         return self._then(lambda rows: rows.withColumn(DELETED, sql.col(DELETED) | ~holds))
 
@@ -110,12 +110,12 @@ class Table:
         return self._then(lambda rows: rows.withColumns(made))
 
     def map(self, **columns: Expression) -> "Table":
-        """Make new rows of the same keys: these columns."""
+        """Replace the columns of each row; the keys stay."""
         made = [column(value).alias(name) for name, value in columns.items()]
         return self._then(lambda rows: rows.select(KEY, DELETED, *made))
 
     def join(self, other: "Table", *, how: How = "inner") -> "Table":
-        """Join rows of the same key. Columns that both have get the prefix `other_` on one side."""
+        """Join rows of the same key. Shared column names get the prefix `other_` on one side."""
         if self.steps or other.steps:
             raise ValueError("join tables first; filter and map what comes of it")
         if how == "outer" and len(self.sides) + len(other.sides) > 2:
@@ -142,7 +142,7 @@ class Table:
         name: str | None = None,
         exactly_once: bool = True,
     ) -> None:
-        """Write each row that has changed by its key; one that is gone becomes a tombstone."""
+        """Write each changed row by its key; a deleted row becomes a tombstone."""
         rows = self.df
         made = own_columns_as_json(rows) if value is None else column(value)
         if DELETED in rows.columns:
@@ -178,7 +178,7 @@ def _tag(place: int) -> str:
 
 
 def _tagged(side: Side, place: int, is_static: bool) -> DataFrame:
-    """Put what a record says into one column, beside its key and offset."""
+    """Put a record's value into one column, beside its key and offset."""
     rows = side.changes(is_static)
     own = [name for name in rows.columns if not is_of_the_record(name)]
     packed = sql.struct(DELETED, *(sql.col(quoted(name)) for name in own))

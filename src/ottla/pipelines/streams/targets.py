@@ -1,4 +1,4 @@
-"""Where flows go besides topics: folders of files and Delta tables, by the sinks of connectors."""
+"""Targets of flows besides topics: directories of files and Delta tables, by connector sinks."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,13 +20,13 @@ DELTA: Final = "delta"
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A folder of files or a Delta table."""
+    """A directory of files or a Delta table."""
 
     connector: type[SinkConnector]
     settings: Values
 
     def sink(self, name: str, checkpoint_id: str) -> SinkConnector:
-        """Return the sink of a flow; it counts micro-batches for each id from 0."""
+        """Return the sink of a flow; micro-batches are numbered from 0 for each checkpoint id."""
         return self.connector(Home(name, Path(), checkpoint_id), self.settings)
 
     def write_once(self, name: str, rows: "DataFrame") -> None:
@@ -44,18 +44,18 @@ class TargetWriter:
     def __call__(self, rows: "DataFrame", batch_id: int) -> None:
         """Write a micro-batch, unless it was written before.
 
-        The id of the query is that of its checkpoint: a new checkpoint begins with batch 0 again.
+        A query's id belongs to its checkpoint: a new checkpoint begins with batch 0 again.
         """
         query_id = rows.sparkSession.sparkContext.getLocalProperty(QUERY_ID)
         assert query_id, "Spark names its queries"
         self._target.sink(self._name, query_id).write(rows, batch_id)
 
     def close(self) -> None:
-        """Nothing stays open."""
+        """Do nothing: no resource stays open."""
 
 
 def target(path: str, form: str, partition_by: Sequence[str]) -> Target:
-    """Return a target. ValueError or ConnectorError says what is wrong, or what is missing."""
+    """Return a target. ValueError or ConnectorError for a wrong argument or a missing package."""
     kind: type[SinkConnector] = DeltaSink if form == DELTA else FilesSink
     given: dict[str, Any] = {"path": path, "partition.by": list(partition_by)}
     if form != DELTA:

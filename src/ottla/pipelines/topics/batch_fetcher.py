@@ -1,4 +1,4 @@
-"""Raw batches from the leader of one partition, with the next fetch in flight meanwhile."""
+"""Fetches raw batches from the leader of one partition, with the next fetch in flight."""
 
 import asyncio
 from typing import Final, NamedTuple, Self
@@ -19,7 +19,7 @@ from ottla.wire.messages.fetch import (
 from ottla.wire.schema import EVERY_VERSION
 
 FETCH_BYTES: Final = 4 << 20
-"""How much is asked for at once."""
+"""The size limit of one fetch."""
 WAIT_MS: Final = 500
 _BY_NAME_VERSION_MAX: Final = 12
 _NO_SESSION_EPOCH: Final = -1
@@ -35,9 +35,9 @@ class Fetched(NamedTuple):
 
 
 class RawFetcher:
-    """Fetches from one partition over a connection of its own. Use it in `async with`.
+    """Fetches from one partition over a separate connection. Use it in `async with`.
 
-    Each fetch asks once: the caller handles ApiError and OSError, and may start again.
+    A fetch is not retried: the caller handles ApiError and OSError, and may start again.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class RawFetcher:
             self._connection.close()
 
     async def fetch(self, offset: int) -> Fetched:
-        """Return the data from an offset on; empty, if nothing comes for a while."""
+        """Return the data from an offset on; empty if none arrives within the wait time."""
         ahead, self._ahead = self._ahead, None
         if ahead is not None and ahead[0] == offset:
             return await ahead[1]

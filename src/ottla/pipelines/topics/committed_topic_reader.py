@@ -1,8 +1,8 @@
 """Reads the committed records of a topic, without waiting for other open transactions.
 
-A read_committed consumer waits for the oldest open transaction of any producer. A process that
-recovers must know at once which of its own records are committed, while others are at work. So
-everything is read, and the markers decide.
+A read_committed consumer waits for the oldest open transaction of any producer. A recovering
+process must know immediately which of its own records are committed, while other transactions are
+open. So all records are read, and the markers decide.
 """
 
 from collections.abc import Callable
@@ -35,7 +35,7 @@ class CommittedLog:
         return TopicPartition(self.topic, 0)
 
     async def read_on(self, view: ClusterView, take: Take) -> None:
-        """Have everything taken that was committed since, up to now, in order of the commits."""
+        """Call `take` for all records committed since the last call, in order of the commits."""
         await view.retried(lambda: self._read_to_end(view, take))
 
     async def _read_to_end(self, view: ClusterView, take: Take) -> None:
@@ -52,7 +52,7 @@ class CommittedLog:
                     self._take(batch, take)
                 is_over = self.offset == before and fetched.high_watermark >= end
                 if is_over and await are_local(view, self.name, before):
-                    return  # compaction has left nothing up to the end
+                    return  # compaction has removed everything up to the end
 
     def _take(self, batch: RecordBatch, take: Take) -> None:
         if batch.end_offset <= self.offset:

@@ -1,11 +1,11 @@
-"""Decides what compaction keeps of a batch: all of it, some records, only its header, or nothing.
+"""Decides which parts of a batch compaction keeps: all, some records, only the header, or nothing.
 
-Offsets never change: a batch keeps its range of offsets whatever records it loses, and a record
-keeps its delta. A batch that loses nothing is kept byte for byte.
+Offsets never change: a batch keeps its offset range even if it loses records, and a record keeps
+its delta. A batch that loses no record is kept byte for byte.
 
 A tombstone, or the marker of a transaction without remaining records, stays until its *delete
-horizon* (KIP-534). The first compaction that finds it clean, so that all older records of its key
-are gone, writes that time into the header, in place of the base timestamp.
+horizon* (KIP-534). The first compaction that finds it clean, with all older records of its key
+gone, writes that time into the header, in place of the base timestamp.
 """
 
 from collections.abc import Mapping
@@ -77,8 +77,8 @@ class BatchCleaner:
     def cleaned_marker(
         self, batch: RecordBatch, seen: SeenMarker, room_bytes: int
     ) -> RecordBatch | None:
-        """Return what is left of a control batch."""
-        # The last word of a producer tells its epoch, which fences what was before it.
+        """Return the remainder of a control batch, or None."""
+        # A producer's last batch stays: its epoch fences earlier incarnations.
         if not seen.is_needless or self._is_last_of_producer(batch):
             return batch
         if batch.record_count == 0 or self._is_past_horizon(batch):
@@ -172,7 +172,7 @@ def placeholder(batch: RecordBatch) -> RecordBatch:
 
 
 def _rewritten(batch: RecordBatch, records: _Records, horizon_ms: int | None = None) -> RecordBatch:
-    """Rewrite a batch with these records, whose deltas are relative to its horizon, if any."""
+    """Rewrite a batch with these records; their deltas are relative to the horizon, if any."""
     attributes = batch.attributes
     base_ms = batch.base_timestamp_ms
     if horizon_ms is not None:

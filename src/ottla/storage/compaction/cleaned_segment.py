@@ -1,4 +1,4 @@
-"""The segment that compaction writes: beside those it is made from, until it takes their place."""
+"""The segment that compaction writes, beside its source segments until it replaces them."""
 
 from collections.abc import Callable
 from typing import Final

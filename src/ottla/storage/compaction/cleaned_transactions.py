@@ -36,7 +36,7 @@ class TransactionTracker:
         self._with_batches: set[int] = set()
 
     def see_batch(self, batch: RecordBatch) -> bool:
-        """Tell whether a batch of records belongs to an aborted transaction."""
+        """Return whether a batch of records belongs to an aborted transaction."""
         if not batch.is_transactional:
             return False
         self._advance(batch.last_offset)
@@ -66,7 +66,7 @@ class TransactionTracker:
         return SeenMarker(is_needless=False, aborted=aborted)
 
     def _advance(self, offset: int) -> None:
-        """Let the transactions begin that have begun up to this offset."""
+        """Apply the beginnings of transactions up to this offset."""
         while self._coming and self._coming[-1].first_offset <= offset:
             aborted = self._coming.pop()
             self._aborted[aborted.producer_id] = aborted

@@ -21,7 +21,7 @@ from ottla.storage.log.retention import greatest_time_ms
 from ottla.storage.segments.segment import Segment
 
 FIRST_DIRTY_OFFSET_FILE: Final = "cleaner-offset-checkpoint"
-"""Per log folder, in the format of `checkpoints.write_offsets`."""
+"""Per log dir, in the format of `checkpoints.write_offsets`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class CompactionPlan:
 
 
 def read_first_dirty_offsets(disk: Disk, path: str) -> dict[TopicPartition, int]:
-    """Read up to where the logs of a folder are clean; if that is lost, none is known to be."""
+    """Read the clean offsets of a log dir's logs; without a readable file, all are unknown."""
     try:
         return read_offsets(disk, path)
     except CorruptCheckpointError:

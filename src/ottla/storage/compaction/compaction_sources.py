@@ -27,7 +27,7 @@ class Source(NamedTuple):
 
 
 class SourceReader:
-    """Reads closed segments by files of its own. A deleted one is a `FileNotFoundError`."""
+    """Reads closed segments through its own open files; FileNotFoundError if one was deleted."""
 
     def __init__(
         self, disk: Disk, directory: str, config: TopicConfig, pace: Callable[[int], None]

@@ -8,10 +8,10 @@
     in a thread    settle(): the new names are durable; then the next group
     on the loop    after the last group, record end_offset as the first dirty one
 
-The thread reads only closed segments, which are never written, by files of its own. If the log
-loses one of them meanwhile, to retention or to a truncation, the compaction is abandoned. That is
-safe at any moment: groups are replaced from the log's beginning on, and after each of them the log
-is valid.
+The thread reads only closed segments, which are never written, through its own open files. If the
+log loses one of them meanwhile, to retention or to a truncation, the compaction is abandoned. This
+is safe at any moment: groups are replaced from the start of the log on, and the log is valid after
+each of them.
 """
 
 from collections.abc import Callable, Iterator
@@ -39,7 +39,7 @@ _ALL_PLACED = -1
 
 
 class AbandonedCompactionError(Exception):
-    """The log has changed since the compaction began: begin another one."""
+    """The log has changed since the compaction began; start a new compaction."""
 
 
 class CleanedGroup(NamedTuple):
@@ -47,7 +47,7 @@ class CleanedGroup(NamedTuple):
 
     sources: tuple[Source, ...]
     cut_count: int
-    """How often the log had been cut off when the compaction began."""
+    """The number of truncations of the log when the compaction began."""
 
     @property
     def base_offset(self) -> int:
@@ -121,13 +121,13 @@ class Compaction:
         segment_swap.decide(self._disk, self._directory, group.base_offset)
 
     def settle(self) -> None:
-        """Make it durable that a group has been replaced."""
+        """Make the replacement of a group durable."""
         self._disk.sync_directory(self._directory)
 
     # -- which keys are dirty -------------------------------------------------------------------
 
     def _map_keys(self) -> OffsetMap:
-        """Note the last offset of each dirty key; if there are too many, less is cleaned."""
+        """Record the last offset of each dirty key; if there are too many, less is cleaned."""
         first_dirty_offset = self._plan.first_dirty_offset
         span = self._plan.end_offset - first_dirty_offset
         keys = offset_map(self._dedupe_buffer_bytes, span)
@@ -198,7 +198,7 @@ class Compaction:
                 is_changed |= left is not batch
                 cleaned.append(left)
         if lost is not None:
-            # Its end will tell which segments this one replaces.
+            # Recovery reads the end offset to find the segments that this one replaces.
             last = placeholder(lost)
             is_changed |= last.raw != lost.raw
             cleaned.append(last)
@@ -245,7 +245,7 @@ def prepare(log: PartitionLog, group: CleanedGroup) -> None:
     """
     _check_unchanged(log, group)
     try:
-        # A snapshot at this offset may have an open transaction whose end was compacted away.
+        # A snapshot at this offset may list an open transaction whose marker was compacted away.
         log.producers.snapshots.remove_before(group.sources[-1].base_offset + 1)
     except OSError as error:
         log.take_offline(error)

@@ -24,7 +24,7 @@ _SLOTS_MAX: Final = 2**32 - 1
 
 
 def offset_map(memory_bytes: int, offset_count: int) -> OffsetMap:
-    """Make a map of at most this size, and no larger than so many offsets need."""
+    """Create a map of at most this size, and no larger than this number of offsets needs."""
     needed = int(offset_count / LOAD_FACTOR) + _SLOTS_MIN
     slots = max(min(memory_bytes // ENTRY_BYTES, needed, _SLOTS_MAX), _SLOTS_MIN)
     return OffsetMap(max(int(slots * LOAD_FACTOR), 1), slots)

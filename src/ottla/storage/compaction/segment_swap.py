@@ -35,7 +35,7 @@ _FILE: Final = re.compile(r"([0-9]{20})(\.log|\.index|\.timeindex|\.txnindex)(\.
 def segment_called(
     files: OpenFiles, directory: str, base_offset: int, config: TopicConfig, suffix: str
 ) -> Segment:
-    """Return a segment whose file names have this suffix; reads and creates no file."""
+    """Return a segment whose file names have this suffix, without any I/O."""
     segment = Segment(files, directory, base_offset, config, now_ms=0)
     segment.path += suffix
     for index in segment.indexes:
@@ -47,8 +47,8 @@ def segment_called(
 
 
 def discard(disk: Disk, directory: str, base_offset: int) -> None:
-    """Remove what was written but not decided."""
-    # Unless the last .cleaned goes last, a crash leaves what looks like a decision.
+    """Remove files of an undecided compaction."""
+    # Remove the last .cleaned file last: else a crash would leave an apparent decision.
     for suffix in (SWAP_SUFFIX, CLEANED_SUFFIX):
         for part in _PARTS:
             with suppress(FileNotFoundError):
@@ -56,7 +56,7 @@ def discard(disk: Disk, directory: str, base_offset: int) -> None:
 
 
 def decide(disk: Disk, directory: str, base_offset: int) -> None:
-    """Make up our mind, durably: from here on only the new segment counts."""
+    """Commit the swap, durably: from here on only the new segment counts."""
     for part in reversed(_PARTS):
         _rename(disk, directory, base_offset, part, CLEANED_SUFFIX, SWAP_SUFFIX)
     disk.sync_directory(directory)
@@ -72,9 +72,9 @@ def finish(disk: Disk, directory: str, base_offset: int) -> None:
 
 
 def finish_swaps(disk: Disk, directory: str) -> list[str]:
-    """Bring what a crash has interrupted to its end, or back to its beginning; list what is there.
+    """Complete or roll back a swap that a crash interrupted; return the remaining file names.
 
-    Comes before anything else is done with the files of a log. May itself be interrupted.
+    Runs before any other access to the files of a log. Can itself be interrupted and run again.
     """
     names = disk.list_directory(directory)
     found = [match for name in names if (match := _FILE.fullmatch(name))]
@@ -85,7 +85,7 @@ def finish_swaps(disk: Disk, directory: str) -> list[str]:
     for base_offset in sorted(decided):
         if disk.exists(_path(directory, base_offset, LOG_SUFFIX, SWAP_SUFFIX)):
             end_offset = _end_offset(disk, directory, base_offset)
-            # Its positions are those of the segment that was written anew because of them.
+            # Its positions refer to the old segment, which was replaced because of this damage.
             with suppress(FileNotFoundError):
                 disk.remove(damage_path(_path(directory, base_offset, LOG_SUFFIX, "")))
             replaced = [m[0] for m in found if base_offset <= int(m[1]) < end_offset and not m[3]]

@@ -1,15 +1,15 @@
-r"""The small files beside the logs, each replaced as a whole: a crash leaves the old or the new.
+r"""The small files beside the logs, each replaced atomically: a crash leaves the old or the new.
 
-    recovery-point-offset-checkpoint   per log folder, "0\n<count>\n" and then that many lines
+    recovery-point-offset-checkpoint   per log dir, "0\n<count>\n" and then that many lines
     log-start-offset-checkpoint        "<topic> <partition> <offset>\n"
     replication-offset-checkpoint      (this one holds the high watermarks)
     partition.metadata                 per partition: the topic's id
-    meta.properties                    per log folder: whose it is; a Java properties file
-    .kafka_cleanshutdown               JSON; there while the broker is down and was stopped properly
-                                       (more marks are in `opening_marks`)
+    meta.properties                    per log dir: its cluster and node id; a Java properties file
+    .kafka_cleanshutdown               JSON; exists between a clean shutdown and the next start
+                                       (see also `clean_shutdown_marker.py`)
 
-A missing file reads as None, or as no offsets. A damaged one is a CorruptCheckpointError; whether
-it can be done without is for the caller to know.
+A missing file reads as None, or as no offsets. A damaged file raises CorruptCheckpointError; the
+caller decides whether it can continue without the file.
 """
 
 import json
@@ -67,7 +67,7 @@ def write_atomically(
             file.write_at(0, content)
             file.sync()
     except OSError:
-        # A file whose sync failed cannot be trusted again: the next attempt writes a new one.
+        # After a failed sync the file cannot be trusted: the next attempt writes a new one.
         with suppress(OSError):
             disk.remove(temporary_path)
         raise
@@ -77,14 +77,14 @@ def write_atomically(
 
 
 def remove_durably(disk: Disk, path: str) -> None:
-    """Remove the file, if it is there, so that no crash brings it back."""
+    """Remove the file, if it exists, so that no crash brings it back."""
     with suppress(FileNotFoundError):
         disk.remove(path)
     disk.sync_directory(posixpath.dirname(path))
 
 
 def remove_tree(disk: Disk, directory: str) -> None:
-    """Remove a folder and the files in it."""
+    """Remove a directory and the files in it."""
     for name in disk.list_directory(directory):
         disk.remove(posixpath.join(directory, name))
     disk.remove_directory(directory)

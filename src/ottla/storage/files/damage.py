@@ -1,10 +1,10 @@
-"""What the disk has lost of a segment, noted down beside it in a file that only Ottla has.
+"""The damaged ranges of a segment, recorded beside it in a file that only Ottla has.
 
     00000000000000000042.damage    a table as the checkpoints are, each line with its own CRC:
                                    position, end position, offset, end offset, kind, CRC-32C of
                                    these
 
-Only a segment that was gone through and found damaged below the recovery point has one.
+A segment has this file only after a scan found damage below the recovery point.
 """
 
 import posixpath
@@ -27,14 +27,14 @@ _UINT32_MAX: Final = 2**32 - 1
 
 
 class DamageKind(IntEnum):
-    """How damage was found, and so what else may be wrong."""
+    """How damage was found, which determines the state that must be rebuilt after a repair."""
 
     IN_USE = 0
     """While the log was in use: its indexes and its producers were known from the intact log."""
     OLD_FORMAT = 1
     """No damage, but messages of before Kafka 0.11: not served, and no other replica has more."""
     AT_OPENING = 2
-    """While indexes, epochs or producers were made anew, which lack what was lost."""
+    """During a rebuild of indexes, epochs or producer state, which lack the lost batches."""
 
 
 class Damage(NamedTuple):
@@ -47,12 +47,12 @@ class Damage(NamedTuple):
     kind: DamageKind = DamageKind.IN_USE
 
     def is_lost_from(self, start_offset: int) -> bool:
-        """Tell whether another replica may have records that are missing here from an offset on."""
+        """Return whether another replica may have records that are lost here from an offset on."""
         return self.kind is not DamageKind.OLD_FORMAT and self.end_offset > start_offset
 
 
 def replaced_kind(damage: Sequence[Damage], old: DamageKind, new: DamageKind) -> tuple[Damage, ...]:
-    """Return the same damage, of another kind where it is of this one."""
+    """Return the same damage, with one kind replaced by another."""
     return tuple(one._replace(kind=new) if one.kind is old else one for one in damage)
 
 
@@ -74,7 +74,7 @@ def read_damage(disk: Disk, path: str) -> tuple[Damage, ...]:
 
 
 def write_damage(disk: Disk, path: str, damage: Sequence[Damage]) -> None:
-    """Note down all damage of a segment, durably; where there is none there is no file."""
+    """Record all damage of a segment, durably; where there is none there is no file."""
     lines = [[str(int(number)) for number in one] for one in damage]
     if lines:
         write_table(disk, path, [" ".join([*line, str(_checksum(line))]) for line in lines])

@@ -1,11 +1,11 @@
-"""The names of what lies in a log folder, as Kafka gives them.
+"""The names of the directories in a log dir, as in Kafka.
 
     orders-3                           a partition
-    orders-3.<32 hex digits>-future    its copy on the way here from another folder
-    orders-3.<32 hex digits>-delete    a deleted one, whose files go soon
-    orders-3.<32 hex digits>-stray     one that belongs to no topic any more, set aside for people
+    orders-3.<32 hex digits>-future    a future replica, while it moves here from another log dir
+    orders-3.<32 hex digits>-delete    a deleted partition, whose files are removed soon
+    orders-3.<32 hex digits>-stray     a partition of no known topic, kept for the operator
 
-No name is longer than a filesystem takes: where it would be, the topic is cut.
+A name that exceeds the filesystem's limit has its topic part truncated.
 """
 
 import re
@@ -33,7 +33,7 @@ def partition_of(name: str) -> TopicPartition | None:
 
 
 def future_of(name: str) -> TopicPartition | None:
-    """Return the partition of which the folder of this name is a copy on its way."""
+    """Return the partition whose future replica has this directory name."""
     match = _FUTURE.fullmatch(name)
     return None if match is None else TopicPartition(match[1], int(match[2]))
 
@@ -44,7 +44,7 @@ def is_deleted(name: str) -> bool:
 
 
 def future_name(partition: TopicPartition, mark: bytes) -> str | None:
-    """Return the name of a copy on its way, which must tell the whole topic; None if too long."""
+    """Return the name of a future replica, with the whole topic; None if that is too long."""
     name = _marked(str(partition), mark, "-future")
     return name if len(name) <= NAME_CHARACTERS_MAX else None
 

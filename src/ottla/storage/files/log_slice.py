@@ -18,7 +18,7 @@ class LogSlice:
         self.position: Final = position
         self.size_bytes: Final = size_bytes
         self.left_out_bytes: Final = left_out_bytes
-        """Of a batch that would have come cut off: asked for and there, but of no use."""
+        """The requested bytes of a batch that was left out because it would be incomplete."""
 
     def __len__(self) -> int:
         return self.size_bytes

@@ -1,9 +1,9 @@
-"""How many index files are mapped at once.
+"""Limits the number of mapped index files.
 
 The kernel refuses mappings beyond `vm.max_map_count`, often 65,530, and every index that was ever
 searched would keep one until its log is closed. Beyond the limit the oldest mapping is dropped, and
-made again when its index is searched. Oldest first, not least recently used: a search would have to
-take note of itself, and to map a file again costs a few microseconds in so many searches.
+recreated when its index is searched. The order is FIFO, not LRU: an LRU order would cost every
+search an update, while mapping a file again costs a few microseconds once in many searches.
 """
 
 from collections import deque
@@ -15,7 +15,7 @@ MAPPINGS_MAX: Final = 16_384
 
 
 class Mapped(Protocol):
-    """What holds a mapping, and can drop it and make it again."""
+    """The owner of a memory mapping, which can drop it and map the file again."""
 
     def release(self) -> None:
         """Drop the mapping."""
@@ -23,7 +23,7 @@ class Mapped(Protocol):
 
 
 class Mappings:
-    """Drops the oldest mappings. Holds nobody alive."""
+    """Limits the number of mappings: drops the oldest first. Holds weak references only."""
 
     __slots__ = ("_count_max", "_mapped")
 
@@ -32,7 +32,7 @@ class Mappings:
         self._mapped: deque[ref[Mapped]] = deque()
 
     def add(self, mapped: Mapped) -> None:
-        """Take note of a mapping that was made a moment ago."""
+        """Record a mapping that was made a moment ago."""
         while len(self._mapped) >= self._count_max:
             oldest = self._mapped.popleft()()
             if oldest is not None:  # it may have been dropped and made again since: then once more

@@ -1,11 +1,9 @@
-"""The open files of many logs, of which only so many are open at once.
+"""An LRU cache of the open files of many logs, with a maximum size.
 
-A file that is in use elsewhere, by a reader to whom the kernel still sends it or by a thread that
-syncs it, stays open as long as that: here it is only forgotten, and it closes when nobody refers
-to it any more.
+Eviction only removes the cache's reference. A file that a reader still sends from, or that a thread
+syncs, stays open until its last reference is gone.
 
-Threads may use it at the same time, and without a lock: at worst one opens a file that another has
-open, too.
+Threads may use the cache concurrently, without a lock: at worst, two of them open the same file.
 """
 
 import errno
@@ -32,7 +30,7 @@ class OpenFiles:
         self._count_max = count_max
         self._file_by_path: dict[str, File] = {}
         self._in_use: WeakSet[File] = WeakSet()
-        """Those that are not closed yet, the forgotten ones included."""
+        """All files that are still open, including evicted ones."""
 
     @property
     def has_spare(self) -> bool:
@@ -49,14 +47,14 @@ class OpenFiles:
         return file
 
     def create(self, path: str) -> File:
-        """Make the file if it is missing, and return it."""
+        """Create the file if it is missing, and return it."""
         self.forget(path)
         self._make_room()
         file = self._file_by_path[path] = self._opened(path, self.disk.create_file)
         return file
 
     def _opened(self, path: str, open_it: Callable[[str], File]) -> File:
-        """Open a file; if there is no descriptor left, give up those of all others first."""
+        """Open a file; if no descriptor is left, evict all other files and retry."""
         try:
             file = open_it(path)
         except OSError as error:

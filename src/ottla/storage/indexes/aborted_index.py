@@ -39,11 +39,10 @@ class AbortedTransaction(NamedTuple):
 class AbortedIndex:
     """The aborted transactions of one segment, sorted by their last offset.
 
-    append writes at once, and makes the file if it is the first. Nothing is read before the first
-    question; then it is the size of the file and its last entry, and a search maps the file until
-    release(), as SparseIndex does. Whatever has to read it raises CorruptIndexError where that
-    finds something impossible; reset, rename, release and remove always work. When the folder has
-    moved, assign the new `path`.
+    `append` writes immediately, and creates the file if needed. Reads are lazy: the first one gets
+    the file size and the last entry. A search maps the file until `release`, as in SparseIndex.
+    Reads raise CorruptIndexError for impossible content; `reset`, `rename`, `release` and `remove`
+    never do. When the directory is renamed, assign the new `path`.
     """
 
     __slots__ = (
@@ -101,10 +100,10 @@ class AbortedIndex:
     def overlapping(
         self, start_offset: int, end_offset: int
     ) -> tuple[list[AbortedTransaction], bool]:
-        """Return the transactions with offsets in this range, and whether these are all.
+        """Return the transactions with offsets in this range, and whether the list is complete.
 
-        If not, the next segment's index may hold more: some transaction that was open in the range
-        had not ended yet when the last one here did.
+        If not, the next segment's index may have more: a transaction that was open in the range may
+        have ended after the last one in this index.
         """
         self._ensure_read()
         entries, count = self._entries(), self._entry_count
@@ -171,7 +170,7 @@ class AbortedIndex:
         self.remove()
 
     def note_missing(self) -> None:
-        """Take note that there is no file, so that none is looked for."""
+        """Remember that there is no file, so that later reads do not try to open it."""
         self._forget()
         self._entry_count = 0
 

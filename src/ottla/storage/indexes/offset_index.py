@@ -1,7 +1,7 @@
 """Maps offsets to positions in a segment: Kafka's `.index` file.
 
-Entries of eight bytes, the offset relative to the segment's base and the position in the log, one
-per `index.interval.bytes` or so. The offset is the last one of the batch at that position.
+Entries have eight bytes, about one per `index.interval.bytes`: the last offset of a batch, relative
+to the base offset of the segment, and the position of the batch in the log file.
 """
 
 from collections.abc import Iterator
@@ -65,7 +65,7 @@ class OffsetIndex(SparseIndex):
         return self.base_offset + self._entry(number)[0]
 
     def position_up_to(self, position: int) -> int:
-        """Return the position of the last entry at or before this one; 0 without an entry."""
+        """Return the position of the last entry at or before this position; 0 without an entry."""
         number = self._count_at_most(self.VALUE, self.KEY.size, position)
         return self._entry(number - 1)[1] if number else 0
 

@@ -22,7 +22,7 @@ RELATIVE_OFFSET_MAX = 2**31 - 1
 """Offsets are kept relative to the segment's base, in four bytes with a sign."""
 POSITION_MAX = 2**31 - 1
 TAIL_BYTES_MAX = 1024
-"""A longer tail wants to be persisted: ten thousand active segments must fit into memory."""
+"""A longer tail is due to be persisted: ten thousand active segments must fit into memory."""
 
 _UNREAD = -1
 _MISSING = -1
@@ -101,7 +101,7 @@ class SparseIndex:
     @property
     def is_full(self) -> bool:
         """Whether append drops its entry: the segment has to be rolled first."""
-        if self._stored_count == _UNREAD:  # asked here, too, for it is asked at every append
+        if self._stored_count == _UNREAD:  # checked here, too, because every append gets here
             self._ensure_read()
         return self._entry_count >= self.entries_max - self.KEPT_FREE
 
@@ -115,12 +115,12 @@ class SparseIndex:
     def wants_persist(self) -> bool:
         """Whether the tail is long enough to be written out.
 
-        To be asked before the log is written, where a failing persist() does no harm yet.
+        Check before writing to the log, while a failing persist() does no harm yet.
         """
         return self._tail is not None and len(self._tail) > TAIL_BYTES_MAX
 
     def can_append(self, offset: int) -> bool:
-        """Tell whether the offset is near enough to the base to be kept in four bytes."""
+        """Return whether the offset is near enough to the base to be kept in four bytes."""
         return 0 <= offset - self.base_offset <= RELATIVE_OFFSET_MAX
 
     # -- the file -------------------------------------------------------------------------------
@@ -134,7 +134,7 @@ class SparseIndex:
         with closing(self._disk.create_file(self.path)) as file:
             self._cut(file, stored_bytes)
             if self._tail is not None:
-                # Counted before it is there: if writing fails half-way the next call cuts it off.
+                # Counted before the write: if it fails half-way the next call truncates it.
                 self._file_bytes = stored_bytes + len(self._tail)
                 file.write_at(stored_bytes, self._tail)
         self._file_bytes = self._entry_count * self.ENTRY_BYTES
@@ -152,12 +152,12 @@ class SparseIndex:
 
     def reset(self) -> None:
         """Drop every entry and the file, if there is one, without looking at it."""
-        # Not cut: ext4 writes out at once what is filled again after it was cut to nothing.
+        # Do not truncate: ext4 flushes a file at once if it is truncated to 0 and refilled.
         self.remove()
         self._stored_count = 0
 
     def note_missing(self) -> None:
-        """Take note that there is no file, so that none is looked for."""
+        """Remember that there is no file, so that later reads do not try to open it."""
         self._forget()
         self._stored_count = 0
 
@@ -166,7 +166,7 @@ class SparseIndex:
         return self._stored_count != _UNREAD and self._file_bytes == _MISSING
 
     def fill(self, entries: bytearray) -> None:
-        """Add entries to an index without any: those that `append` would not leave out."""
+        """Fill an empty index with entries, except those `append` would skip."""
         assert self.entry_count == 0, f"{self.path} has {self.entry_count} entries"
         count = min(len(entries) // self.ENTRY_BYTES, self.entries_max - self.KEPT_FREE)
         if count > 0:
@@ -191,7 +191,7 @@ class SparseIndex:
     # -- for the two indexes --------------------------------------------------------------------
 
     def _add(self, key: int, value: int) -> None:
-        """Add an entry to the tail. The caller has checked that it comes after the last one."""
+        """Add an entry to the tail. The caller has checked the order."""
         if self._tail is None:
             self._tail = bytearray()
         self._tail += self.ENTRY.pack(key, value)
@@ -232,7 +232,7 @@ class SparseIndex:
     def _pairs(self) -> Iterator[tuple[int, int]]:
         """Return an iterator over all present entries, valid or not."""
         self._ensure_read()
-        # A copy, so that a file that is cut meanwhile does not take mapped pages away from it.
+        # A copy, because a concurrent truncation would remove mapped pages.
         raw = bytearray()
         if self._stored_count:
             raw += self._stored()[: self._stored_count * self.ENTRY_BYTES]
@@ -342,8 +342,8 @@ def count_at_most(
 def _count_before_padding(file: File, count: int, entry_bytes: int) -> int:
     """Return how many entries precede the zeros with which Kafka pads an active index.
 
-    Only the first entry of an index can be all zeros. In a padded file even that one counts as
-    padding: a lookup finds nothing, and starts at the base offset as well.
+    Only the first entry of an index can be all zeros. In a padded file it counts as padding, too: a
+    lookup then finds no entry, and starts at the base offset as well.
     """
     zeros = bytes(entry_bytes)
     return bisect_left(

@@ -1,16 +1,16 @@
-"""What a produced set of records must satisfy before a log takes it.
+"""Validates produced records before a log appends them.
 
-Every record of a client's batch is looked at, as Kafka does: a batch with a correct CRC can still
-be one that no consumer can read, and would stop all of them at its offset. A compressed batch is
-decompressed for that, within the limits of `decompress`. Ottla refuses more than Kafka does:
-offset deltas that are not 0, 1, 2 and so on, lengths below -1, header keys that are not UTF-8,
-bytes after the end of the compressed records, and attribute bits that only brokers set (decision
-0041). What the log itself sets, base offset and leader epoch, is not looked at. A max timestamp
-that is not the greatest of the records is corrected.
+Every record of a client's batch is checked, as in Kafka: a batch with a correct CRC can still be
+unreadable, and would stop every consumer at its offset. Compressed batches are decompressed for
+this, within the limits of `decompress`. Ottla is stricter than Kafka. It also refuses offset deltas
+other than 0, 1, 2 and so on, lengths below -1, header keys that are not UTF-8, bytes after the end
+of the compressed records, and attribute bits that only brokers set (decision 0041). Base offset and
+leader epoch are not checked, because the log sets them. A max timestamp that differs from the
+greatest timestamp of the records is corrected.
 
-`validate` does all that takes long and runs on any thread; `admit` does it, too, unless it is given
-the result. What our own coordinators have just made is not validated, nor is what a follower
-fetches: its leader has validated it.
+`validate` does the slow part and runs on any thread; `admit` calls it unless it gets the result.
+Batches of this broker's coordinators are not validated. Neither are a follower's fetched batches:
+the leader has validated them.
 """
 
 from collections.abc import Iterable
@@ -54,7 +54,7 @@ from ottla.wire.records.record import (
 )
 
 REJECTED_MAX = 1_000
-"""Of so many refused records in a batch the producer is told one by one."""
+"""The maximum number of refused records per batch that the response lists."""
 
 _INT64_MIN, _INT64_MAX = -(1 << 63), (1 << 63) - 1
 _BROKERS_BITS = CONTROL_BIT | LOG_APPEND_TIME_BIT | DELETE_HORIZON_BIT
@@ -67,13 +67,13 @@ class RejectedRecordsError(ApiError):
     def __init__(self, code: ErrorCode, detail: str, rejected: Iterable[tuple[int, str]]) -> None:
         super().__init__(code, detail)
         self.rejected = tuple(rejected)
-        """The numbers of the records in their batch, and what is wrong with each."""
+        """The indexes of rejected records in their batch, each with its error."""
 
 
 class Origin(Enum):
-    """Who wants to append: what one of our own coordinators writes need not look like a client's.
+    """The origin of a batch: the checks for clients do not apply to our own coordinators.
 
-    What a follower fetches is not admitted again; its leader did.
+    Fetched batches of a follower are not admitted again; the leader has admitted them.
     """
 
     CLIENT = "client"
@@ -100,11 +100,11 @@ def admit(
     *,
     origin: Origin = Origin.CLIENT,
 ) -> RecordBatch:
-    """Return the one batch to append; ApiError says what the producer did wrong.
+    """Return the one batch to append; ApiError describes the producer's mistake.
 
-    It lies in `data`, which must be writable, as the time of the log may be stamped into it; or,
-    converted from an old message set or compressed anew, in memory of its own. Its offsets and
-    leader epoch are still the producer's.
+    The batch is a view of `data`, which must be writable: log append time may be stamped into it.
+    If it was converted from an old message set or recompressed, it has its own memory. Its offsets
+    and leader epoch are still the producer's.
     """
     if not isinstance(data, Validated):
         if origin is Origin.COORDINATOR:
@@ -157,7 +157,7 @@ def _validated(
 
 
 def is_compressed_anew(data: memoryview, config: TopicConfig) -> bool:
-    """Tell whether `admit` would compress this batch: it has another codec than its topic."""
+    """Return whether `admit` would compress this batch: it has another codec than its topic."""
     return (
         config.compression_type != PRODUCER_COMPRESSION
         and len(data) >= HEADER_BYTES
@@ -167,7 +167,7 @@ def is_compressed_anew(data: memoryview, config: TopicConfig) -> bool:
 
 
 def _own(data: memoryview, config: TopicConfig, now_ms: int) -> RecordBatch:
-    """Admit what was made here a moment ago, so that there is nothing to find out about it."""
+    """Admit a batch of this broker's coordinators without validation."""
     batch = RecordBatch(data)
     _check_size(batch, config)
     if is_compressed_anew(data, config) and not batch.is_control:

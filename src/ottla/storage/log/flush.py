@@ -57,7 +57,7 @@ class Flush:
             for file in self._files:
                 file.sync()
             for index in self._indexes:
-                with suppress(FileNotFoundError):  # not made yet, or retention was faster
+                with suppress(FileNotFoundError):  # not created yet, or deleted by retention
                     index.sync()
             self._disk.sync_directory(posixpath.dirname(self._epochs_path))
         except OSError as error:

@@ -48,10 +48,11 @@ UNKNOWN_END = EpochEnd(NO_EPOCH, NO_OFFSET)
 class LeaderEpochs:
     """The epochs of one partition's log.
 
-    A change is in the file, durably and as a whole, when the method returns; if writing fails
-    nothing has changed here. What changes nothing writes nothing. But what an opening of the log
-    finds out again by itself, `note`, `truncate_from_start`, `relearn` and `forget_from`, waits for
-    whoever writes `unwritten`. When the folder has moved, assign the new `path`.
+    A change is atomic, and durable when the method returns; if the write fails, the state in memory
+    is unchanged. A call without effect does not write. Exceptions are `note`,
+    `truncate_from_start`, `relearn` and `forget_from`: the recovery of a log can repeat them, so
+    their changes stay `unwritten` until the next write. When the directory is renamed, assign the
+    new `path`.
     """
 
     __slots__ = ("_disk", "_entries", "_is_written", "path")
@@ -93,8 +94,8 @@ class LeaderEpochs:
     def end_offset_for(self, epoch: int, log_end_offset: int) -> EpochEnd:
         """Return the largest epoch up to this one and its end, for a follower.
 
-        For an epoch before the first known one, whose data is gone, the end is where the first
-        begins. For no epoch, and for one after the last: UNKNOWN_END.
+        For an epoch before the first known epoch, its data is gone, and the end is the start of the
+        first known epoch. Without epochs, and for an epoch after the last: UNKNOWN_END.
         """
         if epoch < 0 or not self._entries or epoch > self._entries[-1].epoch:
             return UNKNOWN_END
@@ -137,9 +138,9 @@ class LeaderEpochs:
             self._is_written = False
 
     def restore(self, epoch: int, start_offset: int) -> None:
-        """Note where an epoch begins that was forgotten, or was taken to begin later.
+        """Add the start of an epoch that was lost, or correct a start that was too late.
 
-        What does not fit between those that are known is left out.
+        An entry that does not fit between the known ones is ignored.
         """
         if epoch < 0 or self.epoch_for(start_offset) == epoch:
             return

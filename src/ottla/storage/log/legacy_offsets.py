@@ -1,4 +1,4 @@
-"""Offsets by time as the first clients of Kafka asked for them: only where segments begin."""
+"""Offsets by time for the first version of ListOffsets: base offsets of segments only."""
 
 from ottla.model.isolation_level import EARLIEST, LATEST
 from ottla.storage.log.log import PartitionLog
@@ -6,10 +6,10 @@ from ottla.storage.log.retention import greatest_time_ms
 
 
 def offsets_before(log: PartitionLog, timestamp_ms: int, now_ms: int) -> list[int]:
-    """Return the base offsets of segments that are not younger than this, the last one first.
+    """Return the base offsets of segments at least this old, the last one first.
 
-    The end of the log counts as a segment of this moment, if the last one is not empty. LATEST asks
-    for all of them, EARLIEST for the first.
+    The log end counts as a segment created now, if the last segment is not empty. LATEST returns
+    all of them, EARLIEST the first.
     """
     places = [
         (max(segment.base_offset, log.log_start_offset), greatest_time_ms(segment))

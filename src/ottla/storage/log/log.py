@@ -34,7 +34,7 @@ from ottla.wire.records.batch import RecordBatch, batches
 
 
 class Appended(NamedTuple):
-    """Where batches landed. A repeated batch is answered with the place of the first."""
+    """The offsets of appended batches. For a duplicate, the offset of the original."""
 
     base_offset: int
     last_offset: int
@@ -43,7 +43,7 @@ class Appended(NamedTuple):
 
 
 class LogState(NamedTuple):
-    """The result of opening a log, from which a log is made."""
+    """The parts of an opened log, from which a log is constructed."""
 
     segments: list[Segment]
     epochs: LeaderEpochs
@@ -52,7 +52,7 @@ class LogState(NamedTuple):
     end_offset: int
     recovery_point: int
     is_durable: bool = False
-    """Whether a power cut would leave all of it as it is."""
+    """Whether the whole log is durable."""
 
 
 class PartitionLog(DiskBound):
@@ -108,10 +108,10 @@ class PartitionLog(DiskBound):
     def append_as_follower(
         self, data: memoryview, now_ms: int, epoch_max: int = ANY_EPOCH
     ) -> Appended | None:
-        """Append the leader's batches unchanged; an incomplete batch at the end is left out.
+        """Append the leader's batches unchanged; ignore an incomplete batch at the end.
 
         Every batch is checked, and must continue the log. Batches of a later epoch, or too far from
-        the first one for its segment, are left out, too. None if nothing is left.
+        the first one for its segment, are ignored, too. None if no batch remains.
         """
         found: list[RecordBatch] = []
         size_bytes, end_offset = 0, self.end_offset
@@ -160,8 +160,8 @@ class PartitionLog(DiskBound):
         has_room = active.has_room_for(size_bytes, last.last_offset, self.config.segment_bytes)
         if has_room and waited_ms <= self.config.roll_ms:
             return active
-        # A segment begins where the one before it ends, so that a lost end is detected later;
-        # unless so many offsets are missing here that no index could span them.
+        # A segment begins at the end of the previous one, so that a lost tail is detected later.
+        # Exception: a gap too wide for the relative offsets of an index.
         is_near = last.last_offset - self.end_offset <= RELATIVE_OFFSET_MAX
         return self.roll(now_ms, self.end_offset if is_near else found[0].base_offset)
 
@@ -181,7 +181,7 @@ class PartitionLog(DiskBound):
 
     @on_disk
     def roll(self, now_ms: int, base_offset: int | None = None) -> Segment:
-        """Close the active segment, if it is not empty, and begin the next one."""
+        """Close the active segment, unless it is empty, and begin the next one."""
         active = self.segments.active
         base_offset = self.end_offset if base_offset is None else base_offset
         if active.size_bytes == 0 and active.base_offset == base_offset:
@@ -204,8 +204,9 @@ class PartitionLog(DiskBound):
     ) -> LogSlice:
         """Return a slice from the batch with this offset, up to end_offset or bytes_max.
 
-        The first batch is there in full, however small bytes_max is, unless whole_batch is false:
-        then what does not fit, or has no descriptor, is left out. No long later one is cut off.
+        The first batch is complete even if it exceeds bytes_max, unless whole_batch is false: then
+        a batch that exceeds it, or whose file cannot be opened, is omitted. No long later batch is
+        cut.
         """
         self._check_in_range(offset)
         row, end_offset = self.segments, min(end_offset, self.end_offset)
@@ -253,7 +254,7 @@ class PartitionLog(DiskBound):
     # -- durability -----------------------------------------------------------------------------
 
     def needs_flush(self, now_ms: int, *, more: int = 0) -> bool:
-        """Tell whether flush.messages or flush.ms asks for a flush now, or with more records."""
+        """Return whether flush.messages or flush.ms requires a flush now, or with more records."""
         unflushed = self.end_offset - self.recovery_point + more
         is_late = now_ms - self._last_flush_ms >= self.config.flush_ms
         return unflushed > 0 and (is_late or unflushed >= self.config.flush_messages)
@@ -296,7 +297,7 @@ class PartitionLog(DiskBound):
         """Make everything durable, so that the next opening reads next to nothing."""
         if self.cut_count or self._durable_as != (self.end_offset, list(self.segments)):
             self.segments.active.close_for_writing()
-            if self.end_offset > self.log_start_offset:  # one of an empty log is not believed
+            if self.end_offset > self.log_start_offset:  # not trusted for an empty log
                 self.producers.take_snapshot(self.end_offset)
             self.flush(now_ms)
         for segment in self.segments:
@@ -307,7 +308,7 @@ class PartitionLog(DiskBound):
 
     @on_disk
     def truncate_to(self, offset: int) -> None:
-        """Cut off the batches that reach this offset or lie behind it, durably."""
+        """Truncate the batches that reach this offset or lie behind it, durably."""
         if offset >= self.end_offset:
             self.epochs.truncate_from_end(self.end_offset)  # an epoch without records
             return
@@ -327,7 +328,7 @@ class PartitionLog(DiskBound):
     def _cut(self, offset: int) -> None:
         while len(self.segments) > 1 and self.segments.active.base_offset >= offset:
             self.segments.take_last().remove()
-        # Before anything is cut behind which a segment might come back.
+        # Before any truncation, after which a deleted segment might reappear behind the end.
         self.files.disk.sync_directory(self.directory)
         active = self.segments.active
         position, self.end_offset = active.boundary(offset)
@@ -373,14 +374,14 @@ class PartitionLog(DiskBound):
 
     @on_disk
     def advance_log_start(self, offset: int) -> None:
-        """Let the log begin here: DeleteRecords. Whole segments go with the next retention."""
+        """Move the log start here: DeleteRecords. Whole segments go with the next retention."""
         self._check_in_range(offset)
         # The epochs stay as long as the batches do: a crash may take the new start back.
         self.log_start_offset = max(self.log_start_offset, offset)
 
     @on_disk
     def delete_segments(self, count: int, now_ms: int) -> None:
-        """Let the first segments go: renamed now, removed when file.delete.delay.ms has passed."""
+        """Delete the first segments: renamed now, removed when file.delete.delay.ms has passed."""
         base_offset = self.segments.base_offset_of(count)
         self.log_start_offset = max(self.log_start_offset, base_offset)
         for _ in range(count):

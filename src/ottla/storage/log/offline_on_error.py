@@ -25,29 +25,29 @@ def is_full(error: OSError) -> bool:
 
 
 def is_refusal(error: OSError) -> bool:
-    """Tell an operation that may succeed later from a disk that has failed.
+    """Return whether an operation may succeed later: the disk has not failed.
 
     The disk is full, or the process or the machine has no descriptor or memory left: the limit of
-    open files, or of mappings (`vm.max_map_count`). Nothing is wrong with what is on the disk then.
+    open files, or of mappings (`vm.max_map_count`). The data on the disk is intact.
     """
     return error.errno in _FULL or error.errno in _EXHAUSTED
 
 
 class DiskBound:
-    """An object in one directory, which is offline from the moment that its disk fails.
+    """An object in one directory, which goes offline when its disk fails.
 
-    Offline, everything is KAFKA_STORAGE_ERROR, and the disk is not asked again: it might say that
-    all is well. A full disk has not failed, and neither has one for which there is no descriptor:
-    the call is refused, and that is all.
+    Offline, every operation raises KAFKA_STORAGE_ERROR without any I/O, because a failed disk may
+    report success. A full disk has not failed, and neither has one for which there is no
+    descriptor: only that call is refused.
     """
 
     def __init__(self, directory: str) -> None:
         self.directory = directory
         self.has_room = True
-        """False from a write that found the disk full until the folder is known to have room."""
+        """False from a write that found the disk full until the log dir is known to have space."""
         self._failure: Exception | None = None
         self.suspect_paths: set[str] = set()
-        """Segments in which a read has met damage that is not noted yet."""
+        """Segments in which a read has found unrecorded damage."""
 
     @property
     def is_offline(self) -> bool:
@@ -72,7 +72,7 @@ class DiskBound:
             raise
 
     def _refused(self, error: OSError) -> ApiError:
-        """Tell a refusal, after which the log goes on, from a disk that has failed."""
+        """Distinguish a refusal, after which the log continues, from a failed disk."""
         if is_full(error):
             self.has_room = False
         elif not is_refusal(error):
@@ -91,7 +91,7 @@ def on_disk(
 ) -> Callable[Concatenate[_Self, _Parameters], _Result]:
     """Run a method only while the disk works, and translate its failures.
 
-    Damaged bytes fail this one call: they prove nothing about others.
+    Damaged bytes fail only this call: they are no evidence against the rest of the disk.
     """
 
     @wraps(method)

@@ -10,7 +10,7 @@ from ottla.storage.segments.segment import Segment
 def apply_retention(log: PartitionLog, now_ms: int, high_watermark: int) -> int:
     """Delete the segments that `expired_segments` counts, and return their number.
 
-    If that is all of them the active one is closed first: a log keeps its end offset.
+    If all have expired the active segment is closed first: a log keeps its end offset.
     """
     count = expired_segments(log, now_ms, high_watermark)
     if count == len(log.segments):
@@ -23,16 +23,16 @@ def apply_retention(log: PartitionLog, now_ms: int, high_watermark: int) -> int:
 def expired_segments(log: PartitionLog, now_ms: int, high_watermark: int) -> int:
     """Return how many segments from the first on may be deleted.
 
-    Segments before the log start always may. With the cleanup policy `delete`, so may those that
-    `retention.bytes` and then `retention.ms` do not cover; the rest is never smaller than
-    retention.bytes. Only segments that end at or below the high watermark.
+    Segments before the log start always may. With the cleanup policy `delete`, so may segments in
+    excess of `retention.bytes`, and then segments older than `retention.ms`; the rest never gets
+    smaller than retention.bytes. Only segments that end at or below the high watermark count.
     """
     row = list(log.segments)
     ends = [segment.base_offset for segment in row[1:]] + [log.end_offset]
     final = sum(end_offset <= high_watermark for end_offset in ends)
     if row[-1].size_bytes == 0:
         final = min(final, len(row) - 1)
-    # That the active segment is before the start needs no answer: it may still be appended to.
+    # Whether the active segment is before the start does not matter: it stays, for appends.
     before_start = sum(end_offset <= log.log_start_offset for end_offset in ends[:-1])
     count = min(before_start, final)
     if CleanupPolicy.DELETE not in log.config.cleanup_policy:

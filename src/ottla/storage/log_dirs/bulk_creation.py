@@ -1,4 +1,4 @@
-"""Makes many logs at once, on a thread: each costs several waits for the disk."""
+"""Creates many logs at once, on a thread: each costs several waits for the disk."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -24,7 +24,7 @@ class NewLog(NamedTuple):
 
 
 class PlacedLog(NamedTuple):
-    """A log that is wanted, and the folders to try, the best one first."""
+    """A log to create, and the log dirs to try, the best one first."""
 
     wanted: NewLog
     folders: tuple[LogDir, ...]
@@ -39,7 +39,7 @@ class MadeLog(NamedTuple):
     failures: tuple[tuple[LogDir, OSError], ...]
 
     def host(self) -> PartitionLog:
-        """Let the folder know its log; ApiError KAFKA_STORAGE_ERROR if there is none."""
+        """Register the log with its log dir; ApiError KAFKA_STORAGE_ERROR if there is none."""
         refusals = [folder.refuse(error) for folder, error in self.failures]
         if self.folder is None or self.hosted is None:
             offline = ApiError(ErrorCode.KAFKA_STORAGE_ERROR, "every log folder is offline")
@@ -49,7 +49,7 @@ class MadeLog(NamedTuple):
 
 
 def place_logs(folders: Iterable[LogDir], wanted: Iterable[NewLog]) -> list[PlacedLog]:
-    """Give each log to the online folder that has the fewest, and after that to the others."""
+    """Assign each log to the online log dir with the fewest, and the others as fallbacks."""
     counts = Counter({f: len(f.hosted) + len(f.futures) for f in folders if f.is_online})
     placed: list[PlacedLog] = []
     for log in wanted:
@@ -61,14 +61,14 @@ def place_logs(folders: Iterable[LogDir], wanted: Iterable[NewLog]) -> list[Plac
 
 
 def make_logs(placed: Iterable[PlacedLog], now_ms: int) -> list[MadeLog]:
-    """Make empty logs where they were placed, durably; any thread may. Raises nothing."""
+    """Create empty logs where they were placed, durably; any thread may. Raises nothing."""
     every = [_make(log, folders, now_ms) for log, folders in placed]
     failures = _sync(dict.fromkeys(made.folder for made in every if made.folder is not None))
     return [_checked(made, failures) for made in every]
 
 
 def _sync(folders: Iterable[LogDir]) -> dict[LogDir, OSError]:
-    """Make the names of new logs durable, all of a folder at once; return which were not."""
+    """Make the names of new logs durable, once per log dir; return which were not."""
     failures: dict[LogDir, OSError] = {}
     for folder in folders:
         try:

@@ -1,4 +1,4 @@
-"""The log of a partition that is new: a folder, the topic's id and one empty segment."""
+"""The log of a new partition: a directory, the topic's id and one empty segment."""
 
 import posixpath
 from collections.abc import Callable

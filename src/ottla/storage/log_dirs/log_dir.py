@@ -74,7 +74,7 @@ class _Noted(NamedTuple):
 
 
 class LogDir:
-    """One folder. Once its disk has failed it is offline, and is not asked again."""
+    """One log dir. Once its disk has failed it is offline, and not used again."""
 
     def __init__(
         self, files: OpenFiles, path: str, guard: AbstractContextManager[object] | None = None
@@ -82,7 +82,7 @@ class LogDir:
         self.path = path
         self.hosted: dict[TopicPartition, HostedLog] = {}
         self.futures: dict[TopicPartition, HostedLog] = {}
-        """Copies on their way here from another folder."""
+        """Future replicas, which are being moved here from another log dir."""
         self.unopened: dict[TopicPartition, _Noted] = {}
         """Logs that a full disk did not let us open; they are left as they are."""
         self.notes: list[str] = []
@@ -90,7 +90,7 @@ class LogDir:
         self.open_files = files
         self._disk = files.disk
         self.was_clean = False
-        """Whether every log was closed when the folder was used last, and none opened since."""
+        """Whether every log was closed in the last run, and none was opened since."""
         guard = nullcontext() if guard is None else guard
         self._recovery_points = OffsetTable(self._disk, self._file(RECOVERY_POINT_FILE), guard)
         self._start_offsets = OffsetTable(self._disk, self._file(LOG_START_OFFSET_FILE), guard)
@@ -103,17 +103,17 @@ class LogDir:
 
     @property
     def is_online(self) -> bool:
-        """Whether the folder can be used."""
+        """Whether the log dir can be used."""
         return self.failure is None
 
     def fail(self, failure: OSError) -> None:
-        """Take the folder, and every log in it, offline."""
+        """Take the log dir, and every log in it, offline."""
         self.failure = self.failure or failure
         for hosted in [*self.hosted.values(), *self.futures.values()]:
             hosted.log.take_offline(failure)
 
     def refuse(self, error: OSError) -> ApiError:
-        """Return what to answer where the disk did not do its work; offline, if it has failed."""
+        """Return the error for a client; take the log dir offline if its disk has failed."""
         if not is_refusal(error) and not isinstance(error, FileExistsError):
             self.fail(error)
         return ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.path}: {error}")
@@ -121,7 +121,7 @@ class LogDir:
     # -- opening and closing --------------------------------------------------------------------
 
     def open(self, config_of: ConfigOf, now_ms: int, is_stray: IsStray = lambda *_: False) -> None:
-        """Open every log that is there. A failing disk takes the folder offline."""
+        """Open every existing log. A failing disk takes the log dir offline."""
         try:
             if not self._disk.exists(self.path):
                 self._disk.make_directory(self.path)
@@ -144,7 +144,7 @@ class LogDir:
             self.fail(error)
 
     def _swept(self) -> Iterator[tuple[str, TopicPartition]]:
-        """Remove what was deleted; return the folders of logs."""
+        """Remove deleted partitions; return the directories of logs."""
         for name in self._disk.list_directory(self.path):
             partition = partition_of(name) or future_of(name)
             is_ours = partition is not None or is_deleted(name)
@@ -157,7 +157,7 @@ class LogDir:
 
     def _set_aside(self, name: str, partition: TopicPartition, topic_id: bytes | None) -> None:
         """Give a partition of no topic another name, and do nothing else to it."""
-        if partition_of(name) is None:  # a copy of what is gone
+        if partition_of(name) is None:  # a future replica without its replica
             remove_tree(self._disk, self._file(name))
             return
         names = stray_names(partition, topic_id or ZERO_UUID)
@@ -184,7 +184,7 @@ class LogDir:
             (self.futures if is_future else self.hosted)[partition] = hosted
 
     def _read_first_dirty_offsets(self) -> None:
-        """Read up to where logs are clean, and note it again where a crash has cut them off."""
+        """Read the clean offsets, and correct those of logs that a crash has truncated."""
         noted = read_first_dirty_offsets(self._disk, self._file(FIRST_DIRTY_OFFSET_FILE))
         self.first_dirty_offsets = {
             partition: min(offset, self.hosted[partition].log.end_offset)
@@ -267,7 +267,7 @@ class LogDir:
     def create(
         self, partition: TopicPartition, topic_id: bytes, config: TopicConfig, now_ms: int
     ) -> PartitionLog:
-        """Make an empty log."""
+        """Create an empty log."""
         self.hosted[partition] = self.make(str(partition), partition, topic_id, config, now_ms)
         return self.hosted[partition].log
 
@@ -298,13 +298,13 @@ class LogDir:
             if sync_name:
                 self.sync()
         except OSError:
-            with suppress(OSError):  # release what was allocated on a full disk
+            with suppress(OSError):  # release the allocated space of a full disk
                 remove_tree(self._disk, directory)
             raise
         return HostedLog(log, topic_id)
 
     def sync(self) -> None:
-        """Make the names in this folder durable; any thread may."""
+        """Make the names in this log dir durable; any thread may call it."""
         self._disk.sync_directory(self.path)
 
     def delete(self, partition: TopicPartition, mark: bytes) -> str:
@@ -318,7 +318,7 @@ class LogDir:
         return deleted
 
     def begin_delete(self, partition: TopicPartition, mark: bytes) -> str:
-        """Take a log away, and leave it to `settle_deletes` to make that durable."""
+        """Rename a log for deletion, and leave it to `settle_deletes` to make that durable."""
         deleted = self._file(deleted_name(partition, mark))
         if self.unopened.pop(partition, None) is None:
             self._retire(self.hosted.pop(partition), deleted)
@@ -342,7 +342,7 @@ class LogDir:
         return deleted
 
     def adopt_future(self, partition: TopicPartition) -> None:
-        """Let the copy be the partition; that its folder has the name is not durable yet."""
+        """Make the future replica the partition; its new directory name is not durable yet."""
         hosted = self.futures[partition]
         directory = self._file(str(partition))
         self._disk.rename(hosted.log.directory, directory)
@@ -366,7 +366,7 @@ class LogDir:
         """Collect recovery points and log start offsets; return the writes of the checkpoints."""
         logs = {partition: hosted.log for partition, hosted in self._known()}
         points = {partition: log.recovery_point for partition, log in logs.items()}
-        # Where a log begins is told by its first segment, unless DeleteRecords said more.
+        # The first segment determines the log start, unless DeleteRecords moved it.
         starts = {
             partition: log.log_start_offset
             for partition, log in logs.items()

@@ -8,10 +8,10 @@
     in a thread    settle(…): make that durable; then the replica may be flushed again
 
 The copy is a log of its own, in a directory with the suffix "-future". Until the swap the replica
-is unchanged. The swap is two renames in two directories, of which a power cut may keep either. So
-the next opening (`settle_moves`) may find one log, or two of which the longer is right, or only a
-copy, which then is complete. None of them has lost durable records: at the swap the copy is durable
-as far as the old log was.
+is unchanged. The swap is two renames in two directories; a power cut may preserve either one. So
+the next start (`settle_moves`) may find one log, or two of which the longer is right, or only a
+complete copy. None of them has lost durable records: at the swap the copy is durable as far as the
+old log was.
 """
 
 from collections.abc import Iterable
@@ -117,7 +117,7 @@ class ReplicaMove:
         is_behind = copy.end_offset < log.log_start_offset
         restarts = is_cut or is_behind or copy.end_offset == copy.segments.base_offset
         offset = log.log_start_offset if restarts else copy.end_offset
-        # No more than one segment at once, which would become too large by it.
+        # At most one segment per step, to limit its size.
         size_bytes = min(bytes_max, log.config.segment_bytes)
         records = log.read(offset, log.end_offset, size_bytes)
         return CopyStep(copy, records, offset, log.end_offset, restarts=restarts)
@@ -136,10 +136,11 @@ class ReplicaMove:
         )
 
     def swap(self, now_ms: int, mark: bytes) -> str:
-        """Let the copy be the replica; return the folder that `remove_deleted` has to remove.
+        """Make the copy the replica; return the directory that `remove_deleted` has to remove.
 
-        Nothing is durable before `settle`. An `OSError` of the target leaves all as it was, and
-        takes the target offline; one of the source takes that offline, which is done without.
+        Nothing is durable before `settle`. An `OSError` of the target changes nothing, and takes
+        the target offline; an `OSError` of the source takes the source offline, which is not needed
+        any more.
         """
         while (step := self.begin(LAST_BYTES_MAX)) is not None:
             step.run(now_ms)

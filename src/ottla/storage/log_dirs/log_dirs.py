@@ -1,12 +1,12 @@
-"""The folders that a broker keeps its logs in, one per disk.
+"""The log dirs of a broker, one per disk.
 
     data-1/  meta.properties  .kafka_cleanshutdown  recovery-point-offset-checkpoint  …
              orders-0/  orders-3/  payments-1/
     data-2/  meta.properties  …
              orders-1/  orders-2/
 
-A new partition goes where the fewest are. A folder whose disk fails takes its own partitions
-offline, and no others. A full disk has not failed: it refuses what needs room.
+A new partition goes to the log dir with the fewest partitions. A log dir with a failed disk takes
+only its own partitions offline. A full disk has not failed: it refuses operations that need space.
 """
 
 from collections.abc import Iterable
@@ -25,11 +25,11 @@ from ottla.storage.log_dirs.log_dir import ConfigOf, IsStray, LogDir
 
 
 class UnusableFolderError(OSError):
-    """A broker cannot start without a log folder; the only argument is a sentence that says why."""
+    """A broker cannot start without a log dir; the only argument is a sentence with the reason."""
 
 
 class LogDirs:
-    """All folders of a broker, and the logs in them."""
+    """All log dirs of a broker, and the logs in them."""
 
     def __init__(
         self,
@@ -44,11 +44,11 @@ class LogDirs:
         assert self.dirs, "a broker needs a folder for its logs"
 
     def lock(self) -> ExitStack:
-        """Lock the log dirs until the stack is closed or the process ends; before all else.
+        """Lock the log dirs until the stack is closed or the process ends; call this first.
 
-        One whose disk fails is offline, if there are others. Raises FolderInUseError, and has
-        taken none, if somebody has one of them, OSError if a disk is full, and UnusableFolderError
-        if all have failed.
+        A log dir with a failed disk goes offline, if others work. Raises FolderInUseError, without
+        holding any lock, if another process has locked one; OSError if a disk is full; and
+        UnusableFolderError if all have failed.
         """
         with ExitStack() as locks:
             for folder in self.dirs:
@@ -57,7 +57,7 @@ class LogDirs:
             return locks.pop_all()
 
     def fail(self, path: str, failure: OSError) -> None:
-        """Take the folder with this path offline; UnusableFolderError if it was the last."""
+        """Take the log dir with this path offline; UnusableFolderError if it was the last."""
         for folder in self.dirs:
             if folder.path == path:
                 folder.fail(failure)
@@ -79,17 +79,17 @@ class LogDirs:
         return tuple(folder.path for folder in self.online)
 
     def open(self, config_of: ConfigOf, now_ms: int, is_stray: IsStray = lambda *_: False) -> None:
-        """Open every log in every folder that is online; strays are set aside."""
+        """Open every log in every online log dir; strays are set aside."""
         for folder in self.online:
             folder.open(config_of, now_ms, is_stray)
 
     def close(self, now_ms: int, broker_epoch: int) -> None:
-        """Close every log in every folder that is online."""
+        """Close every log in every online log dir."""
         for folder in self.dirs:
             folder.close(now_ms, broker_epoch)
 
     def dir_of(self, partition: TopicPartition) -> LogDir | None:
-        """Return the folder that has this partition, online or not."""
+        """Return the log dir with this partition, online or not."""
         return next((folder for folder in self.dirs if partition in folder.hosted), None)
 
     def log_of(self, partition: TopicPartition) -> PartitionLog | None:
@@ -100,13 +100,13 @@ class LogDirs:
     def create(
         self, partition: TopicPartition, topic_id: bytes, config: TopicConfig, now_ms: int
     ) -> PartitionLog:
-        """Make one empty log, where and as `new_logs` makes many. ApiError KAFKA_STORAGE_ERROR."""
+        """Create one empty log, as `new_logs` does for many. ApiError KAFKA_STORAGE_ERROR."""
         wanted = NewLog(partition, topic_id, config, NO_EPOCH)
         (made,) = make_logs(place_logs(self.dirs, [wanted]), now_ms)
         return made.host()
 
     def checkpoint(self) -> None:
-        """Write the checkpoints of every folder that is online."""
+        """Write the checkpoints of every online log dir."""
         for folder in self.online:
             try:
                 folder.checkpoint()
@@ -115,7 +115,7 @@ class LogDirs:
 
 
 def _locked(folder: LogDir) -> AbstractContextManager[object]:
-    """Take one folder; a disk that fails takes it offline."""
+    """Lock one log dir; a disk that fails takes it offline."""
     try:
         return closing(lock_folder(folder.open_files.disk, folder.path))
     except OSError as error:

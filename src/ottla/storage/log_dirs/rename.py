@@ -6,7 +6,7 @@ from ottla.storage.log.log import PartitionLog
 
 
 def relocate(log: PartitionLog, directory: str) -> None:
-    """Tell a log, and everything in it that knows a path, where its files are now."""
+    """Update the paths of a log and of all its files after a rename of its directory."""
     for segment in log.segments:
         old = segment.path
         segment.path = _below(directory, old)

@@ -1,4 +1,4 @@
-"""One producer id in one log: its last batches, and the check of the next one."""
+"""One producer id in one log: its last batches, and the sequence check of the next batch."""
 
 from typing import NamedTuple, Self
 
@@ -19,7 +19,7 @@ _SEQUENCE_MAX = 2**31 - 1
 
 
 class AppendedBatch(NamedTuple):
-    """A batch that is in the log, as far as one needs it to answer the producer that repeats it."""
+    """A batch in the log, with the fields that the response to a duplicate needs."""
 
     base_sequence: int
     last_sequence: int
@@ -29,7 +29,7 @@ class AppendedBatch(NamedTuple):
 
 
 class Producer:
-    """The state of one producer id. The known batches are those of its epoch, the latest last."""
+    """The state of one producer id. Holds only batches of its current epoch, the latest last."""
 
     __slots__ = (
         "batches",
@@ -116,7 +116,7 @@ class Producer:
             )
 
     def add(self, batch: RecordBatch) -> None:
-        """Take over a batch of records that is in the log."""
+        """Apply a batch of records that is in the log."""
         batches = self.batches
         if batch.producer_epoch != self.producer_epoch:
             self._enter_epoch(batch.producer_epoch)
@@ -136,7 +136,7 @@ class Producer:
         self.timestamp_ms = timestamp_ms
 
     def end_transaction(self, batch: RecordBatch, marker: EndTxnMarker) -> int:
-        """Take over a marker that is in the log; return where the transaction began, if any did."""
+        """Apply a marker that is in the log; return where the transaction began, if any did."""
         self._enter_epoch(batch.producer_epoch)
         self.coordinator_epoch = marker.coordinator_epoch
         self.timestamp_ms = batch.max_timestamp_ms

@@ -1,15 +1,15 @@
-"""Kafka's producer snapshots: what a log knew about its producers when it ended at an offset.
+"""Kafka's producer snapshots: the producer state of a log at one end offset.
 
 The offset is in the name: twenty digits and `.snapshot`. The file holds
 
-    version int16 = 1 | CRC-32C uint32 of all that follows | count int32 | entries
+    version int16 = 1 | CRC-32C uint32 of the rest | count int32 | entries
 
     entry := producer id int64, producer epoch int16, last sequence int32, last offset int64,
              offset delta int32, timestamp int64, coordinator epoch int32,
              first offset of the open transaction int64
 
-A producer without a known batch has -1 as last sequence and last offset, and 0 as offset delta; one
-without an open transaction has -1 as its first offset.
+A producer without a known batch has -1 as last sequence and last offset, and 0 as offset delta.
+Without an open transaction, the first offset is -1.
 """
 
 import posixpath
@@ -68,7 +68,7 @@ class ProducerSnapshots:
         self.directory = directory
 
     def offsets(self) -> list[int]:
-        """List the snapshots that are there, ascending."""
+        """List the existing snapshots, ascending."""
         names = map(_NAME.fullmatch, self._disk.list_directory(self.directory))
         return [int(name[1]) for name in names if name]
 
@@ -122,7 +122,7 @@ class ProducerSnapshots:
             self._remove(lambda snapshot: snapshot not in kept)
 
     def remove_all(self) -> None:
-        """Remove every snapshot: the log begins anew."""
+        """Remove every snapshot: the log restarts."""
         self._remove_durably(lambda _: True)
 
     def path(self, offset: int) -> str:

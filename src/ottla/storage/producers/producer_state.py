@@ -1,13 +1,13 @@
-"""What a log knows about its producers: which sequence comes next, which transactions are open.
+"""The producer state of a log: the next sequence of each producer, and its open transaction.
 
-Nothing is decided twice: `check` says whether a batch may be appended and changes nothing, `apply`
-takes over what is in the log and refuses nothing. So a replica that replays the log, or a broker
-that starts again, ends up in the state of the leader that wrote it.
+`check` decides whether a batch may be appended and changes nothing; `apply` records an appended
+batch and refuses nothing. So a replica that replays the log, or a restarted broker, reaches the
+same state as the leader that wrote it.
 
-Of each producer the last five batches are known, as many as it may have in flight, so that a
-repeated one is answered with its first offset. Snapshots, whose format is Kafka's, keep only the
-last. After a restart the four before it are known again only if they were replayed: otherwise to
-repeat one of them is OUT_OF_ORDER_SEQUENCE_NUMBER. It is never appended a second time.
+The last five batches of each producer are known, as many as it may have in flight, so that a
+duplicate gets the offset of the original in the response. Snapshots, in Kafka's format, keep only
+the last batch. After a restart the four before it are known only if they were replayed: otherwise
+their duplicates fail with OUT_OF_ORDER_SEQUENCE_NUMBER. They are never appended twice.
 """
 
 from heapq import heappop, heappush
@@ -31,14 +31,14 @@ from ottla.wire.records.batch import NO_PRODUCER_ID, TRANSACTIONAL_BIT, RecordBa
 from ottla.wire.records.control import ControlType, EndTxnMarker, end_txn_marker_of
 
 PRODUCERS_MAX = 100_000
-"""Of one log. Beyond it those that were idle longest are forgotten, as if they had expired."""
+"""Per log. Above it, the producers that were idle longest are removed, as if expired."""
 PRODUCER_ID_EXPIRATION_MS = 86_400_000
 
-_FORGOTTEN_PART = 10  # a tenth at once, as finding the longest idle ones means looking at all
+_FORGOTTEN_PART = 10  # a tenth at once, as finding the longest idle ones scans all of them
 
 
 class CompletedTransaction(NamedTuple):
-    """A transaction whose marker is in the log, at last_offset."""
+    """A transaction with its marker in the log, at last_offset."""
 
     producer_id: int
     first_offset: int
@@ -61,10 +61,10 @@ _NONE_VERIFIED: dict[int, Verification] = {}
 
 
 class ProducerStates:
-    """The producers of one log, whose snapshots lie in its directory.
+    """The producers of one log, with their snapshots in the log's directory.
 
-    Costs next to nothing as long as no producer has an id. A transaction is *open* until its
-    marker is in the log, and *unstable* until the marker is replicated.
+    Costs almost nothing while no producer has an id. A transaction is *open* until its marker is in
+    the log, and *unstable* until the marker is replicated.
     """
 
     __slots__ = (
@@ -89,18 +89,18 @@ class ProducerStates:
         self._decided = _NONE_DECIDED  # heap of first and last offsets
         self._verified = _NONE_VERIFIED
 
-    # What may be appended
+    # Checks before an append
 
     def check(
         self, batch: RecordBatch, *, from_client: bool, terms: TransactionTerms = ANY_TRANSACTION
     ) -> AppendedBatch | None:
-        """Tell whether a leader may append a batch: None, or the equal one that is there already.
+        """Check a leader's append; return the original if the batch is a duplicate, else None.
 
-        Epochs may not fall, and a producer with an open transaction writes nothing outside it.
-        Batches from clients must also be in sequence: from 0 in a new epoch, from anywhere where
-        nothing is known of the producer (it expired, or retention took all it wrote). Our own
-        coordinators number nothing. Where the terms ask for it, a transaction begins here only if
-        it was verified. Raises ApiError INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER,
+        Epochs may not decrease, and a producer with an open transaction writes only as part of it.
+        Batches from clients must also be in sequence: from 0 in a new epoch, from any number if the
+        producer is unknown (it expired, or retention removed all its batches). Our own coordinators
+        use no sequence numbers. If the terms require it, a transaction begins here only after its
+        verification. Raises ApiError INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER,
         INVALID_TXN_STATE or TRANSACTION_COORDINATOR_FENCED.
         """
         if batch.producer_id <= NO_PRODUCER_ID:
@@ -122,9 +122,9 @@ class ProducerStates:
     def verification(
         self, producer_id: int, producer_epoch: int, base_sequence: int, *, is_epoch_bumped: bool
     ) -> Verification | None:
-        """Begin to verify that a transaction has this partition, or go on: see `Verification`.
+        """Start or join the verification that a transaction has this partition: see `Verification`.
 
-        None if the transaction is open here, so that there is nothing to ask.
+        None if the transaction is open here, so that no verification is needed.
         """
         if self._is_open(producer_id, producer_epoch):
             return None
@@ -162,15 +162,15 @@ class ProducerStates:
             )
         if from_client:
             producer = self._producers.get(producer_id)
-            # Of whom something is known, the sequence is known, too. What was asked for may have
-            # been a late repetition, and have a lower one.
+            # A known producer has a known sequence. The verified batch may have been a late
+            # duplicate, with a lower sequence.
             if producer is None or not producer.batches:
                 verification.check_sequence(batch.base_sequence)
 
-    # What is in the log
+    # Changes from batches in the log
 
     def apply(self, batch: RecordBatch) -> CompletedTransaction | None:
-        """Take over the next batch of the log; return the transaction that it ends, if any.
+        """Apply the next batch of the log; return the transaction that it ends, if any.
 
         Raises ProtocolError only for a control batch of a producer that is no marker.
         """
@@ -226,9 +226,9 @@ class ProducerStates:
             del self._producers[producer_id]
 
     def expire(self, now_ms: int, expiration_ms: int = PRODUCER_ID_EXPIRATION_MS) -> None:
-        """Forget producers that wrote nothing for this long and have no transaction open.
+        """Remove producers without writes for this long and without an open transaction.
 
-        When a producer last wrote is told by the timestamps of its records, as in Kafka.
+        The time of a producer's last write is the timestamp of its records, as in Kafka.
         """
         expired = [
             producer_id
@@ -239,7 +239,7 @@ class ProducerStates:
         for producer_id in expired:
             del self._producers[producer_id]
 
-    # What readers may see
+    # Limits for readers
 
     @property
     def first_unstable_offset(self) -> int | None:
@@ -251,7 +251,7 @@ class ProducerStates:
         return first_decided if first_open is None else min(first_open, first_decided)
 
     def acknowledge(self, high_watermark: int) -> None:
-        """Let the transactions become stable whose markers are replicated: before this offset."""
+        """Make transactions stable whose markers are replicated: before this offset."""
         self._acknowledged = high_watermark
         decided = self._decided
         while decided and decided[0][1] < high_watermark:
@@ -287,9 +287,9 @@ class ProducerStates:
     def reload(
         self, start_offset: int, end_offset: int, snapshots_until: int | None = None
     ) -> Reloaded:
-        """Go back to the newest snapshot of a log that was opened with, or cut to, these bounds.
+        """Restore the newest snapshot of a log that was opened with, or truncated to, these bounds.
 
-        The caller goes on by applying every batch from the returned offset to end_offset.
+        The caller continues by applying every batch from the returned offset to end_offset.
         Transactions that ended before that offset count as stable. Snapshots behind
         `snapshots_until` are not used.
         """
@@ -306,7 +306,7 @@ class ProducerStates:
         return Reloaded(found.offset, found.damaged)
 
     def clear(self) -> None:
-        """Forget everything, and remove all snapshots: the log begins anew."""
+        """Clear the state, and remove all snapshots: the log restarts."""
         self._forget_all()
         self._acknowledged = 0
         self.snapshots.remove_all()

@@ -1,13 +1,13 @@
-"""Before a transaction's first batch in a partition: whether its coordinator knows of it (KIP-890).
+"""Verifies a transaction with its coordinator before its first batch in a partition (KIP-890).
 
-    begin    a Verification is made, or the one of the producer that is there is used
+    begin    create a Verification, or use the producer's existing one
     ask      the coordinator, which takes a while
     append   only if the verification is still the producer's
 
-Whatever ends or begins a transaction of the producer here takes its verification away. So a batch
-that was verified and comes after the end of its transaction begins none that nobody would ever end.
-Where each transaction has an epoch of its own, its marker has that of the next one, which may be
-under way already: its verification stays.
+The begin or end of a transaction of the producer in this log removes its verification. So a
+verified batch that arrives after the end of its transaction cannot begin a hanging transaction.
+If every transaction has its own epoch, a marker already carries the next epoch, whose transaction
+may have begun: its verification stays.
 """
 
 from typing import NamedTuple
@@ -17,7 +17,7 @@ from ottla.model.error_code import ErrorCode
 
 
 class Verification:
-    """That somebody asks a coordinator for a producer. Its identity is what counts."""
+    """A pending request to the coordinator on behalf of a producer. Compared by identity."""
 
     __slots__ = ("is_epoch_bumped", "lowest_sequence", "producer_epoch")
 
@@ -28,18 +28,18 @@ class Verification:
         """Whether each transaction has an epoch of its own, so that it begins with sequence 0."""
 
     def note(self, producer_epoch: int, base_sequence: int) -> None:
-        """Take note of another batch of the producer that has to wait for the same answer."""
+        """Record another batch of the producer that waits for the same response."""
         if producer_epoch > self.producer_epoch:
             self.producer_epoch, self.lowest_sequence = producer_epoch, base_sequence
         elif producer_epoch == self.producer_epoch:
             self.lowest_sequence = min(self.lowest_sequence, base_sequence)
 
     def is_ended_by(self, marker_epoch: int) -> bool:
-        """Tell whether a marker may end what is verified, and not what came before it."""
+        """Return whether a marker may end the verified transaction, and not an earlier one."""
         return not (self.is_epoch_bumped and marker_epoch == self.producer_epoch)
 
     def check_sequence(self, base_sequence: int) -> None:
-        """Raise ApiError OUT_OF_ORDER_SEQUENCE_NUMBER for what cannot be a first batch."""
+        """Raise ApiError OUT_OF_ORDER_SEQUENCE_NUMBER if this cannot be a first batch."""
         expected = 0 if self.is_epoch_bumped else self.lowest_sequence
         if base_sequence > expected:
             raise ApiError(

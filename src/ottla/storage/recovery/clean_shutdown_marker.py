@@ -1,12 +1,12 @@
-"""What a folder says of its last stop, and goes on saying while its logs are being opened.
+"""Marker files for a clean shutdown, which survive an interrupted start.
 
     .kafka_cleanshutdown       every log was closed
-    .ottla_opening             every log was closed, and they are being opened since
-    orders-0/.ottla_unopened   the same of one log, which a full disk did not let us open
+    .ottla_opening             every log was closed, and a start has begun to open them
+    orders-0/.ottla_unopened   the same for one log, which a full disk kept from being opened
 
-Each is gone before anything is appended that it would speak of. An opening that is interrupted may
-leave indexes that are not durable, so the next one goes through everything. But offsets that are
-missing between segments have not been lost where all was closed before.
+A marker is removed before the first append to a log that it covers. An interrupted start may leave
+indexes that are not durable, so the next start scans every segment. But if all logs were closed
+before, missing offsets between segments are no data loss.
 """
 
 import posixpath
@@ -34,7 +34,7 @@ class LastStop(NamedTuple):
 
 
 def begin_opening(disk: Disk, folder: str, notes: list[str]) -> LastStop:
-    """Say how the folder was left; the next crash does not find the mark of a clean stop."""
+    """Return how the log dir was left, and rename the clean shutdown marker for the start."""
     clean, opening = (posixpath.join(folder, name) for name in (CLEAN_SHUTDOWN_FILE, OPENING_FILE))
     try:
         is_clean = read_clean_shutdown(disk, clean) is not None
@@ -49,7 +49,7 @@ def begin_opening(disk: Disk, folder: str, notes: list[str]) -> LastStop:
 
 
 def end_opening(disk: Disk, folder: str) -> None:
-    """Take the mark away, before anything is appended."""
+    """Remove the marker, before any append."""
     path = posixpath.join(folder, OPENING_FILE)
     if disk.exists(path):
         remove_durably(disk, path)
@@ -69,7 +69,7 @@ class UnopenedMark:
         return self._disk.exists(self._path)
 
     def put(self) -> None:
-        """Let it say so, if the disk has the room for that."""
+        """Write the marker, if the disk has space."""
         try:
             with closing(self._disk.create_file(self._path)):
                 self._disk.sync_directory(self._directory)
@@ -78,5 +78,5 @@ class UnopenedMark:
                 raise
 
     def remove(self) -> None:
-        """Take the mark away, before anything is appended."""
+        """Remove the marker, before any append."""
         remove_durably(self._disk, self._path)

@@ -1,9 +1,9 @@
-"""Opens a log: reads next to nothing after a clean stop, and mends what a crash left.
+"""Opens a log: reads almost nothing after a clean shutdown, and recovers it after a crash.
 
-What lies below the recovery point was durable, so nothing there may be missing. What lies above it
-may be torn anywhere, and is cut at the first byte that is no sound batch. Damage *below* the point
-is something else: the disk has lost what it had promised to keep. It is reported and fenced off,
-never served and never cut away with all the good data behind it.
+Data below the recovery point was durable, so nothing there may be missing. Data above it may be
+torn anywhere, and is truncated at the first byte that is not part of a sound batch. Damage *below*
+the point means that the disk has lost durable data. It is reported and fenced off: never served,
+and never a reason to truncate the good data behind it.
 """
 
 import posixpath
@@ -51,7 +51,7 @@ _SEGMENT: Final = re.compile(r"([0-9]{20})(\.log|\.index|\.timeindex|\.txnindex|
 
 @dataclass(slots=True)
 class Findings:
-    """What opening a log found out of order, in sentences for the one who runs it."""
+    """Problems found while opening a log, as sentences for the operator."""
 
     notes: list[str] = field(default_factory=list)
     cut_bytes: int = 0
@@ -59,13 +59,13 @@ class Findings:
 
 
 class OpenedLog(NamedTuple):
-    """A log, and what was found when it was opened."""
+    """A log, and the problems found while opening it."""
 
     log: PartitionLog
     findings: Findings
 
 
-def open_log(  # noqa: PLR0913 - where it is, and all that is noted of it elsewhere
+def open_log(  # noqa: PLR0913 - its directory, and its state in checkpoints
     files: OpenFiles,
     directory: str,
     config: TopicConfig,
@@ -77,11 +77,11 @@ def open_log(  # noqa: PLR0913 - where it is, and all that is noted of it elsewh
     log_start_offset: int = 0,
     on_recovery_point_lowered: Callable[[int], None] = lambda _: None,
 ) -> OpenedLog:
-    """Open the log in a directory, made if it is missing.
+    """Open the log in a directory; create it if it is missing.
 
-    `is_clean` says that the broker closed every log before it stopped, and `keeps_gaps` that it
-    did so before an opening that was interrupted. So may this one be, by another crash at any
-    moment, and begun again.
+    `is_clean`: the broker closed every log before it stopped. `keeps_gaps`: it did so before a
+    start that was interrupted. A crash can interrupt this method at any point; the next start runs
+    it again.
     """
     opening = _Opening(files, directory, config, now_ms)
     state = opening.run(recovery_point, log_start_offset, is_clean=is_clean, keeps_gaps=keeps_gaps)
@@ -139,7 +139,7 @@ class _Opening:
                 self._mend(segment, end_offset, suffixes, check_indexes)
         if not is_clean:
             segments = self._recover_above(segments, epochs, recovery_point)
-            # What closes a gap takes the place of an empty segment that begins there.
+            # The segment that closes a gap replaces an empty segment with the same base offset.
             by_base = {one.base_offset: one for one in [*segments, *self._closing_gaps]}
             segments = [by_base[base] for base in sorted(by_base)]
         if not segments or segments[-1].end_offset() < log_start_offset:
@@ -160,7 +160,7 @@ class _Opening:
         )
 
     def reload_producers(self, log: PartitionLog) -> None:
-        """Let producers be known, and fence off damage that nobody has met before."""
+        """Load the producer state, and fence off damage that the replay finds."""
         ends = dict(_with_ends(list(log.segments), log.end_offset))
         while True:
             try:
@@ -177,14 +177,14 @@ class _Opening:
                 return
 
     def keep_rebuilt(self, log: PartitionLog) -> None:
-        """Give the indexes that were made anew their names, now that all of them are complete."""
+        """Give the indexes that were rebuilt their names, now that all of them are complete."""
         for segment, is_durable in self._is_durable_by_rebuilt.items():
             segment.keep_rebuilt(sync=is_durable, is_active=segment is log.segments.active)
 
-    # -- what is there --------------------------------------------------------------------------
+    # -- files in the directory -----------------------------------------------------------------
 
     def _sweep(self, names: Iterable[str]) -> dict[int, set[str]]:
-        """Remove what an interrupted deletion left; return the files of each segment."""
+        """Remove files of an interrupted deletion; return the files of each segment."""
         suffixes_by_base: dict[int, set[str]] = {}
         for name in names:
             if name.endswith((DELETED_SUFFIX, TEMPORARY_SUFFIX)):
@@ -200,7 +200,7 @@ class _Opening:
         return Segment.open(self._files, self._directory, base_offset, self._config, self._now_ms)
 
     def _read_damage(self, segment: Segment, suffixes: set[str]) -> None:
-        """Remember what an earlier opening fenced off; if that cannot be read, find it again."""
+        """Load the recorded damage of a segment; if the file is unreadable, scan again."""
         if DAMAGE_SUFFIX not in suffixes:
             return
         try:
@@ -210,7 +210,7 @@ class _Opening:
             self._with_unread_damage.append(segment)
             suffixes.discard(OFFSET_INDEX_SUFFIX)
         else:
-            # The file may have been cut since, by one who died before noting it here.
+            # A crash after a truncation may have left a stale damage file.
             segment.damage = tuple(d for d in noted if d.position < segment.size_bytes)
             self.findings.damage += segment.damage
 
@@ -229,7 +229,7 @@ class _Opening:
         suffixes: set[str],
         check: Callable[[Segment, int], object],
     ) -> None:
-        """Make indexes anew that are missing, or that the check finds useless."""
+        """Rebuild indexes that are missing, or that fail the check."""
         try:
             check_present(segment, suffixes)
             check(segment, end_offset)
@@ -239,7 +239,7 @@ class _Opening:
             self._is_durable_by_rebuilt[segment] = True
 
     def _restart(self, segments: list[Segment], epochs: LeaderEpochs, base_offset: int) -> Segment:
-        """Begin an empty log, in place of one that ends before its start."""
+        """Begin an empty log, in place of a log that ends before its start."""
         for segment in reversed(segments):
             self._note(f"{segment.path} ends before the log's start, {base_offset}")
             segment.remove()
@@ -256,9 +256,9 @@ class _Opening:
     def _recover_above(
         self, segments: list[Segment], epochs: LeaderEpochs, recovery_point: int
     ) -> list[Segment]:
-        """Go through every batch from the segment of the recovery point on; cut the torn tail.
+        """Scan every batch from the segment of the recovery point on; truncate the torn tail.
 
-        One that ends just there is gone through, too: its indexes may have been written later.
+        A segment that ends at the recovery point is scanned, too: its indexes may not be durable.
         """
         first = max(bisect_left(self._bases, recovery_point) - 1, 0)
         if segments:
@@ -282,9 +282,10 @@ class _Opening:
         return segments
 
     def _goes_on(self, segment: Segment, end_offset: int, recovery_point: int) -> bool:
-        """Tell whether a segment may come behind one that ends at another offset.
+        """Return whether a segment may follow a segment that ends at another offset.
 
-        A gap below the recovery point may be a loss, but none of a power cut: what is behind stays.
+        A gap below the recovery point may be data loss, but not by a power cut: later segments
+        stay.
         """
         distance = segment.base_offset - end_offset
         if distance < 0:
@@ -300,7 +301,7 @@ class _Opening:
     def _close_gap(
         self, before: Segment, offset: int, end_offset: int, epochs: LeaderEpochs
     ) -> None:
-        """Put a segment into the gap behind another, as old as that one to retention."""
+        """Fill the gap behind a segment with another, which has the same age for retention."""
         time_ms = greatest_time_ms(before)
         close_gap(self._disk, self._directory, offset, end_offset, epochs.latest_epoch)
         if before.base_offset == offset:  # it was empty, and is replaced
@@ -320,16 +321,16 @@ class _Opening:
         limit: int,
         reach_max: int = INT64_MAX,
     ) -> tuple[bool, int]:
-        """Go through a segment, and make its indexes anew.
+        """Scan a segment, and rebuild its indexes.
 
-        What is lost of its end is lost up to the limit. No batch is believed that reaches beyond
-        reach_max. Return whether the segment is whole, and where it ends now.
+        A lost tail counts as lost up to the limit. A batch that reaches beyond reach_max is not
+        trusted. Return whether the segment is intact, and its end offset.
         """
         segment.indexes.unname()
         scan, is_exact = segment.scan(reach_max), True
         while True:
             position, end_offset, complaint = read_through(segment, epochs, scan)
-            is_exact &= scan.position == position  # else it has gone over a batch that is wrong
+            is_exact &= scan.position == position  # else it has scanned an invalid batch
             if complaint is None:
                 break
             damage = old_messages_at(segment, position, end_offset, self._next_base(segment))
@@ -357,7 +358,7 @@ class _Opening:
         return complaint is None, segment.end_offset()
 
     def _next_base(self, segment: Segment) -> int:
-        """Return where the next segment begins, which no offset in this one can reach."""
+        """Return the base offset of the next segment, the upper bound for offsets in this one."""
         after = bisect_right(self._bases, segment.base_offset)
         return self._bases[after] if after < len(self._bases) else INT64_MAX
 
@@ -378,6 +379,6 @@ class _Opening:
 
 
 def _with_ends(segments: list[Segment], end_offset: int) -> Iterator[tuple[Segment, int]]:
-    """Pair each segment with the offset that the next one begins at, and the last with the end."""
+    """Pair each segment with the base offset of the next one, and the last with the log end."""
     ends = [segment.base_offset for segment in segments[1:]]
     yield from zip(segments, [*ends, end_offset], strict=False)

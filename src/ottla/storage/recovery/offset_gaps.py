@@ -1,10 +1,10 @@
-"""Offsets that are missing between two segments: what Kafka leaves there, and what is a loss.
+"""Offset gaps between two segments: normal in a log written by Kafka, data loss in Ottla's.
 
-Here a segment begins where the one before it ends, and compaction keeps that end. So after a power
-cut a gap above the recovery point tells of an end that was lost. Kafka's compaction may take the
-end of a segment, and a follower of Kafka begins the next one with the batch that it gets. Where it
-is known that Kafka wrote the log last, a gap is closed once and for all, by a segment that holds
-nothing but a batch without records.
+Ottla's segments begin at the end of the previous one, and compaction keeps that end. So after a
+power cut, a gap above the recovery point means that a segment lost its tail. Kafka's compaction may
+remove the end of a segment, and a follower of Kafka begins a segment with the next batch it gets.
+If Kafka is known to have written the log last, a gap is closed once, by a segment that holds only
+an empty batch.
 """
 
 import posixpath
@@ -28,7 +28,7 @@ PREALLOCATED_BYTES_MIN: Final = 1 << 20
 
 
 def is_kafkas(active: Segment) -> bool:
-    """Tell whether Kafka wrote the last segment of a log, and was not stopped properly.
+    """Return whether Kafka wrote the last segment of a log, and was not stopped properly.
 
     A smaller index is Kafka's if it has the size that it may grow to, most of it zeros: one of ours
     has that size only when it is full, and then it is not the active one for long.
@@ -46,7 +46,7 @@ def is_kafkas(active: Segment) -> bool:
 def close_gap(
     disk: Disk, directory: str, offset: int, end_offset: int, leader_epoch: int | None
 ) -> None:
-    """Make the segment that reaches from one offset to the other, as a whole and durably."""
+    """Create the segment that reaches from one offset to the other, as a whole and durably."""
     content = memoryview(build_batch([Record(0, NO_TIMESTAMP_MS, None, None)]))
     batch = placeholder(RecordBatch(content))
     batch.restamp(end_offset - 1, NO_EPOCH if leader_epoch is None else leader_epoch)

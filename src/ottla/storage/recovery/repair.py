@@ -1,13 +1,13 @@
-"""Writes a damaged segment anew, with the batches of an intact replica in place of what is lost.
+"""Rewrites a damaged segment, with the batches of an intact replica in place of lost ones.
 
     on the loop    Repair(log, segment, pace)
     in a thread    take(damage, data): batches of the other replica, in their order
-    in a thread    finish(): what is sound behind the last damage, and all of it durable
-    on the loop    take_over(log, now_ms): the new segment takes the place of the damaged one
+    in a thread    finish(): copy the sound rest behind the last damage, and sync
+    on the loop    take_over(log, now_ms): the new segment replaces the damaged one
 
-The damaged segment is read and served until the new one is complete: no record that is sound here
-is given up for a copy that may turn out to be unsound. The new one takes its place as the segments
-of compaction do (`segment_swap.py`), so that a crash leaves one of the two.
+The damaged segment is read and served until the new one is complete: sound records of this replica
+are never discarded for a copy that may turn out to be damaged. The new segment replaces it as in
+compaction (`segment_swap.py`), so that a crash leaves one of the two.
 """
 
 from collections.abc import Callable, Iterator
@@ -25,20 +25,20 @@ from ottla.wire.records.batch import RecordBatch, batches
 
 
 class RepairError(Exception):
-    """A segment cannot be written anew like this; the damaged one stays."""
+    """A segment cannot be rewritten like this; the damaged one stays."""
 
     def __init__(self, detail: str, suspect_path: str | None = None) -> None:
         super().__init__(detail)
         self.suspect_path = suspect_path
-        """The segment, if more of it is damaged than is noted."""
+        """The segment, if more of it is damaged than is recorded."""
 
 
 class UnfitBatchError(RepairError):
-    """What the other replica has is damaged as well, or it has other batches there."""
+    """The batches of the other replica are damaged as well, or do not match."""
 
 
 class Repair:
-    """One segment that is written anew. Making it takes note of all that the thread has to know."""
+    """One segment that is rewritten. The constructor copies all state that the thread needs."""
 
     def __init__(self, log: PartitionLog, segment: Segment, pace: Callable[[int], None]) -> None:
         assert segment is not log.segments.active, "nothing is appended while it is written anew"
@@ -53,7 +53,7 @@ class Repair:
         self._written: CleanedSegment | None = None
         self._pace = pace
         self._epochs: dict[int, int] = {}
-        """The first offset of each leader epoch in what was lost."""
+        """The first offset of each leader epoch in the lost range."""
 
     @property
     def damage(self) -> tuple[Damage, ...]:
@@ -61,10 +61,10 @@ class Repair:
         return self._target.damage
 
     def take(self, damage: Damage, data: memoryview) -> int:
-        """Write what is sound before the damage, and batches for it; return the next offset.
+        """Copy the range before the damage, append batches for it; return the next offset.
 
-        A batch that is cut off at the end is left out. UnfitBatchError if a batch cannot stand
-        there, and RepairError if more of this replica is damaged than is noted.
+        An incomplete batch at the end is ignored. Raises UnfitBatchError if a batch does not fit
+        there, and RepairError if more of this replica is damaged than is recorded.
         """
         self._copy_until(damage.position)
         self._end_offset = max(self._end_offset, damage.offset)
@@ -82,13 +82,13 @@ class Repair:
         return self._end_offset
 
     def finish(self) -> None:
-        """Write what is sound behind the last damage; the new segment is durable then."""
+        """Copy the sound rest behind the last damage, and make the new segment durable."""
         self._copy_until(self._target.size_bytes)
         modified_ms = self._target.segment.file.modified_ms()
         self._writing().finish(modified_ms)
 
     def discard(self) -> None:
-        """Give up what was written."""
+        """Discard the new segment."""
         if self._written is not None:
             with suppress(OSError):
                 segment_swap.discard(
@@ -119,15 +119,15 @@ class Repair:
             self._replay(log, base_offset)
 
     def _replay(self, log: PartitionLog, base_offset: int) -> None:
-        """Learn again what an opening of the log could not learn from the damaged segment.
+        """Rebuild the state that recovery could not read from the damaged segment.
 
-        That blocks: but what an opening goes through is the end of the log, behind the recovery
-        point, and no more than it has just gone through.
+        This blocks, but a recovery scans only the log behind the recovery point, and no more than
+        it has just scanned.
         """
         for epoch, start_offset in self._epochs.items():
             log.epochs.restore(epoch, start_offset)
         segments = log.segments.since(base_offset)
-        for segment in segments:  # a crash from here on has the next opening make them anew
+        for segment in segments:  # after a crash from here on, the next start rebuilds them
             segment.indexes.unname()
             segment.aborted_index.reset()
         log.reload_producers(rebuilt_from=base_offset)
@@ -161,7 +161,7 @@ class Repair:
 
 
 def repairs(log: PartitionLog, now_ms: int, pace: Callable[[int], None]) -> Iterator[Repair]:
-    """Yield a repair for each damaged segment; the active one is closed for that."""
+    """Yield a repair for each damaged segment; closes a damaged active segment first."""
     for segment in log.segments.damaged_from(log.log_start_offset):
         if segment is log.segments.active:
             log.roll(now_ms)

@@ -20,14 +20,14 @@ from ottla.storage.segments.segment import Segment
 from ottla.storage.segments.segment_batches import CorruptSegmentError
 
 BLOCK_BYTES: Final = 1 << 20
-"""The unit in which is noted what was in the page cache."""
+"""The granularity at which page cache residency is recorded."""
 
 
 class PageCache(Protocol):
-    """What is asked of the page cache; `ottla.runtime.cold_reads` answers it."""
+    """The page cache operations; implemented by `ottla.runtime.cold_reads`."""
 
     def needs_thread(self, file: File, position: int, size_bytes: int) -> bool:
-        """Tell whether a part of a file is not in the page cache."""
+        """Return whether a part of a file is not in the page cache."""
         ...
 
     def give_back(self, file: File, position: int, size_bytes: int) -> None:
@@ -52,7 +52,7 @@ class Target(NamedTuple):
 
     @classmethod
     def of(cls, log: PartitionLog, segment: Segment) -> "Target":
-        """Take a segment of a log as it is now, from its beginning on."""
+        """Capture the present state of a segment, to scan it from its beginning."""
         return cls(
             segment,
             log.directory,
@@ -85,7 +85,7 @@ def closed_segments(log: PartitionLog) -> Iterator[Target]:
 
 
 def suspect_segments(log: PartitionLog) -> list[Target]:
-    """Return the segments in which a read has met damage since this was asked last."""
+    """Return the segments in which a read has found damage since the last call."""
     paths, log.suspect_paths = log.suspect_paths, set()
     if not paths or log.is_offline:
         return []
@@ -93,12 +93,12 @@ def suspect_segments(log: PartitionLog) -> list[Target]:
 
 
 def suspect(log: PartitionLog, offset: int) -> None:
-    """Have the segment checked that holds an offset."""
+    """Schedule a check of the segment with this offset."""
     log.suspect_paths.add(log.segments.since(offset)[0].path)
 
 
 def suspect_by(log: PartitionLog, error: Exception) -> bool:
-    """Have the segment checked that an error speaks of; False if it is another kind of error."""
+    """Schedule a check of the segment in an error; False if the error has none."""
     if not isinstance(error, CorruptSegmentError):
         return False
     log.suspect_paths.add(error.path)
@@ -108,10 +108,10 @@ def suspect_by(log: PartitionLog, error: Exception) -> bool:
 def next_damage(
     disk: Disk, cache: PageCache, target: Target, pace: Callable[[int], None]
 ) -> Damage | None:
-    """Return the next damage of a segment that is not noted yet; None if the rest is sound.
+    """Return the next unrecorded damage of a segment; None if the rest is sound.
 
-    `pace` is called with the number of bytes of every read, and may wait there, or raise what ends
-    it. A segment that is gone meanwhile is a `FileNotFoundError`.
+    `pace` is called with the number of bytes of every read. It may wait, or raise to abort the
+    scan. FileNotFoundError if the segment is deleted meanwhile.
     """
     copy = opened_copy(_PacedFiles(disk, cache, pace), target)
     scan = copy.scan(target.limit)
@@ -136,7 +136,7 @@ def opened_copy(files: OpenFiles, target: Target) -> Segment:
 
 
 def fence_off(log: PartitionLog, target: Target, damage: Damage) -> bool:
-    """Note damage that a thread has found; False if the log has changed there meanwhile."""
+    """Record damage that a thread has found; False if the log has changed there meanwhile."""
     segment = target.segment
     if not is_in(log, segment) or log.cut_count != target.cut_count:
         return False
@@ -148,7 +148,7 @@ def fence_off(log: PartitionLog, target: Target, damage: Damage) -> bool:
 
 
 def is_in(log: PartitionLog, segment: Segment) -> bool:
-    """Tell whether a segment is still one of a log that can be used."""
+    """Return whether a segment is still one of a log that can be used."""
     return not log.is_offline and log.segments.since(segment.base_offset)[0] is segment
 
 
@@ -173,9 +173,9 @@ class _PacedFiles(OpenFiles):
 
 
 class _PacedFile:
-    """Reads of a file at a pace, after which the page cache holds what it held before.
+    """Reads a file at a limited rate, and leaves the page cache as it was.
 
-    What is cold is found out before the first read: the kernel reads ahead.
+    Cold blocks are determined before the first read, because the kernel reads ahead.
     """
 
     def __init__(self, file: File, cache: PageCache, pace: Callable[[int], None]) -> None:

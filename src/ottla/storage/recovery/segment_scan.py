@@ -29,7 +29,7 @@ _AT_OPENING: Final = DamageKind.AT_OPENING
 
 
 class Stop(NamedTuple):
-    """Where sound batches end, and what is wrong there; nothing, at the end of the segment."""
+    """The end of the sound batches, and the error there; no error at the end of the segment."""
 
     position: int
     end_offset: int
@@ -37,10 +37,10 @@ class Stop(NamedTuple):
 
 
 def read_through(segment: Segment, epochs: LeaderEpochs | None, scan: BatchScan) -> Stop:
-    """Go on from where the scan is; tell epochs of each batch.
+    """Continue from the position of the scan; record the epoch of each batch.
 
-    The scan advances over what is in order. A batch that begins an epoch, comes after missing
-    offsets or is not sound is looked at here.
+    The scan advances over regular batches. A batch that begins an epoch, follows missing offsets
+    or is not sound is examined here.
     """
     try:
         suspect = _go_through(segment, epochs, scan)
@@ -74,19 +74,19 @@ def _go_through(segment: Segment, epochs: LeaderEpochs | None, scan: BatchScan) 
 
 
 def read_epochs(disk: Disk, path: str, segments: Iterable[Segment]) -> LeaderEpochs:
-    """Replace a damaged file of epochs by what the batches of all segments tell."""
+    """Rebuild a damaged epoch file from the batches of all segments."""
     epochs = LeaderEpochs(disk, path)
     for segment in segments:
         read_through(segment, epochs, segment.scan())
-    # As a whole, once all are read: later openings read only what is above the recovery point.
+    # Written once, at the end: later starts read only the log above the recovery point.
     epochs.write()
     return epochs
 
 
 def _suspect(segment: Segment, position: int, batch: RecordBatch, end_offset: int) -> Stop | None:
-    """Remember a batch before which offsets are missing.
+    """Remember a batch that follows missing offsets.
 
-    If the next one has one of those it is not that one's offset that is wrong, but this one's.
+    If the next batch starts at one of them, this batch's base offset is the wrong one.
     """
     if batch.base_offset == end_offset:
         return None
@@ -97,7 +97,7 @@ def _suspect(segment: Segment, position: int, batch: RecordBatch, end_offset: in
 def _check(
     segment: Segment, position: int, batch: RecordBatch, end_offset: int, reach_max: int
 ) -> None:
-    """Raise CorruptSegmentError unless the batch is sound and comes after what is before it."""
+    """Raise CorruptSegmentError unless the batch is sound and follows the previous ones."""
     is_near = segment.offset_index.can_append(batch.last_offset)
     if not end_offset <= batch.base_offset < batch.end_offset <= reach_max or not is_near:
         raise CorruptSegmentError(segment.path, position, f"{batch} after offset {end_offset}")
@@ -108,11 +108,11 @@ def _check(
 def damage_at(
     segment: Segment, position: int, offset: int, recovery_point: int, limit: int
 ) -> Damage:
-    """Say how far the damage reaches that begins here, before the recovery point.
+    """Return the extent of damage that begins here, before the recovery point.
 
-    That is up to the next sound batch, which is looked for where the lengths of the batches lead
-    and where the index says one is. If there is none the rest of the segment is lost, all of it
-    up to the limit; except where the lengths say that the damaged batch was the last.
+    It reaches to the next sound batch. Candidates are the positions that the lengths of the batches
+    and the index entries point to. Without one, the rest of the segment is lost up to the limit,
+    unless the lengths show that the damaged batch was the last.
     """
     for at in merge(_chained(segment, position), _indexed(segment, position)):
         # The header first: in a large stretch of zeros there are thousands of index entries.
@@ -128,7 +128,7 @@ def damage_at(
 
 
 def _may_be_batch(segment: Segment, position: int, offset: int) -> bool:
-    """Tell by its first bytes alone whether a batch may begin here that comes after this offset."""
+    """Check by its first bytes alone whether a batch with a later offset may begin here."""
     begin = segment.file.read_at(position, MAGIC_AT + 1)
     if len(begin) <= MAGIC_AT or begin[MAGIC_AT] != MAGIC:
         return False
@@ -139,8 +139,8 @@ def _may_be_batch(segment: Segment, position: int, offset: int) -> bool:
 def old_messages_at(segment: Segment, position: int, offset: int, limit: int) -> Damage | None:
     """Return how far sound messages of before Kafka 0.11 reach, if one begins here.
 
-    Kafka reads them, and we do not: they are fenced off as if they were damaged. Their CRCs do not
-    cover their offsets: none is believed that is not below the limit, and near.
+    Kafka reads them, Ottla does not: they are fenced off as if they were damaged. Their CRCs do not
+    cover their offsets, so an offset is trusted only if it is below the limit, and near.
     """
     file, at, end_offset = segment.file, position, offset
     while len(frame := file.read_at(at, _OLD_FRAME.size)) == _OLD_FRAME.size:
@@ -177,11 +177,11 @@ def _indexed(segment: Segment, position: int) -> Iterator[int]:
                 yield entry.position
 
 
-# -- by the indexes, before anything is gone through ----------------------------------------------
+# -- by the indexes, before anything is scanned ----------------------------------------------
 
 
 def is_longer(segment: Segment, end_offset: int) -> bool:
-    """Tell whether a segment goes on behind the offset at which the log is said to end."""
+    """Return whether a segment continues behind the presumed log end offset."""
     try:
         position, found_end = segment.boundary(end_offset)
         if position == segment.size_bytes or found_end >= end_offset:
@@ -193,10 +193,10 @@ def is_longer(segment: Segment, end_offset: int) -> bool:
 
 
 def _reaches(segment: Segment, position: int, end_offset: int, missing_count: int) -> bool:
-    """Tell whether the batch at a position is what it says, and reaches beyond an end before it.
+    """Return whether the batch at a position is sound, and reaches beyond an earlier end.
 
-    If it is the last one, and has just as many offsets as are missing there, its base offset is
-    wrong: no CRC covers that.
+    If it is the last batch, and spans exactly the missing offsets, its base offset is wrong: no CRC
+    covers the base offset.
     """
     for at, batch in segment.batches_at(position):
         if at + batch.size_bytes < segment.size_bytes:

@@ -1,7 +1,7 @@
-"""Goes over the batches of a block by their headers, in plain Python: the twin of _batch_scan.pyx.
+"""Scans the batches of a block by their headers: the pure Python fallback of _batch_scan.pyx.
 
-Both stop before the first batch that is out of the ordinary, and judge nothing: the caller looks at
-that one batch as a `RecordBatch`, and goes on behind it.
+Both stop before the first irregular batch, without judging it: the caller examines it as a
+`RecordBatch`, and continues behind it.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ _Header = tuple[int, int, int, int, int, int, int, int, int, int, int, int, int]
 
 
 class BatchScan:
-    """Checks the batches of one segment, and gathers the entries of its offset and time index.
+    """Checks the batches of one segment, and collects the entries of its offset and time index.
 
-    The entries are those that `Segment.append` makes of the same batches.
+    The entries are equal to those of `Segment.append` for the same batches.
     """
 
     __slots__ = (
@@ -104,10 +104,10 @@ class BatchScan:
 
 
 def producers_batches(block: memoryview, at: int) -> tuple[int, list[int]]:
-    """Find the batches in a block that tell of producers; return where its whole batches end, too.
+    """Find the batches in a block that affect producer state, and the end of its whole batches.
 
-    Applied in their order they lead to the same state as all batches of the block: of a producer
-    that is the last few batches, each marker, and the first batch of each transaction.
+    Applied in their order they lead to the same state as all batches of the block: for a producer
+    these are the last few batches, each marker, and the first batch of each transaction.
     """
     recent_by_producer: dict[int, list[int]] = {}
     in_transaction: set[int] = set()

@@ -1,4 +1,4 @@
-"""Which aborted transactions a reader has to be told of, who gets a part of a log."""
+"""Finds the aborted transactions that a read_committed consumer needs for a range of a log."""
 
 from collections.abc import Callable
 
@@ -15,10 +15,10 @@ def aborted_between(
     size_bytes: int | None,
     mend: Callable[[Segment], None],
 ) -> list[AbortedTransaction]:
-    """Return those with records from an offset on, up to another or in so many bytes.
+    """Return the aborted transactions from an offset on, up to another or in so many bytes.
 
-    Where the bytes end is told by the offset index, so that a few may be named that begin behind
-    them: one index interval at most. An index that is no use is mended first.
+    The offset index determines the end of the bytes, so that a few transactions may begin behind
+    them: within one index interval. A corrupt index is rebuilt first.
     """
     found: list[AbortedTransaction] = []
     is_bounded = size_bytes is None
@@ -52,6 +52,6 @@ def _end_of_bytes(row: SegmentRow, offset: int, size_bytes: int, end_offset: int
     segment, first = place
     try:
         bound = segment.offset_index.offset_from(first.position + size_bytes)
-    except CorruptIndexError:  # who searches in it next will mend it
+    except CorruptIndexError:  # the next search in it rebuilds it
         return end_offset
     return row.end_of(segment, end_offset) if bound is None else bound

@@ -1,4 +1,4 @@
-"""What goes over all batches: compiled where that was possible, else in plain Python."""
+"""The batch scan: the compiled version if it is available, else the pure Python fallback."""
 
 from typing import TYPE_CHECKING
 

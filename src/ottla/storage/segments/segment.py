@@ -4,9 +4,9 @@
     00000000000000000042.index       sparse: offset to position
     00000000000000000042.timeindex   sparse: timestamp to offset
     00000000000000000042.txnindex    the transactions aborted in here, if there are any
-    00000000000000000042.damage      what the disk has lost of it, if it has
+    00000000000000000042.damage      its damaged ranges, if there are any
 
-Only the last segment of a log is written. Offsets may have gaps where compaction took records.
+Only the last segment of a log is written. Offsets may have gaps after compaction.
 """
 
 import errno
@@ -44,12 +44,12 @@ _Answer = TypeVar("_Answer")
 
 
 def segment_name(base_offset: int) -> str:
-    """Return what the names of all files of a segment begin with."""
+    """Return the common prefix of a segment's file names."""
     return f"{base_offset:020d}"
 
 
 class Segment(SegmentBatches):
-    """One segment of a log. What it cannot read is a CorruptSegmentError or an `OSError`."""
+    """One segment of a log. Failed reads raise CorruptSegmentError or `OSError`."""
 
     __slots__ = (
         "_config",
@@ -92,16 +92,16 @@ class Segment(SegmentBatches):
     def create(
         cls, files: OpenFiles, directory: str, base_offset: int, config: TopicConfig, now_ms: int
     ) -> "Segment":
-        """Make a new segment; whatever may lie there under its names is not a part of it."""
+        """Create a new segment; existing files with its names are replaced."""
         segment = cls(files, directory, base_offset, config, now_ms)
         try:
             file = files.create(segment.path)
-            if file.size_bytes():  # ext4 writes out at its closing what was once cut to nothing
+            if file.size_bytes():  # ext4 flushes a file on close if it was truncated to 0
                 file.truncate(0)
             for index in segment.indexes:
                 index.reset()
         except OSError:
-            # An empty one that nobody knows of would hide what comes to its offsets elsewhere.
+            # An unknown empty file would hide a later segment with the same base offset.
             with suppress(OSError):
                 segment.remove()
             raise
@@ -111,20 +111,20 @@ class Segment(SegmentBatches):
     def open(
         cls, files: OpenFiles, directory: str, base_offset: int, config: TopicConfig, now_ms: int
     ) -> "Segment":
-        """Open a segment that is there. Reads the size of its file, and nothing else yet."""
+        """Open an existing segment. Reads only the size of its file."""
         segment = cls(files, directory, base_offset, config, now_ms)
         segment.size_bytes = files.get(segment.path).size_bytes()
         return segment
 
     @property
     def indexes(self) -> SegmentIndexes:
-        """All indexes, for what is done to each."""
+        """All three indexes."""
         return SegmentIndexes(self.offset_index, self.time_index, self.aborted_index)
 
     # -- writing --------------------------------------------------------------------------------
 
     def has_room_for(self, size_bytes: int, last_offset: int, segment_bytes: int) -> bool:
-        """Tell whether batches of this size, up to this offset, go into a segment so large."""
+        """Return whether batches of this size, up to this offset, go into a segment so large."""
         return self.offset_index.can_append(last_offset) and (
             self.size_bytes == 0
             or (
@@ -160,7 +160,7 @@ class Segment(SegmentBatches):
             position += len(batch.raw)
 
     def _index(self, batch: RecordBatch, position: int) -> None:
-        """Take note of a batch that is in the file."""
+        """Record a batch that is in the file."""
         greatest = self._greatest or self.greatest_timestamp
         last_offset = batch.base_offset + batch.last_offset_delta
         if batch.max_timestamp_ms > greatest.timestamp_ms:
@@ -199,7 +199,7 @@ class Segment(SegmentBatches):
 
     @property
     def first_timestamp_ms(self) -> int:
-        """The greatest timestamp of the first batch, by which the segment's age is told."""
+        """The greatest timestamp of the first batch, which determines the segment's age."""
         if self._first_timestamp_ms == _NOT_READ:
             header = self.file.read_at(0, HEADER_BYTES)
             is_empty = self.size_bytes == 0 or len(header) < HEADER_BYTES
@@ -245,7 +245,7 @@ class Segment(SegmentBatches):
         return max(ends, default=self.base_offset)
 
     def _ask(self, question: Callable[[], _Answer]) -> _Answer:
-        """Ask the indexes something; if one of them is no use, make both anew and ask again."""
+        """Query the indexes; if one of them is corrupt, rebuild both and query again."""
         try:
             return question()
         except CorruptIndexError:
@@ -254,7 +254,7 @@ class Segment(SegmentBatches):
             return question()
 
     def _places_near(self, offset: int) -> Iterator[BatchPlace]:
-        """Go through the batches from the last one on that the index has before an offset."""
+        """Yield the batches from the last index entry before an offset on."""
         entry = self.offset_index.lookup(offset)
         places = self.places(entry.position)
         if entry.position:
@@ -262,7 +262,7 @@ class Segment(SegmentBatches):
         yield from places
 
     def _entered(self, entry: OffsetPosition, places: Iterator[BatchPlace]) -> BatchPlace:
-        """Return the batch that an index entry leads to; CorruptIndexError if it is another one."""
+        """Return the batch at an index entry; CorruptIndexError if its offset differs."""
         with suppress(CorruptSegmentError):
             first = next(places, None)
             if (
@@ -276,11 +276,11 @@ class Segment(SegmentBatches):
     # -- upkeep ---------------------------------------------------------------------------------
 
     def fence_off(self, damage: Damage) -> None:
-        """Let a stretch of the file never be read again, now or after a restart."""
+        """Exclude a range of the file from all reads, now or after a restart."""
         self._set_damage(tuple(sorted((*self.damage, damage))))
 
     def note_replay(self) -> None:
-        """Note that producers were replayed without what is lost of the segment."""
+        """Record that producers were replayed without the lost range of the segment."""
         kinds = DamageKind.IN_USE, DamageKind.AT_OPENING
         if any(damage.kind is kinds[0] for damage in self.damage):
             self._set_damage(replaced_kind(self.damage, *kinds))
@@ -291,7 +291,7 @@ class Segment(SegmentBatches):
         self._newest.forget()
 
     def boundary(self, offset: int) -> tuple[int, int]:
-        """Return where what is whole before an offset ends: the position, and its end offset."""
+        """Return the end of the complete batches before an offset: position and end offset."""
         return self._ask(lambda: self._boundary(offset))
 
     def _boundary(self, offset: int) -> tuple[int, int]:
@@ -339,7 +339,7 @@ class Segment(SegmentBatches):
         return BatchScan(self.base_offset, self._config.index_interval_bytes, reach_max)
 
     def take_indexes(self, scan: BatchScan) -> None:
-        """Fill the empty offset and time indexes with what a scan of all batches has found."""
+        """Fill the empty offset and time indexes with the entries of a full scan."""
         self.offset_index.fill(scan.offset_entries)
         self.time_index.fill(scan.time_entries)
         self._greatest = TimestampOffset(scan.greatest_ms, scan.greatest_offset)
@@ -348,8 +348,8 @@ class Segment(SegmentBatches):
         self._is_persist_due = self.offset_index.wants_persist or self.time_index.wants_persist
 
     def rebuild_indexes(self) -> None:
-        """Fill the offset and the time index anew from the batches, in memory."""
-        # What cannot be right is found out before an index is dropped that may well be.
+        """Rebuild the offset and the time index from the batches, in memory."""
+        # Check all batches before dropping an index that may be correct.
         end_offset = self.base_offset
         for place in self.places(0):
             if place.base_offset < end_offset or not self.offset_index.can_append(
@@ -367,9 +367,9 @@ class Segment(SegmentBatches):
             self._index(batch, position)
 
     def keep_rebuilt(self, *, sync: bool = True, is_active: bool = False) -> None:
-        """Put indexes that were made anew in their places; synced, each is there as a whole.
+        """Replace the indexes by rebuilt ones; with sync, each replacement is atomic and durable.
 
-        Those of an active segment stay in memory, unsynced, as they do where it is being written.
+        The indexes of an active segment stay in memory, unsynced, as during writes.
         """
         if sync:
             self.aborted_index.sync()

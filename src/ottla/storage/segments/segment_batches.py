@@ -18,12 +18,12 @@ from ottla.wire.records.batch import (
 )
 
 _LOOK_BYTES: Final = 8192
-"""How much is read at once to find a batch: the stretch between two index entries, and more."""
+"""The read size when searching a batch: the distance between two index entries, and more."""
 _SCAN_BYTES: Final = 1 << 20
-"""How much is read at once to go through a whole segment."""
+"""The read size when scanning a whole segment."""
 _NEWEST_MAX: Final = 16
 _PLACE: Final = Struct(">qi4xb6xi")
-"""What tells where a batch lies: base offset, length, magic, last offset delta."""
+"""The header fields that locate a batch: base offset, length, magic, last offset delta."""
 
 
 class CorruptSegmentError(Exception):
@@ -36,7 +36,7 @@ class CorruptSegmentError(Exception):
 
 
 class BatchPlace(NamedTuple):
-    """Where a batch lies, and which offsets it spans."""
+    """The position and the offset range of a batch."""
 
     position: int
     size_bytes: int
@@ -45,7 +45,7 @@ class BatchPlace(NamedTuple):
 
 
 class NewestPlaces:
-    """Where the last few batches lie that were appended: most readers want one of them."""
+    """The places of the last few appended batches, which most readers ask for."""
 
     __slots__ = ("_places",)
 
@@ -53,7 +53,7 @@ class NewestPlaces:
         self._places: list[BatchPlace] = []
 
     def add(self, position: int, batch: RecordBatch) -> None:
-        """Remember one that lies behind all others."""
+        """Remember a batch, which lies behind all others."""
         size_bytes, base_offset = len(batch.raw), batch.base_offset
         last_offset = base_offset + batch.last_offset_delta
         self._places.append(BatchPlace(position, size_bytes, base_offset, last_offset))
@@ -61,7 +61,7 @@ class NewestPlaces:
             del self._places[: _NEWEST_MAX // 2]
 
     def find(self, offset: int) -> BatchPlace | None:
-        """Return the batch that holds this offset, if it is one of them."""
+        """Return the place of the batch with this offset, or None."""
         for place in reversed(self._places):
             if place.base_offset <= offset:
                 return place if offset <= place.last_offset else None
@@ -73,7 +73,7 @@ class NewestPlaces:
 
 
 class SegmentBatches:
-    """A file of batches, back to back but for what is damaged, which is passed over."""
+    """A file of contiguous batches; damaged ranges are skipped."""
 
     __slots__ = ("_files", "_newest", "damage", "path", "size_bytes")
 
@@ -92,7 +92,7 @@ class SegmentBatches:
         return self._files.get(self.path)
 
     def places(self, position: int) -> Iterator[BatchPlace]:
-        """Go through the batches from a position on, by their headers alone."""
+        """Yield the batches from a position on, by their headers alone."""
         file, size_bytes = self.file, self.size_bytes
         block, block_at = b"", position
         while (position := self.past_damage(position)) < size_bytes:
@@ -114,11 +114,11 @@ class SegmentBatches:
             position += batch_bytes
 
     def batches(self, position: int) -> Iterator[RecordBatch]:
-        """Go through the batches from a position on, reading all of each; CRCs are not checked."""
+        """Yield the batches from a position on, reading all of each; CRCs are not checked."""
         return (batch for _, batch in self.batches_at(position))
 
     def batches_at(self, position: int) -> Iterator[tuple[int, RecordBatch]]:
-        """Go through the batches from a position on, with the position of each."""
+        """Yield the batches from a position on, with the position of each."""
         blocks = Blocks(self.file, self.size_bytes)
         while (position := self.past_damage(position)) < self.size_bytes:
             batch = self.batch_in(*blocks.at(position), position)
@@ -133,9 +133,9 @@ class SegmentBatches:
             raise self._corrupt(position, error.detail) from None
 
     def producers_batches(self, position: int) -> Iterator[RecordBatch]:
-        """Go through the batches from a position on, but only to those that tell of producers.
+        """Yield the batches from a position on that determine the producer state.
 
-        Those that are left out change nothing of a producer's state that a later one does not.
+        A skipped batch has no effect on a producer's state that a later batch does not have.
         """
         blocks = Blocks(self.file, self.size_bytes)
         while (position := self.past_damage(position)) < self.size_bytes:
@@ -149,7 +149,7 @@ class SegmentBatches:
             position += end - at
 
     def sound_bytes(self, position: int) -> int:
-        """Return how far it is from a position to what is damaged, or to the end."""
+        """Return the distance from a position to the next damage, or to the end."""
         ends = [d.position for d in self.damage if d.position > position]
         return min(ends, default=self.size_bytes) - position
 

@@ -1,6 +1,6 @@
-"""What the opening of a log asks of a segment that is not gone through: little, after a clean stop.
+"""Checks of a segment that recovery does not scan: few, after a clean shutdown.
 
-What is wrong is a CorruptIndexError or a CorruptSegmentError.
+Errors are CorruptIndexError and CorruptSegmentError.
 """
 
 from ottla.storage.indexes.sparse_index import CorruptIndexError
@@ -16,11 +16,11 @@ def check_present(segment: Segment, suffixes: set[str]) -> None:
 
 
 def check_nothing(_segment: Segment, _end_offset: int) -> None:
-    """Believe a closed segment: who searches it notices when an index is no use."""
+    """Trust a closed segment: a search detects a corrupt index."""
 
 
 def check_active(segment: Segment, end_offset: int) -> object:
-    """Ask what everyone asks who appends, and see that the log ends where it was closed."""
+    """Run the queries of an append, and check that the log ends where it was closed."""
     if segment.end_offset() != end_offset:
         raise CorruptSegmentError(segment.path, segment.size_bytes, f"no end at {end_offset}")
     return segment.greatest_timestamp, segment.aborted_index.last_offset

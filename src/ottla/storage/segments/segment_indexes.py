@@ -1,4 +1,4 @@
-"""The three indexes of a segment, and what is done to all of them."""
+"""The three indexes of a segment, and the operations on all of them."""
 
 from collections.abc import Collection
 from typing import Final, NamedTuple
@@ -22,7 +22,7 @@ class SegmentIndexes(NamedTuple):
     aborted: AbortedIndex
 
     def note_files(self, suffixes: Collection[str]) -> None:
-        """Take note of the files that were found: indexes that are not among them are not read."""
+        """Record the files that were found: indexes that are not among them are not read."""
         if OFFSET_INDEX_SUFFIX not in suffixes:
             self.offset.note_missing()
         if TIME_INDEX_SUFFIX not in suffixes:
@@ -31,9 +31,9 @@ class SegmentIndexes(NamedTuple):
             self.aborted.note_missing()
 
     def unname(self) -> None:
-        """Let the offset and the time index go by other names until `name`.
+        """Rename the offset and the time index to temporary names until `name`.
 
-        So an opening that comes before that finds them missing, and makes them anew itself.
+        So a start before `name` finds them missing, and rebuilds them.
         """
         for index in (self.offset, self.time):
             if not index.path.endswith(TEMPORARY_SUFFIX):
@@ -47,7 +47,7 @@ class SegmentIndexes(NamedTuple):
             index.rename(index.path.removesuffix(TEMPORARY_SUFFIX))
 
     def drop(self) -> None:
-        """Empty all indexes; the aborted transactions have to be told again."""
+        """Empty all indexes; the aborted transactions have to be added again."""
         self.unname()
         for index in self:
             index.reset()
@@ -64,6 +64,6 @@ class SegmentIndexes(NamedTuple):
             index.remove()
 
     def release(self) -> None:
-        """Give up what is mapped; it is mapped again when it is searched."""
+        """Drop the mappings; the next search maps the files again."""
         for index in self:
             index.release()

@@ -14,7 +14,7 @@ from ottla.storage.segments.segment_batches import BatchPlace
 
 
 class SegmentRow:
-    """Segments, the oldest first. There is always at least one; the last one is written."""
+    """Segments, the oldest first. There is always at least one; only the last is written."""
 
     __slots__ = ("_bases", "_segments", "damage_code", "may_be_damaged")
 
@@ -23,9 +23,9 @@ class SegmentRow:
         self._segments = segments
         self._bases = [segment.base_offset for segment in segments]
         self.may_be_damaged = True
-        """False while no segment is known to be damaged; cheap to ask for all logs at once."""
+        """False while no segment is known to be damaged; cheap to check for all logs."""
         self.damage_code = ErrorCode.KAFKA_STORAGE_ERROR
-        """How reads of lost offsets fail. The default makes a client ask for another leader."""
+        """The error of reads of lost offsets. By default, clients refresh their metadata."""
 
     def __len__(self) -> int:
         return len(self._segments)
@@ -58,7 +58,7 @@ class SegmentRow:
         return sum(segment.size_bytes for segment in self._segments)
 
     def since(self, offset: int) -> list[Segment]:
-        """Return the segments from the one that holds, or would hold, this offset."""
+        """Return the segments from this offset's segment on."""
         return self._segments[max(bisect_right(self._bases, offset) - 1, 0) :]
 
     def find(self, offset: int) -> tuple[Segment, BatchPlace] | None:
@@ -94,14 +94,14 @@ class SegmentRow:
     def cut(
         self, segment: Segment, place: BatchPlace, size_bytes: int, interval_bytes: int
     ) -> LogSlice:
-        """Name about so much from a place on; no long batch comes cut off.
+        """Return a slice of about this size from a place on, without a partial long batch.
 
-        A part of one would be sent for nothing. Batches that begin further apart than the interval
-        are in the index: what is whole after its last entry is shorter than that.
+        A partial batch would be sent in vain. Batches longer than the index interval have index
+        entries, so a complete range after the last entry is shorter than the interval.
         """
         start = place.position + place.size_bytes
         end = place.position + size_bytes
-        with suppress(CorruptIndexError):  # whoever looks for an offset next makes it anew
+        with suppress(CorruptIndexError):  # the next offset lookup rebuilds it
             start = max(start, segment.offset_index.position_up_to(end))
         left_out_bytes = end - start if end - start > interval_bytes else 0
         return LogSlice(segment.file, place.position, size_bytes - left_out_bytes, left_out_bytes)
@@ -122,7 +122,7 @@ class SegmentRow:
     # -- changing -------------------------------------------------------------------------------
 
     def fence_off(self, segment: Segment, damage: Damage) -> None:
-        """Note damage that was found in a segment of this log."""
+        """Record damage that was found in a segment of this log."""
         segment.fence_off(damage)
         self.may_be_damaged = True
 
@@ -133,13 +133,13 @@ class SegmentRow:
         self._bases.append(segment.base_offset)
 
     def take_first(self) -> Segment:
-        """Take the oldest segment out."""
+        """Remove the oldest segment."""
         assert len(self._segments) > 1, "the active segment stays"
         del self._bases[0]
         return self._segments.pop(0)
 
     def take_last(self) -> Segment:
-        """Take the active segment out; the one before it takes its place."""
+        """Remove the active segment; the previous one becomes active."""
         assert len(self._segments) > 1, "a log has at least one segment"
         del self._bases[-1]
         return self._segments.pop()

@@ -37,7 +37,7 @@ def greatest_record(
     if start_offset <= first.base_offset or is_behind:
         times_ms.append(greatest.timestamp_ms)
     elif place is not None:
-        # What the segment knows may be the timestamp of a record before the start.
+        # The segment's max timestamp may belong to a record before the start.
         times_ms += _times_ms(first.batches(place.position), start_offset)
     greatest_ms = max(times_ms, default=NO_TIMESTAMP_MS)
     if greatest_ms < 0:
@@ -46,7 +46,7 @@ def greatest_record(
 
 
 def _times_ms(batches: Iterator[RecordBatch], start_offset: int) -> Iterator[int]:
-    """Return what the headers say, but of the batch that the start is in, what its records say."""
+    """Yield max timestamps from headers; for the batch with the start, from its records."""
     for batch in batches:
         if batch.base_offset >= start_offset:
             yield batch.max_timestamp_ms
@@ -57,7 +57,7 @@ def _times_ms(batches: Iterator[RecordBatch], start_offset: int) -> Iterator[int
 def _batches_since(
     segments: SegmentRow, timestamp_ms: int, start_offset: int
 ) -> Iterator[RecordBatch]:
-    """Go through the batches of those segments that have a record young enough."""
+    """Yield the batches of those segments that have a record young enough."""
     for segment in segments.since(start_offset):
         if segment.greatest_timestamp.timestamp_ms < timestamp_ms:
             continue

@@ -1,1 +1,1 @@
-"""The records that coordinators keep in internal topics, in Kafka's own formats."""
+"""The records that coordinators write to internal topics, in Kafka's own formats."""

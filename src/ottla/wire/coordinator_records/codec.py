@@ -1,7 +1,7 @@
-"""Keys and values of coordinator records to bytes and back.
+"""Encodes and decodes keys and values of coordinator records.
 
-A key begins with two bytes that say which kind of record it is, a value with two bytes that say
-which version of its kind.
+A key begins with the two-byte number of its kind of record. A value begins with the two-byte
+version of that kind.
 """
 
 from struct import Struct as Layout

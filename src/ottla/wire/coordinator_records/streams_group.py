@@ -46,7 +46,7 @@ class StreamsGroupMemberMetadataKey(Message, versions=(0, 0)):
 
 
 class Endpoint(Struct):
-    """Where a member answers interactive queries."""
+    """The address where a member serves interactive queries."""
 
     host: str = string()
     port: int = uint16()

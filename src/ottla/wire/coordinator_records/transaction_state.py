@@ -17,7 +17,7 @@ class PartitionsSchema(Struct):
 
 
 class TransactionLogValue(Message, versions=(0, 1), flexible_since=1):
-    """Where a transaction stands."""
+    """The state of a transaction."""
 
     producer_id: int = int64()
     previous_producer_id: int = int64(default=-1, since=1, tag=0)

@@ -1,6 +1,6 @@
 """AddRaftVoter (API 80): add a voter to the Raft quorum.
 
-KIP-853. Since version 1 the sender can ask to be answered before the new voter set is
+KIP-853. Since version 1 the sender can ask for a response before the new voter set is
 committed.
 """
 

@@ -1,6 +1,6 @@
 """ApiVersions (API 18): learn which APIs and features a broker offers.
 
-Usually a client's first request. An unknown version is answered in version 0 with
+Usually a client's first request. The response to an unknown version is in version 0, with
 UNSUPPORTED_VERSION, and the response header is always version 0. Features came with version 3
 (KIP-584).
 """

@@ -1,4 +1,4 @@
-"""AssignReplicasToDirs (API 73): tell the controller which log directories hold replicas.
+"""AssignReplicasToDirs (API 73): report the log directories of replicas to the controller.
 
 Sent by brokers with several log directories (KIP-858), so that the controller can move
 leadership away when a directory fails.
@@ -8,13 +8,13 @@ from ottla.wire.schema import Message, Struct, array, int16, int32, int64, uuid
 
 
 class AssignReplicasToDirsRequestPartition(Struct):
-    """A replica that lives in the directory."""
+    """A replica in the directory."""
 
     partition_index: int = int32()
 
 
 class AssignReplicasToDirsRequestTopic(Struct):
-    """The replicas of one topic that live in the directory."""
+    """The replicas of one topic in the directory."""
 
     topic_id: bytes = uuid()
     partitions: list[AssignReplicasToDirsRequestPartition] = array(

@@ -1,6 +1,6 @@
 """BrokerRegistration (API 62): register a starting broker with the controller.
 
-The broker epoch in the answer goes into its later requests (KIP-631). Version 2 adds the log
+The broker epoch in the response goes into its later requests (KIP-631). Version 2 adds the log
 directories (KIP-858), version 3 the epoch that a cleanly stopped broker had last (KIP-966).
 """
 

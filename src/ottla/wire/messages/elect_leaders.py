@@ -1,4 +1,4 @@
-"""ElectLeaders (API 43): elect leaders of partitions anew.
+"""ElectLeaders (API 43): elect new leaders of partitions.
 
 Since version 1 the type is 0 for the preferred replica, 1 for an unclean election (KIP-460);
 version 0 knew only the former. Null partitions stand for all.

@@ -73,7 +73,7 @@ class NodeEndpoint(Struct):
 
 
 class EndQuorumEpochResponse(Message, versions=(0, 1), flexible_since=1):
-    """The voter's answer to the resignation."""
+    """The voter's response to the resignation."""
 
     error_code: int = int16()
     topics: list[EndQuorumEpochResponseTopic] = array(EndQuorumEpochResponseTopic)

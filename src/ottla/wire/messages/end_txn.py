@@ -1,6 +1,6 @@
 """EndTxn (API 26): commit or abort a transaction.
 
-Since version 5 every transaction ends with a new producer epoch, which the answer carries
+Since version 5 every transaction ends with a new producer epoch, in the response
 (KIP-890).
 """
 
@@ -17,7 +17,7 @@ class EndTxnRequest(Message, versions=(0, 5), flexible_since=3):
 
 
 class EndTxnResponse(Message, versions=(0, 5), flexible_since=3):
-    """Whether the end was accepted, and the identity to go on with."""
+    """Whether the end was accepted, and the producer's next identity."""
 
     throttle_time_ms: int = int32()
     error_code: int = int16()

@@ -16,7 +16,7 @@ class EnvelopeRequest(Message, versions=(0, 0), flexible_since=0):
 
 
 class EnvelopeResponse(Message, versions=(0, 0), flexible_since=0):
-    """The controller's answer, for the client."""
+    """The controller's response, for the client."""
 
     response_data: bytes | None = octets(default=None, nullable_since=0)
     error_code: int = int16()

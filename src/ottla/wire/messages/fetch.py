@@ -131,7 +131,7 @@ class FetchableTopicResponse(Struct):
 
 
 class NodeEndpoint(Struct):
-    """The address of a leader that the reader should turn to."""
+    """The address of the leader to fetch from."""
 
     node_id: int = int32(since=16)
     host: str = string(since=16)

@@ -1,6 +1,6 @@
 """Heartbeat (API 12): keep a classic group member alive.
 
-REBALANCE_IN_PROGRESS tells the member to join again. The static instance id came with version 3
+After REBALANCE_IN_PROGRESS the member joins again. The static instance id came with version 3
 (KIP-345).
 """
 

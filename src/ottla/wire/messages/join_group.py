@@ -1,7 +1,7 @@
 """JoinGroup (API 11): join a classic consumer group.
 
 Since version 4 a member without an id is first sent away with one and must come again
-(KIP-394). Static membership came with 5 (KIP-345). Only the leader's answer lists the members.
+(KIP-394). Static membership came with 5 (KIP-345). Only the leader's response lists the members.
 """
 
 from ottla.wire.schema import Message, Struct, array, boolean, int16, int32, octets, string

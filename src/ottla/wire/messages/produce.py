@@ -1,7 +1,7 @@
 """Produce (API 0): append record batches to partitions.
 
 Since version 13 topics are named by id (KIP-516). acks is -1 for all in-sync replicas, 1 for
-the leader alone, 0 for no answer at all. Rejected records are named since version 8 (KIP-467),
+the leader alone, 0 for no response at all. Rejected records are named since version 8 (KIP-467),
 the new leader since 10 (KIP-951).
 """
 
@@ -82,7 +82,7 @@ class TopicProduceResponse(Struct):
 
 
 class NodeEndpoint(Struct):
-    """The address of a leader that the producer should turn to."""
+    """The address of the leader to produce to."""
 
     node_id: int = int32(since=10)
     host: str = string(since=10)

@@ -1,4 +1,4 @@
-"""RenewDelegationToken (API 39): extend the life of a delegation token.
+"""RenewDelegationToken (API 39): extend the lifetime of a delegation token.
 
 The token is recognized by its HMAC, and cannot outlive its maximum lifetime (KIP-48).
 """
@@ -7,7 +7,7 @@ from ottla.wire.schema import Message, int16, int32, int64, octets
 
 
 class RenewDelegationTokenRequest(Message, versions=(0, 2), flexible_since=2):
-    """Let this token live longer."""
+    """Extend the lifetime of this token."""
 
     hmac: bytes = octets()
     renew_period_ms: int = int64()

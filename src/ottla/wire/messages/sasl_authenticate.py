@@ -1,7 +1,7 @@
 """SaslAuthenticate (API 36): exchange SASL tokens.
 
 Follows SaslHandshake of version 1, as often as the mechanism needs (KIP-152). Since version 1
-the answer may limit the session, after which the client must authenticate anew (KIP-368).
+the response may limit the session, after which the client must authenticate again (KIP-368).
 """
 
 from ottla.wire.schema import Message, int16, int64, octets, string

@@ -58,7 +58,7 @@ class Topology(Struct):
 
 
 class Endpoint(Struct):
-    """Where a member answers interactive queries."""
+    """The address where a member serves interactive queries."""
 
     host: str = string()
     port: int = uint16()

@@ -70,7 +70,7 @@ class TaskIds(Struct):
 
 
 class Endpoint(Struct):
-    """The address where an instance answers interactive queries."""
+    """The address where an instance serves interactive queries."""
 
     host: str = string()
     port: int = uint16()

@@ -1,4 +1,4 @@
-"""Records to Arrow in plain Python: the twin of _arrow.pyx."""
+"""Records to Arrow in plain Python: the fallback of _arrow.pyx."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Arrow to records in plain Python: the twin of _arrow_rows.pyx."""
+"""Arrow to records in plain Python: the fallback of _arrow_rows.pyx."""
 
 from __future__ import annotations
 

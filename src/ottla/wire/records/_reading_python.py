@@ -41,7 +41,7 @@ RECORDS_OVER = "{} bytes follow the last record"
 
 
 def record_error(index: int, position: int, reason: str, number: int = 0) -> MalformedRecordError:
-    """Say what is wrong with the record of this index, and at which byte of the records."""
+    """Return the error of the record with this index, at a byte position in the records."""
     return MalformedRecordError(index, f"record {index}, byte {position}: {reason.format(number)}")
 
 
@@ -89,7 +89,7 @@ def scan_records(section: Buffer, record_count: int) -> tuple[int, int, int]:
 
     Return how many keys are null, and the least and the greatest timestamp delta (0 without
     records). Raise as read_records does, and for offset deltas that are not 0, 1, 2 and so on.
-    Large sections are scanned without the interpreter's lock by the compiled twin.
+    The compiled version scans large sections without the interpreter's lock.
     """
     cursor = _Cursor(section)
     null_key_count = 0
@@ -167,10 +167,10 @@ def find_time(
 class ConsumedRecords:
     """The records of a batch from an offset on, for a consumer that takes them in portions.
 
-    `place` is the topic and the partition that records carry. `readers` deserialize keys and
-    values, given the topic, the bytes and the headers; None leaves bytes, and nulls stay None.
-    Errors are those of read_records and of the readers. An error is raised once all records before
-    it were returned, and again at every later call.
+    `place` is the topic and the partition of the records. `readers` deserialize keys and values,
+    given the topic, the bytes and the headers; None leaves bytes, and nulls stay None. Errors come
+    from read_records and from the readers. An error is raised once all records before it were
+    returned, and again at every later call.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Writing records in plain Python: the twin of _writing.pyx. The format is in _reading_python."""
+"""Writes records in plain Python: the fallback of _writing.pyx. _reading_python has the format."""
 
 from collections.abc import Sequence
 from typing import Self
@@ -68,7 +68,7 @@ class RecordAccumulator:
         start: int = 0,
         size_bytes_max: int = INT32_MAX,
     ) -> int:
-        """Add values[start:] with keys and headers; return the index of the first one left out.
+        """Add values[start:] with keys and headers; return the index of the first value left out.
 
         The records share one timestamp, or each has its own. Adding stops at the first record that
         would exceed the limit of size_bytes; an empty batch always takes one record.

@@ -1,16 +1,16 @@
-"""Record batches as Arrow, for engines that work in columns, and Arrow as record batches.
+"""Record batches as Arrow, for columnar engines, and Arrow as record batches.
 
-Reading gives the columns of Spark's Kafka source. The Arrow types are those that Spark expects
-from a Python data source in every session time zone:
+Reading gives the columns of Spark's Kafka source. Spark expects these Arrow types from a Python
+data source in every session time zone:
 
-    key            binary                 null if the record has no key
-    value          binary                 null for a tombstone
-    topic          string
-    partition      int32
-    offset         int64
-    timestamp      timestamp[us, UTC]     null outside the range of microseconds (292,000 years)
-    timestampType  int32                  0 CreateTime, 1 LogAppendTime
-    headers        list<struct<key: string, value: binary>>    null if the record has no headers
+key            binary                 null if the record has no key
+value          binary                 null for a tombstone
+topic          string
+partition      int32
+offset         int64
+timestamp      timestamp[us, UTC]     null outside the range of microseconds (292,000 years)
+timestampType  int32                  0 CreateTime, 1 LogAppendTime
+headers        list<struct<key: string, value: binary>>    null if the record has no headers
 
 Writing takes value and, optionally, key, timestamp and headers.
 """
@@ -60,7 +60,7 @@ else:
         from ottla.wire.records._arrow_rows_python import Rows
 
 ARROW_BYTES_MAX = 2**31 - 1
-"""How far Arrow counts the bytes of a column."""
+"""The maximum number of bytes that Arrow can count in a column."""
 ARROW_BATCH_BYTES_MAX = 32 << 20
 """Of records, uncompressed; small enough for the longest topic name beside the shortest record."""
 BATCH_BYTES_MAX = 1 << 20
@@ -129,7 +129,7 @@ def arrow_batches(  # noqa: PLR0913 - where from, which rows, which columns
     skip: Callable[[RecordBatch], bool] | None = None,
     arrow_batch_bytes_max: int = ARROW_BATCH_BYTES_MAX,
 ) -> Iterator[pa.RecordBatch]:
-    """Read record batches as they lie back to back in a fetch response.
+    """Read the adjacent record batches of a fetch response.
 
     Left out are: an incomplete batch at the end, control batches, and records with offsets outside
     the range (a fetch from inside a batch returns the whole batch). Only the named columns are
@@ -285,8 +285,8 @@ def from_arrow(  # noqa: PLR0913 - a header has this many fields
     key as key, timestamp_ms as timestamp and no headers as headers; a header's key is never null.
 
     A batch ends before the row that would make it larger, uncompressed, than batch_bytes_max; a
-    row that is larger on its own is a batch on its own, for the broker to judge. Every batch
-    starts at offset 0. Sequence numbers go on from batch to batch.
+    larger row is a batch of its own, which the broker may refuse. Every batch
+    starts at offset 0. Sequence numbers continue from batch to batch.
     """
     assert HEADER_BYTES < batch_bytes_max <= ARROW_BYTES_MAX
     attributes = compression | (TRANSACTIONAL_BIT if is_transactional else 0)
@@ -363,7 +363,7 @@ def _timestamps(column: pa.Array) -> TimestampBuffers:
 
 def _headers(column: pa.Array) -> HeaderBuffers:
     refusal = ValueError(f"column headers is {column.type}: expected {_HEADERS}")
-    # Arrow's cast would leave out a field that is not ours, and make one up that is not there.
+    # Arrow's cast would drop an unknown field, and invent a missing field.
     if not _has_header_fields(column.type):
         raise refusal
     try:

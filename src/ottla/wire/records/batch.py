@@ -40,10 +40,10 @@ DELETE_HORIZON_BIT = 0x40
 HEADER = Struct(">qiibIhiqqqhii")
 LEADER_EPOCH_AT = 12
 MAGIC_AT = 16
-"""In message sets as in batches."""
+"""The position of the magic byte, the same in message sets and in batches."""
 ATTRIBUTES_AT = 21
 ATTRIBUTES_LOW_BYTE_AT = 22
-"""Where all bits of the attributes are that mean something."""
+"""The byte with all defined bits of the attributes."""
 _LENGTH = Struct(">i")
 _LENGTH_AT = 8
 _BASE_OFFSET = Struct(">q")
@@ -140,7 +140,7 @@ class RecordBatch:
 
     @property
     def last_offset(self) -> int:
-        """The offset of the last record, or of the last that compaction took away."""
+        """The offset of the last record, even if compaction has removed it."""
         return self.base_offset + self.last_offset_delta
 
     @property
@@ -227,8 +227,8 @@ class RecordBatch:
     def stamp_log_append_time(self, timestamp_ms: int) -> None:
         """Set LogAppendTime with the broker's time, and a new CRC, in a writable buffer.
 
-        The new CRC covers the current bytes: check the old one first, or damage becomes
-        undetectable.
+        The new CRC covers the current bytes: check the old CRC first, or damage
+        becomes undetectable.
         """
         self.attributes |= LOG_APPEND_TIME_BIT
         _ATTRIBUTES.pack_into(self.raw, ATTRIBUTES_AT, self.attributes)
@@ -261,10 +261,10 @@ def batch_at(buffer: Buffer, position: int = 0) -> RecordBatch:
 
 
 def batches(buffer: Buffer) -> Iterator[RecordBatch]:
-    """Read the batches that lie back to back in the buffer.
+    """Yield the adjacent batches in the buffer.
 
-    A fetch response is cut to size wherever it happens to end, so an incomplete batch at the
-    end is left out. A header that cannot be right raises ProtocolError when its turn comes.
+    A fetch response may end in the middle of a batch, so an incomplete batch at the
+    end is left out. A header that cannot be right raises ProtocolError once it is reached.
     """
     view = memoryview(buffer)
     position = 0
@@ -279,7 +279,7 @@ def batches(buffer: Buffer) -> Iterator[RecordBatch]:
 
 
 def _header_error(raw: memoryview) -> ProtocolError:
-    """Say why these bytes do not begin with a header: no room for one, or another format."""
+    """Return the error for bytes that do not begin with a header: too short, or another format."""
     magic = raw[MAGIC_AT] if len(raw) > MAGIC_AT else MAGIC
     if magic == MAGIC:
         return _corrupt(f"batch has {len(raw)} bytes, its header alone needs {HEADER_BYTES}")

@@ -1,4 +1,4 @@
-"""Making record batches: a producer's, a broker's own, and batches written anew."""
+"""Builds record batches: for producers, for a broker's own records, and for rewriting."""
 
 from collections.abc import Iterable, Sequence
 
@@ -95,7 +95,7 @@ class BatchBuilder(RecordAccumulator):
             len(batch) - LOG_OVERHEAD_BYTES,
             self._leader_epoch,
             MAGIC,
-            0,  # the checksum, once all that it covers is in place
+            0,  # the checksum is computed last
             self._attributes,
             self.next_offset_delta - 1,
             self.base_timestamp_ms,
@@ -158,7 +158,7 @@ def record_bytes_max(
     value: Buffer | None,
     headers: Sequence[tuple[str, Buffer | None]] = (),
 ) -> int:
-    """Say how much a record can add to BatchBuilder.size_bytes, without encoding it.
+    """Return an upper limit of a record's share of BatchBuilder.size_bytes, without encoding.
 
     At most 29 bytes too much, and 8 more for each header; never too little.
     """

@@ -51,7 +51,7 @@ def end_txn_marker(
     producer_epoch: int,
     timestamp_ms: int,
 ) -> bytearray:
-    """Make the batch that ends a producer's transaction, to be stamped with its place in a log."""
+    """Build the batch that ends a producer's transaction; its offset is stamped later."""
     assert kind in _END_TXN_TYPES, kind
     builder = BatchBuilder(
         producer_id=producer_id,

@@ -1,4 +1,4 @@
-"""Batches to message sets, for clients that are older than record batches."""
+"""Converts batches to message sets, for clients that are older than record batches."""
 
 from collections.abc import Iterable, Iterator
 
@@ -11,8 +11,8 @@ from ottla.wire.records.message_set import to_message_set
 from ottla.wire.records.record import Record, RecordHeader, records_of, uncompressed_records
 
 RECORDS_AT_ONCE_MAX = 5_000
-"""Batches with more are read in plain Python, record by record: the compiled loop would not let
-other threads have their turn, and to let go of so many objects at once takes its time, too."""
+"""Batches with more are read in plain Python, record by record: the compiled loop would
+block other threads, and so would freeing that many objects at once."""
 
 
 def message_sets(data: Buffer, *, magic: int, first_offset: int) -> Iterator[bytes]:

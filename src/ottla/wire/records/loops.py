@@ -1,4 +1,4 @@
-"""The loops that touch every record: compiled where that was possible, else in plain Python."""
+"""The loops over every record: compiled if possible, else the fallback in plain Python."""
 
 from typing import TYPE_CHECKING
 

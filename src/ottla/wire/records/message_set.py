@@ -43,7 +43,7 @@ costs far more memory as a record than equal ones take up in a compressed set.""
 NO_TIMESTAMP = -1
 LOG_APPEND_TIME_BIT = 0x08
 OFFSET_SPAN_MAX = 1 << 31
-"""How many offsets one record batch can span."""
+"""The largest span of offsets in one record batch."""
 TIMESTAMP_DELTA_MS_MAX = (1 << 63) - 1
 
 _FRAME = Struct(">qi")
@@ -87,8 +87,8 @@ def records_of_message_set(
     """Read all records, checking every CRC; ProtocolError says which byte is wrong, and how.
 
     A fetch response may break off inside its last message, which is then left out; say so by
-    `is_cut_off_allowed`. The compressed messages of the set may hold `size_bytes_max` together,
-    and may be so many together as the limits above say.
+    `is_cut_off_allowed`. The compressed messages of the set may hold `size_bytes_max` together.
+    The limits above also restrict their number.
     """
     runs = _runs(memoryview(view), is_cut_off_allowed, size_bytes_max)
     return [record for run in runs for record in run.records]
@@ -131,7 +131,7 @@ def to_message_set(
     """Write a set of records with increasing offsets, without their headers; b"" if there are none.
 
     Compressed, it is one message around all of them. Clients that need this format cannot read
-    Zstandard, so `codec` must be another one.
+    Zstandard, so it is not allowed as `codec`.
     """
     assert magic in {0, 1}, magic
     assert compression is not Compression.ZSTD, "message sets know no Zstandard"

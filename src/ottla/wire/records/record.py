@@ -1,4 +1,4 @@
-"""Records, and how they are read from a batch."""
+"""Records, and functions that read them from a batch."""
 
 from typing import NamedTuple
 
@@ -55,8 +55,8 @@ def records_of(batch: RecordBatch) -> list[Record]:
 def scan_records(section: Buffer, record_count: int) -> RecordScan:
     """Check a producer's uncompressed records, as records_of does, but without building any.
 
-    MalformedRecordError also for offset deltas that are not 0, 1, 2 and so on. What passes,
-    records_of can read, if the header's timestamp and offset leave room for the deltas.
+    MalformedRecordError also for offset deltas that are not 0, 1, 2 and so on. If the
+    check passes, records_of can read the records, provided that the deltas do not overflow.
     """
     return RecordScan(*scan_section(section, record_count))
 
@@ -86,7 +86,7 @@ def _check_offsets(batch: RecordBatch) -> None:
 def uncompressed_records(
     batch: RecordBatch, *, size_bytes_max: int = DECOMPRESSED_BYTES_MAX
 ) -> bytes | memoryview:
-    """Give the records' bytes without their compression: a view if they have none, else a copy.
+    """Return the records' uncompressed bytes: a view if they are not compressed, else a copy.
 
     TooLargeError if the copy would have more than `size_bytes_max`.
     """

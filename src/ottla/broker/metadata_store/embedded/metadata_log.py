@@ -1,8 +1,8 @@
 """The metadata log of a single broker: a partition's log, always synced.
 
 One decision is one batch, and so atomic. Durable records are never truncated at a start: if the log
-is damaged there, or records are missing, the broker does not start, for the forgotten topics might
-be the ones whose data still exists.
+is damaged there, or records are missing, the broker does not start. The missing topics might still
+have data.
 """
 
 import posixpath
@@ -55,7 +55,7 @@ class MetadataLog:
     """Appends and reads metadata records. Raises ApiError for failures of the disk."""
 
     def __init__(self, disk: Disk, folder: str, now_ms: int) -> None:
-        """Open the log in its place below a log folder, made if it is missing."""
+        """Open the log in a log dir; create it if it is missing."""
         self._disk = disk
         self._directory = posixpath.join(folder, str(METADATA_PARTITION))
         self._checkpointed, self.notes = self._read_checkpoint()
@@ -127,11 +127,11 @@ class MetadataLog:
         return self._log.begin_flush()
 
     def end_flush(self, flush: Flush, now_ms: int) -> None:
-        """Take note that it was; ApiError if it failed, and then the log is offline."""
+        """Record the result of a flush; on failure the log is offline, and ApiError is raised."""
         self._log.end_flush(flush, now_ms)
 
     def flush(self, now_ms: int) -> None:
-        """Make everything durable, and write down that it is, before returning."""
+        """Make everything durable, and record the recovery point, before returning."""
         if self._log.recovery_point < self._log.end_offset:
             self._log.flush(now_ms)
         if self._checkpointed < self._log.recovery_point:
@@ -143,7 +143,7 @@ class MetadataLog:
         return self._log.recovery_point - self._checkpointed >= RECORDS_PER_CHECKPOINT
 
     def write_checkpoint(self) -> None:
-        """Write down up to where the log is durable: damage before that is never cut off."""
+        """Record the recovery point: damage before it is never truncated."""
         point = self._log.recovery_point
         write_offsets(self._disk, self._checkpoint_path, {METADATA_PARTITION: point})
         self._checkpointed = point

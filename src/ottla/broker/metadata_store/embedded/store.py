@@ -1,15 +1,15 @@
 """The metadata store of a single broker: its own controller, and a log on its own disk.
 
-    execute --> decide --> append --> [ fsync, prepare ] --> publish the image --> answer
+    execute --> decide --> append --> [ fsync, prepare ] --> publish the image --> respond
                   |          |              |                       |
-            one at a time, each by what     |                 listeners, before the answer
-            the ones before have written    |
-                                        on threads: when a client hears of a topic, its
-                                        partitions are there
+            one at a time, each sees        |                 listeners, before the response
+            all earlier decisions           |
+                                        on threads: when a client sees a topic, its
+                                        logs exist
 
-Deciding goes on while others wait for the disk, so that one fsync serves all that came meanwhile.
-What is decided is seen by later decisions at once, but by nobody else before it is durable: the
-controller's image is ahead of the one that is published.
+Decisions continue while earlier ones wait for the disk, so that one fsync covers all of them. A
+decision is visible to later decisions at once, and to all other code when it is durable: the
+controller's image is ahead of the published image.
 """
 
 import asyncio
@@ -66,9 +66,9 @@ class _Uncommitted(NamedTuple):
 class EmbeddedMetadataStore:
     """Turns requests into committed metadata, one at a time. Belongs to one event loop.
 
-    A failing disk makes it refuse everything with KAFKA_STORAGE_ERROR until a restart; a full one
-    only refuses. An answer with that code says that the decision was not made durable in time: it
-    may still be there later, or after a restart, as with any answer that is lost.
+    After a disk failure every request fails with KAFKA_STORAGE_ERROR until a restart; a full disk
+    only refuses writes. A response with that code means that the decision was not durable in time:
+    it may still take effect later, or after a restart, as after any lost response.
     """
 
     def __init__(
@@ -104,12 +104,12 @@ class EmbeddedMetadataStore:
         threads: Executor | None = None,
         on_failed: OnFailed = fail_all,
     ) -> Self:
-        """Open the log in the first of the broker's log dirs, or begin a cluster there.
+        """Open the log in the first of the broker's log dirs, or create a cluster there.
 
-        Everything in the log is durable, and in `image`, when this returns. Raises
-        ForeignFolderError, DamagedMetadataError, OSError or ApiError where the broker must not
-        start. `threads` run what blocks; without them the event loop's own do. `on_failed` is told
-        of folders that cannot be used, and may raise.
+        On return, everything in the log is durable, and in `image`. Raises ForeignFolderError,
+        DamagedMetadataError, OSError or ApiError if the broker must not start. `threads` run
+        blocking work; the default is the event loop's executor. `on_failed` is called with every
+        unusable log dir, and may raise.
         """
         node_id = settings.broker_id
         identity = claim_folders(disk, log_dirs, node_id, randomness, on_failed=on_failed)
@@ -142,7 +142,7 @@ class EmbeddedMetadataStore:
         self._listeners.append(on_change)
 
     def prepare_by(self, prepare: Prepare) -> None:
-        """Have something done before each publication from now on; it must not raise either."""
+        """Call a function before each publication from now on; it must not raise either."""
         self._preparations.append(prepare)
 
     async def execute(self, decide: Callable[[Controller], Decision[MetadataRecord, T]]) -> T:
@@ -256,7 +256,7 @@ class EmbeddedMetadataStore:
 
 
 def _check_no_partitions(disk: Disk, log_dirs: Sequence[str], on_failed: OnFailed) -> None:
-    """Refuse to begin a new cluster among the partitions of one whose metadata is lost."""
+    """Refuse to create a cluster in log dirs with partitions of a cluster with lost metadata."""
     for path in log_dirs:
         try:
             names = disk.list_directory(path)

@@ -1,13 +1,13 @@
-"""A controller's term: from winning `/controller` to the first doubt about it.
+"""A controller's term: from winning `/controller` to the first failed or uncertain write.
 
     win --> load --> look at the brokers --> decide, commit, publish ... --> over
      |                                            |
      the epoch is one higher,                every commit begins with a check of
-     and with it the version                 that version: whoever has lost the
-     of `/controller_epoch`                  office commits nothing any more
+     and with it the version                 that version: a former controller
+     of `/controller_epoch`                  can commit nothing any more
 
-A term has no way back. Whatever ZooKeeper does not say yes to ends it, and the next one, of this
-broker or another, begins by reading what is there.
+A term never resumes. Any write that ZooKeeper does not confirm ends it. The next term, of this
+broker or another, begins by reading the current state.
 """
 
 import asyncio
@@ -92,7 +92,8 @@ class Office(NamedTuple):
 async def win(session: ZooKeeperSession, broker_id: int, now_ms: int) -> Office | None:
     """Become the controller, unless there is one. ZooKeeperError if the outcome is unknown.
 
-    A session that holds `/controller` already, from a term that ended in doubt, begins a new term.
+    A session that holds `/controller` already, from a term with an unknown outcome, begins a new
+    term.
     """
     epoch_node = await get_or_none(session, CONTROLLER_EPOCH)
     if epoch_node is None:
@@ -171,7 +172,7 @@ class ControllerTerm:
         self._feed = MetadataFeed(self.epoch, self.image, self._clock.now_ms())
         await self.execute(lambda controller: controller.bootstrap())
         await self._look_at_office()
-        # With the very broker objects of the image: it trusts those that are identical.
+        # Pass the image's own broker objects: identical objects count as unchanged.
         await self._look_at(live)
         await self.execute(_elect_where_nobody_leads)
 
@@ -247,7 +248,7 @@ class ControllerTerm:
         self._look_again.set()
 
     async def _see(self, live: LiveBroker) -> None:
-        """Take note of a registration; an earlier one of the same broker is fenced by now."""
+        """Record a registration; an earlier one of the same broker is fenced by now."""
         broker_id = live.broker.broker_id
         known = self.image.brokers.get(broker_id)
         if known is None or not _is_same_life(known, live):
@@ -354,10 +355,10 @@ class ControllerTerm:
 
 
 def _known_brokers(loaded: Loaded, live: dict[int, LiveBroker]) -> Iterable[BrokerImage]:
-    """Yield the brokers as the earlier terms left them.
+    """Yield the brokers in the state left by earlier terms.
 
-    A broker that is live with its handled incarnation is in service. Of another one only the former
-    incarnation is known; it is still to be fenced.
+    A live broker whose incarnation an earlier term has handled is in service. Of another broker,
+    only the former incarnation is known; it is still to be fenced.
     """
     unseen = dict.fromkeys(loaded.unseen, NEVER_HANDLED)
     for broker_id, epoch in {**loaded.seen_epochs, **unseen}.items():

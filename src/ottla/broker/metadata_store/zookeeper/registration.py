@@ -28,7 +28,7 @@ from ottla.environment.zookeeper import Create, NodeExistsError, ZooKeeperError,
 RETRY_SECONDS: Final = 0.2
 UNREADABLE_RETRY_SECONDS: Final = 5.0
 Connect = Callable[[], Awaitable[ZooKeeperSession]]
-"""Begins a session; ZooKeeperError if no server answers."""
+"""Begins a session; ZooKeeperError if no server responds."""
 
 _log = logging.getLogger(__name__)
 
@@ -44,7 +44,7 @@ async def pause_after(error: UnreadableZnodeError | ZooKeeperError) -> None:
 
 
 async def begin_session(connect: Connect, proposal: str) -> tuple[ZooKeeperSession, str]:
-    """Return a session, and which cluster it is of; waits until ZooKeeper answers."""
+    """Return a session, and its cluster's id; waits until ZooKeeper responds."""
     problem = ProblemLog(_log, logging.WARNING)
     while True:
         session = None
@@ -64,7 +64,7 @@ async def begin_session(connect: Connect, proposal: str) -> tuple[ZooKeeperSessi
 
 
 async def make_paths(session: ZooKeeperSession) -> None:
-    """Make the nodes that are always there."""
+    """Create the persistent nodes."""
     for path in PERSISTENT_PATHS:
         await _make_path(session, path)
 
@@ -78,10 +78,10 @@ async def agree_on_cluster_id(session: ZooKeeperSession, proposal: str) -> str:
 
 
 async def register(session: ZooKeeperSession, live: LiveBroker, now_ms: int) -> int:
-    """Register a broker for as long as the session lives, and return its epoch.
+    """Register a broker for the duration of the session, and return its epoch.
 
-    While another session has the same broker, wait: mostly it is the broker's own, from before
-    it died, and ends by itself.
+    While another session has the same broker, wait: mostly it is from the broker's previous
+    incarnation, and expires.
     """
     broker_id = live.broker.broker_id
     path = f"{BROKER_IDS}/{broker_id}"
@@ -103,7 +103,7 @@ async def register(session: ZooKeeperSession, live: LiveBroker, now_ms: int) -> 
 
 
 async def is_registered(session: ZooKeeperSession, broker_id: int) -> bool:
-    """Tell whether a broker is registered, and by our own session."""
+    """Return whether a broker is registered, and by our own session."""
     stat = await session.exists(f"{BROKER_IDS}/{broker_id}")
     return stat is not None and stat.owner_session == session.session_id
 

@@ -96,7 +96,7 @@ class ZooKeeperMetadataStore:
         self.broker_epoch = NO_EPOCH
         """The epoch of this broker's registration, as long as it has one."""
         self.controller_epoch = NO_EPOCH
-        """The epoch of the controller whose decisions are known here."""
+        """The epoch of the controller that made the known decisions."""
         self._term: ControllerTerm | None = None
         self._session = session
         self._connect = connect
@@ -125,9 +125,9 @@ class ZooKeeperMetadataStore:
         session_timeout_ms: int,
         rebalance_seconds: float,
     ) -> "ZooKeeperMetadataStore":
-        """Begin a session, and find out which cluster this is, or begin one.
+        """Begin a session, and read the cluster id, or create a cluster.
 
-        Waits until ZooKeeper answers. Raises UnreadableZnodeError if its id makes no sense.
+        Waits until ZooKeeper responds. Raises UnreadableZnodeError if the id is invalid.
         """
         proposal = uuid_to_text(randomness.uuid())
         session, cluster_id = await begin_session(connect, proposal)
@@ -156,7 +156,7 @@ class ZooKeeperMetadataStore:
 
     @property
     def is_session_confirmed(self) -> bool:
-        """Whether the session cannot have ended yet: nobody else leads what this broker leads."""
+        """Whether the session cannot have expired: no other broker leads our partitions."""
         is_over = self._session.state is SessionState.EXPIRED
         return not is_over and self._clock.monotonic_ms() < self._sure_until_ms
 
@@ -165,7 +165,7 @@ class ZooKeeperMetadataStore:
         self._publisher.subscribe(on_change)
 
     def prepare_by(self, prepare: Prepare) -> None:
-        """Have something done before each publication from now on; it must not raise either."""
+        """Call a function before each publication from now on; it must not raise either."""
         self._publisher.prepare_by(prepare)
 
     def on_session_lost(self, step_down: Callable[[], None]) -> None:
@@ -189,7 +189,7 @@ class ZooKeeperMetadataStore:
         return await term.execute(decide)
 
     async def wait_until_in_service(self) -> None:
-        """Wait until the controller has taken note of this broker, and the image says so."""
+        """Wait until the controller has recorded this broker, and the image says so."""
         await self._is_in_service.wait()
 
     async def close(self) -> None:
@@ -202,9 +202,9 @@ class ZooKeeperMetadataStore:
     # -- sessions -------------------------------------------------------------------------------
 
     async def look_ahead(self) -> ClusterImage:
-        """Return which topics there are, for a broker that is not registered yet.
+        """Return the existing topics, for a broker that is not registered yet.
 
-        Waits until ZooKeeper answers. Raises ForeignClusterError if it was emptied meanwhile.
+        Waits until ZooKeeper responds. Raises ForeignClusterError if it was emptied meanwhile.
         """
         while True:
             try:
@@ -217,8 +217,8 @@ class ZooKeeperMetadataStore:
     async def run(self, broker: BrokerImage, *, has_lost_tail: bool) -> None:
         """Be a broker of the cluster until cancelled.
 
-        `has_lost_tail`: the machine has started anew since something was written and not synced.
-        Raises ApiError if an image cannot be published, ForeignClusterError as `look_ahead` does.
+        `has_lost_tail`: the machine has restarted with unsynced writes. Raises ApiError if an image
+        cannot be published, ForeignClusterError as `look_ahead` does.
         """
         self._has_lost_tail = has_lost_tail
         while True:
@@ -236,7 +236,7 @@ class ZooKeeperMetadataStore:
             raise ForeignClusterError(f"{cluster_id} in place of {self.cluster_id}")
 
     async def _live(self, session: ZooKeeperSession, broker: BrokerImage) -> None:
-        """Take part until the session is lost."""
+        """Participate until the session is lost."""
         is_expired = asyncio.Event()
 
         def on_state(state: SessionState) -> None:
@@ -256,7 +256,7 @@ class ZooKeeperMetadataStore:
         )
 
     async def _keep_sure(self, session: ZooKeeperSession, broker_id: int) -> None:
-        """Ask again and again whether the registration is there; return when it is not."""
+        """Check the registration periodically; return when it is gone."""
         is_there = True
         while is_there:
             await pause_seconds(self._session_timeout_ms / 3000)
@@ -273,7 +273,7 @@ class ZooKeeperMetadataStore:
             await pause_seconds(max(left_ms / 1000, RETRY_SECONDS))
 
     async def _confirm_registration(self, session: ZooKeeperSession, broker_id: int) -> bool:
-        """Be sure of the registration for a while if it is there; tell whether it is."""
+        """Renew the lease if the registration exists; return whether it does."""
         asked_at_ms = self._clock.monotonic_ms()
         is_there = await is_registered(session, broker_id)
         if is_there and session.state is not SessionState.EXPIRED:
@@ -311,7 +311,7 @@ class ZooKeeperMetadataStore:
         live = LiveBroker(broker, self._has_lost_tail, min_insync_replicas)
         self.broker_epoch = await register(session, live, self._clock.now_ms())
         await self._confirm_registration(session, broker.broker_id)
-        # The controller may have been faster than the answer.
+        # The controller may have been faster than the response.
         self._on_image(self.image, ())
 
     async def _reign(self, session: ZooKeeperSession) -> bool:
@@ -393,6 +393,7 @@ class ZooKeeperMetadataStore:
     def _on_image(self, image: ClusterImage, _: Sequence[MetadataRecord]) -> None:
         own = image.brokers.get(self._settings.broker_id)
         if own is not None and own.broker_epoch == self.broker_epoch and not own.is_fenced:
-            # The controller knows that the tail is lost: saying it again would cost trust anew.
+            # The controller knows that the tail is lost: another report would cost eligibility
+            # again.
             self._has_lost_tail = False
             self._is_in_service.set()

@@ -116,7 +116,7 @@ async def load_topics(session: ZooKeeperSession, cluster_id: str) -> ClusterImag
 async def live_brokers(
     session: ZooKeeperSession, watch: Watch | None = None
 ) -> dict[int, LiveBroker]:
-    """Return the brokers that are registered; a watch is rung when one comes or goes."""
+    """Return the registered brokers; a watch notifies of additions and removals."""
     found = {}
     names = await session.children(BROKER_IDS, watch)
     nodes = await _get_all(session, [f"{BROKER_IDS}/{name}" for name in names])

@@ -235,7 +235,7 @@ class _Changes:
             yield [Write(FEATURES, features_data(self._after.level_by_feature))]
 
     def _goes_with_topic(self, resource: ConfigResource) -> bool:
-        """Tell whether settings are written, or removed, together with their topic."""
+        """Return whether settings are written, or removed, together with their topic."""
         was_there = resource.name in self._before.topics
         is_there = resource.name in self._after.topics
         return resource.kind == ResourceType.TOPIC and not (was_there and is_there)

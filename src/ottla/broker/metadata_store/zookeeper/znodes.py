@@ -37,7 +37,7 @@ DELETED_TOPICS: Final = "/admin/delete_topics"
 FEATURES: Final = "/feature"
 PRODUCER_IDS: Final = "/latest_producer_id_block"
 SEEN_EPOCHS: Final = "/ottla/seen_broker_epochs"
-"""For each broker the registration that the controller has taken note of: ours, not Kafka's."""
+"""For each broker the registration that the controller has recorded: ours, not Kafka's."""
 PERSISTENT_PATHS: Final = (
     "/consumers",
     BROKER_IDS,
@@ -72,7 +72,7 @@ class LiveBroker(NamedTuple):
     has_lost_tail: bool
     """Whether it may have lost its unsynced tail."""
     min_insync_replicas: int | None = None
-    """As its configuration file has it; None if it does not tell."""
+    """The setting in the broker's configuration file; None if it is not registered."""
 
 
 def topic_path(topic: str) -> str:

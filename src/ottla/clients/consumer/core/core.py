@@ -1,7 +1,7 @@
 """The common core of both consumers: the state, the buffer, and the fetcher that fills it.
 
-`take` and `take_arrow` return buffered records in the calling thread. Everything else that takes
-time is a coroutine on the event loop.
+`take` and `take_arrow` return buffered records in the calling thread. All blocking work runs in
+coroutines on the event loop.
 """
 
 import asyncio
@@ -50,7 +50,7 @@ NO_GROUP: Final = "this consumer has no group.id: it cannot subscribe, nor commi
 
 
 class ConsumerCore:
-    """One consumer. Made anywhere; `start`, and all coroutines, run in one event loop."""
+    """One consumer. It may be made in any thread; all coroutines run in one event loop."""
 
     def __init__(
         self,
@@ -90,7 +90,7 @@ class ConsumerCore:
             self._positions.group = self.group
 
     def start(self) -> None:
-        """Begin to fetch, in the running loop, if that has not been done yet."""
+        """Start fetching in the running loop, unless started before."""
         self._check_open()
         if self._prefetcher is None:
             self._loop, self._thread_id = asyncio.get_running_loop(), get_ident()
@@ -104,7 +104,7 @@ class ConsumerCore:
             )
 
     async def close(self, timeout: float | None) -> None:
-        """Leave the group, fetch no more, close every connection."""
+        """Leave the group, stop fetching, and close all connections."""
         if self.is_closing:
             return
         self.is_closing = True
@@ -133,7 +133,7 @@ class ConsumerCore:
         return is_idle and (self.group is None or not self.group.is_due())
 
     def take(self, count: int) -> list[ConsumerRecord]:
-        """Return the records that are there, at most this many."""
+        """Return buffered records, at most this many."""
         unyielded = self.state.unyielded
         if unyielded:
             return [unyielded.popleft() for _ in range(min(count, len(unyielded)))]
@@ -178,7 +178,7 @@ class ConsumerCore:
                 return
 
     def is_poll_over(self, deadline: float | None) -> bool:
-        """Whether nothing more is to come: time is over, or a listener has unsubscribed."""
+        """Whether poll must return: the deadline has passed, or a listener has unsubscribed."""
         assert self._loop is not None
         is_late = deadline is not None and self._loop.time() >= deadline
         return is_late or self.state.is_idle()
@@ -211,7 +211,7 @@ class ConsumerCore:
         return found
 
     def _raise_failure(self) -> None:
-        """Raise a partition's error once; then the partition is tried again."""
+        """Raise a partition's error once; fetching from it continues afterwards."""
         with self.state.lock:
             for partition in self.state.assigned.values():
                 if partition.must_tell:
@@ -227,7 +227,7 @@ class ConsumerCore:
     # -- waking ---------------------------------------------------------------------------------
 
     def wakeup(self) -> None:
-        """Make the waiting call raise, or the next call that would wait; from any thread."""
+        """Make the current blocking call, or the next one, raise WakeupError; from any thread."""
         self._is_woken_up = True
         if self._loop is not None:
             with suppress(RuntimeError):  # the loop has ended: no call waits
@@ -239,7 +239,7 @@ class ConsumerCore:
             raise WakeupError("wakeup() was called")
 
     def wake_poll(self) -> None:
-        """Let `prepare` look again whether there is something to do."""
+        """Make `prepare` check again for due work."""
         self._notifier.notify()
 
     def _on_change(self) -> None:
@@ -280,7 +280,7 @@ class ConsumerCore:
     async def commit_unless_woken(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata]
     ) -> None:
-        """Commit, and wait for it; after a WakeupError it may have happened, or not."""
+        """Commit, and wait for the result; after a WakeupError the result is unknown."""
         self.start()
         committing = asyncio.ensure_future(self.commit(offsets))
         committing.add_done_callback(lambda _: self.wake_poll())
@@ -297,13 +297,13 @@ class ConsumerCore:
         offsets: Mapping[TopicPartition, OffsetAndMetadata],
         on_commit: Callable[[Any, Exception | None], object] | None,
     ) -> None:
-        """Begin to commit; the callback is called by a later poll, or by close."""
+        """Start a commit; a later poll, or close, calls the callback."""
         self.start()
         self.needed_group().commit_async(offsets, on_commit)
 
 
 def named(partitions: Iterable[Any]) -> list[TopicPartition]:
-    """Return partitions that were given as such, or as pairs of topic and number."""
+    """Convert pairs of topic and number to TopicPartition."""
     return [_partition(name) for name in partitions]
 
 
@@ -316,7 +316,7 @@ def _partition(name: Any) -> TopicPartition:
 
 
 def metrics_of(core: ConsumerCore, lag: Collection[int]) -> dict[str, float]:
-    """Return the counts of read records, the lag, and more, by Kafka's names."""
+    """Return the counts of read records, the lag, and more, under Kafka's names."""
     counts = core.buffer.counts
     network = core.view.counts
     return {

@@ -1,4 +1,4 @@
-"""Wakes a waiting poll when something has changed: a task of the event loop, or a thread."""
+"""Notifies a waiting poll of changes: in a task of the event loop, or in a thread."""
 
 import asyncio
 from collections.abc import Callable
@@ -6,7 +6,7 @@ from threading import Event
 from typing import Final
 
 THREAD_WAIT_SECONDS_MAX: Final = 1.0
-"""So long a thread waits by itself; then it had better have the event loop look at everything."""
+"""How long a thread waits by itself before the event loop checks for due work."""
 
 
 class PollNotifier:
@@ -22,7 +22,7 @@ class PollNotifier:
         self._for_threads.set()
 
     async def wait(self, deadline: float | None) -> bool:
-        """Wait for it in a task; False if the deadline, by the loop's time, comes first."""
+        """Wait for a notification in a task; False if the deadline, on the loop's clock, passes."""
         self._for_tasks.clear()
         try:
             async with asyncio.timeout_at(deadline):

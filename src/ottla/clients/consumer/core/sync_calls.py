@@ -1,4 +1,4 @@
-"""The calls of a consumer that need no waiting: the same for both faces."""
+"""The non-blocking calls of a consumer: the same in the synchronous and the asyncio consumer."""
 
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 Listener = Callable[[list[TopicPartition]], object]
 POLL_SECONDS: Final = 1.0
-"""How long poll waits where no time-out is given."""
+"""The default timeout of poll."""
 
 
 class PartitionReplicas(NamedTuple):
@@ -49,14 +49,14 @@ class OffsetAndTimestamp(NamedTuple):
 
 
 class ConsumerCalls(Rooted):
-    """Calls that need no waiting. Partitions are TopicPartition, or such pairs."""
+    """Non-blocking calls. Partitions are TopicPartition, or pairs of topic and number."""
 
     _core: ConsumerCore
     _alone: AbstractContextManager[object] = nullcontext()
-    """Held while a call is at work, by a consumer that only one thread may use."""
+    """Held during a call, if only one thread may use the consumer."""
     _randomness: Randomness = SystemRandomness()
     _workers: "OrderedWorkers | None" = None
-    """The workers of the current `run`, or of the last one."""
+    """The workers of the current or last `run`."""
     _is_running = False
     _is_stop_wanted = False
 
@@ -68,31 +68,32 @@ class ConsumerCalls(Rooted):
     def assign(self, partitions: Iterable[tuple[str, int]]) -> None:
         """Read exactly these partitions; partitions that stay keep their position.
 
-        An empty list ends that. A subscribed consumer must `unsubscribe` first, which takes time.
+        An empty list ends the assignment. A subscribed consumer must `unsubscribe` first, which
+        blocks.
         """
         with self._changing() as state:
             state.assign_by_hand(named(partitions))
 
     def assignment(self) -> set[TopicPartition]:
-        """Return the partitions that are read now."""
+        """Return the assigned partitions."""
         return set(self._core.state.assigned)
 
     def subscription(self) -> set[str]:
-        """Return the topics that are subscribed to, by name or as found by the pattern."""
+        """Return the subscribed topics, including those that match the pattern."""
         return set(self._core.state.topics)
 
     def pause(self, *partitions: tuple[str, int]) -> None:
-        """Give out nothing from these partitions until they are resumed; membership goes on."""
+        """Return no records of these partitions until they are resumed; they stay assigned."""
         with self._changing() as state:
             state.pause(named(partitions))
 
     def resume(self, *partitions: tuple[str, int]) -> None:
-        """Go on with partitions that were paused."""
+        """Resume paused partitions."""
         with self._changing() as state:
             state.resume(named(partitions))
 
     def paused(self) -> set[TopicPartition]:
-        """Return the partitions that are paused."""
+        """Return the paused partitions."""
         return {name for name, row in self._core.state.assigned.items() if row.is_paused}
 
     def seek(
@@ -100,7 +101,7 @@ class ConsumerCalls(Rooted):
     ) -> None:
         """Continue at this offset. Prefetched records are dropped.
 
-        With the epoch of the record before it, the leader's log is validated first.
+        If the epoch of the preceding record is given, the leader's log is validated first.
         """
         place = offset_of(offset)
         epoch = place.leader_epoch if place is offset else leader_epoch
@@ -109,7 +110,7 @@ class ConsumerCalls(Rooted):
             state.seek(TopicPartition(*partition), position)
 
     def seek_to_beginning(self, *partitions: tuple[str, int]) -> None:
-        """Go on from the first record there is; without arguments, in all partitions."""
+        """Continue with the first available record; without arguments, in all partitions."""
         with self._changing() as state:
             state.reset(named(partitions) or self.assignment(), EARLIEST)
 
@@ -119,11 +120,11 @@ class ConsumerCalls(Rooted):
             state.reset(named(partitions) or self.assignment(), LATEST)
 
     def lag(self, partition: tuple[str, int]) -> int | None:
-        """Return how many offsets the application is behind, None if no fetch has told yet."""
+        """Return the application's lag in offsets, None before the first fetch."""
         return self._lag().get(TopicPartition(*partition))
 
     def metrics(self) -> dict[str, float]:
-        """Return the counts of read records and the lag, by Kafka's names.
+        """Return the counts of read records and the lag, under Kafka's names.
 
         After the first `run`, also the counts of processed and running records.
         """
@@ -135,21 +136,21 @@ class ConsumerCalls(Rooted):
         return self._core.needed_group().group_metadata()
 
     def wakeup(self) -> None:
-        """Have a poll, `position` or `commit` that waits, or the next, raise WakeupError.
+        """Make a blocked poll, `position` or `commit`, or the next one, raise WakeupError.
 
-        It may be called from any thread. A consumer that is being closed is not disturbed.
+        It may be called from any thread. It does not interrupt `close`.
         """
         self._core.wakeup()
 
     def stop(self) -> None:
-        """End the current `run` in good order, or else the next one; from any thread."""
+        """End the current `run` in an orderly way, or else the next one; from any thread."""
         self._is_stop_wanted = True
         if self._is_running and self._workers is not None:
             self._workers.stop()
 
     @contextmanager
     def _running(self, workers: "OrderedWorkers") -> Iterator[None]:
-        """Have workers that `stop` stops."""
+        """Register workers for `stop`."""
         if self._is_running:
             raise ConsumerError("this consumer runs already: stop() ends that")
         self._workers, self._is_running = workers, True
@@ -162,7 +163,7 @@ class ConsumerCalls(Rooted):
 
     @contextmanager
     def _changing(self) -> Iterator[SubscriptionState]:
-        """Lend the subscription to a call that changes it; ClientClosedError after the end."""
+        """Yield the subscription to a call that changes it; ClientClosedError after close."""
         with self._alone:
             if self._core.is_closed:
                 raise ClientClosedError("the consumer is closed")
@@ -177,7 +178,7 @@ class ConsumerCalls(Rooted):
         pattern: str | re.Pattern[str] | None,
         listener: RebalanceListener,
     ) -> bool:
-        """Subscribe; False for an empty list, which asks for `unsubscribe` instead."""
+        """Subscribe; False for an empty list, so that the caller must unsubscribe instead."""
         self._core.needed_group()
         if isinstance(topics, str):
             raise TypeError(f"subscribe([{topics!r}]): topics come as a list")

@@ -1,4 +1,4 @@
-"""Only one thread at a time: a synchronous consumer is not made for more."""
+"""A guard against concurrent use of a synchronous consumer."""
 
 from threading import Lock, get_ident
 
@@ -6,7 +6,7 @@ from ottla.clients.consumer.state.errors import ConcurrentUseError
 
 
 class OneThread:
-    """Held while a call is at work. The thread that holds it may enter again, as listeners do."""
+    """Held during a call. It is reentrant, because listeners may call the consumer."""
 
     __slots__ = ("_depth", "_lock", "_owner")
 

@@ -1,4 +1,4 @@
-"""Fetched records that the application has not taken yet."""
+"""Fetched records that the application has not consumed yet."""
 
 from collections import deque
 from collections.abc import Collection, Iterator
@@ -14,7 +14,7 @@ from ottla.model.identifiers import TopicPartition
 from ottla.wire.records.consumer_record import ConsumerRecord
 
 ARROW_ROWS_MAX: Final = 1 << 20
-"""After this many rows, a call that gives out Arrow takes no further fetch."""
+"""The row limit of a call that returns Arrow; the fetch that reaches it is returned whole."""
 
 
 @dataclass(slots=True)
@@ -23,7 +23,7 @@ class ReadingCounts:
 
     records: int = 0
     bytes: int = 0
-    """Of fetches that have been given out whole, as they came from the broker."""
+    """The size of fully consumed fetches, as received from the broker."""
 
 
 class FetchBuffer:
@@ -42,7 +42,7 @@ class FetchBuffer:
         self.readers = (key_deserializer, value_deserializer)
         """The deserializers of keys and values, for batches that are opened from now on."""
         self._queue: deque[FetchedPartition] = deque()
-        self._must_tell_fetcher = False  # of the thread that takes
+        self._must_tell_fetcher = False  # used by the consuming thread only
         self.counts = ReadingCounts()
 
     def put(self, fetched: FetchedPartition) -> None:
@@ -53,7 +53,7 @@ class FetchBuffer:
 
     @property
     def has_records(self) -> bool:
-        """Whether a call to take would find something to read."""
+        """Whether `take` would return or raise something."""
         with self._state.lock:
             return self._next() is not None
 
@@ -86,11 +86,11 @@ class FetchBuffer:
             if fetched is None:
                 return None
             start_offset = fetched.next_offset
-        # Without the lock: meanwhile the fetcher can put the next answer here.
+        # Without the lock, so that the fetcher can append the next response meanwhile.
         added = fetched.as_arrow(start_offset, columns)
         with self._state.lock:
             if self._next() is not fetched:
-                return []  # the partition has been taken away
+                return []  # the partition was revoked, or its position has jumped
             fetched.finish(added)
             self._drop_if_over(fetched)
         return added.batches
@@ -118,7 +118,7 @@ class FetchBuffer:
             self._state.is_room_awaited = False
 
     def _tell_fetcher(self) -> None:
-        """Have the fetcher look again, if it waits for room and there is some."""
+        """Notify the fetcher if it waits for buffer space and some was freed."""
         if self._must_tell_fetcher:
             self._must_tell_fetcher = False
             self._state.on_change()
@@ -126,7 +126,7 @@ class FetchBuffer:
 
 @contextmanager
 def _after(found: list[Any]) -> Iterator[None]:
-    """Keep an error back as long as something was found before it: it comes again."""
+    """Suppress an error if records were found before it; the next call raises it."""
     try:
         yield
     except RecordError:
@@ -135,7 +135,7 @@ def _after(found: list[Any]) -> Iterator[None]:
 
 
 def lag_of(state: SubscriptionState, *, is_committed_only: bool) -> dict[TopicPartition, int]:
-    """Return how many offsets are left to read, of the partitions where that is known."""
+    """Return the lag of each partition whose end offset is known."""
     with state.lock:
         consumed = state.consumed()
         ends = {

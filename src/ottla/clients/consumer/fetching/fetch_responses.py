@@ -32,11 +32,11 @@ _SESSION_LOST: Final = frozenset(
 )
 _log = logging.getLogger(__name__)
 Found = Mapping[TopicPartition, tuple[AssignedPartition, int]]
-"""The partitions that were asked for, and the generation that each was in."""
+"""The requested partitions, and the generation of each at the time of the request."""
 
 
 class FetchAnswers:
-    """Takes answers apart, on the event loop's thread. `on_progress` is called for each."""
+    """Handles fetch responses, on the event loop's thread. `on_progress` is called after each."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class FetchAnswers:
         self.on_progress: Callable[[], None] = lambda: None
 
     def take(self, session: FetchSession, found: Found, answer: FetchResponse) -> None:
-        """Deal with all that a broker has sent."""
+        """Apply a fetch response to the session and the partitions."""
         code = error_code(answer.error_code)
         if code is not ErrorCode.NONE:
             session.reset()
@@ -82,14 +82,14 @@ class FetchAnswers:
             _identify(found, asked, refused)
 
     def back_off(self, partitions: Iterable[AssignedPartition]) -> None:
-        """Ask for these again after a pause."""
+        """Exclude these partitions from fetches for retry.backoff.ms."""
         pause_s = self._view.settings.retry_backoff_ms / 1000
         at = asyncio.get_running_loop().time() + pause_s
         for partition in partitions:
             partition.retry_at = at
 
     def leave(self, partitions: Iterable[AssignedPartition]) -> None:
-        """Look up the leaders of these partitions again: their broker is gone, or does not lead."""
+        """Look up the leaders of these partitions again: the broker is gone, or not the leader."""
         left = list(partitions)
         for partition in left:
             partition.read_replica = NO_REPLICA
@@ -169,7 +169,7 @@ class FetchAnswers:
     def _take_hint(
         self, partition: AssignedPartition, row: PartitionData, answer: FetchResponse
     ) -> bool:
-        """Turn to the leader that a broker has named (KIP-951); False if it has named none."""
+        """Adopt the leader that the broker named (KIP-951); False if it named none."""
         hint = row.current_leader
         if hint is None:
             return False
@@ -180,7 +180,7 @@ class FetchAnswers:
 
 
 def _why_unreadable(data: memoryview) -> str:
-    """Say why there is not one whole batch; messages may be older than batches (Kafka 0.10)."""
+    """Explain why no whole batch was found, for example an old message format (Kafka 0.10)."""
     try:
         batch_at(data)
     except ProtocolError as error:
@@ -191,7 +191,7 @@ def _why_unreadable(data: memoryview) -> str:
 def _identify(
     found: Found, asked: Mapping[TopicPartition, Asked], refused: Collection[TopicPartition]
 ) -> None:
-    """Note which topic a position is in, the first time that a fetch from there is not refused."""
+    """Record the topic id of each position at its first successful fetch."""
     for name, (partition, generation) in found.items():
         if not partition.topic_id and generation == partition.generation and name not in refused:
             topic_id = asked[name].topic_id

@@ -15,7 +15,7 @@ from ottla.wire.messages.fetch import (
 )
 
 BY_NAME_VERSION_MAX: Final = 12
-"""Later versions of Fetch know topics by their ids alone."""
+"""Later versions of Fetch identify topics by id only."""
 _NO_SESSION: Final = 0
 _FIRST_EPOCH: Final = 0
 _EPOCH_MAX: Final = 2**31 - 1
@@ -42,7 +42,7 @@ class FetchSession:
     def request(
         self, wanted: Mapping[TopicPartition, Asked], settings: ConsumerSettings, bytes_max: int
     ) -> FetchRequest:
-        """Ask for exactly these partitions, and remember that."""
+        """Return a request for exactly these partitions, and update the session."""
         changed = {n: asked for n, asked in wanted.items() if self.partitions.get(n) != asked}
         gone = [name for name in self.partitions if not self._goes_on(name, wanted)]
         forgotten = [] if self.epoch == _FIRST_EPOCH else self._forgotten(gone)
@@ -61,7 +61,7 @@ class FetchSession:
         )
 
     def accept(self, session_id: int) -> None:
-        """Go on in the session that the broker has opened, or without one if it has not."""
+        """Continue in the broker's session, or without a session if the id is 0."""
         if session_id == _NO_SESSION:
             self.reset()
         else:
@@ -69,16 +69,16 @@ class FetchSession:
             self.epoch = 1 if self.epoch == _EPOCH_MAX else self.epoch + 1
 
     def reset(self) -> None:
-        """Ask for everything anew: the broker may not know the session any more."""
+        """Start a new session with a full fetch: the broker may have evicted the old one."""
         self.session_id, self.epoch = _NO_SESSION, _FIRST_EPOCH
         self.partitions = {}
 
     def name_of(self, topic: FetchableTopicResponse) -> str | None:
-        """Return the name of a topic in an answer, which has either a name or an id."""
+        """Return the topic's name; a response identifies it by name or by id."""
         return topic.topic or self.name_by_id.get(topic.topic_id)
 
     def _goes_on(self, name: TopicPartition, wanted: Mapping[TopicPartition, Asked]) -> bool:
-        """Whether the broker may keep a partition; a partition with a new topic id must go."""
+        """Whether a partition may stay in the session; a new topic id requires its removal."""
         return name in wanted and wanted[name].topic_id == self.partitions[name].topic_id
 
     def _forgotten(self, names: Iterable[TopicPartition]) -> list[ForgottenTopic]:
@@ -93,7 +93,7 @@ class FetchSession:
 
 
 def version_max_for(wanted: Mapping[TopicPartition, Asked], version: int) -> int:
-    """Return the version to ask in: one with ids only where all topics have one."""
+    """Return the request version: a version with topic ids only if all topics have one."""
     has_ids = all(asked.topic_id != ZERO_UUID for asked in wanted.values())
     return version if has_ids else min(version, BY_NAME_VERSION_MAX)
 

@@ -30,7 +30,7 @@ _LAST_OFFSET_DELTA_AT: Final = 23
 
 
 def end_of_batches(data: memoryview) -> Position | None:
-    """Return where the last whole batch ends, None if there is none; headers are not judged."""
+    """Return the end of the last whole batch, None without one; batch headers are not validated."""
     position, end = 0, None
     while len(data) - position >= HEADER_BYTES:
         base_offset, length, epoch = _PLACE.unpack_from(data, position)
@@ -44,20 +44,20 @@ def end_of_batches(data: memoryview) -> Position | None:
 
 
 class AbortedBatches:
-    """Tells which batches belong to aborted transactions; it must see all, in order."""
+    """Recognizes the batches of aborted transactions; it must see all batches, in order."""
 
     def __init__(self, transactions: Collection[AbortedTransaction]) -> None:
         self._waiting = sorted(transactions, key=lambda row: row.first_offset, reverse=True)
         self._aborted: set[int] = set()
 
     def copy(self) -> "AbortedBatches":
-        """Return one that will see the same batches, without this one seeing them."""
+        """Return an independent copy, for a read that may be discarded."""
         copied = AbortedBatches(self._waiting)
         copied._aborted = set(self._aborted)
         return copied
 
     def includes(self, batch: RecordBatch) -> bool:
-        """Whether this batch is to be left out; the marker that ends a transaction is, too."""
+        """Whether to skip this batch: its transaction was aborted, or it is a control batch."""
         while self._waiting and self._waiting[-1].first_offset <= batch.last_offset:
             self._aborted.add(self._waiting.pop().producer_id)
         if batch.is_control:
@@ -68,7 +68,7 @@ class AbortedBatches:
 
 
 class ArrowRows(NamedTuple):
-    """What was made of the first bytes of a fetch, and who knows what is aborted behind them."""
+    """The Arrow form of a fetch's first bytes, and the open aborted transactions behind them."""
 
     batches: list[Any]
     size_bytes: int
@@ -76,9 +76,10 @@ class ArrowRows(NamedTuple):
 
 
 class FetchedPartition:
-    """Batches of one partition, from an offset on. Reading moves the partition's position.
+    """Batches of one partition, starting at an offset. Reading moves the partition's position.
 
-    Whoever reads holds the subscription's lock: the position and what is left here move together.
+    Callers hold the subscription's lock, because the position and the unread batches change
+    together.
     """
 
     def __init__(
@@ -102,18 +103,18 @@ class FetchedPartition:
 
     @property
     def next_offset(self) -> int:
-        """Where reading goes on."""
+        """The offset of the next record to read."""
         return self._position.offset
 
     @property
     def is_current(self) -> bool:
-        """Whether the position is still where these bytes go on from; a jump ends that."""
+        """Whether these batches still continue the position; False after a seek or reset."""
         return self.generation == self.partition.generation
 
     def read(self, count: int, readers: "Readers") -> list[ConsumerRecord]:
-        """Return the next records, at most this many; fewer once all are given out.
+        """Return the next records, at most this many; fewer at the end.
 
-        RecordError if the next record cannot be given out; the position stays at it.
+        RecordError if the next record cannot be read; the position stays at it.
         """
         records: list[ConsumerRecord] = []
         try:
@@ -121,14 +122,14 @@ class FetchedPartition:
                 records += self._read_on(count - len(records), readers)
         except RecordError:
             if not records:
-                raise  # else it comes again with the next call
+                raise  # otherwise the next call raises it
         return records
 
     def as_arrow(self, start_offset: int, columns: Collection[str] | None) -> ArrowRows:
-        """Return all that is left, as pyarrow has it, or what is before a damaged batch.
+        """Return the unread batches as Arrow, up to the first damaged batch.
 
-        RecordError if the very next batch is damaged. The only reader needs no lock for this:
-        nothing changes until `finish` is called.
+        RecordError if the next batch is damaged. The single reader needs no lock here, because only
+        `finish` changes the state.
         """
         aborted = None if self._aborted is None else self._aborted.copy()
         try:
@@ -138,7 +139,7 @@ class FetchedPartition:
         return ArrowRows(rows, len(self._data), aborted)
 
     def _arrow_before_damage(self, start_offset: int, columns: Collection[str] | None) -> ArrowRows:
-        """Read one batch after the other, until one is damaged."""
+        """Convert batch by batch, up to the first damaged one."""
         aborted = None if self._aborted is None else self._aborted.copy()
         rows: list[Any] = []
         position, batch = 0, None
@@ -173,7 +174,7 @@ class FetchedPartition:
         return list(rows)
 
     def finish(self, rows: ArrowRows) -> None:
-        """Go on behind what was given out as Arrow."""
+        """Move the position behind the returned Arrow rows."""
         self._move(end_of_batches(self._data[: rows.size_bytes]) or self._position)
         self._records = self._batch = None
         self._data = self._data[rows.size_bytes :]
@@ -181,7 +182,7 @@ class FetchedPartition:
         self.is_over = not self._data
 
     def _read_on(self, count: int, readers: "Readers") -> list[ConsumerRecord]:
-        """Read from the batch that is open, or else open the next one."""
+        """Read from the open batch, or open the next one."""
         if self._records is None:
             self._open_next(readers)
             return []

@@ -25,7 +25,7 @@ def list_offsets_request(
     is_committed_only: bool,
     timeout_ms: int,
 ) -> ListOffsetsRequest:
-    """Ask for the first offsets at or after these times, by who leads in these epochs."""
+    """Ask for the first offsets at or after these times, with the known leader epochs."""
     return ListOffsetsRequest(
         replica_id=_CONSUMER,
         isolation_level=int(is_committed_only),
@@ -51,7 +51,7 @@ def offset_for_leader_epoch_request(
     epoch_by_partition: Mapping[TopicPartition, int],
     current_epoch_by_partition: Mapping[TopicPartition, int],
 ) -> OffsetForLeaderEpochRequest:
-    """Ask where these epochs end in the logs of who leads now."""
+    """Ask for the end offsets of these epochs in the current leaders' logs."""
     return OffsetForLeaderEpochRequest(
         replica_id=_CONSUMER,
         topics=[

@@ -26,7 +26,7 @@ _log = logging.getLogger(__name__)
 
 
 _Rows = tuple[MetadataResponseTopic, dict[int, MetadataResponsePartition]]
-"""The shape of a topic, and its partitions by their number."""
+"""A topic's metadata, and its partitions by number."""
 
 
 class Leader(NamedTuple):
@@ -57,7 +57,7 @@ class Leaders:
         self._backoff_ms = view.settings.retry_backoff_ms
 
     def of(self, name: TopicPartition) -> Leader | None:
-        """Return the leader of a partition; None if it is to be looked up."""
+        """Return the leader of a partition; None if it must be looked up."""
         topic = self._view.known_topic(name.topic)
         if topic is None:
             return None
@@ -71,7 +71,7 @@ class Leaders:
         return Leader(row.leader_id, row.leader_epoch, topic.topic_id)
 
     def due_at(self) -> float | None:
-        """Return when metadata is to be asked for, by the loop's time; None if nothing is read."""
+        """Return when metadata is due, on the loop's clock; None without assigned partitions."""
         if not self._state.assigned:
             return None
         if any(self.of(name) is None for name in list(self._state.assigned)):
@@ -81,7 +81,7 @@ class Leaders:
         )
 
     async def refresh(self) -> None:
-        """Ask for the topics of all assigned partitions; poll raises errors that are final."""
+        """Refresh the topics of all assigned partitions; poll raises errors that are final."""
         now = asyncio.get_running_loop().time()
         names = list(self._state.assigned)
         topics = sorted({name.topic for name in names})
@@ -103,7 +103,7 @@ class Leaders:
             self._backoff_ms = self._view.settings.retry_backoff_ms
 
     def forget(self, names: Collection[TopicPartition]) -> None:
-        """Look these up again, after a backoff: a broker has refused the cached leader."""
+        """Look up these leaders again after a backoff: a broker rejected the cached leader."""
         self._view.forget({name.topic for name in names})
 
     def _back_off(self, now: float) -> None:
@@ -117,7 +117,7 @@ class Leaders:
                     partition.failure = ApiError(code, f"topic {topic!r}")
 
     def _notice_recreated(self) -> None:
-        """Start over where a topic was deleted and made again: another id, another log."""
+        """Reset the positions in recreated topics: a new topic id means a new log."""
         with self._state.lock:
             for partition in self._state.assigned.values():
                 leader = self.of(partition.name)

@@ -1,4 +1,4 @@
-"""Finding where to read: committed offsets, resets, and whether the log still agrees (KIP-320)."""
+"""Fetch positions: committed offsets, resets, and validation after truncation (KIP-320)."""
 
 import logging
 from collections.abc import Callable, Iterable
@@ -38,16 +38,16 @@ if TYPE_CHECKING:
     from ottla.clients.consumer.group.group_protocol import GroupSide
 
 VALIDATION_VERSION_MIN: Final = 3
-"""Earlier versions of OffsetForLeaderEpoch are for brokers alone."""
+"""Earlier versions of OffsetForLeaderEpoch are for brokers only."""
 _log = logging.getLogger(__name__)
 _Failure = ApiError | UnreachableError | NoAnswerError
 
 
 class PositionFinder:
-    """Moves partitions from phase to phase until they can be read.
+    """Moves partitions from phase to phase until they are fetchable.
 
-    Each call handles the partitions in its phase whose backoff is over. It runs on the event loop's
-    thread; after every wait it checks whether the partition has moved meanwhile.
+    Each call handles the partitions of its phase whose backoff has passed. It runs on the event
+    loop's thread. After every `await` it ignores partitions whose position has moved meanwhile.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class PositionFinder:
         self.group: GroupSide | None = None
 
     async def place_committed(self, partitions: list[AssignedPartition]) -> None:
-        """Start where the group was; where it was not, by the settings."""
+        """Start at the group's committed offsets; without a commit, use auto.offset.reset."""
         names = [partition.name for partition in partitions]
         if self.group is not None:
             try:
@@ -87,7 +87,7 @@ class PositionFinder:
                     partition.lose_position(None)
 
     async def reset(self, broker_id: int, partitions: list[AssignedPartition]) -> None:
-        """Look for the offsets to start from, at the broker that leads these partitions."""
+        """Request the reset offsets from the broker that leads these partitions."""
         with self._state.lock:
             partitions = [p for p in partitions if p.phase is Phase.RESETTING]
             generations = {p.name: p.generation for p in partitions}
@@ -114,7 +114,7 @@ class PositionFinder:
                     self._take_reset(partition, row)
 
     async def validate(self, broker_id: int, partitions: list[AssignedPartition]) -> None:
-        """Ask the leader whether its log still has the records that were read here."""
+        """Ask the leader whether its log still contains the consumed records."""
         with self._state.lock:
             partitions = [p for p in partitions if p.phase is Phase.VALIDATING]
             generations = {p.name: p.generation for p in partitions}
@@ -150,7 +150,7 @@ class PositionFinder:
         if row.error_code != ErrorCode.NONE:
             self._postpone([partition], Phase.RESETTING, _error(partition, row.error_code))
         elif row.offset == NO_OFFSET:
-            partition.reset_time_ms = LATEST  # nothing is as late as the time that was asked for
+            partition.reset_time_ms = LATEST  # no record is at or after the requested time
             self._back_off([partition])
         else:
             partition.place(Position(row.offset, row.leader_epoch), Phase.READING)
@@ -168,7 +168,7 @@ class PositionFinder:
         elif row.end_offset >= partition.fetch_position.offset:
             partition.phase, partition.validated_epoch = Phase.READING, current_epoch
         elif row.end_offset >= partition.position.offset:
-            # Only records that the application has not seen are dropped: they are fetched again.
+            # Only unconsumed records are dropped; they are fetched again.
             partition.place(partition.position, Phase.READING)
         else:
             found = Position(row.end_offset, row.leader_epoch)
@@ -177,7 +177,7 @@ class PositionFinder:
     def _truncated(
         self, partition: AssignedPartition, position: Position, diverged_at: Position | None
     ) -> None:
-        """Go back to where the logs part, as far as that is known and the settings allow it."""
+        """Seek to the point of divergence, if it is known and auto.offset.reset allows it."""
         _log.warning("%s was truncated below offset %s", partition.name, position.offset)
         if self._policy.is_none:
             offset = None if diverged_at is None else diverged_at.offset
@@ -208,9 +208,9 @@ class PositionFinder:
     def _postpone(
         self, partitions: Iterable[AssignedPartition], phase: Phase, error: _Failure
     ) -> None:
-        """Try again after a pause, unless that cannot help: then the application is told.
+        """Back off and retry; an error that is not retriable is reported to the application.
 
-        Partitions that have left the phase meanwhile have a position from somewhere else.
+        Partitions that have left the phase meanwhile are skipped: their position was set elsewhere.
         """
         with self._state.lock:
             waiting = [partition for partition in partitions if partition.phase is phase]

@@ -1,7 +1,7 @@
-"""Prefetching: one request at a time per broker, as long as the buffer has room.
+"""Prefetching: one request at a time per broker, while the buffer has space.
 
-The background task looks at all partitions whenever something has changed, and starts due work:
-metadata, positions, fetches. It waits for none of them itself.
+After each notification the background task examines all partitions and starts the due work:
+metadata, positions, fetches. It awaits none of them itself.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ from ottla.model.identifiers import TopicPartition
 from ottla.wire.messages.fetch import FetchRequest, FetchResponse
 
 LOOK_AGAIN_S: Final = 60.0
-"""How long the task sleeps where nothing is due, and nothing wakes it."""
+"""The longest sleep of the task without a notification."""
 _log = logging.getLogger(__name__)
 
 
@@ -43,7 +43,7 @@ class _Wanted(NamedTuple):
 
 
 class Prefetcher:
-    """Keeps the buffer filled. Lives on the event loop; `wake` is for that thread alone."""
+    """Keeps the buffer filled. `wake`, like all of it, must run on the event loop's thread."""
 
     def __init__(
         self,
@@ -69,11 +69,11 @@ class Prefetcher:
         self._task = self._spawn(self._run())
 
     def wake(self) -> None:
-        """Look at all partitions again: something has changed."""
+        """Examine all partitions again: something has changed."""
         self._changed.set()
 
     async def close(self) -> None:
-        """Stop, and wait for no answer any more."""
+        """Cancel all work, including pending requests."""
         tasks = [self._task, *self._jobs.values()]
         for task in tasks:
             task.cancel()
@@ -82,7 +82,7 @@ class Prefetcher:
             connection.close()
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        # In a context of its own: it must not take the thread that happens to poll for its caller.
+        # In an empty context: otherwise the task would inherit the polling thread as its caller.
         return self._loop.create_task(work, context=Context())
 
     async def _run(self) -> None:
@@ -96,7 +96,7 @@ class Prefetcher:
                 continue
 
     def _start_what_is_due(self) -> float:
-        """Start all that can be, and return when to look again."""
+        """Start all due work, and return when the next is due."""
         now = self._loop.time()
         again = now + LOOK_AGAIN_S
         metadata_at = self._leaders.due_at()
@@ -181,7 +181,7 @@ class Prefetcher:
         settings = self._settings
         buffered = sum(p.buffered_bytes for p, _ in rows)
         bytes_max = max(settings.fetch_max_bytes - buffered, 0)
-        # A fetch for the others alone might wait at the broker while a full one runs dry.
+        # Without the full partitions, the fetch could wait at the broker while they run dry.
         is_full = any(p.buffered_bytes > settings.max_partition_fetch_bytes for p, _ in rows)
         if is_full or (bytes_max == 0 and buffered > 0):
             self._state.is_room_awaited = True
@@ -206,7 +206,7 @@ class Prefetcher:
 
     @staticmethod
     def _must_validate(partition: AssignedPartition, leader: Leader) -> bool:
-        """Whether another leader has come since the position was last held against the log."""
+        """Whether the leader has changed since the position was last validated."""
         assert partition.fetch_position is not None
         is_known = partition.fetch_position.leader_epoch != NO_EPOCH
         if partition.validated_epoch == NO_EPOCH or not is_known:
@@ -220,7 +220,7 @@ class Prefetcher:
         return leader.broker_id if partition.read_replica == NO_REPLICA else partition.read_replica
 
     async def _fetch_on(self, broker_id: int, wanted: _Wanted | None) -> None:
-        """Fetch again and again, as long as there is room and a broker to ask."""
+        """Fetch repeatedly, while the buffer has space and partitions are fetchable."""
         while wanted is not None:
             await self._fetch(broker_id, wanted)
             # After the next fetch is sent, because the notified thread competes for the
@@ -228,7 +228,7 @@ class Prefetcher:
             self._loop.call_soon(self._answers.on_progress)
             asked_before, wanted = wanted.asked, self._wanted_next(broker_id)
             if wanted is not None and wanted.asked.keys() != asked_before.keys():
-                self.wake()  # the others have something else to wait for
+                self.wake()  # other partitions changed state, and need other work
 
     def _wanted_next(self, broker_id: int) -> _Wanted | None:
         now = self._loop.time()

@@ -1,4 +1,4 @@
-"""Partitions that come and go, and the listeners that hear of it."""
+"""Assign and revoke partitions, and call the rebalance listeners."""
 
 import asyncio
 from collections.abc import Callable, Collection
@@ -13,27 +13,28 @@ Listener = Callable[[list[TopicPartition]], object]
 
 
 class AssignmentChanges:
-    """Changes the assignment. What a listener raises is kept until the change is complete.
+    """Changes the assignment. An exception of a listener is kept until the change is complete.
 
-    Listeners are called while the partitions in question are assigned: they may commit them, ask
-    for positions and seek. They may also unsubscribe and close, and are then called for the other
-    partitions alone. Another task that does so waits for them.
+    Listeners run while the partitions in question are still assigned: they may commit them, ask for
+    positions and seek. They may also unsubscribe and close; those calls then notify the listener of
+    the remaining partitions only. Calls from other tasks wait until the listener returns.
     """
 
     def __init__(self, state: SubscriptionState) -> None:
         self._state = state
         self._error: Exception | None = None
         self._told: dict[TopicPartition, asyncio.Event] = {}
-        """Of these a listener hears at the moment that they go; set when it has."""
+        """The partitions whose revocation a listener is handling; set when the listener returns."""
 
     async def revoke(
         self,
         names: Collection[TopicPartition],
         is_committed: Callable[[Collection[TopicPartition]], bool] | None = None,
     ) -> bool:
-        """Give partitions back, after a last commit, if there is one to make, and the listener.
+        """Revoke partitions: the final commit if one is due, then the listener, then the removal.
 
-        False if the commit is not over: until it is, they stay, but nothing of them is handed out.
+        False if the commit is still running. Until it ends the partitions stay assigned, but poll
+        returns no records from them.
         """
         if not names:
             return True
@@ -44,7 +45,7 @@ class AssignmentChanges:
         return True
 
     async def lose_all(self) -> None:
-        """Give up everything: it belongs to others already, and must not be committed any more."""
+        """Drop every partition without a commit: other members own them already."""
         names = list(self._state.assigned)
         if not names:
             return
@@ -53,17 +54,17 @@ class AssignmentChanges:
         await self._tell_and_drop(listener.on_lost or listener.on_revoked, names)
 
     async def assign(self, names: Collection[TopicPartition]) -> None:
-        """Have exactly these partitions, and tell which are new, even if none is."""
+        """Set the assignment, and call `on_assigned` with the added partitions, even if none."""
         new = [name for name in names if name not in self._state.assigned]
         self._state.set_assignment(names)
         await self._call(self._state.listener.on_assigned, new)
 
     def keep(self, error: Exception) -> None:
-        """Have this raised by `raise_kept`, if it is the first."""
+        """Keep an error for `raise_kept`, unless an earlier error is kept."""
         self._error = self._error or error
 
     def raise_kept(self) -> None:
-        """Raise what a listener raised, once."""
+        """Raise the kept exception of a listener, once."""
         if (error := self._error) is not None:
             self._error = None
             raise error
@@ -71,7 +72,7 @@ class AssignmentChanges:
     async def _tell_and_drop(
         self, listener: Listener | None, names: Collection[TopicPartition]
     ) -> None:
-        """Tell the listener, but nothing twice, and drop what has not been given anew meanwhile."""
+        """Call the listener once per partition; then drop those not reassigned meanwhile."""
         if not self._is_in_listener:
             await self._until_told(names)
         assigned = self._state.assigned
@@ -91,9 +92,9 @@ class AssignmentChanges:
 
     @property
     def _is_in_listener(self) -> bool:
-        """Whether it is a listener, if one is at work, that has called for this.
+        """Whether the running listener made this call.
 
-        Of threads there is one at a time: another one has been refused.
+        For synchronous calls the answer is always yes: the consumer refuses a second thread.
         """
         return _changes_told.get() is self or is_for_a_thread()
 

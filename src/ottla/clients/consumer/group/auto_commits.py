@@ -1,4 +1,4 @@
-"""Commits that nobody waits for: automatic ones, and those of `commit_async`."""
+"""Background commits: automatic commits and `commit_async`."""
 
 import asyncio
 from collections import deque
@@ -17,15 +17,15 @@ from ottla.model.identifiers import TopicPartition
 Offsets = Mapping[TopicPartition, OffsetAndMetadata]
 OnCommit = Callable[[Offsets, Exception | None], object]
 COMMITS_MAX: Final = 1_000
-"""How many commits may be under way at once; each is small, but there must be an end."""
+"""The limit of unfinished background commits; each is small, but the queue must be bounded."""
 COMMIT_AGAIN_SECONDS: Final = 3600
-"""After so long also what is committed is, once more: brokers forget what is not for long."""
+"""After this time unchanged offsets are committed again, before offsets.retention expires them."""
 COMMIT_FAILURES: Final = (ApiError, UnreachableError, NoAnswerError)
 _log = getLogger(__name__)
 
 
 class BackgroundCommits:
-    """Starts commits, in order, and keeps what has to be told about them until the next poll."""
+    """Starts commits, in order, and queues their callbacks until the next poll."""
 
     def __init__(self, commit: Callable[[Offsets], Awaitable[None]]) -> None:
         self._commit = commit
@@ -34,11 +34,11 @@ class BackgroundCommits:
 
     @property
     def has_news(self) -> bool:
-        """Whether a callback waits to be called."""
+        """Whether a callback is queued."""
         return bool(self._finished)
 
     def start(self, offsets: Offsets, on_commit: OnCommit | None) -> None:
-        """Commit soon; the callback is called by `tell`, and without one a failure is logged."""
+        """Start a commit. `tell` calls the callback; without a callback a failure is logged."""
         if len(self._running) >= COMMITS_MAX:
             error = NoAnswerError(f"{COMMITS_MAX} commits have not been answered yet")
             self._finish(offsets, on_commit, error)
@@ -48,18 +48,18 @@ class BackgroundCommits:
         task.add_done_callback(self._running.pop)
 
     async def tell(self) -> None:
-        """Call the callbacks of what is done, in the thread of the caller."""
+        """Call the queued callbacks, in the calling thread."""
         while self._finished:
             on_commit, offsets, error = self._finished.popleft()
             await call_in_caller(on_commit, offsets, error)
 
     async def drain(self) -> None:
-        """Wait until everything that was started is done."""
+        """Wait until all started commits are done."""
         if self._running:
             await asyncio.wait(self._running)
 
     def cancel(self) -> None:
-        """Wait for nothing any more."""
+        """Cancel all running commits."""
         for task in self._running:
             task.cancel()
 
@@ -81,7 +81,7 @@ class BackgroundCommits:
 
 
 class AutoCommits:
-    """Commits what earlier polls have returned, every few seconds, if that is wanted."""
+    """Commits the consumed positions every auto.commit.interval.ms, if auto-commit is on."""
 
     def __init__(self, state: SubscriptionState, settings: ConsumerSettings) -> None:
         self._state = state
@@ -92,7 +92,7 @@ class AutoCommits:
         self._all_due_at: float | None = None
 
     def is_due(self, now: float) -> bool:
-        """Return whether it is time again."""
+        """Return whether the commit interval has passed."""
         if not self.is_wanted:
             return False
         if self._due_at is None:
@@ -102,7 +102,7 @@ class AutoCommits:
     def take(
         self, now: float, names: Collection[TopicPartition] | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Return what has to be committed now, of all partitions or of some."""
+        """Return the offsets to commit now, of all partitions or of these."""
         self._due_at = now + self._interval
         if not self.is_wanted:
             return {}
@@ -116,13 +116,13 @@ class AutoCommits:
         }
 
     def on_commit(self, offsets: Offsets, error: Exception | None) -> None:
-        """Remember what is committed; a failure is no more than a line, as the next one follows."""
+        """Remember the committed offsets. A failure is only logged: the next commit follows."""
         if error is None:
             self._last.update(offsets)
         else:
             _log.warning("automatic commit failed, and is tried again: %s", error)
 
     def forget(self, names: Collection[TopicPartition]) -> None:
-        """Know nothing of partitions that others may commit from now on."""
+        """Forget the committed offsets of partitions that other members may commit from now on."""
         for name in names:
             self._last.pop(name, None)

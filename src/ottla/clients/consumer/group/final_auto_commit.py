@@ -1,4 +1,4 @@
-"""The automatic commit before partitions go."""
+"""The automatic commit before partitions are revoked."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection
@@ -12,7 +12,7 @@ _log = getLogger(__name__)
 
 
 class LastCommit:
-    """Begun by one poll, and waited for by none: `wake` is called when it is over."""
+    """Runs in a task, so that no poll blocks on it; `wake` is called when it ends."""
 
     def __init__(
         self,
@@ -28,16 +28,16 @@ class LastCommit:
 
     @property
     def is_begun(self) -> bool:
-        """Whether it goes on, or nobody has asked yet whether it is over."""
+        """Whether a commit is running, or has ended and `go_on` has not reported it yet."""
         return self._task is not None
 
     @property
     def is_under_way(self) -> bool:
-        """Whether it goes on by itself."""
+        """Whether a commit is running."""
         return self._task is not None and not self._task.done()
 
     def go_on(self, names: Collection[TopicPartition]) -> bool:
-        """Begin it, in place of one of others; return whether it is over, or none is to be made."""
+        """Start the commit if it does not run for these partitions; return whether it is over."""
         if self._task is None or self._names != frozenset(names):
             self.cancel()
             self._names = frozenset(names)
@@ -52,7 +52,7 @@ class LastCommit:
         return True
 
     def cancel(self) -> None:
-        """Forget it: the partitions stay, or are gone already."""
+        """Cancel the commit: the partitions stay assigned, or are lost already."""
         if self._task is not None:
             self._task.cancel()
             self._task = None

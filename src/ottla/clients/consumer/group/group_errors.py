@@ -1,11 +1,11 @@
-"""What belonging to a group can end in: each error says what happened, and what to do."""
+"""Errors of group membership: each message states the cause and the remedy."""
 
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 
 
 class CommitFailedError(ApiError):
-    """The partitions have gone to another member, who reads again what was not committed."""
+    """The partitions belong to another member, which reads the uncommitted records again."""
 
     def __init__(self, code: ErrorCode, group_id: str) -> None:
         super().__init__(
@@ -18,7 +18,7 @@ class CommitFailedError(ApiError):
 
 
 class RebalanceInProgressError(ApiError):
-    """The group is sharing out anew; after the next poll it is known what is still ours."""
+    """The group is rebalancing: poll, then commit only partitions that are still assigned."""
 
     def __init__(self, group_id: str) -> None:
         super().__init__(
@@ -29,7 +29,7 @@ class RebalanceInProgressError(ApiError):
 
 
 class FencedInstanceIdError(ApiError):
-    """Another consumer has taken this one's place. This one cannot go on."""
+    """Another consumer has joined with the same group.instance.id. This consumer must be closed."""
 
     def __init__(self, group_id: str, instance_id: str | None) -> None:
         super().__init__(

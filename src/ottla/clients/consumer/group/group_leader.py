@@ -1,4 +1,4 @@
-"""What the leader of a group does: share out the partitions of all that the members want."""
+"""The group leader's task: assign the partitions of all subscribed topics to the members."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from ottla.wire.messages.sync_group import SyncGroupRequestAssignment
 
 @dataclass(frozen=True, slots=True)
 class SharedOut:
-    """What everybody is given, and the topics as they were seen then."""
+    """The assignment of every member, and the topics that it is based on."""
 
     assignments: tuple[SyncGroupRequestAssignment, ...]
     racks_by_topic: RacksByTopic
@@ -28,7 +28,7 @@ async def share_out(
     *,
     is_skipped: bool,
 ) -> SharedOut:
-    """Look at the topics and assign; where that is skipped (KIP-814), only look."""
+    """Look up the topics and assign; with skip_assignment (KIP-814) only look them up."""
     subscriptions = {
         member.member_id: decode_subscription(member.metadata, member.group_instance_id)
         for member in members
@@ -62,7 +62,7 @@ def _assigned(
 async def look_at_topics(
     view: ClusterView, topics: Sequence[str] | None, *, allow_auto_creation: bool = False
 ) -> dict[str, list[frozenset[str]]]:
-    """Return topics, or all if None, with the racks of every partition; a missing one has none."""
+    """Return topics (None: all) with the racks of each partition; a missing topic has none."""
     asked = None if topics is None else [MetadataRequestTopic(name=name) for name in topics]
     request = MetadataRequest(topics=asked, allow_auto_topic_creation=allow_auto_creation)
     answer = await view.ask_any(request, MetadataResponse)

@@ -1,4 +1,4 @@
-"""Who a member is, for a transactional producer that commits in its name."""
+"""The identity of a member, for a transactional producer that commits on its behalf."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ from ottla.clients.consumer.group.group_requests import NO_GENERATION
 
 @dataclass(frozen=True, slots=True)
 class ConsumerGroupMetadata:
-    """What `group_metadata()` returns. It holds until the next rebalance."""
+    """The result of `group_metadata()`, valid until the next rebalance."""
 
     group_id: str
     generation_id: int = NO_GENERATION

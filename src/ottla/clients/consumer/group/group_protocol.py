@@ -1,4 +1,4 @@
-"""What a consumer asks of its group: the seam between reading and belonging to one."""
+"""The interface between a consumer and its group membership."""
 
 from collections.abc import Callable, Collection, Mapping
 from operator import index
@@ -9,7 +9,7 @@ from ottla.model.identifiers import TopicPartition
 
 
 class OffsetAndMetadata(NamedTuple):
-    """What is committed for a partition: the next offset to read, and a note."""
+    """A committed offset: the next offset to read, its leader epoch, and free text."""
 
     offset: int
     leader_epoch: int = -1
@@ -17,41 +17,41 @@ class OffsetAndMetadata(NamedTuple):
 
 
 class GroupSide(Protocol):
-    """A membership. Consumers without group.id have none.
+    """A group membership. Consumers without group.id have none.
 
-    All but `is_due` and `rebalance_count` are for the event loop's thread. Deadlines are the loop's
-    time. What changes the assignment goes through SubscriptionState; the fetcher follows that.
+    All methods but `is_due` and `rebalance_count` must be called on the event loop's thread.
+    Deadlines use the loop's clock. The assignment changes only through SubscriptionState, which the
+    fetcher follows.
     """
 
     @property
     def rebalance_count(self) -> int:
-        """How often partitions were shared out, with this member taking part."""
+        """The number of rebalances in which this member received an assignment."""
         ...
 
     def is_due(self) -> bool:
-        """Whether `before_poll` has something to do. Cheap, from any thread, at every poll.
+        """Whether `before_poll` has something to do. Cheap, from any thread, called at every poll.
 
-        It also counts as a sign of life from the application (max.poll.interval.ms).
+        Each call also records that the application is alive (max.poll.interval.ms).
         """
         ...
 
     async def before_poll(self) -> None:
-        """Join, rejoin, call listeners, commit automatically: whatever is due.
+        """Do the due work: join, rejoin, call listeners, commit automatically.
 
-        It waits for listeners alone. Whatever makes it due again while a poll waits for records,
-        as the end of what it has begun does, must call the `wake` that the membership was made
-        with.
+        It blocks only on listeners. Background work that makes it due again while a poll waits for
+        records must call the `wake` callback of the membership.
         """
         ...
 
     async def committed(
         self, partitions: Collection[TopicPartition]
     ) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Return what the group has committed, without those for which it has not."""
+        """Return the group's committed offsets; partitions without a commit are left out."""
         ...
 
     async def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
-        """Commit, within the time for a call."""
+        """Commit, within default.api.timeout.ms."""
         ...
 
     def commit_async(
@@ -59,32 +59,32 @@ class GroupSide(Protocol):
         offsets: Mapping[TopicPartition, OffsetAndMetadata],
         on_commit: Callable[[Any, Exception | None], object] | None,
     ) -> None:
-        """Begin to commit; the callback is called by a later `before_poll`, or by `close`."""
+        """Start a commit; a later `before_poll`, or `close`, calls the callback."""
         ...
 
     def set_auto_commit(self, *, is_wanted: bool) -> bool:
-        """Commit automatically from now on, or no longer; return how it was before."""
+        """Enable or disable automatic commits; return the former value."""
         ...
 
     def enforce_rebalance(self, reason: str) -> None:
-        """Join again with the next poll, unless that goes on already."""
+        """Rejoin with the next poll, unless the member is joining already."""
         ...
 
     async def unsubscribe(self) -> None:
-        """Leave: the application has given up its subscription; listeners are called."""
+        """Leave the group after the application has unsubscribed; listeners are called."""
         ...
 
     async def close(self, deadline: float) -> None:
-        """Commit if that is automatic, call listeners, leave the group unless it is static."""
+        """Commit if auto-commit is on, call listeners, and leave the group unless static."""
         ...
 
     def group_metadata(self) -> Any:
-        """Return what a transactional producer needs to commit for this member."""
+        """Return the member's identity, for `send_offsets_to_transaction`."""
         ...
 
 
 def offset_of(given: Any) -> OffsetAndMetadata:
-    """Return an offset that was given as such, or as a number; ValueError if it is negative."""
+    """Convert a number to an OffsetAndMetadata; ValueError if it is negative."""
     try:
         found: OffsetAndMetadata = (
             given if hasattr(given, "offset") else OffsetAndMetadata(index(given))
@@ -99,7 +99,7 @@ def offset_of(given: Any) -> OffsetAndMetadata:
 def to_commit(
     consumed: Mapping[TopicPartition, Position],
 ) -> dict[TopicPartition, OffsetAndMetadata]:
-    """Return positions as what is committed for them."""
+    """Convert positions to offsets to commit."""
     return {
         name: OffsetAndMetadata(position.offset, position.leader_epoch)
         for name, position in consumed.items()

@@ -1,8 +1,8 @@
-"""The requests of a member to the coordinator of its group. Each is asked once.
+"""A member's requests to its group coordinator. Each function sends one request.
 
-An answer with an error is an ApiError. Where the coordinator has moved, it is looked for again
-before the next request. The view is the group's own: a JoinGroup is answered late, and holds up
-all that comes after it on its connection.
+An error response raises ApiError. After NOT_COORDINATOR and the like, the next request looks up
+the coordinator again. The view belongs to the group alone: a JoinGroup response may be delayed
+by other members, and blocks all later responses on its connection.
 """
 
 from collections.abc import Iterable, Mapping
@@ -37,19 +37,19 @@ _MOVED: Final = (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
 @dataclass(frozen=True, slots=True)
 class Generation:
-    """Who a member is, and since when; without an id it has still to become one."""
+    """A member id and the generation of its membership; empty before the first join."""
 
     generation_id: int = NO_GENERATION
     member_id: str = ""
 
     @property
     def is_member(self) -> bool:
-        """Whether the group counts on this member now."""
+        """Whether the member belongs to a generation."""
         return self.generation_id > NO_GENERATION
 
 
 class GroupRequests:
-    """What a member asks."""
+    """The requests of one member."""
 
     def __init__(self, view: ClusterView, group_id: str, settings: ConsumerSettings) -> None:
         self.view = view
@@ -60,7 +60,7 @@ class GroupRequests:
     async def join(
         self, member_id: str, metadata_by_assignor: Mapping[str, bytes], reason: str
     ) -> JoinGroupResponse:
-        """Take part in the next generation; MEMBER_ID_REQUIRED is a fine answer."""
+        """Join the next generation; MEMBER_ID_REQUIRED is returned and not raised."""
         request = JoinGroupRequest(
             group_id=self.group_id,
             session_timeout_ms=self._settings.session_timeout_ms,
@@ -90,7 +90,7 @@ class GroupRequests:
         protocol_name: str | None,
         assignments: Iterable[SyncGroupRequestAssignment],
     ) -> bytes:
-        """Return what this member is given; the leader's request says what everybody is given."""
+        """Return this member's assignment; the leader's request holds all members' assignments."""
         request = SyncGroupRequest(
             group_id=self.group_id,
             generation_id=generation.generation_id,
@@ -110,7 +110,7 @@ class GroupRequests:
         return answer.assignment
 
     async def beat(self, generation: Generation) -> None:
-        """Tell the coordinator that this member lives."""
+        """Send a heartbeat."""
         request = HeartbeatRequest(
             group_id=self.group_id,
             generation_id=generation.generation_id,
@@ -121,7 +121,7 @@ class GroupRequests:
         self.check(answer.error_code)
 
     async def leave(self, generation: Generation, reason: str) -> None:
-        """Leave, so that the others need not wait until the session is over."""
+        """Leave, so that the rebalance need not wait for session.timeout.ms."""
         connection = await self.view.coordinator_connection(self.group_id)
         is_list = connection.version_for(LeaveGroupRequest) >= _MEMBERS_IN_A_LIST_SINCE
         member = MemberIdentity(
@@ -138,12 +138,12 @@ class GroupRequests:
         self.check(answer.error_code)
 
     def reconnect(self) -> None:
-        """Wait for no answer any more, and ask on new connections from now on."""
+        """Abandon all pending responses, and use new connections from now on."""
         self.view.close()
         self.view = self.view.sibling()
 
     def check(self, number: int, detail: str = "") -> None:
-        """Raise what a code means for a member."""
+        """Raise the error of a code, if it is one."""
         try:
             check(number, detail or f"group {self.group_id!r}")
         except ApiError as error:

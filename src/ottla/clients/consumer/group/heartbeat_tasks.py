@@ -1,4 +1,4 @@
-"""What a member does between two rebalances: heartbeats, and a look at the topics now and then."""
+"""A member's work between two rebalances: heartbeats, and periodic checks of the topics."""
 
 import asyncio
 from collections.abc import Callable
@@ -20,7 +20,7 @@ _log = getLogger(__name__)
 
 
 class HeartbeatTasks:
-    """Two tasks for one generation; what they find goes to the standing."""
+    """Two tasks for one generation; they report to the MemberState."""
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class HeartbeatTasks:
         self._leaving: asyncio.Task[None] | None = None
 
     def start(self, joined: Joined) -> None:
-        """Begin, right after joining."""
+        """Start both tasks, right after joining."""
         self._watch.shared_out = joined.shared_out
         self._tasks = [
             create_background_task(self._beat(joined.generation)),
@@ -48,7 +48,7 @@ class HeartbeatTasks:
         ]
 
     async def stop(self) -> None:
-        """End, before joining or leaving; a leave that is under way is waited for."""
+        """Stop both tasks before joining or leaving, and await a LeaveGroup in flight."""
         tasks, self._tasks = self._tasks, []
         for task in tasks:
             task.cancel()
@@ -59,7 +59,7 @@ class HeartbeatTasks:
             await asyncio.wait([leaving])
 
     async def leave(self, generation: Generation, reason: str) -> None:
-        """Tell the coordinator, but for static members, whose place is kept. Never fails."""
+        """Send LeaveGroup, except for static members, which keep their place. Never fails."""
         if not generation.member_id or self._requests.instance_id is not None:
             return
         with suppress(ApiError, UnreachableError, NoAnswerError):

@@ -1,4 +1,4 @@
-"""Signs of life to the coordinator, for as long as the application shows some itself."""
+"""Heartbeats to the coordinator, while the application polls within max.poll.interval.ms."""
 
 import asyncio
 from collections.abc import Callable
@@ -13,23 +13,23 @@ from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 
 WAKING_MS: Final = 50
-"""How long a poll that waits has to show itself before the application counts as silent."""
+"""The time for a waiting poll to report itself before the application counts as silent."""
 
 
 @dataclass(frozen=True, slots=True)
 class Heartbeats:
-    """Beats for one generation, whether the application polls at the moment or not."""
+    """Sends the heartbeats of one generation, independent of polls."""
 
     requests: GroupRequests
     settings: ConsumerSettings
     polled_at: Callable[[], float]
-    """When the application last polled, by the loop's time."""
+    """The time of the application's last poll, on the loop's clock."""
     on_rebalance: Callable[[], None]
     wake: Callable[[], None]
-    """Has a poll that waits for records show that it is there."""
+    """Makes a poll that waits for records update `polled_at`."""
 
     async def beat(self, generation: Generation) -> ApiError | None:
-        """Beat until the coordinator is against it, which is returned.
+        """Send heartbeats until the coordinator returns a final error; return that error.
 
         None if the application has not polled for max.poll.interval.ms.
         """

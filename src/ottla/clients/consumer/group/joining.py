@@ -1,4 +1,4 @@
-"""One attempt to be a member of the next generation: JoinGroup, then SyncGroup."""
+"""One attempt to join the next generation: JoinGroup, then SyncGroup."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
@@ -21,22 +21,22 @@ from ottla.model.identifiers import TopicPartition
 from ottla.wire.messages.join_group import JoinGroupResponse
 
 NAMING_SECONDS_MAX: Final = 1.0
-"""How long somebody who does not want to join any more waits for the id that it has asked for."""
+"""How long a cancelled first JoinGroup waits for its member id, which LeaveGroup needs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Joined:
-    """What a member has been given."""
+    """A member's generation and assignment."""
 
     generation: Generation
     partitions: tuple[TopicPartition, ...]
     shared_out: RacksByTopic | None
-    """What the leader saw of the topics; None in other members."""
+    """The topics that the leader's assignment is based on; None in other members."""
 
 
 @dataclass(frozen=True, slots=True)
 class JoinAttempt:
-    """Joins. `on_generation` hears who we are as soon as the coordinator has said so."""
+    """Joins. `on_generation` is called with each member id and generation from the coordinator."""
 
     requests: GroupRequests
     assignors: Sequence[Assignor]
@@ -49,7 +49,7 @@ class JoinAttempt:
         previous: PreviousAssignment,
         reason: str,
     ) -> Joined:
-        """Join once; ApiError if the group has moved on meanwhile, or will not have us."""
+        """Join once; ApiError if another rebalance has begun, or the coordinator refuses."""
         metadata_by_assignor = {
             assignor.name: encode_subscription(
                 replace(subscription, user_data=assignor.user_data(previous))
@@ -67,10 +67,10 @@ class JoinAttempt:
     async def _named(
         self, member_id: str, metadata_by_assignor: Mapping[str, bytes], reason: str
     ) -> JoinGroupResponse:
-        """Join; who breaks that off before it has an id takes note of it all the same.
+        """Send JoinGroup. A cancelled call without a member id still waits for it, and reports it.
 
-        A coordinator keeps a place for every id that it has given, and the whole group waits for
-        it until its session is over: unless it leaves, for which it has to know its id.
+        The coordinator reserves a place for every member id that it issues. The group waits for
+        that member until its session times out or it leaves, and leaving requires the id.
         """
         joining = asyncio.ensure_future(self.requests.join(member_id, metadata_by_assignor, reason))
         try:

@@ -1,4 +1,4 @@
-"""Commits in the name of a member, and what their failure means for it."""
+"""Commits of a group member, and the effect of a refused commit on the membership."""
 
 from collections.abc import Callable, Mapping
 
@@ -16,7 +16,7 @@ from ottla.model.identifiers import TopicPartition
 
 
 class MemberCommits:
-    """Commits as whoever the standing says that we are."""
+    """Commits with the member id and generation of the MemberState."""
 
     def __init__(
         self,
@@ -24,7 +24,7 @@ class MemberCommits:
         standing: MemberState,
         on_committed: Callable[[Mapping[TopicPartition, OffsetAndMetadata]], None],
     ) -> None:
-        """`on_committed` is called after every commit that succeeds, whoever asked for it."""
+        """`on_committed` is called after every successful commit, also after automatic ones."""
         self._offsets = offsets
         self._standing = standing
         self._on_committed = on_committed
@@ -32,7 +32,7 @@ class MemberCommits:
     async def commit(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata], timeout_ms: int | None = None
     ) -> None:
-        """Commit, trying again within the time for a call; commits stay in order."""
+        """Commit, with retries within default.api.timeout.ms; commits stay in order."""
         if not offsets:
             return
         generation = self._standing.generation
@@ -43,19 +43,19 @@ class MemberCommits:
             await self._offsets.commit(generation, offsets, timeout_ms)
         except FencedInstanceIdError as error:
             if generation != self._standing.generation:
-                # We have joined again since, and it is ourselves who have taken our place.
+                # This consumer has rejoined since, so it has fenced its own former generation.
                 raise self._refusal(error.code) from error
             self._standing.fail(error)
             raise
         except ApiError as error:
-            # Else we have joined again since, or are about to.
+            # A refusal of a past generation, or during a join, does not change the state.
             is_news = generation == self._standing.generation and not self._standing.is_joining
             told = self._told(error, is_news=is_news)
             raise told from None if told is error else error
         self._on_committed(offsets)
 
     def _told(self, error: ApiError, *, is_news: bool) -> ApiError:
-        """Take down what a refusal means, if that is news; return what is raised."""
+        """Return the error to raise; if `is_news`, update the MemberState by the refusal first."""
         if error.code is ErrorCode.REBALANCE_IN_PROGRESS:
             if is_news:
                 self._standing.request_rejoin("a commit was refused, as the group is rebalancing")

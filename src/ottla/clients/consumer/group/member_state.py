@@ -1,4 +1,4 @@
-"""Where a member stands: who it is, whether it must join again, and what has gone wrong."""
+"""The state of a member: its generation, a pending rejoin, and its failure."""
 
 from collections.abc import Callable
 from logging import getLogger
@@ -10,16 +10,16 @@ from ottla.clients.consumer.state.subscription import Choice, SubscriptionState
 from ottla.model.error_code import ErrorCode
 
 LOST: Final = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION)
-"""By these codes the coordinator says that it does not, or no longer, count on this member."""
+"""The coordinator's codes for an unknown member or an old generation."""
 SUBSCRIBED: Final = (Choice.TOPICS, Choice.PATTERN)
 _FIRST: Final = "the consumer has subscribed"
 _log = getLogger(__name__)
 
 
 class MemberState:
-    """What the tasks of a membership tell each other. It is used on the event loop alone.
+    """The state that the tasks of a membership share. Only the event loop's thread changes it.
 
-    Only `is_lost`, `failure` and `rejoin_reason` are also read from the polling thread, one by one.
+    The polling thread reads `is_lost`, `failure` and `rejoin_reason`, each on its own.
     """
 
     def __init__(self, group_id: str, state: SubscriptionState, wake: Callable[[], None]) -> None:
@@ -28,34 +28,34 @@ class MemberState:
         self._wake = wake
         self.generation = Generation()
         self.reads_as = Generation()
-        """In which generation the assigned partitions were given; also when they are lost, so that
-        whoever commits in its name, as transactions do, is refused."""
+        """The generation of the current assignment. It is kept after the partitions are lost, so
+        that the coordinator refuses commits on its behalf, such as those of transactions."""
         self.previous = PreviousAssignment()
         self.rejoin_reason: str | None = _FIRST
         self.is_lost = False
-        """Others have the partitions that are still assigned here."""
+        """Whether other members own the partitions that are still assigned here."""
         self.failure: Exception | None = None
-        """What nothing but closing helps against, or that this has been done."""
+        """A final error, or ClientClosedError after close."""
         self.is_joining = False
 
     @property
     def is_subscribed(self) -> bool:
-        """Whether partitions come from the group."""
+        """Whether the group assigns the partitions."""
         return self._state.choice in SUBSCRIBED
 
     def become(self, generation: Generation) -> None:
-        """Be who the coordinator says that we are."""
+        """Adopt the member id and generation from the coordinator."""
         self.generation = generation
 
     def request_rejoin(self, reason: str) -> None:
-        """Join again with the next poll, which is woken if it waits."""
+        """Rejoin with the next poll; a waiting poll is woken."""
         if self.rejoin_reason is None:
             _log.info("group %r: joining again: %s", self.group_id, reason)
         self.rejoin_reason = reason
         self._wake()
 
     def lose(self, code: ErrorCode, reason: str) -> None:
-        """Be no member any more; partitions are given up with the next poll."""
+        """End the membership; the next poll drops the partitions."""
         is_known = code is ErrorCode.ILLEGAL_GENERATION
         self.generation = Generation(member_id=self.generation.member_id if is_known else "")
         self.previous = PreviousAssignment(self.previous.partitions)
@@ -63,7 +63,7 @@ class MemberState:
         self.request_rejoin(reason)
 
     def fail(self, error: Exception) -> None:
-        """Raise this from every poll from now on."""
+        """Raise this error from every poll from now on."""
         _log.error("%s", error)
         self.failure = error
         self.generation = Generation()
@@ -71,12 +71,12 @@ class MemberState:
         self._wake()
 
     def raise_failure(self) -> None:
-        """Raise what there is no way to go on from."""
+        """Raise the final error, if there is one."""
         if self.failure is not None:
             raise self.failure
 
     def reset(self) -> None:
-        """Be as if there had never been a group."""
+        """Return to the state before the first join."""
         self.generation = self.reads_as = Generation()
         self.previous = PreviousAssignment()
         self.rejoin_reason = _FIRST

@@ -1,20 +1,21 @@
-"""A consumer's place in a classic group: joined, kept up, lost and left.
+"""A consumer's membership in a classic group: join, heartbeat, rebalance and leave.
 
-Everything that listeners hear of happens in `before_poll`, `unsubscribe` and `close`. Joining and
-heartbeats go on in tasks of their own, so that neither depends on how often the application polls:
+Listeners are called only in `before_poll`, `unsubscribe` and `close`. Joining and heartbeats run in
+tasks of their own, so that neither depends on how often the application polls:
 
-    before_poll:  revoke what must go ─► begin to join  ...  revoke, assign ─► (again, or poll)
+    before_poll:  revoke partitions  ─► start to join   ...  revoke, assign ─► (again, or poll)
     tasks:        last commit, JoinGroup, SyncGroup ─► heartbeats ─► "rebalance": wakes the poll
                                                                  └─► "lost": on_lost with the next
 
-It waits for listeners alone. Each task wakes the poll when it is over, and the next call goes on:
+`before_poll` blocks only on listeners. Each task wakes the poll when it ends; the next call
+continues the rebalance:
 
-    rebalance                 goes on in a poll once               which is woken by
+    rebalance                 a poll continues it when             woken by
     none                      there is a reason to join, or lost   `MemberState`
-                              the subscription is another          nobody: it follows that call
-    last commit, then join    the commit is over, or lost          `LastCommit`, `MemberState`
-    joining                   that has succeeded or failed         `_joining`
-    last commit, then assign  the commit is over, or lost          `LastCommit`, `MemberState`
+                              the subscription has changed         not needed: a poll follows
+    last commit, then join    the commit has ended, or lost        `LastCommit`, `MemberState`
+    joining                   the join has succeeded or failed     `_joining`
+    last commit, then assign  the commit has ended, or lost        `LastCommit`, `MemberState`
 """
 
 import asyncio
@@ -48,15 +49,15 @@ from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
 
 LEAVE_MS_MAX: Final = 5_000
-"""How long a last commit and the leaving may take where no deadline is given."""
+"""The limit of the last commit and LeaveGroup where no deadline is given."""
 _PASSING: Final = (ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.MEMBER_ID_REQUIRED)
 _log = getLogger(__name__)
 
 
 class GroupMembership:
-    """One member. `wake` is called when `before_poll` has become due while a poll waits.
+    """One member. `wake` is called when `before_poll` becomes due while a poll waits.
 
-    `on_committed` is called after every commit that succeeds, whoever asked for it.
+    `on_committed` is called after every successful commit, also after automatic ones.
     """
 
     def __init__(
@@ -96,7 +97,7 @@ class GroupMembership:
     # -- polling --------------------------------------------------------------------------------
 
     def is_due(self) -> bool:
-        """Return whether `before_poll` has something to do; it also counts as a sign of life."""
+        """Return whether `before_poll` has work to do; each call records a poll."""
         if self._loop is None:
             return True
         self._polled_at = now = self._loop.time()
@@ -108,7 +109,7 @@ class GroupMembership:
         )
 
     async def before_poll(self) -> None:
-        """Do whatever is due; what takes time goes on by itself."""
+        """Do the due work; joins and commits run in the background."""
         self._has_polled()
         try:
             await self._background.tell()
@@ -126,12 +127,12 @@ class GroupMembership:
         self._polled_at = self._loop.time()
 
     def _must_commit(self, now: float) -> bool:
-        """Return whether an automatic commit has to begin; none does while a rebalance goes on."""
+        """Return whether an automatic commit is due; none is during a rebalance."""
         is_rebalancing = self._joining is not None or self._last_commit.is_begun
         return not is_rebalancing and self._auto.is_due(now)
 
     def _is_rebalance_due(self) -> bool:
-        """Return whether a rebalance has to begin or to go on here; meanwhile reading goes on."""
+        """Return whether a rebalance must start or continue; fetching continues meanwhile."""
         if not self._standing.is_subscribed:
             return False
         if self._last_commit.is_begun:
@@ -149,28 +150,28 @@ class GroupMembership:
     async def committed(
         self, partitions: Collection[TopicPartition]
     ) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Return what the group has committed, without those for which it has not."""
+        """Return the group's committed offsets; partitions without a commit are left out."""
         return await self._offsets.committed(partitions)
 
     async def commit(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata], timeout_ms: int | None = None
     ) -> None:
-        """Commit, trying again within the time for a call; commits stay in order."""
+        """Commit, with retries within default.api.timeout.ms; commits stay in order."""
         await self._commits.commit(offsets, timeout_ms)
 
     def commit_async(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata], on_commit: OnCommit | None = None
     ) -> None:
-        """Commit in the background; the callback is called in a later poll, or in `close`."""
+        """Commit in the background; a later poll, or `close`, calls the callback."""
         self._background.start(offsets, on_commit)
 
     def set_auto_commit(self, *, is_wanted: bool) -> bool:
-        """Commit automatically from now on, or no longer; return how it was before."""
+        """Enable or disable automatic commits; return the former value."""
         was_wanted, self._auto.is_wanted = self._auto.is_wanted, is_wanted
         return was_wanted
 
     def group_metadata(self) -> ConsumerGroupMetadata:
-        """Return as whom this member reads, though the group may have gone on without it."""
+        """Return the generation of the assignment, even if the group has removed this member."""
         generation = self._standing.reads_as
         return ConsumerGroupMetadata(
             self._requests.group_id,
@@ -180,18 +181,18 @@ class GroupMembership:
         )
 
     async def _commit_in_time(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
-        """Commit while the others may still wait for this member."""
+        """Commit within the time that a rebalance waits for this member."""
         await self._commits.commit(offsets, self._last_commit_ms_max)
 
     # -- rebalancing ----------------------------------------------------------------------------
 
     def enforce_rebalance(self, reason: str) -> None:
-        """Join again with the next poll, unless that goes on already."""
+        """Rejoin with the next poll, unless the member is joining already."""
         if self._joining is None or self._joining.done():
             self._standing.request_rejoin(reason)
 
     async def _take_part(self) -> bool:
-        """Go through a rebalance; False if it goes on by itself."""
+        """Advance the rebalance; False if it continues in the background."""
         if self._standing.is_lost:
             await self._give_up()
         if self._joining is None:
@@ -220,13 +221,13 @@ class GroupMembership:
         self._joining, self._standing.is_joining = None, False
 
     async def _prepare(self) -> bool:
-        """Give back what cannot be kept: all, or in a cooperative group, what is not wanted.
+        """Revoke partitions before joining: all, or, if cooperative, those of unsubscribed topics.
 
-        False if that goes on, or a listener has unsubscribed.
+        False if the last commit is still running, or a listener has unsubscribed.
         """
         assigned = list(self._state.assigned)
         if self._is_cooperative:
-            is_pattern = self._state.choice is Choice.PATTERN  # what it matches is not known yet
+            is_pattern = self._state.choice is Choice.PATTERN  # its topics are not resolved yet
             wanted = self._state.topics
             assigned = [name for name in assigned if not is_pattern and name.topic not in wanted]
         try:
@@ -247,7 +248,7 @@ class GroupMembership:
         self._joining.add_done_callback(lambda _: self._wake())
 
     async def _complete(self, joined: Joined) -> bool:
-        """Have what was given; False if giving back the rest goes on."""
+        """Apply the assignment; False while the last commit of revoked partitions runs."""
         generation_id = joined.generation.generation_id
         self._standing.reads_as = joined.generation
         self._standing.previous = PreviousAssignment(joined.partitions, generation_id)
@@ -257,7 +258,7 @@ class GroupMembership:
         if not await self._revoke(gone):
             return False
         if joined.generation != self._standing.generation:
-            return True  # the group went on without us while listeners were called
+            return True  # another rebalance began while listeners were called
         if gone:
             self._standing.request_rejoin("partitions were revoked, and can be given to others")
         await self._changes.assign(given)
@@ -280,7 +281,7 @@ class GroupMembership:
         self._changes.raise_kept()
 
     async def _join(self, reason: str) -> Joined | None:
-        """Join; None if the group has moved on, or no longer knows us, and all begins anew."""
+        """Join; None if another rebalance has begun or the member id is unknown: start over."""
         await self._keeping_up.stop()
         view = self._requests.view
         backoff_ms = view.settings.retry_backoff_ms
@@ -326,7 +327,7 @@ class GroupMembership:
     # -- leaving --------------------------------------------------------------------------------
 
     async def unsubscribe(self) -> None:
-        """Commit if that is automatic, call listeners, and leave."""
+        """Commit if auto-commit is on, call listeners, and leave the group."""
         deadline = asyncio.get_running_loop().time() + LEAVE_MS_MAX / 1000
         try:
             await self._leave_group(deadline, "the consumer has unsubscribed")
@@ -337,7 +338,7 @@ class GroupMembership:
         self._changes.raise_kept()
 
     async def close(self, deadline: float) -> None:
-        """Commit if that is automatic, call listeners, leave the group unless it is static."""
+        """Commit if auto-commit is on, call listeners, and leave the group unless static."""
         try:
             await self._leave_group(deadline, "the consumer is being closed")
         finally:
@@ -367,7 +368,7 @@ class GroupMembership:
         self._standing.reset()
 
     async def _tell_all(self) -> None:
-        """Call whoever waits to hear of a commit; what is raised there is raised in the end."""
+        """Call all queued commit callbacks; the first exception is raised at the end."""
         while self._background.has_news:
             try:
                 await self._background.tell()
@@ -375,7 +376,7 @@ class GroupMembership:
                 self._changes.keep(error)
 
     async def _abandon_join(self) -> None:
-        """Wait no longer for a generation: its answer would hold up what comes after it."""
+        """Cancel the join and reconnect: a pending JoinGroup would delay later responses."""
         joining = self._joining
         self._end_joining()
         if joining is not None and not joining.done():

@@ -1,4 +1,4 @@
-"""Committed offsets: stored and looked up, in the name of a member or of none."""
+"""Commit and look up offsets, as a group member or without membership."""
 
 import asyncio
 from collections.abc import Collection, Mapping
@@ -33,12 +33,12 @@ _FINAL: Final = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,)
 
 
 class OffsetCommits:
-    """One after the other: a later commit is not overtaken by one that is tried again."""
+    """Sends one commit at a time, so that a retried commit cannot overwrite a later one."""
 
     def __init__(self, requests: GroupRequests, view: ClusterView) -> None:
         self._requests = requests
         self._view = view
-        """Not the group's own: there a JoinGroup that is held up by others would be waited for."""
+        """Not the group's own view, whose connection may be blocked by a pending JoinGroup."""
         self._turn = asyncio.Lock()
 
     async def commit(
@@ -47,7 +47,7 @@ class OffsetCommits:
         offsets: Mapping[TopicPartition, OffsetAndMetadata],
         timeout_ms: int | None = None,
     ) -> None:
-        """Store offsets, trying again for as long as a call may take; ApiError if that fails."""
+        """Commit offsets, with retries within the timeout; ApiError if that fails."""
         if not offsets:
             return
         request = self._commit_request(generation, offsets)
@@ -74,7 +74,7 @@ class OffsetCommits:
     async def committed(
         self, partitions: Collection[TopicPartition]
     ) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Return what is committed, after waiting for transactions that are about to commit."""
+        """Return committed offsets, after waiting for pending transactional commits."""
         if not partitions:
             return {}
         return await in_time(self._view, lambda: self._ask_committed(partitions))
@@ -94,7 +94,7 @@ class OffsetCommits:
             raise
 
     async def _know_brokers(self) -> None:
-        """Have brokers to turn to when one cannot be reached."""
+        """Load the broker list if it is empty, so that a lost broker has alternatives."""
         if not self._view.broker_ids:
             await self._view.refresh([])
 

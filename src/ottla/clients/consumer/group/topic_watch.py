@@ -1,4 +1,4 @@
-"""Looks at the topics of a group from time to time: some appear, and some grow."""
+"""Watches the topics of a group for new topics and new partitions."""
 
 from typing import TYPE_CHECKING, Final
 
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     from ottla.clients.assignors.assignor import RacksByTopic
 
 MISSING_TOPIC_MS: Final = 1_000
-"""How soon to look again for a topic that is not there yet."""
+"""The refresh interval while a subscribed topic is missing."""
 _HOPELESS: Final = (ErrorCode.INVALID_TOPIC_EXCEPTION, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 
 
 class TopicWatch:
-    """Finds what a pattern matches, and in the leader of a group, whether topics have changed.
+    """Resolves the pattern; in the group leader, also detects changed topics.
 
-    `shared_out` is what the leader saw when it last shared out; None in other members.
+    `shared_out` holds the topics of the leader's last assignment; None in other members.
     """
 
     def __init__(
@@ -34,10 +34,10 @@ class TopicWatch:
         self.shared_out: RacksByTopic | None = None
 
     async def find_topics(self) -> frozenset[str]:
-        """Return the topics to subscribe to: those of the pattern, or those that were named.
+        """Return the topics to subscribe to: the matches of the pattern, or the named topics.
 
-        Asking for them also makes those that are not there, if that is allowed. ApiError for one
-        that nobody needs to wait for.
+        The metadata request also creates missing topics, if allow.auto.create.topics permits it.
+        ApiError for a topic whose error is final.
         """
         pattern = self._state.pattern
         if self._state.choice is not Choice.PATTERN or pattern is None:
@@ -59,13 +59,13 @@ class TopicWatch:
         )
 
     async def changed(self) -> str:
-        """Wait until the group has to share out anew, and return why."""
+        """Wait until a rebalance is needed, and return the reason."""
         while True:
             await pause(self._interval_ms())
             try:
                 reason = await self._look()
             except (ApiError, UnreachableError, NoAnswerError):
-                continue  # whoever reads hears of it
+                continue  # the fetcher reports the same error to the application
             if reason is not None:
                 return reason
 

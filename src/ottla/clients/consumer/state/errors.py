@@ -34,7 +34,7 @@ class NoOffsetForPartitionError(ConsumerError):
 
 
 class OffsetOutOfRangeError(ApiError):
-    """The log has no such offset, and auto.offset.reset is none: seek to another."""
+    """The log does not contain the offset, and auto.offset.reset is none: seek to another."""
 
     def __init__(self, offset_by_partition: Mapping[TopicPartition, int]) -> None:
         self.offset_by_partition = dict(offset_by_partition)
@@ -45,7 +45,7 @@ class OffsetOutOfRangeError(ApiError):
 
 
 class LogTruncationError(OffsetOutOfRangeError):
-    """The log was cut below the position: records that were read have been replaced by others.
+    """The log was truncated below the position: consumed records have been replaced by others.
 
     `diverged_at` is the first offset that may differ, None if the leader does not know.
     """
@@ -62,7 +62,7 @@ class LogTruncationError(OffsetOutOfRangeError):
 
 
 class RecordError(ConsumerError):
-    """A record that cannot be given out. The position stays at it: `seek` past it to go on."""
+    """A record that cannot be read. The position stays at it: `seek` past it to go on."""
 
     def __init__(
         self, partition: TopicPartition, offset: int, reason: str, next_offset: int

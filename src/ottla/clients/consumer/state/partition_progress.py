@@ -1,4 +1,4 @@
-"""How far one partition is done: records end in any order, offsets are committed without a gap."""
+"""Progress in one partition: records finish in any order, commits leave no gap."""
 
 from collections import deque
 from typing import TYPE_CHECKING
@@ -10,10 +10,10 @@ if TYPE_CHECKING:
 
 
 class Progress:
-    """The records of one partition from the first that is not done, in the order of their offsets.
+    """The records of one partition from the first unprocessed one, in offset order.
 
-    Only the event loop's thread changes it. `first` and `oldest_at` are replaced as a whole, and
-    may be read from any.
+    Only the event loop's thread changes it. `first` and `oldest_at` are replaced as a whole, so
+    that any thread may read them.
     """
 
     __slots__ = ("_done", "_epoch", "_taken", "first", "last_offset", "oldest_at")
@@ -23,13 +23,13 @@ class Progress:
         self._done: set[int] = set()
         self._epoch = NO_EPOCH
         self.first: Position | None = None
-        """The first record that is not done: nothing from here on may be committed."""
+        """The first unprocessed record: the upper bound of commits."""
         self.oldest_at: float | None = None
-        """When the oldest unprocessed record was taken, by the loop's time."""
+        """When the oldest unprocessed record was taken, on the loop's clock."""
         self.last_offset = -1
 
     def take(self, record: "ConsumerRecord", now: float) -> None:
-        """Count a record that comes after all that were taken before."""
+        """Add a record; it must follow all earlier ones."""
         assert record.offset > self.last_offset
         self._taken.append((record.offset, record.leader_epoch, now))
         self.last_offset = record.offset
@@ -48,7 +48,7 @@ class Progress:
 
     @property
     def unfinished_count(self) -> int:
-        """How many records were taken and are not done."""
+        """The number of unprocessed records."""
         return len(self._taken) - len(self._done)
 
     @property

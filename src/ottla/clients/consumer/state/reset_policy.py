@@ -1,4 +1,4 @@
-"""auto.offset.reset: where to start when there is no position, or none that the log still has."""
+"""auto.offset.reset: where to start without a position, or with one that is out of range."""
 
 import re
 from dataclasses import dataclass
@@ -16,24 +16,24 @@ _BY_DURATION: Final = "by_duration:"
 
 @dataclass(frozen=True, slots=True)
 class ResetPolicy:
-    """A time to look for, or a duration before now, or neither: then poll raises."""
+    """A time to look up, or a duration before now, or neither: then poll raises."""
 
     time_ms: int | None = None
     duration_ms: int | None = None
 
     @property
     def is_none(self) -> bool:
-        """Whether the application has to seek by itself."""
+        """Whether the application must seek itself."""
         return self.time_ms is None and self.duration_ms is None
 
     def time_at(self, now_ms: int) -> int:
-        """Return the time to ask for, which may be LATEST or EARLIEST."""
+        """Return the time for ListOffsets, which may be LATEST or EARLIEST."""
         assert not self.is_none
         return now_ms - (self.duration_ms or 0) if self.time_ms is None else self.time_ms
 
 
 def parse_reset_policy(text: str) -> ResetPolicy:
-    """Read earliest, latest, none or by_duration:PnDTnHnMn.nS; ValueError for anything else."""
+    """Parse earliest, latest, none or by_duration:PnDTnHnMn.nS; ValueError for anything else."""
     known = {
         "earliest": ResetPolicy(time_ms=EARLIEST),
         "latest": ResetPolicy(time_ms=LATEST),

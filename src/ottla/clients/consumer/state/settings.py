@@ -1,4 +1,4 @@
-"""How a consumer behaves: Kafka's names and Kafka's defaults."""
+"""A consumer's settings, with Kafka's names and defaults."""
 
 import re
 from collections.abc import Mapping
@@ -39,7 +39,7 @@ from ottla.model.settings.settings import (
 
 @dataclass(frozen=True, slots=True)
 class ConsumerSettings:
-    """One field for each setting of Kafka's, named like it."""
+    """One field for each of Kafka's settings, with the same name."""
 
     group_id: str | None = None
     group_instance_id: str | None = None
@@ -51,7 +51,7 @@ class ConsumerSettings:
     enable_auto_commit: bool = True
     auto_commit_interval_ms: int = 5_000
     auto_offset_reset: str = "latest"
-    """Or earliest, none, or by_duration:PnDTnHnMn.nS."""
+    """latest, earliest, none, or by_duration:PnDTnHnMn.nS."""
     isolation_level: str = "read_uncommitted"
     fetch_min_bytes: int = 1
     fetch_max_bytes: int = 50 << 20
@@ -74,7 +74,7 @@ _RESET_WORDS: Final = {
     "earliest": "earliest",
     "latest": "latest",
     "none": "none",
-    "smallest": "earliest",  # as librdkafka and old Kafka have it
+    "smallest": "earliest",  # the names in librdkafka and old Kafka
     "beginning": "earliest",
     "largest": "latest",
     "end": "latest",

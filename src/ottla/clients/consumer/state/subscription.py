@@ -31,14 +31,14 @@ NO_REPLICA: Final = -1
 
 
 class Position(NamedTuple):
-    """Where reading goes on, and the leader epoch of the record before that, -1 if not known."""
+    """The next offset to read, and the leader epoch of the record before it, -1 if unknown."""
 
     offset: int
     leader_epoch: int = NO_EPOCH
 
 
 class Phase(Enum):
-    """How far a partition is on its way to being read; the drawing is above."""
+    """The phases of a partition; see the drawing above."""
 
     UNPLACED = auto()
     RESETTING = auto()
@@ -47,7 +47,7 @@ class Phase(Enum):
 
 
 class Choice(Enum):
-    """How the partitions of a consumer come about; one excludes the others."""
+    """The source of a consumer's partitions; the choices exclude each other."""
 
     NOTHING = auto()
     TOPICS = auto()
@@ -57,33 +57,33 @@ class Choice(Enum):
 
 @dataclass(slots=True)
 class AssignedPartition:
-    """One partition that is read here."""
+    """The state of one assigned partition."""
 
     name: TopicPartition
     phase: Phase = Phase.UNPLACED
     position: Position | None = None
-    """The next record for the application; None until it has been found."""
+    """The next record for the application; None until it is known."""
     fetch_position: Position | None = None
     """The offset of the next fetch: ahead of `position` by the buffered records."""
     generation: int = 0
     """Counts seeks; records fetched for an earlier generation are dropped."""
     is_paused: bool = False
     is_being_revoked: bool = False
-    """Neither fetched nor handed out any more: the group takes it away."""
+    """Whether the group is revoking it: it is neither fetched nor returned by poll."""
     reset_time_ms: int | None = None
-    """While RESETTING: the time to look for (-1 the end, -2 the start), None by the settings."""
+    """While RESETTING: the time to look up (-1 end, -2 start); None by auto.offset.reset."""
     buffered_bytes: int = 0
     high_watermark: int = NO_OFFSET
     last_stable_offset: int = NO_OFFSET
     log_start_offset: int = NO_OFFSET
     read_replica: int = NO_REPLICA
-    """The follower that the leader wants us to read from (KIP-392)."""
+    """The follower from which the leader wants the consumer to fetch (KIP-392)."""
     read_replica_until: float = 0.0
-    """By the loop's time: then the leader is asked again."""
+    """When to ask the leader again, on the loop's clock."""
     validated_epoch: int = NO_EPOCH
-    """The leader epoch that the position was last held against."""
+    """The leader epoch of the position's last validation."""
     retry_at: float = 0.0
-    """By the loop's time: not asked for again before this."""
+    """The end of the backoff, on the loop's clock."""
     topic_id: bytes = b""
     failure: Exception | None = None
     """The error that the application must see before this partition continues."""
@@ -92,13 +92,13 @@ class AssignedPartition:
 
     @property
     def is_fetchable(self) -> bool:
-        """Whether more of it may be asked for."""
+        """Whether it may be fetched."""
         is_wanted = not (self.is_paused or self.is_being_revoked or self.failure)
         return is_wanted and self.phase is Phase.READING
 
     @property
     def must_tell(self) -> bool:
-        """Whether the application is to hear of a failure now: all before it has been given out."""
+        """Whether the failure is due: all earlier records have been consumed."""
         return self.failure is not None and not (self.is_paused or self.buffered_bytes)
 
     def place(self, position: Position, phase: Phase) -> None:
@@ -112,7 +112,7 @@ class AssignedPartition:
         self._forget_buffered()
 
     def lose_position(self, reset_time_ms: int | None, phase: Phase = Phase.RESETTING) -> None:
-        """Look for a new position, at this time or by the settings."""
+        """Start a reset, to this time or by auto.offset.reset."""
         self.position = self.fetch_position = None
         self.phase = phase
         self.failure = None
@@ -141,21 +141,21 @@ def _do_nothing() -> None:
 
 @dataclass(slots=True)
 class SubscriptionState:
-    """All that is read here. `on_change` is called after every change that the fetcher must see."""
+    """The subscription and all partitions. `on_change` notifies the fetcher of changes."""
 
     choice: Choice = Choice.NOTHING
     topics: frozenset[str] = frozenset()
-    """Asked for by name, or found by the pattern."""
+    """The subscribed topics, or the matches of the pattern."""
     pattern: re.Pattern[str] | None = None
     listener: RebalanceListener = field(default_factory=RebalanceListener)
     assigned: dict[TopicPartition, AssignedPartition] = field(default_factory=dict)
     unyielded: "deque[ConsumerRecord]" = field(default_factory=deque)
-    """Taken out by an iterator that has not given them on yet: the position counts them as read,
-    `consumed` does not."""
+    """Records that an iterator has taken and not yielded yet: the position is behind them,
+    `consumed` is not."""
     must_tell: bool = False
-    """Whether a partition has a failure to tell, as the fetcher has last seen it."""
+    """Whether a partition's failure is due, at the fetcher's last check."""
     is_room_awaited: bool = False
-    """Whether the fetcher waits for the application to take buffered records."""
+    """Whether the fetcher waits for buffer space."""
     lock: RLock = field(default_factory=RLock)
     on_change: Callable[[], None] = _do_nothing
 
@@ -166,21 +166,21 @@ class SubscriptionState:
         return self.choice is Choice.NOTHING
 
     def subscribe(self, topics: Collection[str], listener: RebalanceListener) -> None:
-        """Read topics by name, together with the group; partitions come by `set_assignment`."""
+        """Subscribe to topics by name; the group assigns partitions by `set_assignment`."""
         self._choose(Choice.TOPICS)
         with self.lock:
             self.topics, self.pattern, self.listener = frozenset(topics), None, listener
         self.on_change()
 
     def subscribe_pattern(self, pattern: re.Pattern[str], listener: RebalanceListener) -> None:
-        """Subscribe to all topics whose whole name matches; the group fills in `topics`."""
+        """Subscribe to the topics whose full name matches; the group fills in `topics`."""
         self._choose(Choice.PATTERN)
         with self.lock:
             self.topics, self.pattern, self.listener = frozenset(), pattern, listener
         self.on_change()
 
     def assign_by_hand(self, partitions: Iterable[TopicPartition]) -> None:
-        """Read these partitions and no others, without a group sharing them out; none: nothing."""
+        """Assign exactly these partitions, without a group; none ends the assignment."""
         names = list(partitions)
         self._choose(Choice.BY_HAND)
         if names:
@@ -189,7 +189,7 @@ class SubscriptionState:
             self.unsubscribe()
 
     def unsubscribe(self) -> None:
-        """Read nothing any more."""
+        """Drop all partitions."""
         with self.lock:
             self.choice, self.topics, self.pattern = Choice.NOTHING, frozenset(), None
             self.listener = RebalanceListener()
@@ -217,14 +217,14 @@ class SubscriptionState:
         self.on_change()
 
     def of(self, name: TopicPartition) -> AssignedPartition:
-        """Return a partition that is read here; NotAssignedError for any other."""
+        """Return an assigned partition; NotAssignedError for any other."""
         found = self.assigned.get(name)
         if found is None:
             raise NotAssignedError(f"{name} is not assigned to this consumer")
         return found
 
     def consumed(self) -> dict[TopicPartition, Position]:
-        """Return the positions that may be committed, of partitions that have one."""
+        """Return the positions that may be committed."""
         with self.lock:
             consumed = {
                 name: partition.position
@@ -242,7 +242,7 @@ class SubscriptionState:
     # -- moving ---------------------------------------------------------------------------------
 
     def seek(self, name: TopicPartition, position: Position) -> None:
-        """Go on from here; with an epoch, only after the log has been found to agree with it."""
+        """Continue at this position; with an epoch, the leader's log is validated first."""
         is_checked = position.leader_epoch != NO_EPOCH
         with self.lock:
             self.of(name).place(position, Phase.VALIDATING if is_checked else Phase.READING)
@@ -250,7 +250,7 @@ class SubscriptionState:
         self.on_change()
 
     def place_committed(self, committed: Mapping[TopicPartition, Position]) -> None:
-        """Go on where the group was, in those partitions that still have no position."""
+        """Apply the group's committed offsets to partitions still without a position."""
         with self.lock:
             for name, position in committed.items():
                 partition = self.assigned.get(name)
@@ -258,7 +258,7 @@ class SubscriptionState:
                     self.seek(name, position)
 
     def reset(self, names: Iterable[TopicPartition], time_ms: int | None) -> None:
-        """Look for a new position: at a time, -1 the end, -2 the start, None by the settings."""
+        """Reset positions to a time: -1 the end, -2 the start, None by auto.offset.reset."""
         with self.lock:
             for name in names:
                 self.of(name).lose_position(time_ms)
@@ -285,17 +285,17 @@ class SubscriptionState:
             for name in paused:
                 self.of(name).is_paused = True
             self.give_back(paused)
-        self.on_change()  # the others may have waited for one of these that is full
+        self.on_change()  # a full buffer of these may have delayed the other partitions
 
     def resume(self, names: Iterable[TopicPartition]) -> None:
-        """Go on with partitions that were paused."""
+        """Resume paused partitions."""
         with self.lock:
             for name in names:
                 self.of(name).is_paused = False
         self.on_change()
 
     def mark_revoking(self, names: Collection[TopicPartition]) -> None:
-        """Hand out nothing any more from partitions that the group is about to take away."""
+        """Stop returning records of partitions that the group is about to revoke."""
         with self.lock:
             for name in names:
                 if name in self.assigned:

@@ -1,1 +1,1 @@
-"""Workers that process records in the order of their keys."""
+"""Ordered workers: records are processed concurrently, in order per key or partition."""

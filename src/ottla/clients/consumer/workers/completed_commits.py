@@ -1,4 +1,4 @@
-"""Commits of processed records besides the automatic ones: before a revocation, and at the end."""
+"""Commits of processed records besides automatic ones: before a revocation, and at the end."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection
@@ -17,17 +17,17 @@ _log = getLogger(__name__)
 
 
 class DoneCommits:
-    """Commits processed records. A failed commit is a line in the log: the records come again."""
+    """Commits processed records. A failed commit is only logged: the records are read again."""
 
     def __init__(self, core: ConsumerCore) -> None:
         self._core = core
 
     async def commit(self, names: "Collection[TopicPartition]", seconds: float) -> None:
-        """Commit the processed records of these partitions, within so many seconds."""
+        """Commit the processed records of these partitions, within the time limit."""
         await self._try(names, asyncio.get_running_loop().time() + seconds)
 
     async def commit_all(self, seconds: float, poll: Callable[[], Awaitable[object]]) -> None:
-        """Commit everything; in the middle of a rebalance, go through it first, by polling."""
+        """Commit everything; during a rebalance, complete it first, by polling."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + seconds
         while not await self._try(list(self._core.state.assigned), deadline):
@@ -37,7 +37,7 @@ class DoneCommits:
             await poll()
 
     async def _try(self, names: "Collection[TopicPartition]", deadline: float) -> bool:
-        """Commit; False if the group is in the middle of a rebalance."""
+        """Commit; False during a rebalance."""
         if self._core.group is None:
             return True
         done = self._core.state.consumed()

@@ -1,7 +1,7 @@
 """Dead letters: records whose processing failed, written to a topic.
 
-Key, value, timestamp and headers are those of the record, as bytes. Additional headers, under the
-names of Kafka Connect, hold its origin and the failure.
+Each keeps the record's key, value, timestamp and headers, as bytes. Additional headers, named as in
+Kafka Connect, hold its origin and the failure.
 """
 
 import traceback
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 PREFIX: Final = "__connect.errors."
 TEXT_BYTES_MAX: Final = 16 << 10
-"""How long a message or a traceback may be in a header; of a longer one the end is kept."""
+"""The limit of a message or traceback in a header; only the end of a longer text is kept."""
 REQUEST_BYTES_MAX: Final = 1 << 30
-"""No limit of our own on the size of a record: the broker's limit decides."""
+"""The client sets no limit on the size of a record: the broker's limit applies."""
 CLOSE_SECONDS_MAX: Final = 5.0
 
 
@@ -51,7 +51,7 @@ class DeadLetters:
         await delivery
 
     async def close(self) -> None:
-        """Close the producer, if one was made."""
+        """Close the producer, if there is one."""
         if self._producer is not None:
             await self._producer.close(CLOSE_SECONDS_MAX)
 

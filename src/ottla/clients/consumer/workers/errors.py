@@ -27,11 +27,11 @@ class HandlerError(ConsumerError):
 
 
 class StuckHandlerError(ConsumerError):
-    """Handlers did not end in time. Their records are not committed, and will come again."""
+    """Handlers did not end in time. Their records are not committed, and are read again."""
 
     def __init__(self, sentence: str, records: Collection[tuple[TopicPartition, int]]) -> None:
         self.records = tuple(records)
-        """Partition and offset of each."""
+        """The partition and offset of each record."""
         super().__init__(sentence)
 
 
@@ -53,11 +53,11 @@ def message_of(error: BaseException) -> str:
 
 
 def describe(stuck: Collection[Work], now: float) -> str:
-    """Say which records hang, and for how long."""
+    """Describe the records that are stuck, and for how long."""
     said = ", ".join(f"{work} (for {now - work.started_at:.1f} s)" for work in stuck)
     return f"handlers have not ended: {said}"
 
 
 def stuck_error(stuck: Collection[Work], now: float) -> StuckHandlerError:
-    """Make an error of records that hang."""
+    """Make the error of stuck records."""
     return StuckHandlerError(describe(stuck, now), [(one.name, one.record.offset) for one in stuck])

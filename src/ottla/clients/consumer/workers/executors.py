@@ -19,7 +19,7 @@ Readers = tuple[Deserialize | None, Deserialize | None]
 
 
 class Stage(Enum):
-    """Where a record failed, by Kafka Connect's names."""
+    """The stage of a failure, with Kafka Connect's names."""
 
     KEY = "KEY_CONVERTER"
     VALUE = "VALUE_CONVERTER"
@@ -27,7 +27,7 @@ class Stage(Enum):
 
 
 class Failure(NamedTuple):
-    """Why a record could not be worked on, and where that was."""
+    """The error of a record, and its stage."""
 
     error: BaseException
     stage: Stage
@@ -37,10 +37,10 @@ OnEnded = Callable[[Work, Failure | None], None]
 
 
 class Hands(Protocol):
-    """The workers. All is called, and told, on the event loop's thread."""
+    """The workers. All calls and callbacks are on the event loop's thread."""
 
     def begin(self, work: Work) -> None:
-        """Have the handler called with this record."""
+        """Start the handler with this record."""
         ...
 
     async def end(self, stuck: Collection[Work]) -> None:
@@ -60,7 +60,7 @@ class UndecodableError(Exception):
 
 
 def decoded(record: ConsumerRecord, readers: Readers) -> ConsumerRecord:
-    """Return the record with key and value as the handler wants them; UndecodableError if not."""
+    """Return the record with key and value deserialized; UndecodableError if that fails."""
     read_key, read_value = readers
     if read_key is not None:
         record = record._replace(key=_read(record, record.key, read_key, Stage.KEY))
@@ -79,17 +79,17 @@ def _read(record: ConsumerRecord, raw: bytes | None, read: Deserialize, stage: S
 
 
 def failure_of(error: BaseException) -> Failure:
-    """Say where an error came from."""
+    """Return the failure with its stage."""
     if isinstance(error, UndecodableError) and error.__cause__ is not None:
         return Failure(error.__cause__, error.stage)
     return Failure(error, Stage.HANDLER)
 
 
 class ThreadHands:
-    """So many threads that call a plain function. They end with the interpreter, if not before.
+    """Threads that call a plain function. They end with the interpreter at the latest.
 
-    Records go to them through a queue, and come back in a list that the loop takes as a whole; the
-    lock protects that list, which is never empty without the loop being about to look.
+    They receive records through a queue. Results go to a list that the loop takes as a whole, under
+    a lock; whenever the list is not empty, the loop is scheduled to take it.
     """
 
     def __init__(
@@ -110,7 +110,7 @@ class ThreadHands:
             thread.start()
 
     def begin(self, work: Work) -> None:
-        """Have the handler called with this record."""
+        """Start the handler with this record."""
         self._queue.put(work)
 
     async def end(self, stuck: Collection[Work]) -> None:  # noqa: ARG002 - see Hands
@@ -149,11 +149,11 @@ class TaskHands:
         self._task_by_work: dict[Work, asyncio.Task[None]] = {}
 
     def begin(self, work: Work) -> None:
-        """Have the handler called with this record."""
+        """Start the handler with this record."""
         self._task_by_work[work] = create_background_task(self._call(work))
 
     async def end(self, stuck: Collection[Work]) -> None:
-        """Cancel the tasks that are left, and give them a moment to end."""
+        """Cancel the remaining tasks, and wait briefly for them to end."""
         tasks = [self._task_by_work[work] for work in stuck if work in self._task_by_work]
         for task in tasks:
             task.cancel()

@@ -1,4 +1,4 @@
-"""Ordered workers for one call of `run`, in either face of a consumer."""
+"""Makes the ordered workers of one `run`, for the synchronous and the asyncio consumer."""
 
 from collections.abc import Callable, Collection
 from inspect import iscoroutine, iscoroutinefunction
@@ -71,7 +71,7 @@ def _workers(
 
 
 def _make_producer(core: ConsumerCore, randomness: Randomness) -> "AsyncProducer":
-    """Make a producer of the same cluster: idempotent, acks=all, and in no hurry to give up."""
+    """Make an idempotent producer for the same cluster, with acks=all and long timeouts."""
     from ottla.clients.producer.async_producer import AsyncProducer  # noqa: PLC0415 - rarely needed
     from ottla.clients.producer.state.settings import ProducerSettings  # noqa: PLC0415
 
@@ -97,7 +97,7 @@ def blocking_listener(before: RebalanceListener, revoke: Revoke, lose: Revoke) -
 
 
 def awaiting_listener(before: RebalanceListener, revoke: Revoke, lose: Revoke) -> RebalanceListener:
-    """Do the same for listeners that may be coroutine functions."""
+    """Make the same listener for callbacks that may be coroutine functions."""
 
     async def on_revoked(names: list[TopicPartition]) -> None:
         await revoke(names)

@@ -26,7 +26,7 @@ Lane = tuple[str, int] | tuple[str, int, bytes]
 
 
 class WorkState(Enum):
-    """Where a record is; the drawing is above."""
+    """The state of a record; see the drawing above."""
 
     QUEUED = auto()
     RUNNING = auto()
@@ -36,7 +36,7 @@ class WorkState(Enum):
 
 
 AT_WORK: Final = (WorkState.RUNNING, WorkState.BURYING)
-"""A worker runs the record, and must be waited for."""
+"""The states in which a worker runs the record, and must be waited for."""
 
 
 @dataclass(slots=True, eq=False)
@@ -50,7 +50,7 @@ class Work:
     attempts: int = 0
     started_at: float = 0.0
     is_dropped: bool = False
-    """The partition has a new owner, which will process the record: the outcome here is ignored."""
+    """Whether the partition has a new owner, which will process the record: ignore the result."""
 
     @property
     def name(self) -> TopicPartition:
@@ -62,7 +62,7 @@ class Work:
 
 
 class Workload:
-    """All that was taken and is not done."""
+    """All unprocessed records."""
 
     def __init__(self, ordering: Ordering, workers: int, in_progress_max: int) -> None:
         self._ordering = ordering
@@ -70,17 +70,17 @@ class Workload:
         self._in_progress_max = in_progress_max
         self._ready: deque[Work] = deque()
         self._waiting_by_lane: dict[Lane, deque[Work]] = {}
-        """The records behind the ready or running one; a lane exists as long as that one does."""
+        """The records behind the first of each lane; a lane exists as long as its first record."""
         self._at_work: dict[Work, None] = {}
         self._resting: dict[Work, None] = {}
         self.running_count = 0
         self.in_progress = 0
-        """Records that were taken, are not done, and have not been dropped."""
+        """The number of unprocessed records that were not dropped."""
 
     # -- from taken to done ---------------------------------------------------------------------
 
     def take(self, record: ConsumerRecord, progress: Progress, now: float) -> None:
-        """Add a record that comes after all others of its partition."""
+        """Add a record; it must follow all others of its partition."""
         progress.take(record, now)
         self.in_progress += 1
         work = Work(record, progress, self._lane_of(record))
@@ -93,7 +93,7 @@ class Workload:
         self._ready.append(work)
 
     def next(self, now: float) -> Work | None:
-        """Return a record to work on, None if none may start or all workers are busy."""
+        """Return the next record to process, None if none is ready or all workers are busy."""
         if not self._ready or self.running_count >= self._workers:
             return None
         work = self._ready.popleft()
@@ -104,26 +104,26 @@ class Workload:
         return work
 
     def rest(self, work: Work) -> None:
-        """Let a record that was worked on wait for another try; its lane waits with it."""
+        """Put a running record into a backoff before its next attempt; its lane waits with it."""
         self._leave_worker(work)
         work.state = WorkState.RESTING
         self._resting[work] = None
 
     def wake(self, work: Work) -> None:
-        """Have a record ready again that has rested, unless it was dropped meanwhile."""
+        """Make a record ready again after its backoff, unless it was dropped meanwhile."""
         if work.state is WorkState.RESTING and not work.is_dropped:
             del self._resting[work]
             work.state = WorkState.QUEUED
             self._ready.append(work)
 
     def bury(self, work: Work) -> None:
-        """Give the worker back while the record is put somewhere else."""
+        """Release the worker while the record is written to the dead-letter topic."""
         self._leave_worker(work)
         work.state = WorkState.BURYING
         self._at_work[work] = None
 
     def finish(self, work: Work) -> None:
-        """Mark a record as processed, and make the next one of its lane ready."""
+        """Mark a record as processed, and make the next record of its lane ready."""
         self._leave_worker(work)
         if not work.is_dropped:
             self.in_progress -= 1
@@ -131,14 +131,14 @@ class Workload:
         self._free_lane(work)
 
     def fail(self, work: Work) -> None:
-        """Never count this record as done, nor start anything after it in its lane."""
+        """Mark a record as failed: it stays unprocessed, and its lane stops."""
         self._leave_worker(work)
         work.state = WorkState.FAILED
 
     # -- dropping records -----------------------------------------------------------------------
 
     def abandon(self, work: Work) -> None:
-        """Drop a running record: it is unprocessed, and will come again."""
+        """Drop a running record: it is unprocessed, and is read again."""
         self._leave_worker(work)
         self._forget(work)
         self._free_lane(work)
@@ -170,13 +170,13 @@ class Workload:
 
     @property
     def room(self) -> int:
-        """How many more records may be taken."""
+        """The number of records that may be taken now."""
         return max(self._in_progress_max - self.in_progress, 0)
 
     def room_in(self, progress: Progress | None, partitions: int) -> int:
-        """Return how many more records one of so many partitions may queue.
+        """Return how many more records one partition may queue, given the number of partitions.
 
-        Each partition has a share, so that a busy one does not keep the workers from the others.
+        Each partition has a share, so that a busy partition does not starve the others.
         """
         share = max(self._in_progress_max // max(min(partitions, self._workers), 1), 1)
         if progress is None:

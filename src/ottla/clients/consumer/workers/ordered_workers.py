@@ -1,13 +1,13 @@
-"""Records worked on in parallel, in order per key or partition, committed when they are done.
+"""Ordered workers: concurrent processing, in order per key or partition, with gapless commits.
 
-The event loop takes records, and counts; hands (threads or tasks) call the handler:
+The event loop takes records and keeps the books; hands (threads or tasks) call the handler:
 
     poll ──► Workload ──► hands ──► done ───────────► Progress ──► committed
                ▲                      └─ failed ─► rest, dead letter, skip, or stop
                └──────── tried again ────┘
 
-`step` is called again and again, and polls each time, however long handlers take. All that is
-counted changes on the event loop's thread only.
+`step` is called repeatedly, and polls each time, however long handlers take. Only the event loop's
+thread changes the state.
 """
 
 import asyncio
@@ -34,13 +34,13 @@ from ottla.model.identifiers import TopicPartition
 from ottla.wire.records.consumer_record import ConsumerRecord
 
 STEP_SECONDS: Final = 0.2
-"""How long a step waits for something to happen."""
+"""The longest wait of a step."""
 _log = getLogger(__name__)
 
 
 @dataclass(slots=True)
 class WorkCounts:
-    """Counts since the beginning."""
+    """Counts since the start of the run."""
 
     done: int = 0
     retried: int = 0
@@ -49,7 +49,7 @@ class WorkCounts:
 
 
 class OrderedWorkers:
-    """One run. Made anywhere; `begin`, then `step` while it says so, then `end`, in the loop."""
+    """One run: `begin`, then `step` while it returns True, then `end`, in the event loop."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class OrderedWorkers:
         self._assigned: dict[TopicPartition, AssignedPartition] | None = None
         self._failure: Exception | None = None
         self._stop_by: float | None = None
-        """When handlers that have not ended are waited for no longer; None until all stops."""
+        """The deadline of running handlers after a stop; None before."""
         self.is_stopping = False
         self.counts = WorkCounts()
 
@@ -97,7 +97,7 @@ class OrderedWorkers:
             self._stop()
 
     def stop(self) -> None:
-        """Take nothing more, let handlers end, and commit; from any thread."""
+        """Take no more records, wait for handlers, and commit; from any thread."""
         self.is_stopping = True
         if self._loop is not None:
             with suppress(RuntimeError):  # the loop has ended
@@ -147,7 +147,7 @@ class OrderedWorkers:
         self._throttle.reopen()
 
     def _start_anew(self, readers: Readers) -> None:
-        """Read with these deserializers, from the first record that is not done."""
+        """Continue with these deserializers, from the first unprocessed record."""
         state = self._core.state
         with state.lock:
             self._core.buffer.readers = readers
@@ -193,7 +193,7 @@ class OrderedWorkers:
         state = self._core.state
         self._drop_what_is_gone()
         while (count := self._throttle.update()) and self._core.buffer.has_records:
-            with state.lock:  # else the records could be seen as read, but not as unprocessed
+            with state.lock:  # otherwise the records could be seen as read, but not as unprocessed
                 for record in self._core.take(count):
                     self._workload.take(record, self._progress_of(record), self._time())
             self._start_ready()
@@ -214,7 +214,7 @@ class OrderedWorkers:
             self._workload.drop(lambda work: id(work.progress) not in current)
 
     def _on_bad_record(self, error: RecordError) -> None:
-        """Pass over damaged bytes where failures are skipped; there is nothing to bury of them."""
+        """Skip damaged bytes if on_error is skip; they cannot be a dead letter."""
         if self._settings.on_error == "skip":
             _log.error("skipped: %s", error)
             self.counts.skipped += 1
@@ -319,7 +319,7 @@ class OrderedWorkers:
         self._fail(handler_error(work, failure))
 
     def _fail(self, error: Exception) -> None:
-        """Stop, and raise the first such error in the end."""
+        """Stop; `end` raises the first such error."""
         self._failure = self._failure or error
         self._stop()
 
@@ -346,7 +346,7 @@ class OrderedWorkers:
             await self._commits.commit(names, self._settings.timeout)
 
     async def lose(self, names: Collection[TopicPartition]) -> None:
-        """After partitions have gone to others: nothing of them counts any more."""
+        """Drop all records of partitions that other members own already."""
         self._workload.drop(lambda work: work.name in names)
 
     async def _next_ended(self, seconds: float | None = None) -> None:

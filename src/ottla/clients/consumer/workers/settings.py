@@ -11,14 +11,14 @@ Ordering = Literal["key", "partition", "none"]
 OnError = Literal["stop", "skip"]
 RetryOn = type[Exception] | tuple[type[Exception], ...] | Callable[[Exception], bool]
 IN_PROGRESS_PER_WORKER: Final = 16
-"""How many records are taken for each worker where `max_in_progress` is not given."""
+"""The default of `max_in_progress` per worker."""
 AHEAD_MAX: Final = 10_000
-"""How many records of a partition are remembered from the first that is not done. A record that
-takes for ever holds up its partition then; a crash does no more than these again."""
+"""The limit of tracked records per partition, from the first unprocessed one. One stuck record
+then stops its partition; after a crash at most this many records are processed again."""
 
 
 class WorkOptions(TypedDict, total=False):
-    """The keywords of `run`, as `WorkSettings` has them."""
+    """The keywords of `run`, as in `WorkSettings`."""
 
     workers: int
     ordering: Ordering
@@ -37,25 +37,25 @@ class WorkSettings:
     """How records are processed; ValueError names an invalid option."""
 
     workers: int = 8
-    """How many records are worked on at once."""
+    """The number of records that are processed concurrently."""
     ordering: Ordering = "key"
     """The unit that is processed in the order of offsets, one record at a time: a key within a
     partition, a partition, or none. A record without a key has no predecessor."""
     max_in_progress: int | None = None
-    """How many records are taken and not done, at most; 16 for each worker if it is not said."""
+    """The limit of unprocessed records; by default 16 per worker."""
     retries: int = 3
-    """How often a handler that failed is called again with the same record."""
+    """How often a failed handler is called again with the same record."""
     backoff_ms: float = 100
-    """How long to wait before that; doubled at every further try, give or take a fifth."""
+    """The backoff before the first retry; doubled at each further retry, with 20% jitter."""
     backoff_max_ms: float = 10_000
     retry_on: RetryOn = Exception
-    """Which errors are worth another try: types, or a function of the error."""
+    """The errors to retry: exception types, or a predicate."""
     dead_letter_topic: str | None = None
-    """Where a record goes that cannot be worked on; it then counts as done."""
+    """The topic for records that cannot be processed; they then count as processed."""
     on_error: OnError = "stop"
-    """Without such a topic: stop, and raise HandlerError; or log it, and count it as done."""
+    """Without a dead-letter topic: stop and raise HandlerError, or log and skip the record."""
     timeout: float = 30.0
-    """How many seconds handlers get to end, when all stops or partitions go."""
+    """How many seconds handlers have to end, at a stop or a revocation."""
 
     def __post_init__(self) -> None:
         for name, value, least in (
@@ -82,18 +82,18 @@ class WorkSettings:
 
     @property
     def in_progress_max(self) -> int:
-        """How many records are taken and not done, at most."""
+        """The limit of unprocessed records."""
         if self.max_in_progress is None:
             return IN_PROGRESS_PER_WORKER * self.workers
         return self.max_in_progress
 
     def is_retriable(self, error: Exception) -> bool:
-        """Whether this error is worth another try."""
+        """Whether to retry after this error."""
         if isinstance(self.retry_on, type | tuple):
             return isinstance(error, self.retry_on)
         return self.retry_on(error)
 
     def backoff_after(self, attempts: int) -> float:
-        """Return how many milliseconds to wait after so many failed tries, before chance adds."""
-        doublings = min(attempts - 1, 60)  # far beyond any limit, and still a float
+        """Return the backoff in milliseconds after this many failed attempts, without jitter."""
+        doublings = min(attempts - 1, 60)  # above any limit, and still a finite float
         return min(self.backoff_ms * 2.0**doublings, self.backoff_max_ms)

@@ -1,4 +1,4 @@
-"""Partitions that have given enough are paused, so that poll goes on and brings nothing of them."""
+"""Pauses full partitions, so that polls continue without returning their records."""
 
 from typing import TYPE_CHECKING
 
@@ -23,11 +23,11 @@ class Throttle:
         self._is_full = False
 
     def close(self) -> None:
-        """Have nothing taken any more: the next update pauses everything."""
+        """Stop: the next update pauses all partitions."""
         self._is_closed = True
 
     def update(self) -> int:
-        """Pause and resume; return how many records may be taken now, of any partition."""
+        """Pause and resume partitions; return how many records may be taken now."""
         self._is_full = self._stays_full()
         with self._state.lock:
             assigned = self._state.assigned
@@ -46,7 +46,7 @@ class Throttle:
         return any(row is not None and self._has_room(row) for row in rows)
 
     def reopen(self) -> None:
-        """Resume all partitions that were paused here, for good."""
+        """Resume all partitions that were paused here."""
         with self._state.lock:
             rows = self._state.assigned
             self._state.resume(name for name in self._paused if self._is_ours(rows.get(name)))
@@ -75,7 +75,7 @@ class Throttle:
 
     @staticmethod
     def _is_ours(row: AssignedPartition | None) -> bool:
-        """Whether it is still paused; a partition that went and came back is not."""
+        """Whether it is still paused; a partition that was reassigned is not."""
         return row is not None and row.is_paused
 
     def _may_resume(self, row: AssignedPartition) -> bool:

@@ -1,1 +1,1 @@
-"""From a record to a batch that is ready to be sent."""
+"""From records to batches that are ready to be sent."""

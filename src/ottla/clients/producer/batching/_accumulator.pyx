@@ -1,5 +1,5 @@
 # cython: boundscheck=False, wraparound=False, binding=False
-"""Records gathered into batches, compiled: the twin of _accumulator_python.py, with the contracts.
+"""Records gathered into batches, compiled: _accumulator_python.py has the contracts.
 
 What the threads share is changed in steps that run no Python code halfway and allocate nothing
 that the garbage collector looks at, so that the GIL protects them.
@@ -48,7 +48,7 @@ cdef inline int32_t partition_for_key(bytes key, int32_t partition_count) noexce
 @cython.no_gc
 @cython.freelist(1024)
 cdef class Delivery:
-    """See the twin. Cycles end when the batch is done, so that no collector is needed."""
+    """See the fallback. Cycles end when the batch is done, so that no collector is needed."""
 
     cdef Batch _batch
     cdef int64_t _timestamp_ms
@@ -69,18 +69,18 @@ cdef class Delivery:
         return self._batch.is_done
 
     def result(self, timeout=None):
-        """See the twin."""
+        """See the fallback."""
         if not self._batch.is_done:
             wait_in_thread(self._batch, timeout)
         return self._outcome()
 
     def exception(self, timeout=None):
-        """See the twin."""
+        """See the fallback."""
         wait_in_thread(self._batch, timeout)
         return self._batch.error_of(self._index)
 
     def add_done_callback(self, call):
-        """See the twin."""
+        """See the fallback."""
         self._batch.when_done(lambda: call_safely(call, self))
 
     def __await__(self):
@@ -96,7 +96,7 @@ cdef class Delivery:
 
 
 cdef class Batch:
-    """See the twin."""
+    """See the fallback."""
 
     cdef Accumulator _accumulator
     cdef int64_t _base_offset
@@ -148,25 +148,25 @@ cdef class Batch:
         return delivery
 
     def hurry(self):
-        """Have the batch sent at once: somebody waits."""
+        """Send the batch without lingering, because a caller waits."""
         if not self.is_due:
             self.is_due = True
             self._accumulator.hurry(self)
 
     @property
     def is_listened_to(self):
-        """Whether there is somebody to tell when the batch is done."""
+        """Whether the batch has callbacks or waiters."""
         return bool(self._callbacks) or bool(self._waiters)
 
     def take_answer(self, double seconds_max):
-        """See the twin."""
+        """See the fallback."""
         cdef OpenBatches lane = self._accumulator._lane(self.topic, self.partition, None)
         if lane is not None and lane.express is not None:
             lane.express.take_answer(self, <int>(seconds_max * 1000))
         return self.is_done
 
     def when_done(self, call):
-        """See the twin."""
+        """See the fallback."""
         cdef bint is_done = False
         with cython.critical_section(self):
             is_done = self.is_done
@@ -176,12 +176,12 @@ cdef class Batch:
             call()
 
     def call_back(self, int32_t index, int64_t timestamp_ms, on_delivery):
-        """See the twin."""
+        """See the fallback."""
         self._callbacks.append(self._delivery(index, timestamp_ms))
         self._callbacks.append(on_delivery)
 
     def complete(self, int64_t base_offset, int64_t log_append_time_ms=-1):
-        """See the twin."""
+        """See the fallback."""
         if self.is_done:
             return
         self._base_offset = base_offset
@@ -189,14 +189,14 @@ cdef class Batch:
         self._finish()
 
     def fail(self, error, error_by_index=None):
-        """See the twin."""
+        """See the fallback."""
         if not self.is_done:
             self._error = error
             self._error_by_index = error_by_index
             self._finish()
 
     def split(self, counts, records):
-        """See the twin."""
+        """See the fallback."""
         cdef list parts = []
         first = 0
         for count, part in zip(counts, records, strict=True):
@@ -209,7 +209,7 @@ cdef class Batch:
         return [batch for _, batch in parts]
 
     cpdef error_of(self, int32_t index):
-        """See the twin."""
+        """See the fallback."""
         if self._parts is not None:
             part, first = self._part_of(index)
             return part.error_of(index - first)
@@ -218,7 +218,7 @@ cdef class Batch:
         return self._error_by_index.get(index, self._error)
 
     def first_error(self):
-        """See the twin."""
+        """See the fallback."""
         if self._parts is None:
             return next(iter((self._error_by_index or {}).values()), self._error)
         for _, part in self._parts:
@@ -228,7 +228,7 @@ cdef class Batch:
         return None
 
     cpdef metadata_of(self, int32_t index, int64_t timestamp_ms):
-        """See the twin."""
+        """See the fallback."""
         if self._parts is not None:
             part, first = self._part_of(index)
             return part.metadata_of(index - first, timestamp_ms)
@@ -275,7 +275,7 @@ cdef class Batch:
 
 
 cdef class OpenBatches:
-    """See the twin."""
+    """See the fallback."""
 
     cdef readonly str topic
     cdef readonly int32_t partition
@@ -297,7 +297,7 @@ cdef class OpenBatches:
 
 
 cdef class Topic:
-    """See the twin."""
+    """See the fallback."""
 
     cdef readonly str name
     cdef readonly list lanes
@@ -311,7 +311,7 @@ cdef class Topic:
 
 
 cdef class Accumulator:
-    """See the twin."""
+    """See the fallback."""
 
     cdef readonly Py_ssize_t batch_bytes_max
     cdef readonly Py_ssize_t request_bytes_max
@@ -350,7 +350,7 @@ cdef class Accumulator:
 
     def append(self, str topic not None, value, key=None, partition=None, timestamp_ms=None,
                headers=(), on_delivery=None):
-        """See the twin."""
+        """See the fallback."""
         if self.failure is not None:
             raise self.failure
         cdef bytes key_bytes = as_bytes(key)
@@ -434,7 +434,7 @@ cdef class Accumulator:
         return full is not None or created_ms + self.linger_ms < self.next_look_ms
 
     def add_batch(self, str topic not None, int32_t partition, RecordAccumulator records not None):
-        """See the twin."""
+        """See the fallback."""
         if self.failure is not None:
             raise self.failure
         cdef Py_ssize_t size = records._size
@@ -455,12 +455,12 @@ cdef class Accumulator:
         return batch
 
     def choose_partition(self, str topic not None, key=None):
-        """See the twin."""
+        """See the fallback."""
         cdef OpenBatches lane = self._lane(topic, None, as_bytes(key))
         return None if lane is None else lane.partition
 
     def set_partition_count(self, str topic not None, int32_t count):
-        """See the twin."""
+        """See the fallback."""
         known = self._topics.setdefault(topic, Topic(topic))
         cdef list lanes = (<Topic>known).lanes
         while len(lanes) < count:
@@ -470,22 +470,22 @@ cdef class Accumulator:
             (<Topic>known).sticky = NO_PARTITION
 
     def partition_count(self, str topic):
-        """See the twin."""
+        """See the fallback."""
         known = self._topics.get(topic)
         return 0 if known is None else (<Topic>known).count
 
     def lanes(self):
-        """See the twin."""
+        """See the fallback."""
         for topic in list(self._topics.values()):
             yield from list((<Topic>topic).lanes)
 
     def close_open(self, OpenBatches lane not None):
-        """See the twin."""
+        """See the fallback."""
         with cython.critical_section(self):
             self._close(lane)
 
     def hurry(self, Batch batch not None):
-        """See the twin."""
+        """See the fallback."""
         cdef OpenBatches lane = (<Topic>self._topics[batch.topic]).lanes[batch.partition]
         if lane.open is batch and not self._depart(lane, batch):
             self.ring()
@@ -507,17 +507,17 @@ cdef class Accumulator:
         return False
 
     def retire(self, OpenBatches lane not None):
-        """See the twin."""
+        """See the fallback."""
         with cython.critical_section(self):
             if lane.open is None and not lane.closed:
                 self.active.pop(lane, None)
 
     def release(self, Py_ssize_t size_bytes):
-        """See the twin."""
+        """See the fallback."""
         self.used_bytes -= size_bytes
 
     cpdef ring(self):
-        """See the twin."""
+        """See the fallback."""
         if not self.is_rung:
             self.is_rung = True
             try:

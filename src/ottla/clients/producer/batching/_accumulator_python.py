@@ -1,8 +1,8 @@
-"""Records gathered into batches, in plain Python: the fallback of _accumulator.pyx.
+"""Collects records into batches, in plain Python: the fallback of _accumulator.pyx.
 
 Callers append in their own threads, and the sender takes batches in its event loop. Here one lock
-protects the shared state. In the compiled version the GIL does, as no step of it runs Python code
-halfway, and `critical_section` where there is no GIL. `wake` and the callbacks are called without
+protects the shared state. The compiled version relies on the GIL, because no step of it runs Python
+code halfway, and on `critical_section` without the GIL. `wake` and the callbacks are called without
 the lock.
 """
 
@@ -29,7 +29,7 @@ NO_TIMESTAMP_MS: Final = -1
 
 
 class OpenBatches:
-    """The waiting batches of one partition: full batches, and the open batch."""
+    """The pending batches of one partition: full batches, and the open batch."""
 
     __slots__ = ("closed", "express", "open", "outbox", "partition", "sticky_of", "topic")
 
@@ -40,19 +40,19 @@ class OpenBatches:
         self.open: Batch | None = None
         self.closed: deque[Batch] = deque()
         self.outbox: Any = None
-        """The sender's own."""
+        """The sender's PartitionQueue."""
         self.express: Any = None
         """Sends an open batch of the compiled version from the caller's thread."""
 
     def take(self) -> Batch | None:
-        """Take the first full batch away."""
+        """Remove and return the first full batch."""
         return self.closed.popleft() if self.closed else None
 
 
 class Topic:
-    """The lanes of a topic, and where records without a key go at the moment.
+    """The partitions of a topic, and the current one for records without a key.
 
-    A topic that was made anew with fewer partitions has lanes to which nothing more is added.
+    After a topic was recreated with fewer partitions, the surplus partitions get no new records.
     """
 
     __slots__ = ("count", "lanes", "name", "sticky")
@@ -65,10 +65,10 @@ class Topic:
 
 
 class Accumulator:
-    """All records of one producer that are not confirmed.
+    """All unconfirmed records of one producer.
 
-    `append` and `add_batch` return None where they cannot go on: the topic or the partition is
-    not known (`set_partition_count`), or there is no room.
+    `append` and `add_batch` return None if the topic or the partition is unknown
+    (`set_partition_count`), or buffer.memory is full.
     """
 
     def __init__(  # noqa: PLR0913 - settings, and the world outside
@@ -87,7 +87,7 @@ class Accumulator:
         """`pick` chooses a partition for the next records without a key.
 
         `wake` is called, in any thread, when the sender should look. None for `now_ms` is the
-        machine's clock, which the compiled twin asks without a call.
+        machine's clock, which the compiled version reads without a Python call.
         """
         self.batch_bytes_max = batch_bytes_max
         self.request_bytes_max = request_bytes_max
@@ -96,10 +96,10 @@ class Accumulator:
         self.lock = Lock()
         self.loop: asyncio.AbstractEventLoop | None = None
         self.active: dict[OpenBatches, None] = {}
-        """The lanes in which something waits."""
+        """The partitions with pending records."""
         self.used_bytes = 0
         self.failure: BaseException | None = None
-        """The exception of every append from now on: the producer is closed or has failed."""
+        """The exception of every later append: the producer is closed or has failed."""
         self.next_look_ms = NEVER_MS
         """When the sender looks next; an earlier deadline wakes it."""
         self.is_rung = False
@@ -123,7 +123,7 @@ class Accumulator:
     ) -> Delivery | None:
         """Put a record into the open batch of its partition, or return None.
 
-        Raises RecordTooLargeError for a record that no request has room for.
+        Raises RecordTooLargeError for a record that fits into no request.
         """
         self._check_taking()
         key_bytes, value_bytes = _bytes(key), _bytes(value)
@@ -173,12 +173,12 @@ class Accumulator:
         return batch
 
     def choose_partition(self, topic: str, key: bytes | None = None) -> int | None:
-        """Return the partition that a record with this key would go to now, or None."""
+        """Return the partition for a record with this key, or None."""
         lane = self._lane(topic, None, key)
         return None if lane is None else lane.partition
 
     def set_partition_count(self, topic: str, count: int) -> None:
-        """Learn that a topic has so many partitions."""
+        """Set the number of a topic's partitions."""
         with self.lock:
             known = self._topics.setdefault(topic, Topic(topic))
             for partition in range(len(known.lanes), count):
@@ -188,17 +188,17 @@ class Accumulator:
                 known.sticky = NO_PARTITION
 
     def partition_count(self, topic: str) -> int:
-        """Return how many partitions a topic has, 0 if it is not known."""
+        """Return the number of a topic's partitions, 0 if it is unknown."""
         known = self._topics.get(topic)
         return 0 if known is None else known.count
 
     def lanes(self) -> Iterator[OpenBatches]:
-        """Iterate over all partitions, including those without waiting records."""
+        """Iterate over all partitions, including those without pending records."""
         for topic in list(self._topics.values()):
             yield from list(topic.lanes)
 
     def close_open(self, lane: OpenBatches) -> None:
-        """Let nothing more into the open batch of a lane, and queue it."""
+        """Close the open batch of a partition, and queue it."""
         with self.lock:
             self._close(lane)
 
@@ -208,7 +208,7 @@ class Accumulator:
             self.ring()
 
     def retire(self, lane: OpenBatches) -> None:
-        """Take a lane out of the active ones if nothing waits in it."""
+        """Remove a partition from the active ones if it has no pending records."""
         with self.lock:
             if lane.open is None and not lane.closed:
                 self.active.pop(lane, None)
@@ -224,7 +224,7 @@ class Accumulator:
             self.is_rung = True
             try:
                 self._wake()
-            except BaseException:  # perhaps Ctrl-C, before the sender was woken
+            except BaseException:  # for example Ctrl-C, before the sender was woken
                 self._wake()
                 raise
 
@@ -261,7 +261,7 @@ class Accumulator:
         return lane.open, was_full or created_ms + self.linger_ms < self.next_look_ms
 
     def _check_taking(self) -> None:
-        """Raise if nothing is taken any more; a partitioner may have let other threads go on."""
+        """Raise if appends are refused; a partitioner may have let other threads run meanwhile."""
         if self.failure is not None:
             raise self.failure
 
@@ -283,7 +283,7 @@ def _bytes(given: Buffer | str | None) -> bytes | None:
 
 
 def checked_timestamp(given: int) -> int:
-    """Return a time in milliseconds, -1 for none; seconds with a fraction are a TypeError."""
+    """Return milliseconds, -1 for none; fractional seconds raise TypeError."""
     try:
         timestamp_ms = operator.index(given)
     except TypeError:
@@ -296,7 +296,7 @@ def checked_timestamp(given: int) -> int:
 def too_large(
     topic: str, size: int, request_bytes_max: int, memory_bytes_max: int
 ) -> RecordTooLargeError:
-    """Say that a record cannot be sent, and which setting would have to be larger."""
+    """Return an error that names the setting that the record exceeds."""
     name, limit = "max.request.size", request_bytes_max
     if size <= request_bytes_max:
         name, limit = "buffer.memory", memory_bytes_max

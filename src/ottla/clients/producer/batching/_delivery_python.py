@@ -1,4 +1,4 @@
-"""A batch and the deliveries of its records, in plain Python: twins in _accumulator.pyx."""
+"""A batch and the deliveries of its records: the plain Python fallback of _accumulator.pyx."""
 
 import asyncio
 from collections.abc import Callable, Generator, Sequence
@@ -15,7 +15,7 @@ OnDelivery = Callable[[BaseException | None, RecordMetadata | None], Any]
 
 
 class Delivery:
-    """The future result of one record. Any thread may wait for it, and any event loop may await it.
+    """The future result of one record. Any thread can wait for it; any event loop can await it.
 
     Waiting makes the record due at once, without lingering.
     """
@@ -29,20 +29,20 @@ class Delivery:
 
     @property
     def topic(self) -> str:
-        """Where the record goes."""
+        """The record's topic."""
         return self._batch.topic
 
     @property
     def partition(self) -> int:
-        """Where the record goes."""
+        """The record's partition."""
         return self._batch.partition
 
     def done(self) -> bool:
-        """Whether the record was taken or given up."""
+        """Whether the record was written or has failed."""
         return self._batch.is_done
 
     def result(self, timeout: float | None = None) -> RecordMetadata:
-        """Wait for so many seconds, or without limit, and return the record's metadata.
+        """Wait up to the timeout in seconds, or without limit, and return the record's metadata.
 
         Raises the record's error, or TimeoutError if there is no result in time.
         """
@@ -55,7 +55,7 @@ class Delivery:
         return self._batch.error_of(self._index)
 
     def add_done_callback(self, call: Callable[["Delivery"], Any]) -> None:
-        """Call this with the delivery once it is done: in the client's thread, or here if it is."""
+        """Call this with the delivery when it is done, in the client's thread; at once if it is."""
         self._batch.when_done(lambda: call_safely(call, self))
 
     def __await__(self) -> Generator[Any, None, RecordMetadata]:
@@ -104,7 +104,7 @@ class Batch:
         self.partition = partition
         self.records = records
         self.created_ms = created_ms
-        """By the monotonic clock."""
+        """The creation time, on the monotonic clock."""
         self.charged_bytes = 0
         """The batch's share of buffer.memory until it is done."""
         self.is_due = False
@@ -125,7 +125,7 @@ class Batch:
 
     @property
     def record_count(self) -> int:
-        """How many records there are so far."""
+        """The number of records so far."""
         return self.records.record_count
 
     def delivery(self, index: int, timestamp_ms: int = -1) -> Delivery:
@@ -133,20 +133,20 @@ class Batch:
         return Delivery(self, index, timestamp_ms)
 
     def hurry(self) -> None:
-        """Have the batch sent at once, because a caller waits."""
+        """Send the batch without lingering, because a caller waits."""
         if not self.is_due:
             self.is_due = True
             self._accumulator.hurry(self)
 
-    def take_answer(self, seconds_max: float) -> bool:  # noqa: ARG002 - of the compiled twin
-        """Wait for the answer if this thread can take it; return whether the batch is done.
+    def take_answer(self, seconds_max: float) -> bool:  # noqa: ARG002 - of the compiled version
+        """Wait for the response if this thread can read it; return whether the batch is done.
 
-        Here it cannot: only the compiled twin sends from a caller's thread.
+        It cannot: only the compiled version sends from the caller's thread.
         """
         return self.is_done
 
     def when_done(self, call: Callable[[], None]) -> None:
-        """Call this once the batch is done, at once if it is. It must not raise."""
+        """Call this when the batch is done, or at once if it is. It must not raise."""
         with self._accumulator.lock:
             if not self.is_done:
                 self._waiters.append(call)
@@ -158,7 +158,7 @@ class Batch:
         self._callbacks.append((index, timestamp_ms, on_delivery))
 
     def complete(self, base_offset: int, log_append_time_ms: int = -1) -> None:
-        """Take down where the batch landed. Records without callbacks cost nothing here."""
+        """Record the batch's offset. Records without callbacks cost nothing here."""
         if self.is_done:
             return
         self._base_offset = base_offset
@@ -168,14 +168,14 @@ class Batch:
     def fail(
         self, error: BaseException, error_by_index: dict[int, BaseException] | None = None
     ) -> None:
-        """Give the batch up; nothing happens if it is done already."""
+        """Fail the batch, unless it is done already."""
         if not self.is_done:
             self._error = error
             self._error_by_index = error_by_index
             self._finish()
 
     def split(self, counts: Sequence[int], records: Sequence[RecordAccumulator]) -> "list[Batch]":
-        """Split the batch into batches of so many records each.
+        """Split the batch into batches with these numbers of records.
 
         This batch is done when all of them are.
         """
@@ -191,7 +191,7 @@ class Batch:
         return [batch for _, batch in parts]
 
     def error_of(self, index: int) -> BaseException | None:
-        """Return why a record was not written, once the batch is done."""
+        """Return the error of a record, once the batch is done."""
         if self._parts is not None:
             part, first = self._part_of(index)
             return part.error_of(index - first)
@@ -200,14 +200,14 @@ class Batch:
         return self._error_by_index.get(index, self._error)
 
     def first_error(self) -> BaseException | None:
-        """Return why some record was not written, once the batch is done; None if all were."""
+        """Return the first error of any record, once the batch is done; None without errors."""
         if self._parts is None:
             return next(iter((self._error_by_index or {}).values()), self._error)
         errors = (part.first_error() for _, part in self._parts)
         return next((error for error in errors if error is not None), None)
 
     def metadata_of(self, index: int, timestamp_ms: int) -> RecordMetadata:
-        """Return where a record landed, once the batch is done."""
+        """Return the metadata of a record, once the batch is done."""
         if self._parts is not None:
             part, first = self._part_of(index)
             return part.metadata_of(index - first, timestamp_ms)

@@ -1,4 +1,4 @@
-"""The accumulator that `send` works on: compiled where that was possible, else in plain Python."""
+"""The accumulator behind `send`: compiled if available, else in plain Python."""
 
 from typing import TYPE_CHECKING
 

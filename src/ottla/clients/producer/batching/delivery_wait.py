@@ -1,4 +1,4 @@
-"""Waiting for a batch: in a thread of the caller's, or in whichever event loop."""
+"""Waiting for a batch, in a thread or in any event loop."""
 
 import asyncio
 import logging
@@ -9,39 +9,39 @@ from typing import Any, Final, Protocol
 from ottla.runtime.clock import SystemClock
 
 ANSWER_SECONDS_MAX: Final = 0.05
-"""How long an answer is waited for by the thread that takes it itself: Ctrl-C waits as long."""
+"""How long a caller's thread reads for its own response; the wait also delays Ctrl-C."""
 _monotonic_ms: Final = SystemClock().monotonic_ms
 _log = logging.getLogger(__name__)
 
 
 class Awaited(Protocol):
-    """The part of a batch that waiting callers use."""
+    """The interface of batches for waiting callers."""
 
     @property
     def is_done(self) -> bool:
-        """Whether the batch was taken or given up."""
+        """Whether the batch was written or has failed."""
         ...
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop | None:
-        """The event loop that will say so."""
+        """The event loop that completes the batch."""
         ...
 
     def hurry(self) -> None:
-        """Have the batch sent at once, because a caller waits."""
+        """Send the batch without lingering, because a caller waits."""
         ...
 
     def take_answer(self, seconds_max: float) -> bool:
-        """Wait for the answer if this thread can take it; return whether the batch is done."""
+        """Wait for the response if this thread can read it; return whether the batch is done."""
         ...
 
     def when_done(self, call: Callable[[], None]) -> None:
-        """Call this once the batch is done, at once if it is."""
+        """Call this when the batch is done, or at once if it is."""
         ...
 
 
 def wait_in_thread(batch: Awaited, timeout: float | None) -> None:
-    """Return when the batch is done; TimeoutError after so many seconds."""
+    """Return when the batch is done; TimeoutError after the timeout in seconds."""
     if batch.is_done:
         return
     if batch.loop is not None and _running_loop() is batch.loop:
@@ -64,7 +64,7 @@ def wait_in_thread(batch: Awaited, timeout: float | None) -> None:
 
 
 def wait_in_loop(batch: Awaited) -> asyncio.Future[None]:
-    """Return a future of the running loop that is done when the batch is."""
+    """Return a future of the running loop that completes with the batch."""
     loop = asyncio.get_running_loop()
     future: asyncio.Future[None] = loop.create_future()
     if loop is batch.loop:
@@ -76,7 +76,7 @@ def wait_in_loop(batch: Awaited) -> asyncio.Future[None]:
 
 
 def all_done(batches: Sequence[Awaited]) -> asyncio.Future[None]:
-    """Return a future that is done when all of these are; they are sent at once."""
+    """Return a future that completes with the last of these batches, which are sent at once."""
     future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     remaining = len(batches)
 
@@ -95,7 +95,7 @@ def all_done(batches: Sequence[Awaited]) -> asyncio.Future[None]:
 
 
 def call_safely(function: Callable[..., Any], *arguments: Any) -> None:
-    """Call a function of the application; an exception is logged and does no other harm.
+    """Call a function of the application; an exception is only logged.
 
     A BaseException such as SystemExit is raised later by the event loop, if there is one: the
     results of the other records must be reported first.

@@ -1,4 +1,4 @@
-"""A batch made ready for the wire, and the partition's line that it stands in."""
+"""Batches that are ready to be sent, and the send queue of their partition."""
 
 from collections import deque
 from collections.abc import Sequence
@@ -27,14 +27,14 @@ from ottla.wire.records.loops import RecordAccumulator
 from ottla.wire.records.record import records_of
 
 Producer = tuple[int, int]
-"""An id and an epoch."""
+"""A producer id and epoch."""
 NOBODY: Final = (NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
 _PRODUCER: Final = Struct(">qhi")
 _PRODUCER_AT: Final = 43
 
 
 class ReadyBatch:
-    """A batch with its bytes, which stay the same however often they are sent."""
+    """A batch with its encoded bytes, which are the same at every attempt."""
 
     __slots__ = (
         "attempts",
@@ -56,7 +56,7 @@ class ReadyBatch:
         self.outbox = outbox
         self.batch = batch
         self.number = number
-        """The place in the line."""
+        """The position in the partition's send order."""
         self.payload = payload
         self.record_count = batch.record_count
         self.charged_bytes = batch.charged_bytes
@@ -64,11 +64,11 @@ class ReadyBatch:
         self.base_sequence = NO_SEQUENCE
         self.attempts = 0
         self.is_in_doubt = False
-        """Whether it was sent without a response: it may be in the log."""
+        """Whether an attempt had no response, so that the batch may be in the log."""
         self.last_failure: Exception | None = None
 
     def stamp(self, producer: Producer, base_sequence: int) -> None:
-        """Give the batch its numbers; not to be done while it is on its way."""
+        """Write the producer and sequence into the header; not while the batch is in flight."""
         self.producer = producer
         self.base_sequence = base_sequence
         _PRODUCER.pack_into(self.payload, _PRODUCER_AT, *producer, base_sequence)
@@ -97,22 +97,22 @@ class PartitionQueue:
         self.lane = lane
         self.name = TopicPartition(lane.topic, lane.partition)
         self.waiting: deque[ReadyBatch] = deque()
-        """To be sent again, in order; nothing new goes before it is."""
+        """Batches to send again, in order, before any new batch."""
         self.flying: list[ReadyBatch] = []
         self.number = 0
         self.acknowledged = 0
-        """The last place in the line that was acknowledged with sequences of this producer."""
+        """The `number` of the last batch that was acknowledged with sequences of this producer."""
         self.producer = NOBODY
         self.next_sequence = 0
         self.must_renumber = False
-        """Whether there is a gap in the sequences, which only a new epoch can mend."""
+        """Whether the sequences have a gap, which requires a new epoch."""
         self.retry_at_ms = 0
         self.backoff_ms = 0
         self.leader_epoch = -1
-        """Which leader the last batch was sent to."""
+        """The leader epoch at the last request."""
 
     def queue_again(self, shipments: Sequence[ReadyBatch]) -> None:
-        """Put shipments that follow each other back where they were in the line."""
+        """Put consecutive batches back into the queue, in their order."""
         at = 0
         while at < len(self.waiting) and self.waiting[at].number < shipments[0].number:
             at += 1
@@ -120,7 +120,7 @@ class PartitionQueue:
             self.waiting.insert(at, shipment)
 
     def assign(self, shipment: ReadyBatch) -> None:
-        """Give a batch the next sequence numbers."""
+        """Assign the next sequence numbers to a batch."""
         shipment.stamp(self.producer, self.next_sequence)
         self.next_sequence = (self.next_sequence + shipment.record_count) % SEQUENCE_MODULUS
 
@@ -134,16 +134,16 @@ class PartitionQueue:
         return self.producer != NOBODY and self.acknowledged == 0
 
     def acknowledge(self, shipment: ReadyBatch) -> None:
-        """Note that a broker has taken a batch, now or when it came first."""
+        """Record that a broker has accepted a batch, at this or an earlier attempt."""
         if shipment.producer == self.producer != NOBODY:
             self.acknowledged = max(self.acknowledged, shipment.number)
 
     def is_surely_written(self, shipment: ReadyBatch) -> bool:
-        """Whether a batch must be in the log: one behind it was taken, and there are no gaps."""
+        """Whether a batch must be in the log: a later one was accepted, and there are no gaps."""
         return shipment.producer == self.producer and shipment.number < self.acknowledged
 
     def begin_sequences(self, producer: Producer) -> None:
-        """Give everything that is left numbers from 0 on, of this id and epoch."""
+        """Renumber all remaining batches from 0, with this id and epoch."""
         assert not self.flying
         self.producer = producer
         self.next_sequence = 0
@@ -153,14 +153,14 @@ class PartitionQueue:
             self.assign(shipment)
 
     def next_bytes(self, lane: OpenBatches) -> int:
-        """Return how large the batch is that is to be sent next, before compression."""
+        """Return the size of the next batch, before compression."""
         if self.waiting:
             return len(self.waiting[0].payload)
         batch = lane.closed[0] if lane.closed else lane.open
         return 0 if batch is None else batch.charged_bytes
 
     def oldest(self, lane: OpenBatches) -> Batch | None:
-        """Return the first batch without a result."""
+        """Return the oldest batch without a result."""
         for shipment in self.flying:
             if not shipment.batch.is_done:
                 return shipment.batch
@@ -169,7 +169,7 @@ class PartitionQueue:
         return lane.closed[0] if lane.closed else lane.open
 
     def is_first(self, shipment: ReadyBatch) -> bool:
-        """Whether every batch before this one has a result."""
+        """Whether all earlier batches have a result."""
         before = [one for one in (*self.flying, *self.waiting) if one.number < shipment.number]
         return not before
 
@@ -181,7 +181,7 @@ def seal(
     *,
     is_transactional: bool,
 ) -> bytearray:
-    """Compress, write the header without a producer, and sum up."""
+    """Compress, write the header without a producer, and set the checksum."""
     payload = records.take()
     if compression is not Compression.NONE:
         packed = bytearray(HEADER_BYTES)
@@ -207,7 +207,7 @@ def seal(
 
 
 def split_records(payload: bytearray) -> list[RecordAccumulator]:
-    """Cut a sealed batch in two, at half of its records."""
+    """Split the records of a sealed batch into two halves."""
     batch = batch_at(payload)
     records = list(records_of(batch))
     half = (len(records) + 1) // 2

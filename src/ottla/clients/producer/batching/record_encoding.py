@@ -13,7 +13,7 @@ Headers = Sequence[tuple[str, bytes | None]]
 
 
 class ProducerRecord(NamedTuple):
-    """A record as the application gave it, which interceptors see and may replace."""
+    """A record from the application, which interceptors may replace."""
 
     topic: str
     value: Any = None
@@ -63,7 +63,7 @@ class Preparation:
 
     @property
     def is_needed(self) -> bool:
-        """Whether anything is to be done; if not, records are queued as they are."""
+        """Whether there are serializers or interceptors; otherwise records need no preparation."""
         intercepted = self._interceptors.on_send or self._interceptors.on_acknowledgement
         serializers = (self._key_serializer, self._value_serializer)
         return bool(intercepted) or serializers != (None, None)
@@ -79,7 +79,7 @@ class Preparation:
         return (record.topic, value, key, record.partition, record.timestamp, headers, on_delivery)
 
     def close(self) -> None:
-        """Tell the interceptors."""
+        """Close the interceptors."""
         self._interceptors.close()
 
     def _telling(self, on_delivery: OnDelivery | None) -> OnDelivery:

@@ -1,1 +1,1 @@
-"""Lists and tables sent with one call."""
+"""Sends lists and tables in one call."""

@@ -1,5 +1,5 @@
 # cython: boundscheck=False, wraparound=False, binding=False, initializedcheck=False
-"""Many records at once, compiled: the twin of _bulk_python.py, which has the contracts."""
+"""Many records at once, compiled: the fallback _bulk_python.py has the contracts."""
 
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_FromStringAndSize
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_GET_SIZE
@@ -80,7 +80,7 @@ def read_columns(
     records, Py_ssize_t rows_max, Py_ssize_t size_bytes_max, serialize_key, serialize_value,
     Py_ssize_t first_row,
 ):
-    """See the twin."""
+    """See the fallback."""
     cdef _Reading columns = _Reading()
     cdef Py_ssize_t size = 0
     cdef Py_ssize_t count = 0
@@ -146,7 +146,7 @@ cdef object grouped(int32_t* numbers, Py_ssize_t count, int32_t partition_count)
 def group_rows(
     keys, partitions, Py_ssize_t row_count, int32_t partition_count, Py_ssize_t first_row
 ):
-    """See the twin."""
+    """See the fallback."""
     cdef list key_list = None if keys is None else list(keys)
     cdef list given = None if partitions is None else list(partitions)
     cdef bytearray room = PyByteArray_FromStringAndSize(NULL, row_count * sizeof(int32_t))
@@ -230,7 +230,7 @@ def group_arrow_rows(
     keys, const int32_t[::1] partitions, Py_ssize_t row_count, int32_t partition_count,
     Py_ssize_t first_row,
 ):
-    """See the twin."""
+    """See the fallback."""
     cdef bytearray room = PyByteArray_FromStringAndSize(NULL, row_count * sizeof(int32_t))
     cdef int32_t* numbers = <int32_t*>PyByteArray_AS_STRING(room)
     cdef Py_ssize_t row
@@ -252,7 +252,7 @@ def group_arrow_rows(
 
 
 def picked(items, const int32_t[::1] order):
-    """See the twin."""
+    """See the fallback."""
     cdef list source = items if type(items) is list else list(items)
     cdef Py_ssize_t count = len(source)
     cdef Py_ssize_t index

@@ -1,4 +1,4 @@
-"""Many records at once, in plain Python: the twin of _bulk.pyx."""
+"""Bulk encoding in plain Python: the fallback of _bulk.pyx."""
 
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -10,7 +10,7 @@ from ottla.wire.records._arrow_rows_python import BUFFER_WRONG, StringBuffers, s
 from ottla.wire.records.batch import Buffer
 
 NO_PARTITION: Final = -1
-"""Where a row has neither a key nor a partition of its own."""
+"""The partition of a row with neither a key nor a partition."""
 FIELDS: Final = ("value", "key", "headers", "timestamp", "partition")
 NOT_A_PAIR = "row {}: a tuple is (key, value), this one has {} items"
 NOT_A_FIELD = "row {}: {!r} is no field of a record; they are " + ", ".join(FIELDS)
@@ -22,7 +22,7 @@ Serialize = Callable[[Any, Headers], Buffer | None]
 
 
 class Columns(NamedTuple):
-    """Some records, column by column; a column that no record has anything in is None."""
+    """Records by column; a column without any value is None."""
 
     values: list[Buffer | None]
     keys: list[Buffer | None] | None
@@ -32,7 +32,7 @@ class Columns(NamedTuple):
 
 
 class Groups(NamedTuple):
-    """Rows sorted by partition, in their order within each.
+    """Rows sorted by partition, in their original order within each.
 
     The rows of partition p are order[ends[p - 1] : ends[p]]; the rows after the last end may go to
     any partition.
@@ -50,10 +50,10 @@ def read_columns(
     serialize_value: Serialize | None,
     first_row: int,
 ) -> Columns:
-    """Read records until there are so many, or so large ones; none if there are no more.
+    """Read records up to a limit of rows and bytes; empty at the end.
 
     A record is a value, a tuple of key and value, or a mapping of FIELDS. ValueError or TypeError
-    says which row is none.
+    names the row that is none of these.
     """
     rows: list[tuple[Any, Any, Headers, int | None, int]] = []
     size = 0
@@ -76,7 +76,7 @@ def group_rows(
     partition_count: int,
     first_row: int,
 ) -> Groups:
-    """Sort rows by the partition that they name, or else by their key's."""
+    """Sort rows by their partition, or by the partition of their key."""
     numbers = [NO_PARTITION] * row_count if partitions is None else list(partitions)
     for row, number in enumerate(numbers):
         if number == NO_PARTITION:
@@ -98,7 +98,7 @@ def group_arrow_rows(
     partition_count: int,
     first_row: int,
 ) -> Groups:
-    """Do the same with the keys in an Arrow column, and 32-bit partitions."""
+    """Sort rows like `group`, with keys in an Arrow column and 32-bit partitions."""
     if partitions is not None and len(partitions) < row_count:
         raise ValueError(BUFFER_WRONG)
     cells = None if keys is None else _cells(keys, row_count)

@@ -1,4 +1,4 @@
-"""Many records at once: sorted by partition and encoded in compiled code, batch by batch.
+"""Bulk sends: records are sorted by partition and encoded in compiled code, batch by batch.
 
 The result is a lazy sequence of whole batches: the caller takes the next batch when there is room
 for it. No batch is larger than batch.size, except for a single larger record.
@@ -36,13 +36,13 @@ else:
         )
 
 ROWS_MAX: Final = 50_000
-"""How many records are read from an iterable before they are sorted and encoded."""
+"""The number of records that are read from an iterable and then sorted and encoded together."""
 READ_BYTES_MAX: Final = 8 << 20
-"""And how many bytes."""
+"""The corresponding limit in bytes."""
 
 
 class Piece(NamedTuple):
-    """Some records as one batch, and which rows they were. No partition: any will do."""
+    """Encoded records of one batch, with their row numbers. Partition None means any."""
 
     partition: int | None
     records: RecordAccumulator
@@ -52,17 +52,17 @@ class Piece(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """How a topic's batches are to be."""
+    """The parameters of a topic's batches."""
 
     partition_count: int
     batch_bytes_max: int
     now_ms: Callable[[], int]
     choose: Callable[[bytes | None], int | None] | None = None
-    """Partition by key, None for any, if it is not as Kafka does it."""
+    """Returns the partition of a key, None for any; unset for Kafka's default partitioner."""
 
 
 class _Rows(Protocol):
-    """Rows of a chunk, all of them or in a given order; `encode` begins at a row."""
+    """Rows of a chunk, all or in a given order; `encode` starts at a row."""
 
     def encode(self, start: int, size_bytes_max: int) -> RecordAccumulator: ...
 
@@ -183,7 +183,7 @@ def _list_part(columns: Columns, order: memoryview, now_ms: int) -> _ListPart:
     if columns.timestamps_ms is not None:
         given = picked(columns.timestamps_ms, order)
         timestamp_ms = [now_ms if time is None else time for time in given]
-    if len(order) == len(columns.values):  # all of them, in their own order
+    if len(order) == len(columns.values):  # all rows, in their original order
         return _ListPart(columns.values, columns.keys, columns.headers, timestamp_ms)
     return _ListPart(
         picked(columns.values, order),
@@ -199,14 +199,14 @@ def _chosen(
     choose: Callable[[bytes | None], int | None],
 ) -> list[int]:
     chosen = []
-    for key, number in zip(keys, given, strict=False):  # where there are none they do not end
+    for key, number in zip(keys, given, strict=False):  # an absent column is endless
         own = choose(key) if number == NO_PARTITION else number
         chosen.append(NO_PARTITION if own is None else own)
     return chosen
 
 
 def _without_partitions(batch: Any) -> tuple[memoryview | None, Any]:
-    """Take the column partition out of an Arrow batch; -1 stands for null."""
+    """Split the partition column off an Arrow batch; -1 stands for null."""
     index = batch.schema.get_field_index("partition")
     if index < 0:
         return None, batch

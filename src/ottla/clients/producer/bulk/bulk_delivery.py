@@ -1,4 +1,4 @@
-"""The result of many records that were sent by one call."""
+"""The result of a bulk send."""
 
 import asyncio
 from collections.abc import Callable, Generator
@@ -12,7 +12,7 @@ from ottla.clients.producer.bulk.bulk import Piece
 
 
 class BulkDeliveryError(Exception):
-    """Some of the rows were not delivered; the cause is the error of one of their records."""
+    """Some rows were not delivered; the cause is the error of one of their records."""
 
     def __init__(self, topic: str, partition: int, rows: range, cause: BaseException) -> None:
         super().__init__(
@@ -21,14 +21,14 @@ class BulkDeliveryError(Exception):
         )
         self.partition = partition
         self.rows = rows
-        """Where the records are among the rows; others of these rows may be in other partitions."""
+        """The range of rows with the failed records; it may include rows of other partitions."""
         self.__cause__ = cause
 
 
 class PartitionOffsets(NamedTuple):
-    """Where the rows of one partition landed; other producers' records may lie between them.
+    """The offsets of the rows in one partition; other producers' records may lie between them.
 
-    Offsets are -1 where the broker did not say.
+    Offsets are -1 if the broker did not return them.
     """
 
     first_offset: int
@@ -37,7 +37,7 @@ class PartitionOffsets(NamedTuple):
 
 
 class BulkMetadata(NamedTuple):
-    """Where many records landed."""
+    """The offsets of the records of a bulk send."""
 
     topic: str
     record_count: int
@@ -56,13 +56,13 @@ class BulkDelivery:
         self.failure: BulkDeliveryError | None = None
         """The first failure so far."""
         self._lock = Lock()  # protects the fields below between the queueing thread and the loop
-        self._unknown_batches = 1  # as long as more may come
+        self._unknown_batches = 1  # the extra 1 stays until `close`
         self._record_count = 0
         self._offsets: dict[int, PartitionOffsets] = {}
         self._waiters: list[Callable[[], None]] = []
 
     def add(self, batch: Batch, piece: Piece) -> None:
-        """Wait for this batch, too."""
+        """Add a batch to wait for."""
         count = batch.record_count
         with self._lock:
             self._unknown_batches += 1
@@ -70,17 +70,17 @@ class BulkDelivery:
         batch.when_done(partial(self._take, batch, count, piece.first_row, piece.last_row))
 
     def close(self) -> None:
-        """Wait for no more batches: all are queued."""
+        """Declare that all batches are queued."""
         self._one_less()
 
     def done(self) -> bool:
-        """Whether all records were taken or given up."""
+        """Whether all records were written or have failed."""
         return self.is_done
 
     def result(self, timeout: float | None = None) -> BulkMetadata:
-        """Wait for so many seconds, or without limit, and return where the records landed.
+        """Wait up to the timeout in seconds, or without limit, and return the records' offsets.
 
-        BulkDeliveryError if some were not delivered, TimeoutError if that is not known in time.
+        BulkDeliveryError if some were not delivered, TimeoutError without a result in time.
         """
         wait_in_thread(self, timeout)
         return self._outcome()
@@ -91,7 +91,7 @@ class BulkDelivery:
         return self.failure
 
     def add_done_callback(self, call: Callable[["BulkDelivery"], Any]) -> None:
-        """Call this with the delivery once it is done: in the client's thread, or here if it is."""
+        """Call this with the delivery when it is done, in the client's thread; at once if it is."""
         self.when_done(lambda: call_safely(call, self))
 
     def __await__(self) -> Generator[Any, None, BulkMetadata]:
@@ -103,11 +103,11 @@ class BulkDelivery:
         """Do nothing: whole batches do not linger."""
 
     def take_answer(self, seconds_max: float) -> bool:  # noqa: ARG002 - as with a batch
-        """Return whether all is done, without waiting: the sender takes these answers."""
+        """Return whether all is done, without waiting: the sender reads these responses."""
         return self.is_done
 
     def when_done(self, call: Callable[[], None]) -> None:
-        """Call this once all is done, at once if it is. It must not raise."""
+        """Call this when all is done, or at once if it is. It must not raise."""
         with self._lock:
             if not self.is_done:
                 self._waiters.append(call)
@@ -131,7 +131,7 @@ class BulkDelivery:
         self._one_less()
 
     def _add_offsets(self, partition: int, added: PartitionOffsets) -> None:
-        """Batches of a partition are done in their order."""
+        """Extend a partition's offsets; its batches complete in order."""
         known = self._offsets.get(partition)
         if known is not None:
             first = known.first_offset if known.first_offset >= 0 else added.first_offset

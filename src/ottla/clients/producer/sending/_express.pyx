@@ -1,13 +1,13 @@
 # cython: boundscheck=False, wraparound=False, binding=False
-"""Sends from the thread that wants it sent, compiled: direct_send.py says what, when, and why.
+"""The direct path of the producer, compiled: the caller's thread sends; see direct_send.py.
 
-There is no twin: without this module the sender's thread sends everything.
+There is no fallback: without this module the sender's thread sends everything.
 
-Neither another thread nor an exception out of a signal handler comes between the steps of `depart`,
-`take_answer` and `ask`: between taking a batch and having sent it, and between taking an answer and
-having settled what it is about, they run no Python code, and keep the GIL. Only where a large batch
-waits for room in the socket, and where an answer is waited for, do others go on meanwhile: what
-they are to leave alone then is marked in the stream (`is_sending`, `is_lent`).
+The steps of `depart`, `take_answer` and `ask` are atomic: neither another thread nor an exception
+of a signal handler can come between taking a batch and sending it, or between reading a response
+and completing its batch. These steps run no Python code, and keep the GIL. Only while a large batch
+waits for the socket, and while waiting for a response, do other threads run. The stream's flags
+`is_sending` and `is_lent` keep them from the connection meanwhile.
 """
 
 from cpython.bytearray cimport PyByteArray_AS_STRING
@@ -70,7 +70,7 @@ cdef extern from "Python.h":
     int PyGC_Enable()
 
 cdef enum:
-    BATCH_BYTES_MAX = 1 << 14  # what any socket takes at once that owes nothing
+    BATCH_BYTES_MAX = 1 << 14  # fits into the send buffer of any idle socket
     SEQUENCE_MASK = 0x7FFFFFFF
     SIZE_BYTES = 4
     CORRELATION_ID_AT = 8
@@ -78,11 +78,11 @@ cdef enum:
     CRC_AT = 17
     CHECKED_FROM = 21
     ANSWER_BYTES_MAX = 1024
-    ANSWER_NUMBERS_BYTES = 24  # the first offset, the time, and where the log begins
-    ANSWER_TAIL_BYTES = 9  # no errors, no wish to be left alone, no tagged fields
+    ANSWER_NUMBERS_BYTES = 24  # base offset, append time, log start offset
+    ANSWER_TAIL_BYTES = 9  # no errors, throttle time 0, no tagged fields
     BROKEN = -1  # the connection, in place of a size
-    PIECES = 3  # of a frame: what stands before the records, the records, what stands behind them
-    END_NUMBERS_BYTES = 10  # of EndTxn and its answer: the producer's id and its epoch
+    PIECES = 3  # of a frame: the bytes before the records, the records, the bytes after them
+    END_NUMBERS_BYTES = 10  # of EndTxn and its response: producer id and epoch
     END_TAIL_BYTES = 2  # of EndTxn: that it is a commit, no tagged fields
     END_ANSWER_TAIL_BYTES = 1  # no tagged fields
 
@@ -108,7 +108,7 @@ cdef bytes varint(Py_ssize_t number):
 
 
 cdef class Wire:
-    """A connection that the sender's thread looks after, to be used by another one for a moment."""
+    """A connection of the sender's thread that another thread may use briefly."""
 
     cdef readonly object connection
     cdef object _stream
@@ -117,7 +117,7 @@ cdef class Wire:
     cdef int _process_id
 
     def __init__(self, connection, int epoll):
-        """`epoll` is what the sender's thread waits with, or -1."""
+        """`epoll` is the file descriptor of the sender's event loop, or -1."""
         self.connection = connection
         self._stream = connection.stream
         self._descriptor = self._stream.socket.fileno()
@@ -125,21 +125,21 @@ cdef class Wire:
         self._process_id = getpid()
 
     cdef bint _is_quiet(self, double now) except -1:
-        """Whether a frame may go now, and before nobody else's."""
+        """Whether a frame may be sent now without overtaking another."""
         stream = self._stream
         return (
             not stream.is_closed
             and not stream.is_sending
             and not stream.unsent
             and self.connection.muted_until <= now
-            and getpid() == self._process_id  # a child's parent goes on with the connection
+            and getpid() == self._process_id  # not a forked child: the parent owns the connection
         )
 
     cdef _write(self, bytearray head, bytearray records, bytes tail, int timeout_ms):
-        """Send a frame. What does not go at once may take so long; then the sender goes on with it.
+        """Send a frame; after the timeout the sender's thread sends the rest.
 
-        If it may take no time, a part of a frame is of no use: the sender sees the end of the
-        connection, and sends everything again.
+        With a timeout of 0 a partly sent frame closes the connection: the sender then sends the
+        whole batch again.
         """
         cdef iovec pieces[PIECES]
         cdef Py_ssize_t unsent = len(head) + len(records) + len(tail)
@@ -155,7 +155,7 @@ cdef class Wire:
             c_shutdown(self._descriptor, SHUT_RDWR)
 
     cdef _write_on(self, iovec *pieces, tuple frame, Py_ssize_t unsent, int timeout_ms):
-        """Send the rest of a frame as the broker takes it, while nobody else sends anything."""
+        """Send the rest of a frame as the socket accepts it, while no other thread sends."""
         stream = self._stream
         cdef double until = monotonic() + timeout_ms / 1000
         cdef bint is_late = False
@@ -172,19 +172,19 @@ cdef class Wire:
             self._leave_rest(pieces, frame)
 
     cdef _leave_rest(self, iovec *pieces, tuple frame):
-        """Have the sender's thread send what is left of a frame, and what others want sent."""
+        """Leave the rest of a frame, and the frames queued behind it, to the sender's thread."""
         cdef list rest = []
         cdef int at
         try:
             for at in range(PIECES):
                 rest.append(memoryview(frame[at])[len(frame[at]) - pieces[at].iov_len:])
             self._stream.have_sent(rest)
-        except BaseException:  # Ctrl-C, it may be, and nobody sends the rest
+        except BaseException:  # for example Ctrl-C; the rest would stay unsent
             c_shutdown(self._descriptor, SHUT_RDWR)
             raise
 
     cdef Py_ssize_t _send(self, iovec *pieces, Py_ssize_t unsent) noexcept:
-        """Send what the socket takes at once; return how much is left then, or BROKEN."""
+        """Send without blocking; return the number of unsent bytes, or BROKEN."""
         cdef msghdr message
         cdef Py_ssize_t sent, size, left
         cdef int at
@@ -203,7 +203,7 @@ cdef class Wire:
         return unsent - sent
 
     cdef int _wait(self, short events, int timeout_ms) except -1:
-        """Let others go on until the socket is ready; return 0 if that takes too long."""
+        """Release the GIL until the socket is ready; return 0 after the timeout."""
         cdef pollfd awaited
         cdef int found
         awaited.fd = self._descriptor
@@ -213,7 +213,7 @@ cdef class Wire:
         return max(found, 0)
 
     cdef bint _is_lendable(self) except -1:
-        """Whether an answer can be waited for here, and not in the sender's thread."""
+        """Whether this thread may wait for a response in place of the sender's thread."""
         stream = self._stream
         return self._epoll >= 0 and not (
             stream.is_closed
@@ -224,7 +224,7 @@ cdef class Wire:
         )
 
     cdef _borrow(self, int timeout_ms):
-        """Wait for what comes next; the sender's thread does not wake up for it."""
+        """Wait for the next bytes, with the socket removed from the sender's epoll events."""
         self._stream.is_lent = True
         self._listen(0)
         self._wait(POLLIN, timeout_ms)
@@ -236,7 +236,7 @@ cdef class Wire:
             self._listen(EPOLLIN | EPOLLOUT if stream.is_blocked else EPOLLIN)
 
     cdef _listen(self, uint32_t events):
-        """Say what the sender's thread wakes up for."""
+        """Set the epoll events of the socket in the sender's thread."""
         cdef epoll_event event
         event.events = events
         event.data.fd = self._descriptor
@@ -245,7 +245,7 @@ cdef class Wire:
     cdef bint _is_usual(
         self, char *received, bytearray usual, Py_ssize_t numbers_bytes, Py_ssize_t tail_bytes
     ) noexcept:
-        """Look at what has come without taking it, and compare all but the numbers in it."""
+        """Peek at the received bytes, and compare them with the response except for its numbers."""
         cdef const char *wanted = PyByteArray_AS_STRING(usual)
         cdef Py_ssize_t size = len(usual)
         cdef Py_ssize_t tail = size - tail_bytes
@@ -257,7 +257,7 @@ cdef class Wire:
         )
 
     cdef _count_answer(self, pending, Py_ssize_t size):
-        """Count what came; whatever is raised here harms nothing."""
+        """Update the counts of the response; an exception here does no harm."""
         connection = self.connection
         connection.used_at = connection.heard_at = monotonic()
         connection.counts.answers += 1
@@ -267,7 +267,7 @@ cdef class Wire:
 
 
 cdef class Express(Wire):
-    """The way of one lane to its leader."""
+    """The direct path of one partition to its leader."""
 
     cdef object _sender
     cdef object _accumulator
@@ -304,16 +304,16 @@ cdef class Express(Wire):
     # -- sending -----------------------------------------------------------------------------------
 
     def depart(self, batch):
-        """Send a batch that is still open; False, and nothing was done, if this is not the time.
+        """Send an open batch; False, without any effect, if that is not possible now.
 
-        A large one is left to the sender: it might have to wait for room in the socket.
+        A large batch is left to the sender, because the socket might block.
         """
         return self._depart(batch, BATCH_BYTES_MAX, 0)
 
     def deliver(self, batch, int timeout_ms):
-        """Send an open batch, however large, and wait for its answer; tell whether it was taken.
+        """Send an open batch of any size, and wait for its response; return whether it was written.
 
-        If it was not within that time, the sender sees to it.
+        After the timeout the sender handles the response.
         """
         if self._is_lendable() and self._depart(batch, INT32_MAX, timeout_ms):
             self.take_answer(batch, timeout_ms)
@@ -323,7 +323,7 @@ cdef class Express(Wire):
         if not self._is_time() or not self._sender.settling.identity.sends_at_once():
             return False
         flight, correlation_id, pending = self._make_flight(batch)
-        cdef bint is_collecting = PyGC_Disable()  # it may run Python code
+        cdef bint is_collecting = PyGC_Disable()  # a collection may run Python code
         try:
             if not self._is_time() or self._accumulator.next_look_ms > flight.late_at_ms:
                 return False
@@ -357,7 +357,7 @@ cdef class Express(Wire):
         )
 
     cdef _number(self, shipment, batch):
-        """Make a batch the last one in the line, as `BatchSealer.take` does."""
+        """Number and seal a batch, as `BatchSealer.take` does."""
         outbox = self._outbox
         identity = self._sender.settling.identity
         records = batch.records
@@ -397,15 +397,14 @@ cdef class Express(Wire):
     # -- taking the answer -------------------------------------------------------------------------
 
     def take_answer(self, batch, int timeout_ms):
-        """Wait for the answer to a batch, and take it if it is the usual one.
+        """Wait for the response to a batch, and handle it if it is regular.
 
-        Everything else, and what comes later, is left to the sender. Its thread does not wake up
-        for what comes meanwhile.
+        Any other or later response is left to the sender, whose thread is not woken meanwhile.
         """
         if not self._is_lendable() or not self._is_awaited(batch):
             return
         self._borrow(timeout_ms)
-        cdef bint is_collecting = PyGC_Disable()  # it may run Python code
+        cdef bint is_collecting = PyGC_Disable()  # a collection may run Python code
         cdef bint is_taken = False
         try:
             is_taken = self._is_awaited(batch) and self._is_only_ours(batch) and self._take(batch)
@@ -427,7 +426,7 @@ cdef class Express(Wire):
         )
 
     cdef bint _is_only_ours(self, batch) except -1:
-        """Whether nobody else has anything to do when the batch is done."""
+        """Whether this is the only pending work: no callbacks, and no other batches."""
         accumulator = self._accumulator
         return not (
             self._sender.is_busy
@@ -442,7 +441,7 @@ cdef class Express(Wire):
         )
 
     cdef bint _take(self, batch) except -1:
-        """Do what `Sender.land` does when a batch was taken, if all of the answer is here."""
+        """Complete the batch as `Sender.land` does, if the whole regular response has arrived."""
         cdef char received[ANSWER_BYTES_MAX]
         cdef Py_ssize_t size = len(self._answer)
         cdef const char *numbers = received + (size - ANSWER_TAIL_BYTES - ANSWER_NUMBERS_BYTES)
@@ -466,7 +465,7 @@ cdef class Express(Wire):
 
 
 cdef class EndExpress(Wire):
-    """The way of a transaction's commit to its coordinator."""
+    """The direct path of commits to the transaction coordinator."""
 
     cdef object _expect
     cdef bytearray _request
@@ -481,9 +480,9 @@ cdef class EndExpress(Wire):
         self._answer = bytearray(route.answer)
 
     def ask(self, int64_t producer_id, int16_t producer_epoch, int timeout_ms):
-        """Commit; return the id and the epoch of who goes on, or None if they are not known.
+        """Commit; return the producer's next id and epoch, or None if the result is unknown.
 
-        It may have been committed all the same: ask again, in the sender's thread.
+        It may have been committed: the sender's thread must send the request again.
         """
         if not self._may_ask():
             return None
@@ -491,7 +490,7 @@ cdef class EndExpress(Wire):
         if not self._send_request(correlation_id, pending, producer_id, producer_epoch):
             return None
         self._borrow(timeout_ms)
-        cdef bint is_collecting = PyGC_Disable()  # it may run Python code
+        cdef bint is_collecting = PyGC_Disable()  # a collection may run Python code
         try:
             told = self._take(correlation_id)
         finally:
@@ -509,7 +508,7 @@ cdef class EndExpress(Wire):
     cdef bint _send_request(
         self, correlation_id, pending, int64_t producer_id, int16_t epoch
     ) except -1:
-        cdef bint is_collecting = PyGC_Disable()  # it may run Python code
+        cdef bint is_collecting = PyGC_Disable()  # a collection may run Python code
         try:
             if not self._may_ask():
                 return False
@@ -532,7 +531,7 @@ cdef class EndExpress(Wire):
         put_uint32(self._answer, ANSWER_CORRELATION_ID_AT, correlation_id)
 
     cdef tuple _take(self, correlation_id):
-        """Take the answer if it is the usual one; None, and it is left to the sender, if not."""
+        """Read the response if it is regular; otherwise leave it to the sender and return None."""
         cdef char received[ANSWER_BYTES_MAX]
         cdef uint16_t epoch
         cdef Py_ssize_t size = len(self._answer)

@@ -1,4 +1,4 @@
-"""Completes batches: delivered, sent again, split in two, or failed."""
+"""Completes batches: delivered, retried, split in two, or failed."""
 
 from collections.abc import Callable, Collection, Sequence
 from typing import Final
@@ -42,7 +42,7 @@ _UNKNOWN_LEADER: Final = frozenset(
         ErrorCode.BROKER_NOT_AVAILABLE,
     }
 )
-"""After these codes the leader is looked for again."""
+"""After these codes the leader is looked up again."""
 _MAYBE_WRITTEN: Final = frozenset(
     {
         ErrorCode.REQUEST_TIMED_OUT,
@@ -52,11 +52,11 @@ _MAYBE_WRITTEN: Final = frozenset(
         ErrorCode.NOT_LEADER_OR_FOLLOWER,
     }
 )
-"""Codes that do not say that a batch is not in the log: a leader may fall while it replicates."""
+"""Codes with an unknown result: a leader may fail after it has written the batch."""
 
 
 class Counts:
-    """How many records, batches and requests there were, for metrics."""
+    """Counts of records and batches, for metrics."""
 
     def __init__(self) -> None:
         self.records = 0
@@ -66,7 +66,7 @@ class Counts:
 
 
 class BatchCompletion:
-    """Decides about batches that were on their way."""
+    """Decides the next step for batches after a response or a failure."""
 
     def __init__(
         self,
@@ -80,9 +80,9 @@ class BatchCompletion:
         self.identity = identity
         self.counts = Counts()
         self.last_failure: Exception | None = None
-        """The last failure, for the error of a batch that expires."""
+        """The last failure, for the error message of an expired batch."""
         self.on_room: Callable[[], None] = lambda: None
-        """Called when memory was given back."""
+        """Called after memory was released."""
         self._view = view
         self._clock = clock
         self._settings = settings
@@ -90,7 +90,7 @@ class BatchCompletion:
         self._leaders = leaders
 
     def settle(self, shipments: Sequence[ReadyBatch], outcomes: Outcomes) -> None:
-        """Take an answer, which should tell about each of the batches that were sent."""
+        """Handle a response, which should contain a result for each batch of the request."""
         for shipment in shipments:
             outbox = shipment.outbox
             outbox.flying.remove(shipment)
@@ -120,10 +120,10 @@ class BatchCompletion:
         error: Exception,
         error_by_index: dict[int, BaseException] | None = None,
     ) -> None:
-        """Fail a batch with sequence numbers: the batches behind it have a gap before them now.
+        """Fail a batch with sequence numbers, which leaves a gap before the later batches.
 
-        Does nothing if that was done before: a batch that expired in flight fails once more when
-        its request ends, and belongs to no transaction that is open then.
+        Does nothing for a batch that is done: a batch that expired in flight fails again when its
+        request ends, and must not affect a later transaction.
         """
         if shipment.batch.is_done:
             return
@@ -143,13 +143,13 @@ class BatchCompletion:
         self.identity.batch_failed(TopicPartition(batch.topic, batch.partition), error)
 
     def drop_all(self, shipments: Collection[ReadyBatch], error: Exception) -> None:
-        """Fail batches that are not on their way any more."""
+        """Fail batches that are not in flight."""
         for shipment in list(shipments):
             self.give_up(shipment, error)
             self.release(shipment.charged_bytes)
 
     def release(self, size_bytes: int) -> None:
-        """Release memory, and wake the callers that wait for it."""
+        """Release memory, and wake callers blocked on buffer.memory."""
         self._accumulator.release(size_bytes)
         self.on_room()
 
@@ -193,7 +193,7 @@ class BatchCompletion:
                 self._complete_forgotten(one)
 
     def _complete_forgotten(self, shipment: ReadyBatch) -> None:
-        """Take a batch for written though a broker that has started anew knows no copy of it."""
+        """Complete a batch as written; a restarted broker does not recognize its duplicate."""
         self.counts.records += shipment.record_count
         self.release(shipment.charged_bytes)
         shipment.batch.complete(-1, -1)
@@ -217,7 +217,7 @@ class BatchCompletion:
     def _again(self, shipment: ReadyBatch, error: Exception) -> None:
         outbox = shipment.outbox
         shipment.last_failure = self.last_failure = error
-        if shipment.batch.is_done:  # its time was over while it was on its way
+        if shipment.batch.is_done:  # it expired in flight
             self._refuse(shipment, error)
             return
         if shipment.attempts > self._settings.retries:
@@ -248,7 +248,7 @@ class BatchCompletion:
         self.give_up(shipment, error, error_by_index)
 
     def _split(self, outbox: PartitionQueue, shipment: ReadyBatch) -> None:
-        """Send a batch that is too large for the broker as two, with the same numbers."""
+        """Split a batch that is too large for the broker in two, with the same sequence numbers."""
         self.counts.batch_splits += 1
         records = split_records(shipment.payload)
         parts = shipment.batch.split([part.record_count for part in records], records)
@@ -284,7 +284,7 @@ def _for_the_others(error: ApiError) -> RecordNotSentError:
 def _errors_by_index(
     name: TopicPartition, code: ErrorCode, row: PartitionProduceResponse
 ) -> dict[int, BaseException] | None:
-    """Return errors for all records, if the broker has named the faulty ones."""
+    """Return errors for all records, if the response names the invalid ones."""
     if not row.record_errors:
         return None
     errors: dict[int, BaseException] = {}

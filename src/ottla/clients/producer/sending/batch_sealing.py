@@ -1,4 +1,4 @@
-"""Makes batches ready for the wire: sealed, compressed, and numbered."""
+"""Prepares batches for the wire: sealed, compressed, and numbered."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class BatchSealer:
-    """Takes one lane's next batch at a time; sequences are given when a batch is first taken."""
+    """Takes the next batch of a partition; sequence numbers are assigned at the first attempt."""
 
     def __init__(
         self,
@@ -36,20 +36,20 @@ class BatchSealer:
         self._introduction: Task[None] | None = None
 
     def is_stale(self, outbox: PartitionQueue) -> bool:
-        """Whether the producer has another id or epoch than the lane's sequences."""
+        """Whether the partition's sequences belong to a former producer id or epoch."""
         identity = self._settling.identity
         return outbox.producer != (identity.producer_id, identity.producer_epoch)
 
     def take(self, lane: OpenBatches, outbox: PartitionQueue) -> ReadyBatch | None:
         """Take the next batch of a partition; a held partition gives no new batches.
 
-        None while the producer has no id; `on_news` is called when it has.
+        None while the producer has no id; `on_news` is called when the id arrives.
         """
         if not self._ensure_identified():
             return None
         if outbox.must_renumber or (self.is_stale(outbox) and not outbox.waiting):
             in_doubt = next((one for one in outbox.waiting if one.is_in_doubt), None)
-            if in_doubt is not None:  # only a broker can say whether it is in the log
+            if in_doubt is not None:  # it may be in the log; only a broker knows
                 outbox.waiting.remove(in_doubt)
                 return _taken(outbox, in_doubt)
             if not self._renumber(outbox):
@@ -62,7 +62,7 @@ class BatchSealer:
         return None if batch is None else _taken(outbox, self._sealed(outbox, batch))
 
     def close(self) -> None:
-        """Stop asking for an id."""
+        """Stop requesting a producer id."""
         if self._introduction is not None:
             self._introduction.cancel()
 
@@ -82,7 +82,7 @@ class BatchSealer:
         return shipment
 
     def _renumber(self, outbox: PartitionQueue) -> bool:
-        """Begin new sequences, in a new epoch if the producer still has the lane's."""
+        """Restart the sequences, in a new epoch if the current one is the partition's."""
         identity = self._settling.identity
         if outbox.must_renumber and not self.is_stale(outbox):
             if not isinstance(identity, PlainIdentity):
@@ -95,7 +95,7 @@ class BatchSealer:
         return True
 
     def _ensure_identified(self) -> bool:
-        """Return whether there is a producer id; begin to ask for one if not."""
+        """Return whether there is a producer id; request one if not."""
         identity = self._settling.identity
         if not isinstance(identity, PlainIdentity) or identity.is_ready:
             return True

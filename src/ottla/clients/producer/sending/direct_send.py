@@ -1,12 +1,12 @@
-"""The short way for a batch that stands alone: whoever wants it sent sends it.
+"""The direct path for a single batch: the caller's thread sends it.
 
-To wake the sender's thread, and to decide there what goes, takes longer than to send. Once a leader
-has taken a lane's batch, the lane is therefore given an `Express`: as long as nothing else is on
-its way to that broker, the next batch goes straight from the caller's thread to the socket. For
-everybody else it is then a flight like any other, and the sender takes the answer.
+Waking the sender's thread, and deciding there, takes longer than sending. After a successful
+request with a single batch, its partition therefore gets an `Express`. While no other request to
+that broker is pending, the next batch goes straight from the caller's thread to the socket. To the
+rest of the sender it is an ordinary request in flight, and the sender handles the response.
 
-Whoever commits a transaction waits for its batch and for its end, and does both like that: the
-last batch, however large, goes from the caller's thread, and so does EndTxn (`end_express.py`).
+A thread that commits a transaction waits for its batch and for EndTxn. It sends both directly: the
+last batch, however large, and EndTxn (`end_express.py`).
 """
 
 import asyncio
@@ -47,35 +47,35 @@ else:
         EndExpress = Express = None
 
 OFFER_MS: Final = 1000
-"""How long a lane keeps an express. Then the sender looks after what is not looked after otherwise:
-answers that are late, leaders that have moved, topics and connections that nobody uses."""
+"""How long a partition keeps its express. After that one batch goes through the sender, which
+checks for late responses, moved leaders, and unused topics and connections."""
 FLEXIBLE_VERSION: Final = 9
-"""From here on the size of the records is a varint, which is what `Express` writes."""
+"""Since this version the size of the records is a varint, as `Express` writes it."""
 TAIL_BYTES: Final = 3
-"""What follows the records in such a request: no tagged fields, three times."""
+"""The bytes after the records in such a request: three empty sets of tagged fields."""
 WAIT_MS_MAX: Final = 50
-"""How long the caller's thread waits for a broker before it leaves that to the sender's: Ctrl-C
-waits as long."""
+"""How long the caller's thread waits for a response before it leaves that to the sender's thread.
+The wait also delays Ctrl-C."""
 
 
 class Route(NamedTuple):
-    """What an express needs to know of where it goes to."""
+    """The destination of an express: a connection, and the parts of a prepared request."""
 
     broker_id: int
     connection: Connection
     head: bytes
-    """What stands in the frame before the size of the records."""
+    """The request frame up to the size of the records."""
     tail: bytes
     answer: bytes
-    """What is answered if all is well, apart from the numbers in it."""
+    """The frame of a successful response, except for the numbers in it."""
     make_flight: Callable[[Batch], tuple[InFlightRequest, int, Pending]]
-    """Gives a flight, its number on the connection, and what awaits the answer there."""
+    """Makes an InFlightRequest, its correlation id, and its pending response."""
     until: float
-    """By the monotonic clock, in seconds."""
+    """The expiry time on the monotonic clock, in seconds."""
 
 
 class ExpressDesk:
-    """Gives expresses to lanes, and takes them away: in the sender's thread, unless said."""
+    """Gives expresses to partitions and removes them, in the sender's thread unless noted."""
 
     def __init__(
         self,
@@ -100,7 +100,7 @@ class ExpressDesk:
         self._until_ms: int = NEVER_MS
 
     def offer(self, flight: InFlightRequest) -> None:
-        """Let the next batches of a lane go the way that this one has gone, if it was alone."""
+        """Give an express to the partition of this request, if it held a single batch."""
         lane: OpenBatches = flight.shipments[0].outbox.lane
         identity = self._sender.identity
         if (
@@ -121,9 +121,9 @@ class ExpressDesk:
             self._lanes.append(lane)
 
     def delivers_at_once(self) -> bool:
-        """Deliver all records, in any thread, if they are one batch; tell whether they are there.
+        """Deliver the pending records, in any thread, if they are one batch; return whether it did.
 
-        If not, some may be on their way: a flush waits for them.
+        If not, some may be in flight: a flush waits for them.
         """
         lanes: tuple[OpenBatches, ...] = tuple(self._accumulator.active)
         if len(lanes) != 1:
@@ -132,7 +132,7 @@ class ExpressDesk:
         return batch is not None and express is not None and express.deliver(batch, WAIT_MS_MAX)
 
     def review(self, now_ms: int) -> int:
-        """Take expresses away when their time is over; return when to look again."""
+        """Remove expired expresses, and return when the next expire."""
         if self._until_ms <= now_ms:
             for lane in self._lanes:
                 lane.express = None
@@ -146,7 +146,7 @@ class ExpressDesk:
         return Route(
             flight.broker_id,
             flight.connection,
-            head=frame[: -TAIL_BYTES - 1],  # behind it stands the size of no records, in one byte
+            head=frame[: -TAIL_BYTES - 1],  # before the tail is one byte, the size 0 of the records
             tail=frame[-TAIL_BYTES:],
             answer=_usual_answer(request, version),
             make_flight=partial(self._make_flight, flight, request, version),
@@ -156,7 +156,7 @@ class ExpressDesk:
     def _make_flight(
         self, like: InFlightRequest, request: ProduceRequest, version: int, batch: Batch
     ) -> tuple[InFlightRequest, int, Pending]:
-        """Make a flight like another; what is in it is filled in at its departure."""
+        """Make a request like the given one; `Express` fills in the rest when it sends."""
         shipment = ReadyBatch(like.shipments[0].outbox, batch, 0, bytearray())
         shipment.attempts = 1
         shipment.is_in_doubt = True
@@ -175,13 +175,13 @@ def _usual_answer(request: ProduceRequest, version: int) -> bytes:
 
 
 def may_be_lent(connection: Connection) -> bool:
-    """Whether another thread than the loop's could use a connection: it is a plain socket's."""
+    """Whether another thread may use the connection: it needs a plain socket and the GIL."""
     stream = connection.stream
     is_plain = stream is not None and type(stream.socket) is socket
     return EndExpress is not None and is_plain and _is_gil_enabled()
 
 
 def _is_gil_enabled() -> bool:
-    """Whether threads take turns, as `Express` relies on."""
+    """Whether the GIL is enabled, on which `Express` relies."""
     tell = getattr(sys, "_is_gil_enabled", None)
     return tell is None or bool(tell())

@@ -1,4 +1,4 @@
-"""Requests that are on their way, and how long their answers may take."""
+"""Requests in flight, and the deadlines of their responses."""
 
 from collections import defaultdict
 
@@ -9,7 +9,7 @@ from ottla.clients.producer.batching.ready_batch import ReadyBatch
 
 
 class InFlightRequest:
-    """A request on its way, and when its answer is late."""
+    """A request in flight, and the deadline of its response."""
 
     __slots__ = ("broker_id", "connection", "failure", "late_at_ms", "shipments")
 
@@ -24,7 +24,7 @@ class InFlightRequest:
 
 
 class InFlightRequests:
-    """All of them, by broker, in the order of their times."""
+    """All requests in flight by broker, in the order of their deadlines."""
 
     def __init__(self, timeout_ms: int) -> None:
         self._timeout_ms = timeout_ms
@@ -34,21 +34,21 @@ class InFlightRequests:
         return sum(map(len, list(self._by_broker.values())))
 
     def to(self, broker_id: int) -> dict[InFlightRequest, None]:
-        """Return the requests that are on their way to a broker: the same dict at any time."""
+        """Return the requests in flight to a broker, always as the same dict."""
         return self._by_broker[broker_id]
 
     def make(
         self, broker_id: int, shipments: list[ReadyBatch], connection: Connection, now_ms: int
     ) -> InFlightRequest:
-        """Return a request that is sent now, and has its time, but is not watched yet."""
+        """Return a request with a deadline, not registered yet."""
         return InFlightRequest(broker_id, shipments, connection, now_ms + self._timeout_ms)
 
     def begin(self, flight: InFlightRequest) -> None:
-        """Watch a request."""
+        """Register a request."""
         self.to(flight.broker_id)[flight] = None
 
     def end(self, flight: InFlightRequest) -> None:
-        """Watch a request no longer."""
+        """Remove a request."""
         self.to(flight.broker_id).pop(flight, None)
 
     def end_late(self, now_ms: int) -> int:

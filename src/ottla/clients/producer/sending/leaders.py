@@ -1,4 +1,4 @@
-"""Looking for the leaders of partitions while records for them wait, and for new partitions."""
+"""Looks up the leaders of partitions with pending records, and new partitions."""
 
 import asyncio
 from collections.abc import Callable, Iterable
@@ -20,9 +20,9 @@ NO_LEADER: Final = -1
 
 
 class Leaders:
-    """Finds leaders: from cached metadata, else by asking until a leader is found.
+    """Finds leaders in the cached metadata, or requests metadata until a leader is found.
 
-    Topics in use are refreshed before their metadata is too old, to find new partitions. A topic
+    Topics in use are refreshed before their metadata expires, to find new partitions. A topic
     that was not used for metadata.max.idle.ms is refreshed at its next use.
     """
 
@@ -46,7 +46,7 @@ class Leaders:
         self._refreshing = create_background_task(keep_fresh(view, self._in_use, self.learn))
 
     def leader_of(self, name: TopicPartition) -> int:
-        """Return a broker's id, or -1 if it is not known; then it is looked for."""
+        """Return the leader's broker id; if it is unknown, return -1 and start a lookup."""
         self._used_at[name.topic] = self._loop.time()
         leader_id = self._view.known_leader(name)
         if leader_id is not None:
@@ -57,20 +57,20 @@ class Leaders:
         return NO_LEADER
 
     def epoch_of(self, name: TopicPartition) -> int:
-        """Return how often the leader has changed, as far as is known; -1 if nothing is."""
+        """Return the leader epoch, -1 if it is unknown."""
         row = self._view.known_partition(name)
         return -1 if row is None else row.leader_epoch
 
     def led_partitions(self, topic: str) -> list[int]:
-        """Return the partitions that have a leader, or had one when the topic was last seen."""
+        """Return the partitions with a leader in the last metadata."""
         known = self._view.known_topic(topic) or self._seen.get(topic)
         rows = [] if known is None else known.partitions
         return [row.partition_index for row in rows if row.leader_id >= 0]
 
     def learn(self, rows: Iterable[MetadataResponseTopic]) -> None:
-        """Use new partitions. A lower number counts only if the topic was created again.
+        """Adopt new partition counts. A lower count is adopted only if the topic was recreated.
 
-        Otherwise it comes from a broker that has not heard of the new partitions yet.
+        Otherwise it comes from a broker with outdated metadata.
         """
         for row in rows:
             if row.name is not None and row.error_code == ErrorCode.NONE:
@@ -81,13 +81,13 @@ class Leaders:
                 self._accumulator.set_partition_count(row.name, count)
 
     def close(self) -> None:
-        """Stop looking."""
+        """Stop the lookup."""
         self._refreshing.cancel()
         if self._asking is not None:
             self._asking.cancel()
 
     async def _ask(self) -> None:
-        """Ask while partitions wait for a leader; they register again after each response."""
+        """Request metadata while partitions need a leader; `leader_of` registers them again."""
         backoff_ms = self._view.settings.retry_backoff_ms
         while self._wanted:
             topics = sorted(self._wanted)
@@ -112,7 +112,7 @@ class Leaders:
                 self.last_failure = ApiError(error_code(row.error_code), f"topic {row.name!r}")
 
     def _in_use(self) -> list[str]:
-        """Return the topics that records were sent to lately, and forget the others."""
+        """Return the recently used topics, and forget the others."""
         since = self._loop.time() - self._settings.metadata_max_idle_ms / 1000
         idle = [topic for topic, used_at in self._used_at.items() if used_at < since]
         for topic in idle:

@@ -1,4 +1,4 @@
-"""One Produce request: written for many partitions of one broker, and its answer read."""
+"""Produce requests: encoding many partitions of one broker, and reading the response."""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -21,15 +21,15 @@ from ottla.wire.messages.produce import (
 from ottla.wire.schema import EVERY_VERSION, Message
 
 NO_ANSWER: Final = 0
-"""The value of acks with which brokers do not answer."""
+"""The value of acks without responses."""
 BY_NAME_VERSION_MAX: Final = 12
-"""Later versions know topics by their ids alone."""
+"""Later versions identify topics by id only."""
 Outcomes = dict[TopicPartition, PartitionProduceResponse]
 TakeOutcomes = Callable[[Outcomes | None, Exception | None], None]
 
 
 class ProduceCalls:
-    """Asks brokers to take batches."""
+    """Sends Produce requests."""
 
     def __init__(self, view: ClusterView, acks: int) -> None:
         self._view = view
@@ -44,9 +44,9 @@ class ProduceCalls:
         shipments: Sequence[ReadyBatch],
         take: TakeOutcomes,
     ) -> bool:
-        """Send at once, and have `take` called with the result of each partition's batch.
+        """Send at once; `take` is called with the result of each partition's batch.
 
-        False where the caller has to wait before sending; there is no time limit.
+        False if the caller must wait before sending. There is no time limit.
         """
         request, version_max = self.request(identity, shipments)
         return connection.ask_now(request, self.taking(request, take), version_max=version_max)
@@ -88,7 +88,7 @@ class ProduceCalls:
     def request(
         self, identity: Identity, shipments: Sequence[ReadyBatch]
     ) -> tuple[ProduceRequest, int]:
-        """Return the request for these batches, and the highest version that it can be sent in."""
+        """Return the request for these batches, and its highest usable version."""
         version_max = identity.produce_version_max or EVERY_VERSION
         topics: dict[str, TopicProduceData] = {}
         for shipment in shipments:

@@ -1,8 +1,8 @@
 """Sends ready batches to the brokers: one request per broker, with many partitions in it.
 
-`look` decides what to send now. It runs when it is notified, after each response, and by one timer
-for the next deadline: a batch that has lingered, a retry, or an expiring batch. Nothing here is
-called per record.
+`look` decides which batches to send. It runs after a notification, after each response, and at the
+next deadline: a batch that has lingered, a retry, or an expiring batch. Nothing here is called per
+record.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ from ottla.environment.clock import Clock
 from ottla.model.api_error import ApiError
 
 REQUEST_OVERHEAD_BYTES: Final = 1024
-"""The share of max.request.size for names and lengths, roughly."""
+"""The approximate share of max.request.size for names and lengths."""
 
 
 class Sender:
@@ -51,9 +51,9 @@ class Sender:
         self.leaders = Leaders(view, accumulator, settings, self.look)
         self.settling = BatchCompletion(view, clock, settings, accumulator, self.leaders, identity)
         self.is_short_of_memory = False
-        """Whether a caller waits for memory, so that no batch lingers."""
+        """Whether a caller is blocked on buffer.memory, so that no batch lingers."""
         self.is_busy = False
-        """Whether `look` is deciding what to send: meanwhile no other thread sends."""
+        """Whether `look` is running; meanwhile no other thread may send directly."""
         self.request_count = 0
         self.flights = InFlightRequests(view.settings.request_timeout_ms)
         self._view = view
@@ -86,14 +86,14 @@ class Sender:
 
     @property
     def in_flight_count(self) -> int:
-        """How many requests are on their way."""
+        """The number of requests in flight."""
         return len(self.flights) + sum(self._slow.values())
 
     # -- deciding -------------------------------------------------------------------------------
 
     def look(self) -> None:
-        """Send the ready batches, as far as brokers have room, and schedule the next look."""
-        if self._is_looking:  # something has failed while it was sent
+        """Send the ready batches, within the limits of each broker, and schedule the next look."""
+        if self._is_looking:  # called again by a failure inside `look`
             self._is_to_look_again = True
             return
         self.is_busy = self._is_looking = self._is_to_look_again = True
@@ -110,7 +110,7 @@ class Sender:
         accumulator.is_rung = False
         if self._is_closed:
             return
-        accumulator.next_look_ms = NEVER_MS  # first: an append meanwhile wakes the sender
+        accumulator.next_look_ms = NEVER_MS  # first, so that a concurrent append wakes the sender
         self._next_ms = NEVER_MS
         now_ms = self._clock.monotonic_ms()
         self._come_back(self.flights.end_late(now_ms))
@@ -123,7 +123,7 @@ class Sender:
         self._set_timer(now_ms)
 
     def _requests(self, now_ms: int) -> tuple[dict[int, list[ReadyBatch]], bool]:
-        """Take batches for at most one request to each broker; say whether more could go."""
+        """Take batches for at most one request per broker; return whether more are ready."""
         requests: dict[int, list[ReadyBatch]] = {}
         room_by_broker: dict[int, int] = {}
         served: list[OpenBatches] = []
@@ -153,7 +153,7 @@ class Sender:
         return requests, is_more or any(lane.closed for lane in served)
 
     def _rotate(self, served: list[OpenBatches]) -> None:
-        """Let the other lanes be first the next time."""
+        """Move the served partitions to the end, so that others come first next time."""
         active = self._accumulator.active
         if len(served) < len(active):
             for lane in served:
@@ -179,7 +179,7 @@ class Sender:
         return False
 
     def _leave(self, lane: OpenBatches) -> None:
-        """Let the next records without a key go to another partition."""
+        """Choose another partition for the next records without a key."""
         if lane.sticky_of.sticky == lane.partition:
             lane.sticky_of.sticky = NO_PARTITION
 
@@ -188,7 +188,7 @@ class Sender:
         return in_flight < self._settings.max_in_flight_requests_per_connection
 
     def _expire(self, lane: OpenBatches, outbox: PartitionQueue, now_ms: int) -> None:
-        """Fail, in order, the batches that have waited longer than delivery.timeout.ms."""
+        """Fail, in order, the batches older than delivery.timeout.ms."""
         limit_ms = now_ms - self._settings.delivery_timeout_ms
         for shipment in outbox.flying:
             if shipment.batch.created_ms <= limit_ms and not shipment.batch.is_done:
@@ -228,7 +228,7 @@ class Sender:
         self._next_ms = min(self._next_ms, at_ms)
 
     def _set_timer(self, now_ms: int) -> None:
-        """Be called in time. A timer that comes too early does no harm, and stays."""
+        """Schedule the next look. An earlier timer is kept: an early call does no harm."""
         if self._next_ms < self._timer_at_ms:
             if self._timer is not None:
                 self._timer.cancel()
@@ -245,7 +245,7 @@ class Sender:
     # -- sending --------------------------------------------------------------------------------
 
     def _start(self, broker_id: int, shipments: list[ReadyBatch], now_ms: int) -> None:
-        """Send at once where that can be done; else, and in order, in a task."""
+        """Send at once if possible; otherwise send in a task, in order."""
         if self._slow.get(broker_id, 0) == 0 and self._start_now(broker_id, shipments, now_ms):
             return
         self._slow[broker_id] = self._slow.get(broker_id, 0) + 1
@@ -270,7 +270,7 @@ class Sender:
                 shipments,
                 lambda outcomes, error: self.land(flight, outcomes, error),
             )
-        except ApiError:  # the broker does not know Produce in any version of ours
+        except ApiError:  # the broker supports no Produce version of ours
             is_sent = False
         if is_sent:
             self._come_back(flight.late_at_ms)
@@ -281,7 +281,7 @@ class Sender:
     def land(
         self, flight: InFlightRequest, outcomes: Outcomes | None, error: Exception | None
     ) -> None:
-        """Take an answer, or the reason why there is none."""
+        """Handle the response, or the error in its place."""
         self.is_busy = True  # until the next look
         self.flights.end(flight)
         self.request_count += 1
@@ -312,7 +312,7 @@ class Sender:
     async def _asked(self, broker_id: int, shipments: list[ReadyBatch]) -> Outcomes:
         if self.identity.is_transactional:
             names = [shipment.outbox.name for shipment in shipments]
-            async with self._order:  # requests are sent in the order in which they were made
+            async with self._order:  # requests are sent in the order of their creation
                 await self.identity.before_send(names)
         connection = await self._view.connection_to(broker_id)
         for shipment in shipments:
@@ -322,8 +322,8 @@ class Sender:
     # -- flush and close ------------------------------------------------------------------------
 
     async def flush(self) -> None:
-        """Return when every record that is there now is delivered, or has failed."""
-        self._accumulator.is_rung = True  # who is in a hurry need not wake us: we look right now
+        """Return when all pending records are delivered or have failed."""
+        self._accumulator.is_rung = True  # appends need not wake the sender: `look` runs right now
         try:
             done = all_done(list(self._batches()))
         finally:
@@ -331,11 +331,11 @@ class Sender:
         await done
 
     def delivers_at_once(self) -> bool:
-        """Deliver all records in the calling thread, if that can be done; see ExpressDesk."""
+        """Deliver all records in the calling thread, if possible; see ExpressDesk."""
         return self._desk.delivers_at_once()
 
     async def drop(self, reason: Exception) -> None:
-        """Fail every record that is not on its way, and return when none is any more."""
+        """Fail all records that are not in flight, and wait for those in flight."""
         for lane in self._accumulator.lanes():
             self._accumulator.close_open(lane)
             outbox: PartitionQueue = lane.outbox or self._outbox(lane)
@@ -346,7 +346,7 @@ class Sender:
         await all_done(list(self._batches()))
 
     def record_count(self) -> int:
-        """Return how many records are neither delivered nor given up."""
+        """Return the number of records without a result."""
         return sum(batch.record_count for batch in self._batches())
 
     async def close(self, reason: Exception) -> None:
@@ -366,14 +366,14 @@ class Sender:
         await self.drop(reason)
 
     def _batches(self) -> Iterator[Batch]:
-        """Yield all unfinished batches, each partition from its end, so that none is missed."""
+        """Yield all unfinished batches, latest first per partition, so that none is missed."""
         for lane in self._accumulator.lanes():
             if (batch := lane.open) is not None:
                 yield batch
             yield from list(lane.closed)
             outbox: PartitionQueue | None = lane.outbox
             if outbox is not None:
-                yield from [one.batch for one in list(outbox.waiting)]  # whatever the thread
+                yield from [one.batch for one in list(outbox.waiting)]  # a copy, for other threads
                 yield from [one.batch for one in list(outbox.flying)]
 
 

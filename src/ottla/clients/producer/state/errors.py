@@ -6,7 +6,7 @@ class RecordTooLargeError(ValueError):
 
 
 class BufferFullError(TimeoutError):
-    """There was no room for a record within max.block.ms; it was not queued."""
+    """buffer.memory was full for max.block.ms; the record was not queued."""
 
 
 class DeliveryTimeoutError(TimeoutError):

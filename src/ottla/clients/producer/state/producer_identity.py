@@ -1,10 +1,10 @@
 """The producer id and epoch, and the consequences of refused batches.
 
 A producer has an id and an epoch, and numbers the records of each partition. A broker accepts a
-batch only if its sequence follows the last one, and recognizes duplicates. Three faults are
-possible, with the same remedy: wait until no batch of the partition is in flight, raise the epoch
-by one, and number the remaining batches from 0. A batch that may have been written without our
-knowledge is never numbered again before a broker has confirmed that it is missing.
+batch only if its sequence follows the last one, and recognizes duplicates. The remedy for all three
+possible faults is the same: wait until no batch of the partition is in flight, raise the epoch by
+one, and number the remaining batches from 0. A batch that may have been written is never renumbered
+before a broker has confirmed that it is missing.
 """
 
 from collections.abc import Collection
@@ -23,16 +23,16 @@ _NO_TRANSACTION_MS: Final = 2**31 - 1
 
 
 class Identity(Protocol):
-    """The sender's questions before and after sending. All calls are in the event loop."""
+    """The sender's callbacks before and after sending. All calls are in the event loop."""
 
     @property
     def producer_id(self) -> int:
-        """The number that the cluster has given, or -1 for a producer that is not idempotent."""
+        """The producer id from the cluster; -1 if the producer is not idempotent."""
         ...
 
     @property
     def producer_epoch(self) -> int:
-        """Counts up; whenever it or the id changes, sequences begin at 0 again."""
+        """The producer epoch; after a change of epoch or id, sequences restart at 0."""
         ...
 
     @property
@@ -42,32 +42,32 @@ class Identity(Protocol):
 
     @property
     def transactional_id(self) -> str | None:
-        """The name that goes into every Produce request of a transactional producer."""
+        """The transactional id in every Produce request of a transactional producer."""
         ...
 
     @property
     def produce_version_max(self) -> int | None:
-        """How far Produce may go, None if there is no limit."""
+        """The highest usable Produce version, None if there is no limit."""
         ...
 
     def sends_at_once(self) -> bool:
-        """Tell whether batches may go, which they then do; else `before_send` comes first."""
+        """Return whether batches may go without `before_send`; if so, they do."""
         ...
 
     async def before_send(self, partitions: Collection[TopicPartition]) -> None:
-        """Return when these partitions may be written to: they are added to the transaction.
+        """Return when these partitions may be written to: they belong to the transaction.
 
         Called before each request, in order; an ApiError or OSError fails or delays its batches.
         """
         ...
 
     def batch_failed(self, partition: TopicPartition, error: Exception) -> None:
-        """Hear that a batch is given up: a transaction can then only be aborted."""
+        """Handle a failed batch: a transaction can then only be aborted."""
         ...
 
 
 class PlainIdentity:
-    """Idempotent, without transactions: any broker gives an id, and the epoch is ours to raise."""
+    """Idempotent, without transactions: any broker issues the id; the producer raises the epoch."""
 
     is_transactional = False
     transactional_id = None
@@ -80,11 +80,11 @@ class PlainIdentity:
 
     @property
     def is_ready(self) -> bool:
-        """Whether an id was given."""
+        """Whether there is a producer id."""
         return self.producer_id != NO_PRODUCER_ID
 
     async def introduce(self) -> None:
-        """Ask any broker for an id."""
+        """Request a producer id from any broker."""
         request = InitProducerIdRequest(
             transactional_id=None, transaction_timeout_ms=_NO_TRANSACTION_MS
         )
@@ -97,7 +97,7 @@ class PlainIdentity:
         return True
 
     async def before_send(self, partitions: Collection[TopicPartition]) -> None:
-        """Return at once: nothing is to be done."""
+        """Do nothing: plain producers need no preparation."""
 
     def bump(self) -> None:
         """Raise the epoch; after the last epoch, request a new producer id."""
@@ -107,7 +107,7 @@ class PlainIdentity:
             self.producer_id, self.producer_epoch = NO_PRODUCER_ID, NO_PRODUCER_EPOCH
 
     def batch_failed(self, partition: TopicPartition, error: Exception) -> None:
-        """Do nothing: other batches are not concerned."""
+        """Do nothing: other batches are not affected."""
 
 
 class NoIdentity:
@@ -124,7 +124,7 @@ class NoIdentity:
         return True
 
     async def before_send(self, partitions: Collection[TopicPartition]) -> None:
-        """Return at once: nothing is to be done."""
+        """Do nothing: plain producers need no preparation."""
 
     def batch_failed(self, partition: TopicPartition, error: Exception) -> None:
-        """Do nothing: other batches are not concerned."""
+        """Do nothing: other batches are not affected."""

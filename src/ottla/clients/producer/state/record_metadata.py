@@ -1,4 +1,4 @@
-"""Where a record landed."""
+"""The metadata of a delivered record."""
 
 from typing import Final, NamedTuple
 
@@ -7,7 +7,7 @@ UNKNOWN_OFFSET: Final = -1
 
 
 class RecordMetadata(NamedTuple):
-    """The place of a delivered record; the timestamp is in milliseconds since 1970."""
+    """The position of a delivered record; the timestamp is in milliseconds since 1970."""
 
     topic: str
     partition: int

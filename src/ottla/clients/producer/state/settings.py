@@ -1,4 +1,4 @@
-"""How a producer behaves. Kafka's names and, but for the size of a batch, Kafka's defaults."""
+"""A producer's settings, with Kafka's names and, except for batch.size, Kafka's defaults."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -35,19 +35,19 @@ from ottla.wire.records.compression.codecs import Compression
 
 ALL_REPLICAS: Final = -1
 IN_FLIGHT_MAX_WITH_IDEMPOTENCE: Final = 5
-"""How many batches a broker remembers of a producer, to know a copy when it sees one."""
+"""How many batches a broker remembers per producer, to detect duplicates."""
 TRANSACTIONAL_LINGER_MS: Final = 100
 """Consumers see a transaction's records only after its end, and a commit never lingers."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProducerSettings:
-    """One field for each setting of Kafka's, named like it."""
+    """One field for each of Kafka's settings, with the same name."""
 
     acks: int = ALL_REPLICAS
     batch_size: int = (1 << 20) - (1 << 10)
-    """Bytes before compression: as many as a request can hold, beside the names in it. Kafka's
-    16384 would cost a request for every 150 small records."""
+    """The size before compression: as much as a request can hold beside the names in it. With
+    Kafka's 16384 every 150 small records would need a request."""
     linger_ms: float = 5
     buffer_memory: int = 32 << 20
     max_block_ms: int = 60_000

@@ -1,4 +1,4 @@
-"""One call at a time: in the event loop, or for a moment in another thread."""
+"""A lock for the calls of a transaction, held by a coroutine or briefly by another thread."""
 
 import asyncio
 from typing import Final
@@ -6,24 +6,23 @@ from typing import Final
 from ottla.concurrency.sleep import pause
 
 LOOK_MS: Final = 5
-"""How often it is looked whether a turn that is lent was given back. Nobody is told: a call could
-be interrupted before it has told anybody, and a thread that needs the turn of another is rare."""
+"""How often a coroutine polls for the release of a lock that a thread holds. The release does
+not notify, because a signal could interrupt the notification; contention is rare."""
 
 
 class CallTurns:
-    """Calls of coroutines stand in line; a thread is lent the turn if nobody stands there.
+    """A FIFO lock for coroutines, which a thread can take only while it is free.
 
-    Both sides say first that they come and look then whether the other does, so that never both
-    believe to be alone.
+    Each side announces itself before it checks the other, so that they never both hold the lock.
     """
 
     def __init__(self) -> None:
         self._line = asyncio.Lock()
         self.is_lent = False
-        """Whether a thread has the turn. To give it back, set it: that cannot be interrupted."""
+        """Whether a thread holds the lock. Clearing it releases the lock, in one atomic step."""
 
     def is_taken(self) -> bool:
-        """Whether somebody has the turn."""
+        """Whether the lock is held."""
         return self._line.locked() or self.is_lent
 
     async def __aenter__(self) -> None:
@@ -39,9 +38,9 @@ class CallTurns:
         self._line.release()
 
     def lend(self) -> bool:
-        """Give the turn to the calling thread; False if it is taken.
+        """Acquire the lock for the calling thread; False if a coroutine holds it.
 
-        Threads must not ask at the same time, nor while another has it.
+        At most one thread may call this at a time, and not while a thread holds the lock.
         """
         self.is_lent = True
         if self._line.locked():

@@ -1,9 +1,9 @@
-"""Which way commits go: the short one, in the caller's thread, or the long one, in the client's.
+"""Chooses between two commit paths: direct, in the caller's thread, or through the client's thread.
 
-The short one takes less time, but for one case. A broker of Kafka's that gets a batch before the
-markers of the last transaction are written lets it wait for 20 ms (KIP-890): who commits a fraction
-of a millisecond sooner loses more than that, again and again. A single commit does not tell, for a
-broker that has much to do is late as well. So when short ones are late both ways are tried.
+The direct path is faster, with one exception. A Kafka broker delays a batch by 20 ms if it arrives
+before the markers of the last transaction are written (KIP-890). A slightly faster commit can
+therefore cause this delay every time. A single slow commit proves nothing, because a busy broker is
+slow as well. So after a slow direct commit both paths are measured.
 """
 
 from collections import deque
@@ -11,29 +11,29 @@ from statistics import fmean
 from typing import Final
 
 LATE_MS: Final = 15
-"""A short commit that takes longer is a reason to try the long way."""
+"""A direct commit that takes longer starts a trial of the other path."""
 TRIED: Final = 50
-"""How many commits of each way are compared."""
+"""The number of commits on each path in a trial."""
 KEPT: Final = 1000
-"""How many go the better way before the other one is tried again."""
+"""The number of commits on the chosen path before the next trial is allowed."""
 MUCH: Final = 0.6
-"""The long way is taken if it needs less than this part of the time; less would be chance."""
+"""The client's path is chosen below this fraction of the direct time; above it may be noise."""
 
 
 class CommitWays:
-    """Compares two ways by how long they take. One commit at a time, in any thread."""
+    """Compares the paths by their mean time. One commit at a time, in any thread."""
 
     def __init__(self) -> None:
         self.is_short = True
-        """Whether the next commit is to go the short way."""
+        """Whether the next commit uses the direct path."""
         self._short_ms: deque[float] = deque(maxlen=TRIED)
         self._long_ms: deque[float] = deque(maxlen=TRIED)
         self._is_trial = False
         self._left = TRIED
-        """How many commits go this way whatever they take."""
+        """The number of commits before the path can change."""
 
     def took(self, took_ms: float) -> None:
-        """Hear how long a commit has taken that went this way from its beginning to its end."""
+        """Record the time of a commit that used the current path from beginning to end."""
         (self._short_ms if self.is_short else self._long_ms).append(took_ms)
         self._left -= 1
         if self._left > 0:
@@ -44,7 +44,7 @@ class CommitWays:
             self._try_other()
 
     def _try_other(self) -> None:
-        self.is_short = not self.is_short  # first: Ctrl-C may come between, and both must be tried
+        self.is_short = not self.is_short  # first: after Ctrl-C here no trial must begin
         self._left = TRIED
         self._is_trial = True
 

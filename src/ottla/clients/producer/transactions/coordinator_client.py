@@ -22,7 +22,7 @@ from ottla.wire.schema import EVERY_VERSION, Message
 TRANSACTION: Final = 1
 TRANSACTION_VERSION: Final = "transaction.version"
 FIRST_BACKOFF_MS: Final = 20
-"""The markers of the last transaction are mostly there after this."""
+"""By then the markers of the last transaction are usually written."""
 _ONE_COORDINATOR_UNTIL: Final = 3
 _MOVED: Final = frozenset(
     {
@@ -44,29 +44,29 @@ class TransactionCoordinator:
         self.view = view
         self.transactional_id = transactional_id
         self.last_failure: Exception | None = None
-        """The last retriable failure, for the error of a caller whose time is over."""
+        """The last retriable failure, for the error message of a timeout."""
         self.ends = EndDesk(transactional_id)
-        """Where the caller's thread commits, once a commit was answered soon."""
+        """Direct commits in the caller's thread, available after a fast EndTxn response."""
         self._broker_id: int | None = None
 
     async def transaction_version(self) -> int:
-        """Return the level of `transaction.version` that the coordinator told when it was met."""
+        """Return the `transaction.version` level from the coordinator's ApiVersions response."""
         return (await self._connection()).feature_level(TRANSACTION_VERSION)
 
     async def version_of(self, request: type[Message]) -> int:
-        """Return the highest version of a request that the coordinator and we know."""
+        """Return the highest version of a request that both sides support."""
         return (await self._connection()).version_for(request)
 
     async def ask(
         self, request: Message, answer: type[R], *, version_max: int = EVERY_VERSION
     ) -> R:
-        """Ask once."""
+        """Send a request once."""
         connection = await self._connection()
         timeout_ms = self.view.settings.request_timeout_ms
         return await connection.ask(request, answer, timeout_ms=timeout_ms, version_max=version_max)
 
     async def ask_for_end(self, request: EndTxnRequest, version_max: int) -> EndTxnResponse:
-        """Ask once for the end of a transaction, and note whether that is answered soon."""
+        """Send EndTxn once, and offer the direct path if the response was fast."""
         connection = await self._connection()
         began_ms = _monotonic_ms()
         answer = await connection.ask(
@@ -79,7 +79,7 @@ class TransactionCoordinator:
         return answer
 
     def forget(self) -> None:
-        """Look for the coordinator again when it is next needed."""
+        """Look up the coordinator again before the next request."""
         self._broker_id = None
 
     async def until_answered(

@@ -1,8 +1,8 @@
-"""The short way for a transaction's commit: whoever waits for it asks the coordinator itself.
+"""The direct path for commits: the committing thread sends EndTxn itself.
 
-Once a coordinator has answered in the usual way, and soon, the next commits go from the caller's
-thread to the socket and back. What is not answered in the usual way is asked again in the client's
-own thread: a coordinator that has committed says so once more.
+After a regular and fast response, the next commits go from the caller's thread to the socket and
+back. After any other response the client's thread sends the request again: a coordinator that has
+already committed confirms it again.
 """
 
 import asyncio
@@ -20,25 +20,25 @@ from ottla.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
 from ottla.wire.schema import Message
 
 VERSION: Final = 5
-"""The only one that `EndExpress` writes: its answer says who the producer is from then on."""
+"""The only version that `EndExpress` writes; its response holds the next producer id and epoch."""
 SOON_MS: Final = 15
-"""A coordinator that takes longer is waited for in the client's own thread."""
+"""The direct path is offered only if the coordinator responded within this time."""
 
 
 class EndRoute(NamedTuple):
-    """What an express needs to know of a coordinator."""
+    """A coordinator's connection, with a prepared request and its expected response."""
 
     connection: Connection
     expect: Callable[[], tuple[int, Pending]]
-    """Gives a request its number on the connection, and what awaits the answer there."""
+    """Allocates a correlation id, and the pending response."""
     request: bytes
-    """What is sent, apart from the numbers in it."""
+    """The request frame; `EndExpress` fills in the numbers."""
     answer: bytes
-    """What is answered if all is well, apart from the numbers in it."""
+    """The response frame of a successful commit, except for the numbers in it."""
 
 
 class EndDesk:
-    """Commits in the caller's thread, where the coordinator is known to be near."""
+    """Sends EndTxn from the caller's thread, if the coordinator responds fast."""
 
     def __init__(self, transactional_id: str) -> None:
         self._transactional_id = transactional_id
@@ -47,11 +47,11 @@ class EndDesk:
 
     @property
     def is_open(self) -> bool:
-        """Whether `ask` may be of use."""
+        """Whether the direct path is available and preferred."""
         return self._express is not None and self.ways.is_short
 
     def offer(self, connection: Connection, took_ms: int) -> None:
-        """Let the next commits go where an end has gone that took so long: in the loop's thread."""
+        """Enable or disable the direct path by the time of an EndTxn; in the loop's thread."""
         epoll = epoll_of(asyncio.get_running_loop())
         is_known = connection.version_for(EndTxnRequest, VERSION) == VERSION
         is_usable = epoll >= 0 and is_known and may_be_lent(connection)
@@ -61,9 +61,9 @@ class EndDesk:
         )
 
     def ask(self, producer_id: int, producer_epoch: int) -> tuple[int, int] | None:
-        """Commit in the calling thread; return the id and the epoch of who goes on from here.
+        """Commit in the calling thread, and return the producer's next id and epoch.
 
-        None if they are not known: it may be committed, and is to be asked again.
+        None without a regular response: the commit may have succeeded, and must be sent again.
         """
         express = self._express
         told = None if express is None else express.ask(producer_id, producer_epoch, WAIT_MS_MAX)
@@ -82,4 +82,4 @@ class EndDesk:
 
 
 def _leave(_answer: Message | None, _error: Exception | None) -> None:
-    """Do nothing with an answer that was late or not the usual one: it is asked for again."""
+    """Ignore a late or irregular response: the request is sent again."""

@@ -1,8 +1,8 @@
-"""Transactions of an application that has threads: what they can do without the client's own one.
+"""Transactions of a synchronous producer: the steps that the caller's thread can take itself.
 
-To wake the client's thread, and to be woken by it, takes longer than the steps themselves. So a
-thread begins, and commits what is the usual case: all that waits is one batch, and both it and the
-end are answered soon. Whatever else comes up is left to the coroutines, which go on from there.
+Switching to the client's thread and back takes longer than the steps themselves. So a thread
+begins transactions itself. It also commits in the usual case: a single batch is pending, and its
+response and that of EndTxn arrive soon. In all other cases the coroutines continue from there.
 """
 
 from collections.abc import Callable
@@ -18,14 +18,14 @@ _monotonic_ns: Final = SystemClock().monotonic_ns
 
 
 class ThreadTransactions(Transactions):
-    """Transactions, some steps of which any thread may take; but not two at the same time."""
+    """Transactions with steps for any thread; never two at the same time."""
 
     _has_begun_to_commit = False
 
     def begins_at_once(self) -> bool:
-        """Begin, in any thread, if there is nothing to wait for or refuse; tell whether it has.
+        """Begin in the calling thread if the state is READY and no call is running.
 
-        While nobody calls, nothing changes what is READY.
+        Returns whether it has begun. Only calls can change the READY state.
         """
         if self.state is not State.READY or self._call.is_taken():
             return False
@@ -34,15 +34,16 @@ class ThreadTransactions(Transactions):
         return True
 
     def commits_at_once(self, delivers_at_once: Callable[[], bool]) -> bool:
-        """Commit, in any thread, if all goes as usual; tell whether it has. If not, call `commit`.
+        """Commit in the calling thread in the usual case; return whether it has.
 
-        `delivers_at_once` tells whether all records are delivered, after doing that if it can.
+        If not, call `commit`. `delivers_at_once` sends the pending records if it can, and returns
+        whether all are delivered.
         """
         if self._version < ADDING_BY_WRITING or not self._coordinator.ends.is_open:
             return False
         try:
             return self._call.lend() and self._commits_at_once(delivers_at_once)
-        finally:  # also where Ctrl-C comes as soon as it was lent
+        finally:  # also if Ctrl-C arrives right after `lend`
             self._call.is_lent = False
 
     def _commits_at_once(self, delivers_at_once: Callable[[], bool]) -> bool:
@@ -73,7 +74,7 @@ class ThreadTransactions(Transactions):
         self._coordinator.ends.ways.took((_monotonic_ns() - began_ns) / NS_PER_MS)
 
     async def commit(self) -> None:
-        """Commit, or go on with what a thread has begun, unless who closes the producer has."""
+        """Commit, or complete a commit that a thread began; a closed producer may have done so."""
         async with self._call:
             is_finished = self._has_begun_to_commit and self.state is State.READY
             self._has_begun_to_commit = False

@@ -1,6 +1,6 @@
-"""How a transaction can fail, and which code means which failure (KIP-1050).
+"""Transaction failures, and the error code of each (KIP-1050).
 
-Codes after which asking again may help are `ottla.clients.errors.RETRIABLE`; that is done inside.
+The codes in `ottla.clients.errors.RETRIABLE` are retried internally.
 """
 
 from collections.abc import Mapping
@@ -34,7 +34,7 @@ FATAL_FOR_BATCHES: Final = frozenset(
         ErrorCode.INVALID_PRODUCER_ID_MAPPING,
     }
 )
-"""A partition leader's codes that end the producer; all others of it are abortable."""
+"""A partition leader's codes that end the producer; its other codes are abortable."""
 UNAUTHORIZED: Final = frozenset(
     {
         ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
@@ -62,7 +62,7 @@ _ADVICE_TO_LATECOMERS: Final = (
 
 
 class TransactionStateError(RuntimeError):
-    """A call that does not fit where the transaction stands; nothing was done."""
+    """A call that is not allowed in the transaction's state; it had no effect."""
 
 
 class TransactionAbortedError(Exception):
@@ -96,13 +96,13 @@ class TransactionAbortableError(TransactionFailedError):
 
 
 class FatalTransactionError(TransactionFailedError):
-    """This producer cannot be used any more; its successor aborts its transaction."""
+    """This producer cannot be used any more; the next one with its id aborts its transaction."""
 
     ADVICE = "close this producer and make a new one"
 
 
 class ProducerFencedError(FatalTransactionError):
-    """Another producer has the transactional id now; or time was up, in the older protocol."""
+    """Another producer uses the transactional id; in the older protocol, also a timeout."""
 
     ADVICE = "another producer has this transactional id now, or time was up: close this one"
 
@@ -117,7 +117,7 @@ def is_abortable(code: ErrorCode, *, is_new: bool) -> bool:
 
 
 def fatal(code: ErrorCode, detail: str) -> FatalTransactionError:
-    """Say that the producer is of no more use."""
+    """Return the error of a producer that can no longer be used."""
     kind = ProducerFencedError if code in FENCED else FatalTransactionError
     return kind(code, detail)
 

@@ -4,13 +4,13 @@ from typing import Protocol
 
 
 class Records(Protocol):
-    """Where the producer's records wait."""
+    """The producer's pending records."""
 
     def refuse(self, reason: Exception | None) -> None:
-        """Take no more records, or if there is no reason take them again."""
+        """Refuse new records with this error; None accepts them again."""
 
     async def flush(self) -> None:
-        """Return when every record that is there is delivered, or has failed."""
+        """Return when all pending records are delivered or have failed."""
 
     async def drop(self, reason: Exception) -> None:
-        """Fail every record that is not on its way, and return when none is any more."""
+        """Fail all records that are not in flight, and wait for those in flight."""

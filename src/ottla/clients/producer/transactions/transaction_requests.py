@@ -1,8 +1,8 @@
-"""The requests of a transaction: each function asks once, and raises ApiError for a refusal.
+"""The requests of a transaction: each function sends one, and raises ApiError for a refusal.
 
-Under transactions version 2 (KIP-890) partitions and offsets are added by writing them, and the
-response to EndTxn has the producer's next id and epoch. Under the older protocol both are added
-first, by requests of their own.
+Under transactions version 2 (KIP-890) writing adds partitions and offsets to the transaction, and
+the EndTxn response has the producer's next id and epoch. Under the older protocol separate requests
+add both first.
 """
 
 from collections.abc import Collection, Mapping
@@ -33,7 +33,7 @@ ADDING_BY_WRITING: Final = 2
 """The first transactions version in which partitions are added by writing to them."""
 _ADD_PARTITIONS_OF_CLIENTS_UNTIL: Final = 3
 _LAST_BEFORE_ADDING_BY_WRITING: Final = 4
-"""Of EndTxn and TxnOffsetCommit."""
+"""The versions of EndTxn and TxnOffsetCommit."""
 _TWO_PHASES_SINCE: Final = 6
 _SAYING_WHO_SINCE: Final = 3
 
@@ -49,7 +49,7 @@ NOBODY: Final = ProducerName(-1, -1)
 
 
 class OffsetToCommit(NamedTuple):
-    """Where a group goes on in a partition."""
+    """The offset at which a group continues in a partition."""
 
     offset: int
     metadata: str | None = ""
@@ -71,7 +71,7 @@ class GroupMetadata(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Initiation:
-    """The request of a producer for its id and epoch."""
+    """An InitProducerId request."""
 
     timeout_ms: int
     former: ProducerName = NOBODY
@@ -79,7 +79,7 @@ class Initiation:
     keeps_prepared: bool = False
 
     def request(self, transactional_id: str, version: int) -> InitProducerIdRequest:
-        """Write it; UNSUPPORTED_VERSION if the coordinator has no two-phase commit."""
+        """Return the request; UNSUPPORTED_VERSION if the coordinator has no two-phase commit."""
         if (self.has_two_phases or self.keeps_prepared) and version < _TWO_PHASES_SINCE:
             raise ApiError(
                 ErrorCode.UNSUPPORTED_VERSION, "the broker has no two-phase commit (KIP-939)"
@@ -95,7 +95,7 @@ class Initiation:
         )
 
     def refused_by(self, code: int) -> str:
-        """Name the part of the request that a coordinator refuses with this code, if known."""
+        """Return the setting that a coordinator refuses with this code, if known."""
         if code == ErrorCode.INVALID_TRANSACTION_TIMEOUT:
             allowed = "what the broker's transaction.max.timeout.ms allows"
             return f": transaction.timeout.ms={self.timeout_ms} is not {allowed}"
@@ -109,7 +109,7 @@ class Initiation:
 async def init_producer(
     coordinator: TransactionCoordinator, initiation: Initiation
 ) -> tuple[ProducerName, ProducerName]:
-    """Return the producer's id and epoch, and those of the prepared transaction or NOBODY's."""
+    """Return the producer's id and epoch, and the prepared transaction's or NOBODY."""
     has_two_phases = initiation.has_two_phases or initiation.keeps_prepared
     version = await coordinator.version_of(InitProducerIdRequest)
     if not has_two_phases:
@@ -125,7 +125,7 @@ async def init_producer(
 async def add_partitions(
     coordinator: TransactionCoordinator, who: ProducerName, partitions: Collection[TopicPartition]
 ) -> None:
-    """Add partitions to the transaction, as was done before they were added by writing."""
+    """Add partitions to the transaction, in the older protocol."""
     request = AddPartitionsToTxnRequest(
         v3_and_below_transactional_id=coordinator.transactional_id,
         v3_and_below_producer_id=who.producer_id,
@@ -149,7 +149,7 @@ async def add_partitions(
 async def add_offsets(
     coordinator: TransactionCoordinator, who: ProducerName, group_id: str
 ) -> None:
-    """Add a group's offsets to the transaction, as was done before they came on their own."""
+    """Add a group's offsets to the transaction, in the older protocol."""
     request = AddOffsetsToTxnRequest(
         transactional_id=coordinator.transactional_id,
         producer_id=who.producer_id,
@@ -163,7 +163,7 @@ async def add_offsets(
 async def end(
     coordinator: TransactionCoordinator, who: ProducerName, *, committed: bool, version: int
 ) -> ProducerName:
-    """Commit or abort, and return the producer's id and epoch from now on."""
+    """Commit or abort, and return the producer's next id and epoch."""
     request = EndTxnRequest(
         transactional_id=coordinator.transactional_id,
         producer_id=who.producer_id,
@@ -193,7 +193,7 @@ class OffsetCommit:
     version: int
 
     async def ask(self) -> None:
-        """Commit the waiting offsets; ApiError with the first refusal, the others keep waiting."""
+        """Commit the remaining offsets; the first refusal raises ApiError, the others remain."""
         version_max = 5 if self.version >= ADDING_BY_WRITING else _LAST_BEFORE_ADDING_BY_WRITING
         answer = await self.coordinator.view.ask_coordinator(
             self.group.group_id, self._request(), TxnOffsetCommitResponse, version_max=version_max
@@ -209,7 +209,7 @@ class OffsetCommit:
         _check_all(codes, f"has an offset that group {self.group.group_id!r} could not commit")
 
     def forget_coordinator(self) -> None:
-        """Look for the group's coordinator again."""
+        """Look up the group's coordinator again."""
         self.coordinator.view.forget_coordinator(self.group.group_id)
 
     def _request(self) -> TxnOffsetCommitRequest:
@@ -240,7 +240,7 @@ def _position(name: TopicPartition, position: OffsetToCommit) -> TxnOffsetCommit
 
 
 def _check_all(codes: Mapping[TopicPartition, ErrorCode], what: str) -> None:
-    """Raise the first refusal; partitions that were not tried carry another's reason."""
+    """Raise the first real refusal; partitions that were not tried repeat another's reason."""
     bad = {name: code for name, code in codes.items() if code is not ErrorCode.NONE}
     for name, code in sorted(
         bad.items(), key=lambda item: item[1] is ErrorCode.OPERATION_NOT_ATTEMPTED

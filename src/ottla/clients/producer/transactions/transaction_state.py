@@ -16,7 +16,7 @@ from typing import Final, NamedTuple, Self
 
 
 class State(Enum):
-    """Kafka's names."""
+    """The states, with Kafka's names."""
 
     UNINITIALIZED = auto()
     INITIALIZING = auto()
@@ -42,12 +42,12 @@ MOVES: Final = {
     State.ABORTING: frozenset({State.READY}),
     State.FATAL_ERROR: frozenset(),
 }
-"""The moves besides those to FATAL_ERROR."""
+"""All allowed moves except those to FATAL_ERROR."""
 SENDING: Final = frozenset({State.IN_TRANSACTION, State.COMMITTING})
-"""Records of the transaction may go to brokers."""
+"""The states in which records may be sent."""
 COMPLETING: Final = frozenset({State.PREPARED, State.COMMITTING, State.ABORTING})
 LEFT_OPEN: Final = frozenset({State.IN_TRANSACTION, State.ABORTABLE_ERROR, State.ABORTING})
-"""A producer that is closed aborts its transaction."""
+"""The states in which closing the producer aborts the transaction."""
 
 WHY_NOT: Final = {
     State.UNINITIALIZED: "call init_transactions first",
@@ -60,23 +60,23 @@ WHY_NOT: Final = {
     State.ABORTABLE_ERROR: "the transaction has failed: call abort_transaction",
     State.FATAL_ERROR: "the producer has failed: close it and make a new one",
 }
-"""Why a call is refused in a state."""
+"""The reason for refusing calls, by state."""
 INIT: Final = "init_transactions"
 
 
 def refusal(call: str, state: State) -> str:
-    """Say why a call is refused in a state."""
+    """Return the error message of a call that is refused in this state."""
     why = "it has been called already, and once is enough" if call == INIT else WHY_NOT[state]
     return f"{call}: {why}"
 
 
 def is_move(source: State, target: State) -> bool:
-    """Whether one may follow the other."""
+    """Whether the move is allowed."""
     return target is State.FATAL_ERROR or target in MOVES[source]
 
 
 class PreparedTxnState(NamedTuple):
-    """The name of a prepared transaction (KIP-939), to be kept where the decision is made."""
+    """The identity of a prepared transaction (KIP-939), to be stored with the commit decision."""
 
     producer_id: int
     epoch: int

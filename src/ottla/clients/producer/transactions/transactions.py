@@ -1,13 +1,12 @@
-"""A producer's transactions, as Kafka 4's clients run them. The states are in transaction_state.
+"""A producer's transactions, as in Kafka 4's clients; transaction_state.py has the states.
 
-The sender asks this object for the producer id and epoch, and before each request whether the
-batches may go (`before_send`); it reports refused batches (`batch_failed`). All of it runs in one
-event loop.
+The sender reads the producer id and epoch here. Before each request it asks whether the batches may
+go (`before_send`), and it reports refused batches (`batch_failed`). All of it runs in one event
+loop.
 
-The contract: after a commit that returned, the brokers have committed. After a commit that raised
-TransactionFailed, they have not, and never will. After a commit whose time ran out, the result is
-open: call it again; it asks the coordinator for the decision. Until then every other call is
-refused.
+The contract: after `commit` returned, the brokers have committed. After it raised
+TransactionFailedError, they have not, and never will. After a timeout the result is unknown: call
+`commit` again; it asks the coordinator. Until then every other call is refused.
 """
 
 import asyncio
@@ -58,12 +57,12 @@ from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
 
 PRODUCE_VERSION_BEFORE_ADDING: Final = 11
-"""The last version of Produce that does not add its partitions to the transaction."""
+"""The last version of Produce that does not add its partitions to the transaction itself."""
 T = TypeVar("T")
 
 
 class Transactions:
-    """The transactions of one producer: it has one at a time."""
+    """The transactions of one producer, one at a time."""
 
     def __init__(
         self, coordinator: TransactionCoordinator, settings: ProducerSettings, records: Records
@@ -78,8 +77,8 @@ class Transactions:
         self._failure: TransactionFailedError | None = None
         self._prepared: PreparedTxnState | None = None
         self._added: set[TopicPartition] = set()
-        self._is_closed = True  # for batches
-        self._must_renew = False  # the epoch, because sequence numbers are in doubt
+        self._is_closed = True  # whether batches are refused
+        self._must_renew = False  # whether a new epoch is needed: sequence numbers may have gaps
         self._call = CallTurns()
         self._adding = asyncio.Lock()
         self._enter(State.UNINITIALIZED)
@@ -87,22 +86,22 @@ class Transactions:
     # -- for the sender -------------------------------------------------------------------------
 
     def _become(self, who: ProducerName) -> None:
-        """Adopt an id and epoch, with no open transaction. In a new epoch sequences restart at 0.
+        """Adopt an id and epoch, without an open transaction. A new epoch restarts sequences at 0.
 
-        It makes no call, so that no signal handler can raise half-way, in any thread.
+        It makes no call, so that a signal handler cannot raise between the assignments.
         """
         self._who = who
         self.producer_id, self.producer_epoch = who
-        self._is_started = False  # as far as the coordinator can know
+        self._is_started = False  # whether the coordinator may know of the transaction
 
     @property
     def produce_version_max(self) -> int | None:
-        """How far Produce may go: higher versions add partitions on their own."""
+        """The highest usable Produce version; higher versions add partitions themselves."""
         is_old = self._version < ADDING_BY_WRITING
         return PRODUCE_VERSION_BEFORE_ADDING if is_old else None
 
     def sends_at_once(self) -> bool:
-        """Tell whether batches may go, which add their partitions themselves; then they do."""
+        """Return whether batches may go now; if so, mark the transaction as started."""
         if self._version < ADDING_BY_WRITING or self._is_closed or self.state not in SENDING:
             return False
         self._is_started = True
@@ -125,7 +124,7 @@ class Transactions:
             self._is_started = True
 
     def batch_failed(self, partition: TopicPartition, error: Exception) -> None:
-        """Take notice that records were not taken: the transaction cannot be committed."""
+        """Handle refused records: the transaction can no longer be committed."""
         code, why = ErrorCode.TRANSACTION_ABORTABLE, f"partition {partition}: {error}"
         if isinstance(error, ApiError):
             code, why = error.code, error.detail
@@ -139,11 +138,11 @@ class Transactions:
 
     @property
     def prepared_transaction_state(self) -> PreparedTxnState | None:
-        """The transaction that is prepared and waits to be completed, if there is one."""
+        """The prepared transaction that awaits completion, if there is one."""
         return self._prepared if self.state is State.PREPARED else None
 
     async def init(self, *, keep_prepared_txn: bool = False) -> None:
-        """Register the producer, fence the former one, and abort or keep its transaction."""
+        """Register the producer, fence its predecessor, and abort or keep the open transaction."""
         async with self._call:
             self._check_failure()
             if keep_prepared_txn:
@@ -184,7 +183,7 @@ class Transactions:
                 raise
 
     async def prepare(self, *, can_time_out: bool = False) -> PreparedTxnState:
-        """Send everything, and have the transaction wait for complete (KIP-939)."""
+        """Send all records, and leave the end of the transaction to `complete` (KIP-939)."""
         async with self._call:
             if not can_time_out:
                 self._check_two_phases()
@@ -204,7 +203,7 @@ class Transactions:
             return self._prepared
 
     async def complete(self, prepared: PreparedTxnState) -> bool:
-        """Commit if this is the transaction that is prepared, else abort; return which."""
+        """Commit if this is the prepared transaction, else abort; return True after a commit."""
         if self.state not in COMPLETING:
             self._check_failure()
             self._refuse("complete_transaction")
@@ -213,7 +212,7 @@ class Transactions:
         return is_it
 
     async def commit(self) -> None:
-        """Send everything and commit; the module docstring explains the errors."""
+        """Send all records and commit; the module docstring explains the errors."""
         async with self._call:
             await self._commit()
 
@@ -227,7 +226,7 @@ class Transactions:
             await self._end(committed=True)
 
     async def abort(self) -> None:
-        """Drop the waiting records, and abort the transaction."""
+        """Drop the pending records, and abort the transaction."""
         async with self._call:
             await self._abort()
 
@@ -244,9 +243,9 @@ class Transactions:
             await self._end(committed=False)
 
     async def leave(self, timeout: float | None) -> None:
-        """Abort the open transaction, or complete its commit, within the timeout.
+        """Abort the open transaction, or finish its commit, within the timeout.
 
-        A prepared transaction stays for its completion.
+        A prepared transaction stays prepared.
         """
         with suppress(TransactionFailedError, OSError):
             async with asyncio.timeout(timeout), self._call:
@@ -293,7 +292,7 @@ class Transactions:
         self._prepared = PreparedTxnState(*ongoing) if is_kept else None
 
     async def _end(self, *, committed: bool) -> None:
-        """Have the coordinator decide the end; a decision that was made is not requested again."""
+        """Send EndTxn if the transaction was started; obtain a new epoch where needed."""
         self._is_closed = True
         if self._is_started:
             ask = self._coordinator
@@ -309,7 +308,7 @@ class Transactions:
         self._reset(State.READY)
 
     def _enter(self, state: State) -> None:
-        """Be in a state; records are taken in one only."""
+        """Enter a state; only IN_TRANSACTION accepts records."""
         self.state = state
         if state is State.IN_TRANSACTION:
             self._records.refuse(None)
@@ -336,7 +335,7 @@ class Transactions:
             self._raise_failed(error)
 
     def _raise_failed(self, error: ApiError) -> NoReturn:
-        """Record a coordinator's refusal, and raise its consequence."""
+        """Record a coordinator's refusal, and raise the resulting error."""
         is_new = self._version >= ADDING_BY_WRITING
         is_spoiled = self.state is State.ABORTABLE_ERROR or self.state in SENDING
         if is_spoiled and is_abortable(error.code, is_new=is_new):
@@ -348,7 +347,7 @@ class Transactions:
         raise failure
 
     def _fail(self, failure: TransactionFailedError) -> None:
-        """Keep the first failure, unless the new failure is worse."""
+        """Keep the first failure, unless the new one is fatal."""
         if self.state is State.FATAL_ERROR:
             return
         is_fatal = isinstance(failure, FatalTransactionError)
@@ -359,7 +358,7 @@ class Transactions:
 
     @asynccontextmanager
     async def _limited(self, call: str) -> AsyncIterator[None]:
-        """Give a call max.block.ms. An open result is asked for again, or aborted."""
+        """Limit a call to max.block.ms. After a timeout call again, or abort the transaction."""
         seconds = self._settings.max_block_ms / 1000
         try:
             async with asyncio.timeout(seconds):

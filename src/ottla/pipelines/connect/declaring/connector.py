@@ -1,4 +1,4 @@
-"""What a connector is: a class of a few lines, for a source or for a sink.
+"""The base classes of connectors: a short class for a source or for a sink.
 
 class Shelf(SinkConnector):
     SETTINGS = (Setting("path", text, REQUIRED, "where the books go"),)
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Home:
-    """A connector's own resources: its name, its folder, and the id of its checkpoint."""
+    """A connector's own resources: its name, its directory, and the id of its checkpoint."""
 
     name: str
     folder: Path
@@ -37,11 +37,11 @@ class Connector:
         self.settings = settings
 
     def check(self) -> None:
-        """Check the outside world without changing it; ConnectorError says what is missing."""
+        """Check the external systems without changes; a ConnectorError names the missing part."""
 
 
 class SourceConnector(Connector, ABC):
-    """Brings records from elsewhere into topics."""
+    """Copies records from an external system into topics."""
 
     @abstractmethod
     def records(self, spark: "SparkSession") -> "DataFrame":
@@ -61,7 +61,7 @@ class SourceConnector(Connector, ABC):
 
 
 class SinkConnector(Connector, ABC):
-    """Brings records from topics elsewhere, one micro-batch after the other."""
+    """Copies records from topics to an external system, one micro-batch after the other."""
 
     NEEDS_FIELDS: ClassVar[bool] = True
     """Whether JSON is to be read into fields; without a `value.schema` they are then inferred."""

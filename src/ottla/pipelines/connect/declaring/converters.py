@@ -1,4 +1,4 @@
-"""Between the bytes of a topic and columns with fields: JSON, strings, bytes."""
+"""Converts between the bytes of a topic and columns with fields: JSON, strings, bytes."""
 
 import json
 from typing import TYPE_CHECKING, Any, Final
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 CORRUPT: Final = "_corrupt_record"
 INFERRED: Final = "value-schema.json"
 SAMPLE_RECORDS: Final = 1000
-"""How many records are looked at to find the fields of a topic."""
+"""The number of records from which the fields of a topic are inferred."""
 
 
 def decoded(frame: "DataFrame", settings: Any, schema: "StructType | None") -> "DataFrame":
@@ -57,7 +57,7 @@ def _without_corrupt(schema: "StructType") -> "Column":
 
 
 def encoded(frame: "DataFrame", settings: Any) -> "DataFrame":
-    """Write keys and values as the converters say."""
+    """Encode keys and values with the configured converters."""
     columns: dict[str, Column] = {
         name: _encoded(frame, name, settings[f"{name}.converter"])
         for name in ("key", "value")
@@ -107,7 +107,7 @@ def value_schema(
 
 
 def parsed_schema(ddl: str, key: str) -> "StructType":
-    """Read a list of fields and types; ConnectorError if it is none."""
+    """Parse a list of fields and types; ConnectorError if it is invalid."""
     from pyspark.errors import ParseException  # noqa: PLC0415
     from pyspark.sql.types import StructType  # noqa: PLC0415
 
@@ -139,7 +139,7 @@ def _inferred(spark: "SparkSession", declaration: "Declaration") -> "StructType"
 
 
 def subscription(settings: Any) -> dict[str, str]:
-    """Return the options of the source that say which topics are read, and where."""
+    """Return the source's options for the topics and the brokers."""
     options = {"kafka.bootstrap.servers": settings["bootstrap.servers"]}
     options |= {f"kafka.{key}": value for key, value in settings["kafka."].items()}
     if settings["topics"]:

@@ -41,7 +41,7 @@ CONNECTORS: Final = {
     "postgres-sink": "ottla.pipelines.connect.postgres.postgres_sink:PostgresSink",
     "delta-sink": "ottla.pipelines.connect.delta_sink:DeltaSink",
 }
-"""The connectors that are here, by the names they are declared with."""
+"""The built-in connectors, by their names in declarations."""
 
 COMMON: Final = (
     Setting("name", text, REQUIRED, "what the connector is called"),
@@ -83,7 +83,7 @@ class DeclaredTransform:
 
 @dataclass(frozen=True, slots=True)
 class Declaration:
-    """One connector that can be made: its class, its settings, its transforms in order."""
+    """One declared connector: its class, its settings, its transforms in order."""
 
     place: str
     name: str
@@ -94,7 +94,7 @@ class Declaration:
 
     @property
     def is_source(self) -> bool:
-        """Whether records come from elsewhere."""
+        """Whether the connector is a source."""
         return issubclass(self.connector, SourceConnector)
 
 
@@ -116,7 +116,7 @@ def read_declarations(path: Path) -> tuple[Declaration, ...]:
 
 
 def _check_shared(path: Path, declared: Sequence[Declaration], shared: Mapping[str, Any]) -> None:
-    """Hold names to be different, and each setting at the top to be known to a connector."""
+    """Check that names are unique, and that a connector knows each setting at the top."""
     names = [one.name for one in declared]
     for name in names:
         if names.count(name) > 1:
@@ -233,7 +233,7 @@ def _missing_spark(error: ImportError) -> str | None:
 
 
 def _transforms(place: str, flat: dict[str, Any]) -> tuple[DeclaredTransform, ...]:
-    """Take the transforms out of the keys: a list of tables, or names with keys as in Kafka."""
+    """Remove the transforms from the keys: a list of tables, or names with keys as in Kafka."""
     if _is_tables(flat.get("transforms")):
         tables = flat.pop("transforms")
         named = {f"transforms[{number}]": flattened(table) for number, table in enumerate(tables)}

@@ -15,15 +15,15 @@ _NAMES: Final = frozenset(setting.name for setting in CLIENT_SETTINGS)
 
 
 def admin_of(settings: Mapping[str, Any]) -> Admin:
-    """Return an Admin for the cluster of a connector; it has no use for a producer's settings."""
+    """Return an Admin for the cluster of a connector; producer settings are left out."""
     own = {name: value for name, value in settings["kafka."].items() if name in _NAMES}
     return Admin({"bootstrap.servers": settings["bootstrap.servers"], **own})
 
 
 def check_brokers(declarations: Sequence["Declaration"]) -> None:
-    """See that brokers answer, and have the topics that sinks name; ConnectorError if not.
+    """Check that the brokers respond and have the topics of the sinks; else ConnectorError.
 
-    Topics of which there is no trace yet may be filled by a source of the same file.
+    A missing topic is allowed if a source of the same file may create it.
     """
     is_fed = any(one.is_source for one in declarations)
     for one in declarations:

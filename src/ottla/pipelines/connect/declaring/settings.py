@@ -9,7 +9,7 @@ from ottla.model.settings.settings import nearest_to
 Parse = Callable[[object], Any]
 Values = Mapping[str, Any]
 REQUIRED: Final = object()
-"""The default of a setting that has none."""
+"""Marks a setting without a default."""
 
 
 class SettingError(Exception):

@@ -1,7 +1,7 @@
 """Single-message transforms by name, as DataFrame expressions: no record passes through Python.
 
-A frame has the columns key, value, topic, error, and those of its source. Most transforms change
-fields of the value, which is then a struct. A tombstone, a null value, stays a tombstone.
+A frame has the columns key, value, topic, error, and the columns of its source. Most transforms
+change fields of the value, which is then a struct. A tombstone, a null value, stays a tombstone.
 """
 
 from collections.abc import Callable, Iterator
@@ -28,7 +28,7 @@ Apply = Callable[["DataFrame", Values], "DataFrame"]
 
 @dataclass(frozen=True, slots=True)
 class Transform:
-    """A named transform: the class that Kafka or Debezium has for it, its settings, its work."""
+    """A named transform: its class in Kafka or Debezium, its settings, its function."""
 
     kafka_name: str
     settings: tuple[Setting, ...]
@@ -178,7 +178,7 @@ def _value_to_key(frame: "DataFrame", values: Values) -> "DataFrame":
 
 
 def _filter(frame: "DataFrame", values: Values) -> "DataFrame":
-    # A record that could not be read has no fields to look at, and is dealt with later.
+    # An unreadable record has no fields to check, and is handled later.
     return frame.where(f"({values['condition']}) OR error IS NOT NULL")
 
 
@@ -195,7 +195,7 @@ def _unwrap(frame: "DataFrame", values: Values) -> "DataFrame":
 
 
 def _after_and_op(frame: "DataFrame", *, is_rewriting: bool) -> "tuple[Column, Column]":
-    """Return the row as it is now, or as it was with a field that says so, and the operation."""
+    """Return the row and the operation; rewriting keeps deleted rows, and adds `__deleted`."""
     from pyspark.sql import functions as f  # noqa: PLC0415
     from pyspark.sql.types import StringType  # noqa: PLC0415
 
@@ -278,7 +278,7 @@ TRANSFORMS: Final = {
 
 
 def transform_name(said: str) -> str | None:
-    """Return our name for a transform that is named by us, or by Kafka or Debezium."""
+    """Return our name of a transform from ours, Kafka's or Debezium's."""
     if said in TRANSFORMS:
         return said
     plain = said.rpartition(".")[2].partition("$")[0]

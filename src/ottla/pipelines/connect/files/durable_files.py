@@ -1,4 +1,4 @@
-"""Small files that are replaced as a whole, and are there after a power cut."""
+"""Small files that are replaced atomically, and survive a power failure."""
 
 import json
 import os
@@ -18,7 +18,7 @@ def write_json(path: Path, value: object) -> None:
 
 
 def sync(path: Path) -> None:
-    """Wait until a file, or the names in a folder, are on the disk."""
+    """Wait until a file, or the names in a directory, are on the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -1,8 +1,9 @@
-"""Records as files: JSON lines, CSV or Parquet, in folders by columns, small files merged.
+"""Writes records as files: JSON lines, CSV or Parquet, partitioned by columns, with merges.
 
-A batch is written aside, the list of its files is the decision that it is done, and then they are
-moved into place. After a crash a decided batch is moved on, any other is written anew: each record
-is in one file, once. Names that begin with a dot are not read by Spark and its kin.
+A batch is written to a staging directory. The list of its files is the decision that it is done;
+then they are moved into place. After a crash, the moves of a decided batch are completed, and an
+undecided batch is written again: each record is in exactly one file. Spark and similar programs do
+not read names that begin with a dot.
 
     .ottla/<id>/staged-7/… ──► .ottla/<id>/batch-7.json ──► day=2026-11-15/orders-7-0.parquet
 """
@@ -27,7 +28,7 @@ FORMATS: Final = ("json", "csv", "parquet")
 
 
 class FilesSink(SinkConnector):
-    """Writes the fields of values; tombstones say nothing here and are left out."""
+    """Writes the fields of values; tombstones are left out."""
 
     SETTINGS: ClassVar[tuple[Setting, ...]] = (
         Setting("path", text, REQUIRED, "the folder for the files"),
@@ -77,7 +78,7 @@ class FilesSink(SinkConnector):
 
     def _write_rows(self, rows: "DataFrame", staged: Path) -> None:
         by = self.settings["partition.by"]
-        # All rows of a folder in one task: one file, not one of each task.
+        # All rows of a directory in one task, so that they are one file.
         gathered = rows.repartition(*by) if by else rows.coalesce(1)
         writer = gathered.write.format(self.settings["format"]).options(**self._options())
         writer.partitionBy(*by).mode("overwrite").save(local_url(staged))
@@ -87,9 +88,9 @@ class FilesSink(SinkConnector):
         return header | dict(self.settings["format."])
 
     def _moves(self, staged: Path, place: Path, name: str) -> Moves:
-        """Name the places of staged files, where nothing is yet, and make them durable.
+        """Choose unused target paths for staged files, and make them durable.
 
-        Something may be there: a connector that began anew counts its batches from 0 again.
+        A path may be in use: a connector with a new checkpoint counts its batches from 0 again.
         """
         moves: Moves = {}
         numbers = count()
@@ -102,7 +103,7 @@ class FilesSink(SinkConnector):
         return moves
 
     def _merge(self, spark: "SparkSession", journal: Journal, name: str) -> None:
-        """Merge small files of each folder that are alike, if there are enough of them."""
+        """Merge small files of equal form in each directory, if there are enough of them."""
         for number, small in enumerate(self._small_groups()):
             staged = journal.staging("staged-merge")
             self._write_merged(spark, small, staged)
@@ -112,7 +113,7 @@ class FilesSink(SinkConnector):
             journal.finish("merge")
 
     def _small_groups(self) -> list[list[Path]]:
-        """Return the files that are to be merged, those together that will be one."""
+        """Return the groups of files to merge; each group becomes one file."""
         least, size_bytes = self.settings["compact.min.files"], self.settings["file.size.bytes"]
         small_by_folder: dict[Path, list[Path]] = {}
         for file in self._files() if least else ():
@@ -138,14 +139,14 @@ class FilesSink(SinkConnector):
         writer.mode("overwrite").save(local_url(staged))
 
     def _files(self) -> list[Path]:
-        """Return the files that this connector has written, and no other."""
+        """Return the files that this connector has written."""
         pattern = "/".join(["*"] * (len(self.settings["partition.by"]) + 1))
         found = self._root().glob(pattern)
         return [file for file in found if ending_of(file.name, self.home.name) is not None]
 
 
 def _up_to(size_bytes: int, files: Iterable[Path]) -> list[Path]:
-    """Return the first files, until they have so many bytes together."""
+    """Return the first files, until their sum reaches a size."""
     chosen: list[Path] = []
     total = 0
     for file in files:

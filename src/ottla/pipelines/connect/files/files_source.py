@@ -1,4 +1,4 @@
-"""Files that appear in a folder, as records: JSON lines, CSV, Parquet. Each file is read once."""
+"""Reads new files in a directory as records: JSON lines, CSV, Parquet. Each file is read once."""
 
 import json
 from pathlib import Path
@@ -39,7 +39,7 @@ class FilesSource(SourceConnector):
     )
 
     def check(self) -> None:
-        """Look whether the folder is there."""
+        """Check that the directory exists."""
         path = self.settings["path"]
         if "://" not in path and not Path(path).is_dir():
             raise ConnectorError(f"path: there is no folder {path}")

@@ -1,4 +1,4 @@
-"""Decisions about files, written before they are carried out: any crash can be made good."""
+"""A journal of file moves: each decision is written before it is carried out."""
 
 import json
 import shutil
@@ -7,18 +7,18 @@ from pathlib import Path
 from ottla.pipelines.connect.files.durable_files import write_json
 
 Moves = dict[str, str]
-"""Where staged files go, from the root."""
+"""The target of each staged file, relative to the root."""
 
 
 class Journal:
-    """A folder with one small file per decision, and with the staged files of the next one."""
+    """A directory with a small file for each decision, and the staged files of the next."""
 
     def __init__(self, folder: Path, root: Path) -> None:
         self._folder = folder
         self._root = root
 
     def staging(self, name: str) -> Path:
-        """Return an empty folder to write to; files of an earlier attempt are removed."""
+        """Return an empty staging directory; files of an earlier attempt are removed."""
         staged = self._folder / name
         shutil.rmtree(staged, ignore_errors=True)
         staged.parent.mkdir(parents=True, exist_ok=True)
@@ -29,7 +29,7 @@ class Journal:
         write_json(self._folder / f"{name}.json", {"moves": moves, "removed": removed})
 
     def finish(self, name: str) -> bool:
-        """Carry a decision out, and say whether there was one; to do it twice does no harm."""
+        """Carry a decision out, and return whether there was one; idempotent."""
         decision = self._folder / f"{name}.json"
         if not decision.exists():
             return False
@@ -50,7 +50,7 @@ class Journal:
         return max(self._decided_batches(), default=-1)
 
     def forget_before(self, batch_id: int) -> None:
-        """Remove the decisions of earlier batches, which cannot come again."""
+        """Remove the decisions of earlier batches, which will not be repeated."""
         for earlier, decision in self._decided_batches().items():
             if earlier < batch_id:
                 decision.unlink()

@@ -19,9 +19,9 @@ _UNUSUAL: Final = frozenset({"charset", "encoding", "linesep"})
 
 
 def ending_of(file_name: str, connector: str) -> str | None:
-    """Return how the name of a connector's file ends, such as `.csv.gz`; None if it is not its.
+    """Return the suffix of a connector's file, such as `.csv.gz`; None for any other file.
 
-    The number that Spark puts before it in folders, as in `.c000.csv.gz`, does not count.
+    The number that Spark puts before it in directories, as in `.c000.csv.gz`, is left out.
     """
     number = r"\d{10}-(?:merged-\d+-)?\d+(?:\.c\d+)?"
     found = re.fullmatch(rf"{re.escape(connector)}-{number}(\..*)?", file_name)
@@ -31,7 +31,7 @@ def ending_of(file_name: str, connector: str) -> str | None:
 def alike(
     files: Iterable[Path], connector: str, form: str, options: Mapping[str, str]
 ) -> list[list[Path]]:
-    """Return the files of a connector that can be merged, those together that are of one shape."""
+    """Return the groups of a connector's files that can be merged: files of the same shape."""
     groups: dict[tuple[str, str | bytes], list[Path]] = {}
     for file in sorted(files):
         ending = ending_of(file.name, connector)
@@ -42,7 +42,7 @@ def alike(
 
 
 def join(files: Sequence[Path], connector: str, folder: Path, *, have_headers: bool) -> None:
-    """Write the text of files into one, in a new folder: the lines of all and one header."""
+    """Join text files into one, in a new directory: the lines of all and one header."""
     ending = ending_of(files[0].name, connector) or ""
     folder.mkdir()
     with _written(folder / f"part-0{ending}", ending) as joined:
@@ -75,7 +75,7 @@ def _shape(file: Path, ending: str, form: str, options: Mapping[str, str]) -> st
 
 
 def _schema(file: Path) -> str | None:
-    """Return the schema in words; None if it cannot be read, as of a file that is encrypted."""
+    """Return the schema as text; None if it cannot be read, as for an encrypted file."""
     import pyarrow as pa  # noqa: PLC0415
     from pyarrow import parquet  # noqa: PLC0415
 

@@ -1,4 +1,4 @@
-"""Folders of this machine, as Spark wants them named."""
+"""Local directories as URLs for Spark."""
 
 from pathlib import Path
 

@@ -50,25 +50,25 @@ class Capture:
 
 @dataclass(frozen=True, slots=True)
 class Beginning:
-    """Where capture began: the files of the snapshot, and where the slot goes on from there."""
+    """The start of capture: the files of the snapshot, and the slot's first position after it."""
 
     files: tuple[str, ...]
     lsn: int
 
 
 def lsn_number(text: str) -> int:
-    """Return a place in PostgreSQL's log, such as `16/B374D848`, as a number."""
+    """Return a position in PostgreSQL's log, such as `16/B374D848`, as a number."""
     high, _, low = text.partition("/")
     return (int(high, 16) << 32) + int(low, 16)
 
 
 def lsn_text(number: int) -> str:
-    """Return a place in PostgreSQL's log as PostgreSQL writes it."""
+    """Return a position in PostgreSQL's log in PostgreSQL's own notation."""
     return f"{number >> 32:X}/{number & 0xFFFFFFFF:X}"
 
 
 def beginning(folder: str) -> Beginning | None:
-    """Return where capture began, or None if that is not done."""
+    """Return the start of capture, or None if the preparation is not complete."""
     ready = Path(folder, READY)
     if not ready.exists():
         return None
@@ -77,7 +77,7 @@ def beginning(folder: str) -> Beginning | None:
 
 
 def prepare(capture: Capture) -> Beginning:
-    """Make the publication, the slot and the snapshot, as far as they are not there."""
+    """Create the publication, the slot and the snapshot, if they do not exist."""
     begun = beginning(capture.folder)
     with connected(capture.conninfo) as connection:
         check(connection, capture)
@@ -92,7 +92,7 @@ def prepare(capture: Capture) -> Beginning:
 
 
 def check(connection: "psycopg.Connection[Any]", capture: Capture) -> None:
-    """Raise ConnectorError, which says how to mend it, if PostgreSQL cannot capture changes."""
+    """Raise ConnectorError, with a remedy, if PostgreSQL cannot capture changes."""
     level = _one(connection, "SHOW wal_level")
     if level != "logical":
         raise ConnectorError(
@@ -226,7 +226,7 @@ def _slot_must_be_there(
 
 
 def _slot(connection: "psycopg.Connection[Any]", slot: str) -> str | None:
-    """Return how far a slot has come, or None if there is none that could be used."""
+    """Return the confirmed position of a slot, or None if there is no usable one."""
     row = connection.execute(
         "SELECT confirmed_flush_lsn::text, plugin, wal_status FROM pg_replication_slots"
         " WHERE slot_name = %s",

@@ -1,8 +1,9 @@
 """The format "ottla-postgres" of Spark's stream reader: a snapshot's files, then a slot's changes.
 
 An offset is the number of read snapshot files, and the end of the last transaction:
-`{"file": 3, "lsn": "0/16B3748"}`. Changes are peeked at, so a range can be read again with the same
-result; the slot advances when the next batch is planned, because the last one is checkpointed then.
+`{"file": 3, "lsn": "0/16B3748"}`. Reads do not consume changes, so a range can be read again with
+the same result. The slot advances when the next batch is planned, because the previous batch is
+checkpointed then.
 """
 
 import time
@@ -33,9 +34,9 @@ FILES_PER_BATCH: Final = 16
 ROWS_PER_ARROW_BATCH: Final = 10_000
 ROWS_PER_FETCH: Final = 5_000
 IDLE_ADVANCE_BYTES: Final = 16 << 20
-"""How much log without a change of ours may lie behind the slot before it moves on."""
+"""The slot advances if more log than this without relevant changes is behind it."""
 BUSY_SLOT_WAIT_S: Final = 60.0
-"""How long a slot may be in use: by a task that was just killed, its connection is not yet gone."""
+"""How long to wait for a slot in use: the connection of a killed task may still be open."""
 
 _PEEK: Final = (
     "pg_logical_slot_peek_binary_changes(%(slot)s, %(upto)s::pg_lsn, %(limit)s,"
@@ -65,14 +66,14 @@ class FilePart(InputPartition):
 
 @dataclass
 class ChangesPart(InputPartition):
-    """The transactions that end after one place in the log, and not after another."""
+    """The transactions that end after one position in the log, up to another."""
 
     after_lsn: int
     last_lsn: int
 
 
 class PostgresChanges(DataSource):
-    """Events of a database, in Debezium's manner: topic, key and value, both JSON."""
+    """Change events of a database in Debezium's format: topic, key and value, both JSON."""
 
     @classmethod
     def name(cls) -> str:
@@ -103,9 +104,9 @@ class Slot:
     publication: str
 
     def end_of_changes(self, limit: int, upto_lsn: int) -> int | None:
-        """Return the end of the last transaction among the next so many changes, if any.
+        """Return the end of the last transaction among the next `limit` changes, if any.
 
-        With none, the slot may move on over log that has nothing for it.
+        If there is none, the slot may advance past log that has no changes for it.
         """
         with connected(self.conninfo) as connection:
             query = (
@@ -122,14 +123,14 @@ class Slot:
         return None
 
     def current_lsn(self) -> int:
-        """Return how far the database's log is durable."""
+        """Return the durable end of the database's log."""
         with connected(self.conninfo) as connection:
             row = connection.execute("SELECT pg_current_wal_flush_lsn()::text").fetchone()
             assert row is not None
             return lsn_number(row[0])
 
     def confirmed_lsn(self) -> int:
-        """Return the place up to which the slot has forgotten changes."""
+        """Return the position before which the slot has released all changes."""
         with connected(self.conninfo) as connection:
             row = connection.execute(
                 "SELECT confirmed_flush_lsn::text FROM pg_replication_slots WHERE slot_name = %s",
@@ -148,7 +149,7 @@ class Slot:
     def messages(
         self, connection: "psycopg.Connection[Any]", last_lsn: int
     ) -> Iterator[tuple[int, Message | None]]:
-        """Yield where each message stands in the log, and the message."""
+        """Yield the log position of each message, and the message."""
         query = f"SELECT (lsn - '0/0')::bigint, data FROM {_PEEK}"
         words = self._words(last_lsn, None)
         with connection.transaction(), connection.cursor("ottla_changes") as cursor:
@@ -206,7 +207,7 @@ class ChangesReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """Remember where the log ends now."""
+        """Remember the present end of the log."""
         self._target_lsn = self._slot.current_lsn()
 
     def latestOffset(  # type: ignore[override]  # noqa: N802
@@ -218,7 +219,7 @@ class ChangesReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if start["file"] < files:
             return {"file": min(start["file"] + FILES_PER_BATCH, files), "lsn": start["lsn"]}
         done_lsn = lsn_number(start["lsn"])
-        # Spark plans a batch when the last one is in its checkpoint.
+        # Spark plans a batch after it has checkpointed the previous batch.
         self._slot.advance(done_lsn)
         upto = self._slot.current_lsn() if self._target_lsn is None else self._target_lsn
         if upto <= done_lsn:
@@ -232,7 +233,7 @@ class ChangesReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(  # type: ignore[override]
         self, start: Place, end: Place
     ) -> Sequence[InputPartition]:
-        """Return a part for each file, and one for all changes: they have an order."""
+        """Return a part for each file, and a single part for all changes, which are ordered."""
         files = self._beginning().files[start["file"] : end["file"]]
         parts: list[InputPartition] = [FilePart(str(Path(self._folder, name))) for name in files]
         after, last = lsn_number(start["lsn"]), lsn_number(end["lsn"])

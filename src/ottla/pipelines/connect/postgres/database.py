@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 
 CONNECT_TIMEOUT_S: Final = 10
 DOMAINS_DEPTH_MAX: Final = 32
-"""How many domains may be made of each other."""
+"""The greatest supported nesting depth of domains."""
 
 
 @contextmanager
 def connected(
     conninfo: str, *, replication: bool = False, **settings: str
 ) -> "Iterator[psycopg.Connection[Any]]":
-    """Connect for a block; an error of PostgreSQL in it is a sentence with its hint."""
+    """Connect for a block; errors of PostgreSQL in it become a ConnectorError with its hint."""
     psycopg = _psycopg()
     words = {"connect_timeout": str(CONNECT_TIMEOUT_S), "application_name": "ottla-connect"}
     if replication:
@@ -60,7 +60,7 @@ def sentence_of(error: "psycopg.Error") -> str:
 
 
 def conninfo_of(settings: Mapping[str, Any]) -> str:
-    """Make one connection string of the settings that say where the database is."""
+    """Return a connection string with the settings that locate the database."""
     words = {
         word: settings.get(name)
         for name, word in {
@@ -80,7 +80,7 @@ def conninfo_of(settings: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class TableColumn:
-    """A column as the catalogue has it."""
+    """A column in the catalogue."""
 
     name: str
     type: ColumnType
@@ -89,7 +89,7 @@ class TableColumn:
 
 @dataclass(frozen=True, slots=True)
 class CatalogueTable:
-    """A table as the catalogue has it: its columns in order, and its key."""
+    """A table in the catalogue: its columns in order, and its key."""
 
     schema: str
     name: str
@@ -99,7 +99,7 @@ class CatalogueTable:
 
     @property
     def full_name(self) -> str:
-        """The name as settings have it."""
+        """The name in settings."""
         return f"{self.schema}.{self.name}"
 
 
@@ -180,7 +180,7 @@ def published_tables(
 def tables_like(
     connection: "psycopg.Connection[Any]", patterns: Sequence[str]
 ) -> tuple[tuple[str, str], ...]:
-    """Return the tables whose whole `schema.table` matches one of some regular expressions."""
+    """Return the tables for which `schema.table` fully matches one of the patterns."""
     rows = connection.execute(
         "SELECT n.nspname, c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace"
         " WHERE c.relkind IN ('r', 'p') AND NOT c.relispartition AND c.relpersistence = 'p'"

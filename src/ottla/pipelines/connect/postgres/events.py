@@ -1,8 +1,8 @@
-"""Changes as events in Debezium's manner: a key, and an envelope with before and after.
+"""Changes as events in Debezium's format: a key, and an envelope with before and after.
 
 `op` is c (create), u (update), d (delete), r (read, in a snapshot), t (truncate). A delete is
 followed by a tombstone. An update that changes the key is a delete of the old key and a create of
-the new one, so that the latest event of each key is the table.
+the new key, so that the latest event of each key is the table.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -26,7 +26,7 @@ from ottla.pipelines.connect.postgres.pgoutput import (
 from ottla.pipelines.connect.postgres.rendering import ColumnType, Renderer, renderer
 
 UNAVAILABLE: Final = '"__debezium_unavailable_value"'
-"""Stands in an event for a long value that an update left alone: consumers know the word."""
+"""Debezium's placeholder for a long value that an update left unchanged."""
 
 CREATE, UPDATE, DELETE, READ, TRUNCATE = "c", "u", "d", "r", "t"
 
@@ -42,7 +42,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Naming:
-    """The origin that events name, and the names of their topics."""
+    """The name of the origin in events, and the names of their topics."""
 
     prefix: str
     database: str
@@ -61,7 +61,7 @@ class Naming:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A relation, made ready for writing its rows as JSON."""
+    """A relation with precomputed renderers of its rows as JSON."""
 
     topic: str
     source: str
@@ -105,7 +105,7 @@ class Table:
 
 TypesOf = Callable[[Relation], Sequence[ColumnType]]
 KeyOf = Callable[[Relation], Sequence[str]]
-"""The names of the columns that make the key of a table; none if it has no key."""
+"""Returns the key columns of a table; none if it has no key."""
 
 
 class EventWriter:
@@ -122,7 +122,7 @@ class EventWriter:
     def events(
         self, messages: Iterable[tuple[int, Message | None]], after_lsn: int, last_lsn: int
     ) -> Iterator[Event]:
-        """Yield the events of transactions that end after one place, and not after another."""
+        """Yield the events of transactions that end after one position, up to another."""
         is_wanted = False
         for lsn, message in messages:
             match message:
@@ -130,7 +130,7 @@ class EventWriter:
                     pass
                 case Begin():
                     # A commit lies before the end of its own transaction, and after the end of the
-                    # previous one; so the answer is known before the first change.
+                    # previous one; so the first change can be filtered already.
                     is_wanted = after_lsn <= message.commit_lsn < last_lsn
                     self._begin = message
                 case Relation():

@@ -19,7 +19,7 @@ KEY_FLAG: Final = 1
 
 
 class UnchangedToast:
-    """Stands for a long value that an update left alone, and that is therefore not sent."""
+    """Stands for a long value that an update left unchanged, and that is therefore not sent."""
 
     def __repr__(self) -> str:
         return "UNCHANGED"
@@ -43,7 +43,7 @@ class Begin:
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """The end of a transaction; the next one begins in the log at `end_lsn`."""
+    """The end of a transaction; the next transaction begins in the log at `end_lsn`."""
 
     commit_lsn: int
     end_lsn: int
@@ -52,7 +52,7 @@ class Commit:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of a table as it is now."""
+    """A column of a table."""
 
     name: str
     type_oid: int
@@ -61,7 +61,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Relation:
-    """A table as it is for the changes that follow."""
+    """The definition of a table for the changes that follow."""
 
     oid: int
     schema: str
@@ -72,7 +72,7 @@ class Relation:
 
 @dataclass(frozen=True, slots=True)
 class Insert:
-    """A row is new."""
+    """A row was inserted."""
 
     relation_oid: int
     new: Cells
@@ -80,7 +80,7 @@ class Insert:
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """A row has changed; `old` is there if its key changed, or if the table sends whole rows."""
+    """A row was updated; `old` is set if its key changed, or if the table sends whole rows."""
 
     relation_oid: int
     old: Cells | None
@@ -89,7 +89,7 @@ class Update:
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """A row is gone; of it, `old` has at least the key."""
+    """A row was deleted; `old` has at least its key."""
 
     relation_oid: int
     old: Cells
@@ -97,7 +97,7 @@ class Delete:
 
 @dataclass(frozen=True, slots=True)
 class Truncate:
-    """Tables were emptied."""
+    """Tables were truncated."""
 
     relation_oids: tuple[int, ...]
 

@@ -26,11 +26,11 @@ CREATE TABLE IF NOT EXISTS ottla_connect_offsets (
     PRIMARY KEY (connector, topic, partition)
 )
 """
-"""The table of how far each partition was written, beside the rows themselves."""
+"""The table of written offsets per partition, beside the rows themselves."""
 
 
 class PostgresSink(SinkConnector):
-    """Upserts into one table per topic; the tables are there already."""
+    """Upserts into one table per topic; the tables must exist."""
 
     NEEDS_FIELDS: ClassVar[bool] = False
     SETTINGS: ClassVar[tuple[Setting, ...]] = (
@@ -43,7 +43,7 @@ class PostgresSink(SinkConnector):
     )  # fmt: skip
 
     def check(self) -> None:
-        """Look whether the database is there, and the tables of topics that are named."""
+        """Check that the database and the tables of named topics exist."""
         with connected(conninfo_of(self.settings)) as connection:
             if not self.settings["topics"] or self.settings["table.name.format"] == "${topic}":
                 return

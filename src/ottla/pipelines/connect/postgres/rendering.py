@@ -2,8 +2,8 @@
 
 Both ways give the same JSON. Whole numbers, floats, booleans, json and arrays have exact
 counterparts. `numeric` is a string, so that no digit is lost. `bytea` is base64. Times are ISO
-8601, in UTC if they have a time zone. All other types are their text.
-The text is that of a session with SESSION_SETTINGS.
+8601, in UTC if they have a time zone. All other types are their text, as printed in a session with
+SESSION_SETTINGS.
 """
 
 import re
@@ -26,7 +26,7 @@ Renderer = Callable[[bytes], str]
 
 
 class Kind(Enum):
-    """How a type is written in JSON."""
+    """The JSON form of a type."""
 
     NUMBER = auto()
     FLOAT = auto()
@@ -148,7 +148,7 @@ _ESCAPE: Final = re.compile(rb"\\(.)", re.DOTALL)
 
 
 def _array(text: bytes, render: Renderer) -> str:
-    # `[0:1]={…}` says where the indexes begin; JSON has no such thing.
+    # `[0:1]={…}` gives the index bounds, which JSON cannot express.
     body = text[text.index(b"=") + 1 :] if text.startswith(b"[") else text
     return "".join(_array_pieces(body, render))
 

@@ -49,7 +49,7 @@ class PostgresRows(DataSource):
 
 
 class RowsWriter(DataSourceArrowWriter):
-    """Lets each task do its part; there is nothing left to commit after that."""
+    """Writes and commits in each task; the driver has nothing to commit."""
 
     def __init__(self, work: "Work") -> None:
         self._work = work
@@ -76,7 +76,7 @@ class Work:
         return self.table_format.replace("${topic}", topic)
 
     def write(self, batches: "Iterator[pa.RecordBatch]") -> int:
-        """Write the records of this task, one transaction for each partition; return how many."""
+        """Write the records of this task, one transaction per partition; return their number."""
         import pyarrow as pa  # noqa: PLC0415
 
         given = list(batches)

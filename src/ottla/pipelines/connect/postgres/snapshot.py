@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ottla.pipelines.connect.postgres.database import CatalogueTable
 
 FILE_BYTES_MAX: Final = 64 << 20
-"""How much text goes into one file; a file is read by one task."""
+"""The amount of text in one file; a file is read by one task."""
 CHUNK_BYTES: Final = 8 << 20
 
 
@@ -32,7 +32,7 @@ def copy_table(
     lsn: int,
     folder: Path,
 ) -> Iterator[str]:
-    """Copy a table as the connection's transaction sees it, and yield the names of the files."""
+    """Copy a table at the connection's snapshot, and yield the names of the files."""
     import pyarrow.parquet as pq  # noqa: PLC0415
 
     folder.mkdir(parents=True, exist_ok=True)

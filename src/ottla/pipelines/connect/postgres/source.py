@@ -35,7 +35,7 @@ DATABASE: Final = (
 
 
 class PostgresSource(SourceConnector):
-    """A snapshot of the tables, then each change in the order of commits, as Debezium tells it."""
+    """A snapshot of the tables, then each change in commit order, in Debezium's format."""
 
     SETTINGS: ClassVar[tuple[Setting, ...]] = (
         *DATABASE,
@@ -53,16 +53,16 @@ class PostgresSource(SourceConnector):
     )  # fmt: skip
 
     def check(self) -> None:
-        """Look whether the database lets us capture."""
+        """Check that the database supports change capture."""
         with connected(self._conninfo()) as connection:
             check(connection, self._capture())
 
     def prepare(self) -> None:
-        """Make the publication, the slot and the snapshot."""
+        """Create the publication, the slot and the snapshot."""
         prepare(self._capture())
 
     def topics(self) -> tuple[str, ...]:
-        """Return the topics of the tables that are captured now."""
+        """Return the topics of the currently captured tables."""
         with connected(self._conninfo()) as connection:
             naming = Naming(self.settings["topic.prefix"], connection.info.dbname)
             tables = captured_tables(connection, self._capture())

@@ -25,7 +25,7 @@ CASE WHEN s.value::text LIKE '%{UNAVAILABLE.strip('"')}%' THEN (
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A table that rows go to: its quoted name, its columns, its key."""
+    """A target table: its quoted name, its columns, its key."""
 
     name: str
     columns: tuple[str, ...]

@@ -57,7 +57,7 @@ class _Codec(NamedTuple):
 
 
 def compression_named(config_name: str) -> Compression:
-    """Return the codec that a config names. Raises ValueError for an unknown name."""
+    """Return the codec with this name in configs. Raises ValueError for an unknown name."""
     codec = _BY_CONFIG_NAME.get(config_name)
     if codec is None:
         raise ValueError(

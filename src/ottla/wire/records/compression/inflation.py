@@ -28,18 +28,18 @@ def corrupt(codec: str, what: str) -> ProtocolError:
 
 
 def check_size(codec: str, data: Buffer, size_bytes: int, limit_bytes: int) -> None:
-    """Raise TooLargeError if what `data` decodes to is larger than the limit."""
+    """Raise TooLargeError if the decoded size of `data` is above the limit."""
     if size_bytes > limit_bytes:
         raise TooLargeError(f"{codec}: {len(data)} bytes decompress to more than {limit_bytes}")
 
 
 def kept_bytes_max(read_bytes: int) -> int:
-    """Say how much output of so many bytes may be held before all of it has been counted."""
+    """Return how much output may be held before all of it was counted, for an input size."""
     return KEPT_FREE_BYTES + KEPT_RATIO * read_bytes
 
 
 def inflate(codec: str, pieces_of: Pieces, data: Buffer, limit_bytes: int) -> bytes | memoryview:
-    """Return all that `data` decodes to; ProtocolError if damaged, TooLargeError over the limit."""
+    """Return the decoded `data`; ProtocolError if damaged, TooLargeError over the limit."""
     kept: list[bytes] = []
     size_bytes = 0
     pieces = pieces_of(data)

@@ -16,7 +16,7 @@ XERIAL_MAGIC = b"\x82SNAPPY\x00"
 XERIAL_HEADER = XERIAL_MAGIC + struct.pack(">ii", 1, 1)
 BLOCK_BYTES = 32 << 10
 RATIO_MAX = 22
-"""The densest element is a copy: 64 bytes for 3. A block that claims more is lying."""
+"""The densest element is a copy: 64 bytes for 3. A higher claimed ratio is invalid."""
 BLOCKS_FREE = 1024
 BLOCK_BYTES_MEAN_MIN = 64
 """Past the first thousand, blocks must be this large on average: to look at each has a price."""

@@ -105,7 +105,7 @@ def _contents(decompressor: zstandard.ZstdDecompressor, data: Buffer) -> Iterato
 
 
 def _is_surely_within(data: Buffer, size_bytes_max: int) -> bool:
-    """Judge by its blocks' headers whether this is one whole frame that cannot hold more."""
+    """Whether the blocks' headers prove one whole frame with at most this content."""
     view = memoryview(data)
     position = zstandard.frame_header_size(data)
     has_checksum = zstandard.get_frame_parameters(data).has_checksum
