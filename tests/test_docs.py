@@ -11,12 +11,14 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from ottla.wire.api_key import ApiKey
+
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = sorted(path for pattern in ("*.md", "docs/**/*.md") for path in ROOT.glob(pattern))
 WITH_EXAMPLES = [
     ROOT / "README.md",
     ROOT / "CONTRIBUTING.md",
-    *sorted(ROOT.glob("docs/*.md")),
+    *sorted({*ROOT.glob("docs/*.md")} - {ROOT / "docs/status.md", ROOT / "docs/request-paths.md"}),
 ]
 STATUS_ROWS = [
     *(f"A{number}" for number in range(1, 13)),
@@ -122,8 +124,10 @@ def test_the_readme_counts_the_packages_of_every_install() -> None:
         assert len(packages_with(name)) == int(count), sorted(packages_with(name))
 
 
-def test_the_readme_says_where_every_row_stands() -> None:
-    rows = [cell.split()[0] for cell in first_cells(read("README.md"), "Status")]
+def test_the_status_page_has_every_row() -> None:
+    rows = [
+        cell.split()[0] for cell in first_cells(read("docs/status.md"), "Rows of the specification")
+    ]
     assert rows == STATUS_ROWS
 
 
@@ -147,12 +151,21 @@ def test_the_broker_answers_what_its_page_says() -> None:
         for names, versions in rows
         for name, version in zip(names.split(", "), versions.split(", "), strict=True)
     }
-    found = {}
-    for path in ROOT.glob("src/ottla/broker/handlers/[a-z]*.py"):
-        versions = importlib.import_module(f"ottla.broker.handlers.{path.stem}").VERSIONS
-        ends = dict.fromkeys((versions[0], versions[-1]))
-        found[path.stem.title().replace("_", "")] = "\N{EN DASH}".join(map(str, ends))
-    assert said == found
+    modules = {
+        path.stem: importlib.import_module(f"ottla.broker.handlers.{path.stem}")
+        for path in ROOT.glob("src/ottla/broker/handlers/[a-z]*.py")
+    }
+    refusing = modules.pop("unsupported")
+    found = {name: module.VERSIONS for name, module in modules.items()}
+    for key in (ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE):  # refused, and offered
+        found[key.name.lower()], _ = refusing.VERSIONS_AND_REFUSALS[key]
+    ends = {
+        name.title().replace("_", ""): "\N{EN DASH}".join(
+            map(str, dict.fromkeys((versions[0], versions[-1])))
+        )
+        for name, versions in found.items()
+    }
+    assert said == ends
 
 
 def test_the_folders_of_tests_are_all_explained() -> None:
