@@ -1,1 +1,1 @@
-"""How fast the foundation is, beside others that do the same work: `python -m benchmarks`."""
+"""The speed of Ottla's parts, beside other libraries for the same work: `python -m benchmarks`."""

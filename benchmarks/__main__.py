@@ -1,6 +1,6 @@
 """Measures and prints: `python -m benchmarks [name ...]`, all groups if none is named.
 
-Nothing here fails by a clock: a figure that is not what was asked for is printed as "short".
+No benchmark fails because of its timing: a figure below its goal is printed as "short".
 """
 
 import argparse

@@ -1,8 +1,8 @@
-"""What a broker does with a produced batch of 16 KB before it writes it.
+"""The admission of a produced batch of 16 KB before a broker writes it.
 
 The batch has 150 records, each with a key of 4 and a value of 100 bytes, from an idempotent
 producer. Then batches with a megabyte of records of two sizes, in each codec: every record is
-looked at, so a compressed batch costs its decompression.
+validated, so a compressed batch costs its decompression.
 """
 
 from collections.abc import Iterator
@@ -30,7 +30,7 @@ LZ4 = TopicConfig(compression_type="lz4")
 
 
 def cases() -> Iterator[Case]:
-    """Yield admission with and without its checksum, then what some topics ask for besides."""
+    """Yield admission with and without its checksum, then the extra checks of some topics."""
     data = memoryview(produced_batch())
     batch = RecordBatch(data)
     yield _admission("admit", data, PLAIN)
@@ -43,7 +43,7 @@ def cases() -> Iterator[Case]:
     )
     yield _admission("admit to a compacted topic", data, COMPACTED)
     yield _admission("admit and compress with lz4", data, LZ4)
-    original = bytes(data)  # copied each time: what has been stamped is not admitted again
+    original = bytes(data)  # copied each time: a stamped batch is not admitted again
     yield Case(
         work="admit and stamp with LogAppendTime, from a copy",
         unit=MICROSECONDS,
@@ -91,7 +91,7 @@ def produced_batch(base_sequence: int = 0) -> bytearray:
 
 
 def megabyte(codec: Compression, value_bytes: int) -> bytearray:
-    """Build a batch with a megabyte of records, and so many bytes of text in each."""
+    """Build a batch with a megabyte of records, each with this many bytes of text."""
     builder = BatchBuilder(compression=codec)
     text = text_of(MEGABYTE)
     values = [text[start : start + value_bytes] for start in range(0, len(text), value_bytes)]

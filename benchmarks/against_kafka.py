@@ -1,9 +1,8 @@
 """Ottla and Apache Kafka side by side: the same clients, settings and machine, in the same minutes.
 
-Both are measured in turns, in rounds, and the median counts. Before that, all that is going to be
-sent is sent to both, so that Java has compiled what it is going to run. Clients share the cores
-with the brokers, and often it is they who are slow: so the broker's CPU time stands beside the
-clock on the wall.
+Both are measured alternately, in rounds, and the median counts. Before that, the same load is sent
+to both, so that Java has compiled the code that will run. Clients share the cores with the brokers,
+and are often the bottleneck: so the broker's CPU time stands beside the wall time.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -54,7 +53,7 @@ LOADS: Final = tuple(
 PRODUCERS: Final = (8, 32)
 TOPIC_CONSUMERS: Final = 8
 SHARED_LOAD: Final = Load(1000, 100_000, 12)
-"""What each of several consumers of one topic reads."""
+"""The records that each of several consumers of one topic reads."""
 PACES: Final = tuple(Pace(rate=1000, seconds=1.5, linger_ms=linger_ms) for linger_ms in (5, 0))
 RESIDENT_MEGABYTES: Final = Unit("MB", 1, is_time=True)
 LESS_CPU: Final = round(1 / 0.7, 2)
@@ -64,7 +63,7 @@ _numbers = count()
 
 
 def cases() -> Iterator[Case]:
-    """Yield the rows of the comparison: those of Ottla alone where there is no Kafka."""
+    """Yield the rows of the comparison; only Ottla's figures where there is no Kafka."""
     with ExitStack() as stack:
         folder = stack.enter_context(TemporaryDirectory())
         starts: list[Start] = [partial(started_ottla, environment=with_bytecode_in(folder))]
@@ -90,7 +89,7 @@ def cases() -> Iterator[Case]:
 
 
 def _start_cases(starts: list[Start]) -> Iterator[Case]:
-    _life(starts[0])  # so that there is byte code, as there is when a package has been installed
+    _life(starts[0])  # compiles the byte code, which an installed package has
     seconds, busy_seconds, at_rest, with_partitions = in_turns(starts, STARTS, _life)
     yield case("start to first answered request", SECONDS, seconds, asked=0.4, asked_ratio=5)
     yield case(CPU, SECONDS, busy_seconds)
@@ -100,7 +99,7 @@ def _start_cases(starts: list[Start]) -> Iterator[Case]:
 
 
 def _life(start: Start) -> tuple[float, float, float, float]:
-    """Return how long a start takes, and the memory before and after partitions were made."""
+    """Return the duration of a start, and the memory before and after creating partitions."""
     with TemporaryDirectory() as folder, start(f"{folder}/data") as (broker, seconds):
         busy_seconds, at_rest = broker.cpu_seconds(), broker.memory_megabytes()
         with topic_for(broker.port, "crowd", PARTITIONS):
@@ -118,7 +117,7 @@ def _warm_up(brokers: list[MeasuredBroker]) -> None:
 
 
 def _carry(load: Load, broker: MeasuredBroker) -> tuple[float, float, float, float]:
-    """Return seconds and CPU seconds of a load on its way in, then of the same on its way out."""
+    """Return seconds and CPU seconds for writing a load, then for reading it."""
     seconds = []
     with topic_for(broker.port, f"load-{next(_numbers)}", load.partitions) as topic:
         for way in (produce, catch_up):

@@ -1,7 +1,7 @@
 """Records to Arrow and back, compiled and plain, against aiokafka's compiled record code.
 
 A record has a key of 16 bytes and a value of 100. All seven columns of Spark's Kafka source are
-made, and every checksum is looked at.
+made, and every checksum is verified.
 """
 
 from collections.abc import Iterator
@@ -87,7 +87,7 @@ def _writing() -> Iterator[Case]:
 
 
 def fetch_response(batch_bytes: int, codec: Compression = Compression.NONE) -> bytes:
-    """Lay all records out in batches of this size, as a broker would have stamped them."""
+    """Encode all records in batches of this size, stamped as by a broker."""
     data = b"".join(
         arrow.from_arrow(ROWS, timestamp_ms=NOW_MS, batch_bytes_max=batch_bytes, compression=codec)
     )
@@ -107,7 +107,7 @@ def read(data: bytes) -> pa.RecordBatch:
 
 
 def read_plainly(data: bytes) -> pa.RecordBatch:
-    """Read it without what is compiled for Arrow."""
+    """Read without the code compiled for Arrow."""
     with plain_python():
         return read(data)
 
@@ -144,7 +144,7 @@ def write() -> list[bytearray]:
 
 
 def write_plainly() -> list[bytearray]:
-    """Write them without what is compiled for Arrow."""
+    """Write without the code compiled for Arrow."""
     with plain_python():
         return write()
 
@@ -170,7 +170,7 @@ def write_by_aiokafka() -> bytearray:
 
 @contextmanager
 def plain_python() -> Iterator[None]:
-    """Do without what is compiled for Arrow."""
+    """Disable the code compiled for Arrow."""
     with (
         patch.object(arrow, "Columns", _arrow_python.Columns),
         patch.object(arrow, "Rows", _arrow_rows_python.Rows),
@@ -179,7 +179,7 @@ def plain_python() -> Iterator[None]:
 
 
 def _contents(data: bytes | bytearray) -> list[tuple[int, bytes | None, bytes | None]]:
-    # Batches are cut at other places, so offsets are left out of the comparison.
+    # Batches have other boundaries, so offsets are left out of the comparison.
     return [
         (record.timestamp_ms, record.key, record.value)
         for batch in batches(data)

@@ -1,4 +1,4 @@
-"""What requests and waiting consumers cost a broker, whichever: CPU time of its whole process."""
+"""The cost of requests and waiting consumers to a broker: CPU time of its whole process."""
 
 import time
 from collections.abc import Callable
@@ -15,13 +15,13 @@ PIPELINED: Final = 500
 CONSUMERS: Final = 200
 WATCHED_SECONDS: Final = 5.0
 WAIT_SECONDS: Final = 0.5
-"""How long a fetch may wait, as it does with every client that is not told otherwise."""
+"""The maximum wait of a fetch, the default of every client."""
 MICROSECONDS_EACH: Final = Unit("\N{MICRO SIGN}s", 1, is_time=True)
 PERCENT: Final = Unit("% of a core", 1, is_time=True)
 
 
 class SmallRequests:
-    """One request, sent again and again on a connection of its own."""
+    """One request, sent repeatedly on a connection of its own."""
 
     def __init__(
         self, broker: MeasuredBroker, topic: str, frame: bytes, pipelined: int = PIPELINED
@@ -34,7 +34,7 @@ class SmallRequests:
         self._answer_bytes = (len(self._client.ask(frame)) + 4) * pipelined
 
     def microseconds(self) -> float:
-        """Send a round of them; return the broker's CPU time for each."""
+        """Send a round of requests; return the broker's CPU time for each."""
         return cpu_seconds(self._broker, self._talk) / REQUESTS * 1e6
 
     def _talk(self) -> None:
@@ -43,7 +43,7 @@ class SmallRequests:
             self._client.skip_bytes(self._answer_bytes)
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         self._client.close()
 
 
@@ -81,7 +81,7 @@ def waiting_percent(broker: MeasuredBroker, topic: str) -> float:
 def _poll_on(
     clients: list[WireClient], frames: list[bytes], answered: DefaultSelector, seconds: float
 ) -> None:
-    """Let every client ask again as soon as it is answered, as consumers do."""
+    """Send the next fetch of every client as soon as it has a response, as consumers do."""
     deadline = time.perf_counter() + seconds
     while time.perf_counter() < deadline:
         for key, _ in answered.select(WAIT_SECONDS):

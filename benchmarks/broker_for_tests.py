@@ -1,7 +1,7 @@
-"""A broker for people's tests: from nothing to a record that is appended, by the clock on the wall.
+"""A broker for users' tests: from its start to an appended record, in wall time.
 
-Topics are made beforehand by CreateTopics, as a test would; the first start of a process is not
-among the rounds that count, because what it imports is measured by itself.
+Topics are created beforehand by CreateTopics, as a test would; the first start of a process is not
+among the rounds that count, because its imports are measured separately.
 """
 
 import subprocess
@@ -20,7 +20,7 @@ ROUNDS = 5
 
 
 def cases() -> Iterator[Case]:
-    """Yield a life in this process, and what it takes to import a broker."""
+    """Yield a start and stop in this process, and the imports of a broker."""
     yield Case(
         work="start, create a topic, append a record, stop",
         unit=MILLISECONDS,

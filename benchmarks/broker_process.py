@@ -1,7 +1,7 @@
-"""A broker in a process of its own, to be measured: `python -m benchmarks.broker_process FOLDER`.
+"""A measured broker in a process of its own: `python -m benchmarks.broker_process FOLDER`.
 
-It says its port, then answers each line on stdin: how late its event loop came at most since the
-line before, in milliseconds. It ends with its stdin.
+It prints its port, then responds to each line on stdin with the maximum delay of its event loop
+since the previous line, in milliseconds. It ends when its stdin is closed.
 """
 
 import argparse
@@ -29,7 +29,7 @@ LOOPS = ("asyncio", "uvloop")
 
 @dataclass(frozen=True, slots=True)
 class MeasuredBroker:
-    """The process of a broker, whoever has made it, as who measures it sees it."""
+    """The process of any broker, with the measurements that benchmarks take of it."""
 
     pid: int
     port: int
@@ -40,7 +40,7 @@ class MeasuredBroker:
         return (int(times[11]) + int(times[12])) / sysconf("SC_CLK_TCK")
 
     def memory_megabytes(self) -> float:
-        """Return what it has in memory, libraries included."""
+        """Return the memory of the process, libraries included."""
         for line in Path(f"/proc/{self.pid}/status").read_text().splitlines():
             if line.startswith("VmRSS"):
                 return int(line.split()[1]) / 1024
@@ -54,7 +54,7 @@ class RunningBroker(MeasuredBroker):
     process: "subprocess.Popen[str]"
 
     def lag_ms(self) -> float:
-        """Return how late its loop came at most since this was asked last."""
+        """Return the loop's maximum delay since the last call."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         self.process.stdin.write("\n")
@@ -64,7 +64,7 @@ class RunningBroker(MeasuredBroker):
 
 @contextmanager
 def running_broker(folder: str, loop: str = "", **settings: str) -> Iterator[RunningBroker]:
-    """Start one, and stop it at the end of the block. Settings are given with underscores."""
+    """Run a broker during the block. Settings are given with underscores."""
     options = [word for name, text in settings.items() for word in ("-X", f"{name}={text}")]
     command = [sys.executable, "-m", "benchmarks.broker_process", folder, *options]
     with subprocess.Popen(
@@ -106,7 +106,7 @@ async def _serve(settings: dict[str, str]) -> None:
 
 
 def _new_loop(name: str) -> asyncio.AbstractEventLoop:
-    """Return a loop of this name; without a name, the one that brokers have."""
+    """Return a loop of this name; without a name, the brokers' default."""
     module = import_module(name) if name else event_loop
     loop: asyncio.AbstractEventLoop = module.new_event_loop()
     return loop

@@ -1,6 +1,6 @@
 """A whole broker in a process of its own, on each event loop: requests, waiting consumers, stalls.
 
-CPU time is that of the broker's process, with all threads and the kernel's share, not the client's.
+CPU time is the broker process's, with all threads and the kernel's share, without the client's.
 """
 
 import os
@@ -56,7 +56,7 @@ def _small(loop: str, frame: bytes, pipelined: int) -> float:
     """Return the CPU time of one request in microseconds, in the best of some rounds."""
     with TemporaryDirectory() as folder, running_broker(folder, loop) as broker:
         requests = SmallRequests(broker, TOPIC, frame, pipelined)
-        requests.microseconds()  # not counted: what is loaded at first use
+        requests.microseconds()  # not counted: loads code at first use
         best = min(requests.microseconds() for _ in range(ROUNDS))
         requests.close()
     return best
@@ -68,7 +68,7 @@ def _waiting(loop: str) -> float:
 
 
 def _longest_stall() -> float:
-    """Return how late the loop comes at most while all background work is due all the time."""
+    """Return the loop's maximum delay while all background work is due all the time."""
     settings = {
         "log_retention_check_interval_ms": "200",
         "log_flush_offset_checkpoint_interval_ms": "200",

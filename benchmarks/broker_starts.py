@@ -1,4 +1,4 @@
-"""Brokers as their users start them, Ottla and Apache Kafka: ready to be measured, or not yet."""
+"""Brokers as their users start them, Ottla and Apache Kafka, with the time until they are ready."""
 
 import re
 import subprocess
@@ -25,18 +25,18 @@ JVM: Final = (
 )
 """As Kafka's own start script has it."""
 GONE_AT_ONCE: Final = {"log.segment.delete.delay.ms": "0"}
-"""As with us, topics that are deleted leave their memory to the next round, whoever is next."""
+"""As in Ottla, deleted topics free their memory for the next round, with either broker."""
 
 
 class Started(NamedTuple):
-    """A broker that has answered, and how long that took from the start of its process."""
+    """A broker that responds, and the time since the start of its process."""
 
     broker: MeasuredBroker
     seconds: float
 
 
 def has_kafka() -> bool:
-    """Tell whether there is an Apache Kafka to measure, which is fetched once; if not, say why."""
+    """Return whether Apache Kafka can be measured, fetching it once; if not, print why."""
     try:
         check_java()
         fetch("Apache Kafka", JARS, TESTS / "pom.xml", fetch_kafka)
@@ -56,7 +56,7 @@ def kafka_name() -> str:
 def started_ottla(
     folder: str, environment: dict[str, str], program: str = "ottla.cli.main"
 ) -> Iterator[Started]:
-    """Run `ottla start` for the block, in a folder that it makes."""
+    """Run `ottla start` for the block, in a directory that it makes."""
     port = free_port()
     command = [sys.executable, "-m", program, "start"]
     listeners = ["--listen", f"127.0.0.1:{port}", "-X", "ottla.admin.listener=127.0.0.1:0"]
@@ -72,7 +72,7 @@ def started_ottla(
 
 @contextmanager
 def started_kafka(folder: str) -> Iterator[Started]:
-    """Run a node of Apache Kafka for the block. Its folder is formatted before the time counts."""
+    """Run a node of Apache Kafka for the block. Formatting its directory is not timed."""
     with kafka_node(Path(folder), JVM, GONE_AT_ONCE) as node:
         began = time.perf_counter()
         yield _answered(node.launch(), node.port, began)

@@ -1,4 +1,4 @@
-"""The cluster that the messages are about."""
+"""The cluster metadata in the measured messages."""
 
 from typing import NamedTuple
 from uuid import UUID
@@ -9,7 +9,7 @@ LEADER_EPOCH = 7
 
 
 class Broker(NamedTuple):
-    """Where a broker is."""
+    """The address of a broker."""
 
     node_id: int
     host: str

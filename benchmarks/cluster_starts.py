@@ -20,7 +20,7 @@ from tests.interop.kafka_node import CLUSTER_ID, java_command, run_tool
 
 BROKERS: Final = 3
 SESSION_MS: Final = 3000
-"""After how long a broker that says nothing is taken for dead, in both clusters."""
+"""The time after which a silent broker is considered dead, in both clusters."""
 HEARTBEAT_MS: Final = 500
 LOOK_SECONDS: Final = 0.2
 START_SECONDS_MAX: Final = 120
@@ -30,7 +30,7 @@ SETTINGS: Final = {
     "min.insync.replicas": "2",
     "offsets.topic.num.partitions": "1",
 }
-"""What differs from what brokers have by themselves, in both clusters."""
+"""Settings that differ from the brokers' defaults, in both clusters."""
 KAFKA_JVM: Final = (
     *("-server", "-Xms512m", "-Xmx512m", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20"),
     *("-XX:InitiatingHeapOccupancyPercent=35", "-XX:+ExplicitGCInvokesConcurrent"),
@@ -47,7 +47,7 @@ rootLogger.appenderRef.out.ref=out
 
 
 class Node(Protocol):
-    """A broker of a cluster, whoever has made it."""
+    """A broker of a cluster, Ottla's or Kafka's."""
 
     @property
     def pid(self) -> int:
@@ -55,7 +55,7 @@ class Node(Protocol):
 
     @property
     def is_running(self) -> bool:
-        """Whether the process is there."""
+        """Whether the process exists."""
 
     @property
     def bootstrap_servers(self) -> str:
@@ -65,24 +65,24 @@ class Node(Protocol):
         """Start it without waiting."""
 
     def kill(self) -> None:
-        """End it without warning."""
+        """Kill it."""
 
 
 @dataclass(frozen=True, slots=True)
 class MeasuredCluster:
-    """Three brokers, as who measures them sees them."""
+    """Three brokers, with the measurements that benchmarks take of them."""
 
     name: str
     nodes: Mapping[int, Node]
 
     @property
     def servers(self) -> str:
-        """Where clients begin."""
+        """The bootstrap servers."""
         return ",".join(node.bootstrap_servers for node in self.nodes.values())
 
     @property
     def port(self) -> int:
-        """The port of one that knows all others."""
+        """The port of a broker that knows all others."""
         return int(self.nodes[1].bootstrap_servers.rpartition(":")[2])
 
     def cpu_seconds(self) -> dict[int, float]:
@@ -93,7 +93,7 @@ class MeasuredCluster:
         }
 
     def kill(self, broker_id: int) -> None:
-        """End a broker without warning."""
+        """Kill a broker."""
         self.nodes[broker_id].kill()
 
     def terminate(self, broker_id: int) -> None:
@@ -101,12 +101,12 @@ class MeasuredCluster:
         os.kill(self.nodes[broker_id].pid, signal.SIGTERM)
 
     def start_again(self, broker_id: int) -> None:
-        """Start a broker that has ended, and return when clients are told of all of them."""
+        """Restart a broker, and return when clients' metadata lists all of them."""
         self.nodes[broker_id].launch()
         self.await_all()
 
     def await_all(self) -> None:
-        """Return when clients are told of all brokers."""
+        """Return when clients' metadata lists all brokers."""
         admin = AdminClient({"bootstrap.servers": self.servers, "log_level": 0})
         deadline = time.monotonic() + START_SECONDS_MAX
         while time.monotonic() < deadline:
@@ -152,7 +152,7 @@ def kafka_cluster(folder: Path) -> Iterator[MeasuredCluster]:
 
 
 class _KafkaNode:
-    """One of Apache Kafka's, broker and controller in one process."""
+    """A node of Apache Kafka, broker and controller in one process."""
 
     def __init__(self, number: int, folder: Path, group: ProcessGroup) -> None:
         self._number = number
@@ -173,7 +173,7 @@ class _KafkaNode:
         return self._process.is_running
 
     def format(self, voters: str) -> None:
-        """Write its settings, and make its folder ready."""
+        """Write its settings, and prepare its directory."""
         listeners = f"PLAINTEXT://{self.bootstrap_servers},CONTROLLER://{self.controller}"
         settings = {
             **SETTINGS,
@@ -201,6 +201,6 @@ class _KafkaNode:
         self._process.kill()
 
     def release(self) -> None:
-        """Give the ports back."""
+        """Release the ports."""
         for port in self._ports:
             port.release()

@@ -1,6 +1,6 @@
-"""Decompression of a megabyte of records, against what aiokafka uses for the same.
+"""Decompression of a megabyte of records, against the libraries that aiokafka uses.
 
-The records are small JSON documents. Ours includes the limits on what may come out.
+The records are small JSON documents. Ottla's time includes the limits on the decompressed size.
 """
 
 import json
@@ -43,7 +43,7 @@ def cases() -> Iterator[Case]:
 
 
 def records_section() -> bytes:
-    """Write about a megabyte of records as they stand in a batch."""
+    """Write about a megabyte of records in the format of a batch."""
     builder = BatchBuilder()
     for number in range(RECORDS):
         token = sha256(b"%d" % number).hexdigest()

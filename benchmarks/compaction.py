@@ -1,8 +1,8 @@
 """Compaction of a log of records of 100 bytes, of which one in ten has a key of its own.
 
-    python -m benchmarks.compaction [megabytes]
+python -m benchmarks.compaction [megabytes]
 
-compacts a log of that size (1000 if none is given) once, swap and all, and says how long it took.
+compacts a log of that size (1000 if none is given) once, swap and all, and prints its duration.
 """
 
 import shutil
@@ -62,7 +62,7 @@ def _case(
 
 @contextmanager
 def log_of(size_bytes: int, codec: Compression, batch_records: int) -> Iterator[PartitionLog]:
-    """Make a log in a folder of its own; sizes are those of the records before compression."""
+    """Make a log in a directory of its own; sizes are uncompressed."""
     directory = tempfile.mkdtemp(prefix="ottla-")
     try:
         log = open_log(OpenFiles(_DISK), directory, CONFIG, NOW_MS, is_clean=False).log
@@ -73,7 +73,7 @@ def log_of(size_bytes: int, codec: Compression, batch_records: int) -> Iterator[
 
 
 def fill(log: PartitionLog, record_count: int, codec: Compression, batch_records: int) -> None:
-    """Write so many records, and close the segment."""
+    """Write this many records, and close the segment."""
     dice = Random(1)
     for start in range(0, record_count, batch_records):
         count = min(batch_records, record_count - start)
@@ -85,14 +85,14 @@ def fill(log: PartitionLog, record_count: int, codec: Compression, batch_records
 
 
 def clean(log: PartitionLog) -> None:
-    """Do what a thread does for a compaction, and let the log be as it was."""
+    """Do the work of a compaction's thread, and leave the log unchanged."""
     compaction = begun(log)
     while (group := compaction.clean_next()) is not None:
         segment_swap.discard(_DISK, log.directory, group.base_offset)
 
 
 def begun(log: PartitionLog) -> Compaction:
-    """Begin to compact all of a log."""
+    """Begin the compaction of a whole log."""
     planned = plan(log, 0, log.end_offset, NOW_MS)
     assert planned is not None
     return Compaction(_DISK, log, planned, NOW_MS)
@@ -100,7 +100,7 @@ def begun(log: PartitionLog) -> Compaction:
 
 @contextmanager
 def plain_python() -> Iterator[None]:
-    """Do without what is compiled for compaction."""
+    """Disable the code compiled for compaction."""
     with (
         patch.object(offset_map, "OffsetMap", _compaction_python.OffsetMap),
         patch.object(batch_cleaner, "shift_timestamps", _compaction_python.shift_timestamps),

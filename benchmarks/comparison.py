@@ -1,9 +1,8 @@
-"""One piece of work, done here and by others, and timed in turns.
+"""One piece of work, done by Ottla and by its peers, and timed alternately.
 
 Time is CPU time. Each contender does its work in rounds, one round each in turn, and its best round
-counts: what else runs on the machine can only make a round slower. Garbage is collected as it
-always is, but only what the work itself leaves: the collector is kept from going through all that
-the benchmarks have loaded.
+counts: other load on the machine can only make a round slower. Garbage is collected as usual, but
+only the garbage of the work itself: the objects that the benchmarks have loaded are frozen.
 """
 
 import gc
@@ -17,14 +16,14 @@ from typing import NamedTuple
 
 ROUNDS = 15
 ROUND_SECONDS = 0.02
-"""About how long a round is; work that takes longer is done once in a round."""
+"""Approximate duration of a round; longer work is done once in a round."""
 
 Work = Callable[[], object]
 
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """What a figure counts: the time of a call, where less is better, or an amount per second."""
+    """The unit of a figure: the time of a call, where less is better, or an amount per second."""
 
     name: str
     factor: float
@@ -35,11 +34,11 @@ class Unit:
         return seconds * self.factor if self.is_time else amount / seconds / self.factor
 
     def ratio(self, ours: float, theirs: float) -> float:
-        """Return how many times as fast as theirs ours is."""
+        """Return how many times as fast as a peer's figure ours is."""
         return theirs / ours if self.is_time else ours / theirs
 
     def is_met(self, figure: float, asked: float) -> bool:
-        """Whether a figure is as good as what was asked for."""
+        """Whether a figure meets its goal."""
         return figure <= asked if self.is_time else figure >= asked
 
 
@@ -54,20 +53,20 @@ BYTES_EACH = Unit("bytes", 1, is_time=True)
 
 
 class Peer(NamedTuple):
-    """Somebody else who does the same work, and how many times as fast we should be."""
+    """A contender for the same work, with the goal of how many times as fast Ottla should be."""
 
     name: str
     work: Work
     asked_ratio: float | None = None
     figures: tuple[float, ...] = ()
-    """As in a case; none if the peer is not here."""
+    """As in a case; None for a missing peer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """The work: its amount in one call, what was asked for, and who else does it.
+    """The work: its amount in one call, its goal, and the peers that do the same.
 
-    Where a baseline is given, its time is taken off everybody's.
+    Where a baseline is given, its time is subtracted from all contenders' times.
     """
 
     work: str
@@ -80,11 +79,11 @@ class Case:
     clock: Callable[[], float] = time.process_time
     rounds: int = ROUNDS
     figures: tuple[float, ...] = ()
-    """Measured already, round by round, and the median counts; there is no work to time."""
+    """Figures measured beforehand, round by round, of which the median counts; no work is timed."""
 
 
 class Result(NamedTuple):
-    """The figures of a case: ours, and the peers' in their order; nan of those who are not here."""
+    """The figures of a case: ours, and the peers' in their order; nan for missing peers."""
 
     case: Case
     ours: float
@@ -93,8 +92,8 @@ class Result(NamedTuple):
     def ratios(self, index: int) -> list[float]:
         """Return how many times as fast as a peer we are, round by round if both have rounds.
 
-        What a machine is like at the moment is the same for both sides of a round, and differs by
-        more from one round to the next than contenders do.
+        The state of the machine is the same for both sides of a round, and differs by more from one
+        round to the next than contenders do.
         """
         ours, theirs = self.case.figures, self.case.peers[index].figures
         if not ours or len(ours) != len(theirs):
@@ -103,7 +102,7 @@ class Result(NamedTuple):
 
 
 def measure(case: Case) -> Result:
-    """Time all contenders of a case in turns."""
+    """Time all contenders of a case alternately."""
     if case.figures:
         peers_figures = (median(peer.figures or (nan,)) for peer in case.peers)
         return Result(case, median(case.figures), tuple(peers_figures))
@@ -129,7 +128,7 @@ def _best_seconds(works: list[Work], clock: Callable[[], float], rounds: int) ->
 
 
 def _calls_per_round(work: Work, clock: Callable[[], float]) -> int:
-    work()  # what is compiled or loaded at first use is not part of it
+    work()  # warm-up: code that is compiled or loaded at first use is not counted
     seconds = max(_seconds(work, 1, clock), 1e-9)
     return max(1, round(ROUND_SECONDS / seconds))
 

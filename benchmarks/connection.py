@@ -1,8 +1,8 @@
-"""What a connection costs the server: its CPU time, not the client's, over a loopback socket.
+"""The cost of a connection to the server: its CPU time, not the client's, over a loopback socket.
 
-The answers are ready at once, so this is reading, cutting, keeping the order and sending, and none
-of what a broker does to find the answer. The client is a thread that hardly runs any Python; only
-the thread of the event loop is timed. Where uvloop is installed the same is done on it.
+The responses are ready at once, so this is reading, framing, ordering and sending, without a
+broker's request handling. The client is a thread that hardly runs any Python; only the thread of
+the event loop is timed. Where uvloop is installed, it is measured, too.
 """
 
 import asyncio
@@ -45,7 +45,7 @@ Serving = Callable[[asyncio.AbstractEventLoop], AbstractContextManager[int]]
 
 
 def cases() -> Iterator[Case]:
-    """Yield small requests, pipelined and one by one, then large requests and large answers."""
+    """Yield small requests, pipelined and one by one, then large requests and large responses."""
     with ExitStack() as stack, TemporaryDirectory() as folder:
         for name, loop in _loops(stack):
             yield from _small_requests(stack, name, loop)
@@ -98,7 +98,7 @@ def _large(
     )
 
 
-# What the server is given to answer with.
+# The server's prepared responses.
 
 
 def _answer_at_once(_peer: object, _frame: memoryview) -> Answer:
@@ -139,7 +139,7 @@ async def _started(answer: Dispatching, threads: ThreadPoolExecutor) -> tuple[Se
 
 @contextmanager
 def _streams(loop: asyncio.AbstractEventLoop) -> Iterator[int]:
-    """Do the same by asyncio's streams, one request after the other."""
+    """Do the same with asyncio's streams, one request at a time."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -168,7 +168,7 @@ def _work(
     serving: Serving,
     talk: Callable[[socket.socket], None],
 ) -> Work:
-    """Return a round of talk with a server, which is over when the client has all its answers."""
+    """Return a round of requests to a server, which ends when the client has all responses."""
     port = stack.enter_context(serving(loop))
     thread = stack.enter_context(ThreadPoolExecutor(1))
     client = stack.enter_context(socket.create_connection(("127.0.0.1", port)))

@@ -1,12 +1,13 @@
 """Consumers beside each other: a million records of 100 bytes, read from the start by each.
 
-The broker is one of ours, in a process of its own. All read the same topic in turns, from one
-partition and without a group, and hand every record to Python as an object of its own. librdkafka
-gives its records by the five hundred, as ours does. As it is set up, it fetches nothing for a
-second whenever its queue is full; "tuned" it waits for ten milliseconds. The slow ones read a part.
+The broker is Ottla, in a process of its own. All consumers read the same topic alternately, from
+one partition and without a group, and hand every record to Python as an object of its own.
+librdkafka returns its records in lists of 500, as ours does. With its defaults, it fetches nothing
+for a second whenever its queue is full; "tuned" it waits for ten milliseconds. The slow consumers
+read a part.
 
 Ours can read into Arrow. With confluent-kafka one makes an Arrow table of each five hundred
-messages; larger tables took it longer. What its messages alone take stands beside it.
+messages; larger tables took it longer. The time for its messages alone stands beside it.
 """
 
 import asyncio
@@ -52,7 +53,7 @@ ARROW_ASKED: Final[dict[str, float | None]] = {
 }
 
 Read = Callable[[int, str], float]
-"""Reads a topic of the broker on a port; returns how many million records a second that was."""
+"""Reads a topic of the broker on a port; returns millions of records per second."""
 
 
 def cases() -> Iterator[Case]:
@@ -98,7 +99,7 @@ def _case(
 
 
 def _nothing() -> None:
-    """Do what is left of the work where the figures are there already."""
+    """Do nothing: the figures were measured beforehand."""
 
 
 def _rate(take: Callable[[], int], wanted: int) -> float:
@@ -149,7 +150,7 @@ def _librdkafka(
 
 
 def _rows_in_arrow(messages: list[Message]) -> int:
-    """Make a table with the columns of ours."""
+    """Make a table with the same columns as ours."""
     times = [message.timestamp() for message in messages]
     columns = {
         "key": [message.key() for message in messages],

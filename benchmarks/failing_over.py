@@ -1,4 +1,4 @@
-"""How long nobody can write when a broker goes, as a client of librdkafka sees it."""
+"""How long writes are impossible when a broker stops or dies, seen by a client of librdkafka."""
 
 import time
 from collections.abc import Callable
@@ -19,14 +19,14 @@ IMPATIENT: Final = {
     "topic.metadata.refresh.fast.interval.ms": 10,
     "linger.ms": 0,
 }
-"""So that a client's own waiting does not hide what the brokers do: else it asks once a second who
-leads, and it is that second which is measured."""
+"""Prevents that a client's own waiting hides the brokers' delays: by default it asks once a second
+for the leader, and the figure would be that second."""
 CALM: Final = {
     **IMPATIENT,
     "topic.metadata.refresh.interval.ms": 500,
     "topic.metadata.refresh.fast.interval.ms": 250,
 }
-"""For topics so large that the answers alone would keep brokers busy."""
+"""For topics so large that the responses alone would keep brokers busy."""
 
 
 def await_replicas(cluster: MeasuredCluster, topic: str) -> None:
@@ -44,10 +44,10 @@ def await_replicas(cluster: MeasuredCluster, topic: str) -> None:
 def longest_silence(
     cluster: MeasuredCluster, topic: str, end: Callable[[MeasuredCluster, int], None]
 ) -> float:
-    """Write one record after another while a leader goes; return the longest time without an ack.
+    """Write records while a leader stops or dies; return the longest time without an ack.
 
-    The topic has one partition. It is written to until the broker is gone, and a little longer.
-    Afterwards the broker is started again, and is in sync again.
+    The topic has one partition. Writes continue until the broker is gone, and a little longer.
+    Afterwards the broker is restarted, and is in sync again.
     """
     leader = _leaders(cluster, topic)[0]
     producer = Producer({**_client(cluster), **IMPATIENT})
@@ -69,7 +69,7 @@ def longest_silence(
 def seconds_to_write_everywhere(cluster: MeasuredCluster, topic: str) -> float:
     """Kill a broker; return when each partition that it led has acknowledged a record again.
 
-    Afterwards the broker is started again, and is in sync again.
+    Afterwards the broker is restarted, and is in sync again.
     """
     leaders = _leaders(cluster, topic)
     broker_id = leaders[0]
@@ -88,7 +88,7 @@ def seconds_to_write_everywhere(cluster: MeasuredCluster, topic: str) -> float:
 
 
 def _leaders(cluster: MeasuredCluster, topic: str) -> dict[int, int]:
-    """Return who leads each partition, as clients are told."""
+    """Return the leader of each partition, from a client's metadata."""
     described = _described(AdminClient(_client(cluster)), topic)
     return {number: one.leader for number, one in described.partitions.items()}
 

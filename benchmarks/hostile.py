@@ -1,8 +1,8 @@
-"""Hostile clients: what a client at a steady rate notices of them, and what memory they take.
+"""Hostile clients: their effect on a client at a steady rate, and the memory they take.
 
-Another process produces a record and fetches it, a hundred times a second, while this one attacks
-the broker. The first row has no attack: what the machine adds by itself. The figures are the
-latencies of single requests of that client; memory is that of the broker's process, at its peak.
+Another process produces a record and fetches it, a hundred times a second, while this process
+attacks the broker. The first row has no attack: the machine's own delays. The figures are the
+latencies of single requests of the steady client; memory is the peak of the broker's process.
 """
 
 import json
@@ -41,7 +41,7 @@ def _flooding(frame: bytes, connections: int = 8, pipelined: int = 1, **how: int
 
 
 def _refused(frame: bytes) -> Attack:
-    """Connect again whenever the broker hangs up."""
+    """Reconnect whenever the broker closes the connection."""
 
     def attack(address: Address, is_over: Callable[[], bool]) -> None:
         while not is_over():
@@ -124,7 +124,7 @@ def _measured(attack: Attack) -> tuple[list[float], float]:
 
 @contextmanager
 def _memory_of(broker: RunningBroker) -> Iterator[list[float]]:
-    """Watch the memory of a broker; yield where its peak is, in the end."""
+    """Watch the memory of a broker; yield an object that has its peak at the end."""
     peak = [0.0]
     is_over = Event()
 

@@ -1,6 +1,6 @@
-"""Importing in a fresh process: CPU time beyond that of an interpreter that does nothing.
+"""Importing in a fresh process: CPU time beyond an interpreter that does nothing.
 
-All contenders find their byte code ready, in a folder of this run's own.
+All contenders find their byte code ready, in a directory of this run's own.
 """
 
 import os
@@ -29,7 +29,7 @@ KAFKA_PYTHON = tuple(
 
 
 def cases() -> Iterator[Case]:
-    """Yield what can be imported."""
+    """Yield one case for each measured import."""
     with TemporaryDirectory() as folder:
         child = partial(import_in_child, folder)
         for work, modules, asked in (
@@ -71,7 +71,7 @@ def run_in_child(bytecode_folder: str, program: str) -> None:
 
 
 def with_bytecode_in(folder: str) -> dict[str, str]:
-    """Return the environment of children that keep their byte code in a folder."""
+    """Return the environment of children that keep their byte code in a directory."""
     environment = os.environ | {"PYTHONPYCACHEPREFIX": folder}
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
     return environment

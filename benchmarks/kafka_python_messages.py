@@ -1,4 +1,4 @@
-"""The same messages with kafka-python: every field is given, which is quicker than its defaults."""
+"""The same messages with kafka-python: every field is set, which is faster than its defaults."""
 
 from typing import Any
 
@@ -20,7 +20,7 @@ _Partition = _Topic.MetadataResponsePartition
 
 
 def answer_produce(raw: bytes) -> bytes:
-    """Read a Produce request, and write that all of it was appended."""
+    """Read a Produce request, and write a response that acknowledges all of it."""
     (topic,) = _ProduceRequest.decode(raw).topic_data
     (partition,) = topic.partition_data
     outcome = _PartitionProduceResponse(
@@ -48,7 +48,7 @@ def read_fetch(raw: bytes) -> Any:
 
 
 def positions(raw: bytes) -> list[tuple[str, int, int]]:
-    """Say what a Fetch request asks for."""
+    """Return the positions in a Fetch request."""
     return [
         (topic.topic, partition.partition, partition.fetch_offset)
         for topic in read_fetch(raw).topics

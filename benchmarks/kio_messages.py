@@ -1,7 +1,7 @@
 """The same messages with kio: readers and writers are made once, and values have kio's types.
 
-What a broker counts itself, the offsets, is checked into kio's integers as its annotations ask. All
-else has its type already, because it was read with kio or because a broker would keep it so.
+A broker counts offsets itself, so these are checked into kio's integers as its annotations demand.
+All other values have their types already, because kio has read them or a broker would keep them so.
 """
 
 from datetime import timedelta
@@ -49,7 +49,7 @@ _TOPICS = [
 
 
 def answer_produce(raw: bytes) -> bytes:
-    """Read a Produce request, and write that all of it was appended."""
+    """Read a Produce request, and write a response that acknowledges all of it."""
     request, _ = _read_produce(raw, 0)
     (topic,) = request.topic_data
     (partition,) = topic.partition_data
@@ -79,7 +79,7 @@ def read_fetch(raw: bytes) -> FetchRequest:
 
 
 def positions(raw: bytes) -> list[tuple[str, int, int]]:
-    """Say what a Fetch request asks for."""
+    """Return the positions in a Fetch request."""
     return [
         (topic.topic, partition.partition, partition.fetch_offset)
         for topic in read_fetch(raw).topics

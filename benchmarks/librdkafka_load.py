@@ -1,8 +1,7 @@
-"""What librdkafka does to a broker: fill a topic, catch up on it, send and receive at a pace.
+"""The load of librdkafka on a broker: fill a topic, catch up on it, send and receive at a pace.
 
-Settings are librdkafka's own, but for one: a consumer that has a hundred thousand records waiting
-in its own queue fetches no more for a whole second, whatever the broker does. Here it waits for
-ten milliseconds.
+Settings are librdkafka's defaults, but for one: with a hundred thousand records in its own queue, a
+consumer stops fetching for a whole second, with any broker. Here it waits for ten milliseconds.
 """
 
 import threading
@@ -31,12 +30,12 @@ class Load(NamedTuple):
 
     @property
     def size_bytes(self) -> int:
-        """What all values take together."""
+        """The total size of all values."""
         return self.record_bytes * self.records
 
 
 class Pace(NamedTuple):
-    """So many records a second, for so long; how long librdkafka waits for a batch to fill."""
+    """A rate of records per second, its duration, and librdkafka's linger."""
 
     rate: int
     seconds: float
@@ -44,13 +43,13 @@ class Pace(NamedTuple):
 
     @property
     def records(self) -> int:
-        """How many that makes."""
+        """The total number of records."""
         return int(self.rate * self.seconds)
 
 
 @contextmanager
 def topic_for(port: int, name: str, partitions: int, replicas: int = 1) -> Iterator[str]:
-    """Give a topic that is there for the block."""
+    """Yield a topic that exists during the block."""
     admin = AdminClient(_broker(port))
     for created in admin.create_topics([NewTopic(name, partitions, replicas)]).values():
         created.result(ANSWER_SECONDS_MAX)
@@ -77,7 +76,7 @@ def produce(port: int, topic: str, load: Load) -> float:
 
 
 def catch_up(port: int, topic: str, load: Load) -> float:
-    """Return the seconds it took to read from the beginning what `produce` has left."""
+    """Return the seconds it took to read all records of `produce` from the beginning."""
     consumer = _consumer(port)
     consumer.list_topics(topic, timeout=ANSWER_SECONDS_MAX)
     began = time.perf_counter()
@@ -95,7 +94,7 @@ def catch_up(port: int, topic: str, load: Load) -> float:
 def latencies_ms(port: int, topic: str, pace: Pace) -> list[float]:
     """Return how long records took from `produce` to the consumer, the shortest first.
 
-    As many records again go ahead of them, so that everybody is awake.
+    As many records again are sent before, as a warm-up.
     """
     consumer = _consumer(port)
     consumer.assign([TopicPartition(topic, 0, 0)])

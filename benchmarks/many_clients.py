@@ -1,7 +1,7 @@
 """Many clients of librdkafka at once, each a process of its own, with a load of its own.
 
-`python -m benchmarks.many_clients WAY PORT TOPIC RECORD_BYTES RECORDS PARTITIONS` is one of them:
-it says that it is ready, begins when it reads a line, and ends by saying how many seconds it took.
+`python -m benchmarks.many_clients WAY PORT TOPIC RECORD_BYTES RECORDS PARTITIONS` runs one client:
+it prints that it is ready, starts at a line on stdin, and finally prints the seconds it took.
 """
 
 import argparse
@@ -17,7 +17,7 @@ WAYS: Final = {"produce": produce, "catch-up": catch_up}
 
 
 def together(way: str, port: int, topic: str, load: Load, clients: int) -> float:
-    """Let so many clients each carry the load at once; return the seconds of the slowest."""
+    """Run this many clients at once, each with the load; return the seconds of the slowest."""
     with ExitStack() as stack:
         running = [stack.enter_context(_client(way, port, topic, load)) for _ in range(clients)]
         for client in running:
@@ -46,7 +46,7 @@ def _client(way: str, port: int, topic: str, load: Load) -> Iterator["subprocess
 
 
 def main() -> None:
-    """Be one of the clients."""
+    """Run as one of the clients."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("way", choices=WAYS)
     parser.add_argument("port", type=int)

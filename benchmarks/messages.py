@@ -60,7 +60,7 @@ def produce_request() -> bytes:
 
 
 def answer_produce(raw: memoryview) -> bytes:
-    """Read a Produce request, and write that all of it was appended."""
+    """Read a Produce request, and write a response that acknowledges all of it."""
     (topic,) = decode(ProduceRequest, 9, raw).topic_data
     (partition,) = topic.partition_data
     outcome = PartitionProduceResponse(
@@ -79,7 +79,7 @@ def produced_records(raw: bytes) -> bytes:
 
 
 def fetch_request(topics: int, partitions: int) -> bytes:
-    """Write a consumer's Fetch request for so many partitions in each of so many topics."""
+    """Write a consumer's Fetch request for this many topics, with this many partitions in each."""
     request = FetchRequest(
         max_wait_ms=500,
         min_bytes=1,
@@ -140,7 +140,7 @@ def write_metadata() -> bytes:
 
 
 def compile_fetch() -> None:
-    """Do what is otherwise done once, when the first request of its version comes in."""
+    """Do the one-time work of the first request of its version."""
     reader_for.__wrapped__(FetchRequest, 12)
     writer_for.__wrapped__(FetchRequest, 12)
 

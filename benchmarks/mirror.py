@@ -1,8 +1,8 @@
-"""A mirror between two brokers, Spark and all on the same two cores: `make bench ARGS=mirror`.
+"""A mirror between two brokers, all with Spark on the same two cores: `make bench ARGS=mirror`.
 
-Both brokers are processes of their own. What was written by librdkafka is copied by `run_once`,
-each time under another prefix; the time is that of the whole call, Spark's start of a query
-included, but not that of its JVM. CPU seconds say where the time goes.
+Both brokers are processes of their own. `run_once` copies records of librdkafka, each time under
+another prefix; the figure is the time of the whole call, including Spark's start of a query, but
+not of its JVM. CPU seconds show where the time goes.
 """
 
 import os
@@ -28,7 +28,7 @@ PROCESSES: Final = ("source broker", "target broker", "Spark's JVM", "Python wor
 
 
 class Round(NamedTuple):
-    """What one copy took."""
+    """The measurements of one copy."""
 
     megabytes: float
     seconds: float
@@ -37,7 +37,7 @@ class Round(NamedTuple):
 
 
 def cases() -> Iterator[Case]:
-    """Yield the speed, and what each process spends on 100 MB."""
+    """Yield the speed, and each process's CPU time per 100 MB."""
     rounds = list(_rounds())
     yield Case(
         work=f"{LOAD.records:,} x {LOAD.record_bytes} bytes",
@@ -56,7 +56,7 @@ def cases() -> Iterator[Case]:
 
 
 def _nothing() -> None:
-    """Do what is left of the work where the figures are there already."""
+    """Do nothing: the figures were measured beforehand."""
 
 
 def _rounds() -> Iterator[Round]:
@@ -77,7 +77,7 @@ def _rounds() -> Iterator[Round]:
             )
             mirror = Mirror(spark, options, Path(folders[2]) / str(number))
             measured = _measured(mirror, source, target)
-            if number:  # the first one is for the JVM to get warm
+            if number:  # the first round warms up the JVM
                 yield measured
 
 
@@ -91,7 +91,7 @@ def _measured(mirror: Mirror, source: MeasuredBroker, target: MeasuredBroker) ->
 
 
 def _cpu_seconds(source: MeasuredBroker, target: MeasuredBroker) -> tuple[float, ...]:
-    """Return what each process has used, in the order of PROCESSES; this one is a worker, too."""
+    """Return the CPU time of each process, in the order of PROCESSES; this process works, too."""
     jvm, python = 0.0, time.process_time()
     for pid in _descendants(os.getpid()) - {source.pid, target.pid}:
         spent = MeasuredBroker(pid, 0).cpu_seconds()

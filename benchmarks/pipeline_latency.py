@@ -1,8 +1,8 @@
 """How long a record takes through a pipeline: from `send` to a consumer of committed records.
 
-Five records a second come at uneven intervals, after a warm-up. Ours is `ottla pipeline run`, which
-writes exactly once. Quix Streams writes at least once, its default, and is fetched on demand into
-a virtual environment of its own. All run on the same broker, one after the other.
+Five records a second arrive at uneven intervals, after a warm-up. Ours is `ottla pipeline run`,
+which writes exactly once. Quix Streams writes at least once, its default, and is fetched on demand
+into a virtual environment of its own. All run on the same broker, one after the other.
 """
 
 import json
@@ -54,7 +54,7 @@ windows.aggregate(sent="max(sent)").to("doubles")
 
 
 class Measured(NamedTuple):
-    """What one run of a flow gave."""
+    """The measurements of one run of a flow."""
 
     latencies_ms: tuple[float, ...]
     cpu_ms: float
@@ -62,7 +62,7 @@ class Measured(NamedTuple):
 
 
 def cases() -> Iterator[Case]:
-    """Yield both kinds of flows, with what Spark's JVM can be set up for."""
+    """Yield both kinds of flows, with different options of Spark's JVM."""
     has_quix = _has_quix()
     for kind, goals in GOALS.items():
         theirs = _measure(kind, _quix) if has_quix else None
@@ -94,7 +94,7 @@ def _case(
 
 
 def _nothing() -> None:
-    """Do what is left of the work where the figures are there already."""
+    """Do nothing: the figures were measured beforehand."""
 
 
 def _has_quix() -> bool:
@@ -199,7 +199,7 @@ def _read(
 
 
 def _cpu_ms(pid: int) -> float:
-    """Return the CPU time of a process and its children, also of those that have ended."""
+    """Return the CPU time of a process and its children, including ended children."""
     children: dict[int, list[int]] = {}
     ticks: dict[int, int] = {}
     for folder in Path("/proc").iterdir():

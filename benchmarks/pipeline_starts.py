@@ -1,8 +1,8 @@
-"""How long it takes until something is seen: of the demo, and of another pipeline on the machine.
+"""The time to the first output: of the demo, and of another pipeline on the machine.
 
-The demo starts with an empty cache, so that no class archive helps, and the time is that which it
-tells: from its first line to its first result, a broker and Spark included. A pipeline is run by
-`ottla pipeline run --quick` after that, from the call to the first record that it has written.
+The demo starts with an empty cache, so that no class archive helps, and the time is printed by the
+demo itself: from its first line to its first result, a broker and Spark included. After that,
+`ottla pipeline run --quick` runs a pipeline, timed from the call to its first written record.
 """
 
 import os
@@ -33,7 +33,7 @@ stream("orders").json("amount long").filter("amount > 10").map(double="2 * amoun
 
 
 def cases() -> Iterator[Case]:
-    """Yield both, the demo first: it leaves the archive that others start with."""
+    """Yield both, the demo first: it writes the class archive that later starts use."""
     with TemporaryDirectory() as cache:
         environment = {**os.environ, "OTTLA_CACHE_DIR": cache}
         yield Case(
@@ -53,7 +53,7 @@ def cases() -> Iterator[Case]:
 
 
 def _nothing() -> None:
-    """Do what is left of the work where the figures are there already."""
+    """Do nothing: the figures were measured beforehand."""
 
 
 def _demo(environment: dict[str, str]) -> float:

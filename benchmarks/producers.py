@@ -1,9 +1,9 @@
-"""Producers beside each other: a million records of 100 bytes, and one record that is waited for.
+"""Producers beside each other: a million records of 100 bytes, and one awaited record.
 
-The broker is one of ours, in a process of its own. All write to one partition in turns, each run to
-a topic of its own, and the clock stops when the last record is confirmed. Settings are everybody's
-own, but for librdkafka's queue, which takes a million records, and for what is waited for: there
-nobody lingers. Only ours takes records in bulk. The slow ones write a part.
+The broker is Ottla, in a process of its own. All producers write to one partition alternately, each
+run to a topic of its own, and the clock stops when the last record is confirmed. Settings are the
+defaults, but for librdkafka's queue, which takes a million records, and for awaited records, which
+are sent without linger. Only ours takes records in bulk. The slow producers write a part.
 """
 
 import asyncio
@@ -93,7 +93,7 @@ def _case(
 
 
 def _nothing() -> None:
-    """Do what is left of the work where the figures are there already."""
+    """Do nothing: the figures were measured beforehand."""
 
 
 def _rate(records: int, write: Callable[[], object]) -> float:
@@ -228,7 +228,7 @@ async def _wait_with_aiokafka(port: int, topic: str) -> float:
 
 
 def _socket_waiting(port: int, topic: str) -> float:
-    """Send a frame made beforehand and wait for what comes back: what nobody can do without."""
+    """Send a prepared frame and wait for the response: the floor of every producer."""
     client = WireClient(port)
     frame = produce_frame(topic, value=VALUE)
     taken = _p50(lambda: client.ask(frame))

@@ -122,7 +122,7 @@ def one_large_batch() -> memoryview:
 
 
 def check_and_restamp(raw: memoryview) -> None:
-    """Do to a produced batch what a broker does before it appends it."""
+    """Process a produced batch as a broker does before it appends it."""
     batch = RecordBatch(raw)
     batch.check_crc()
     batch.check_gapless()

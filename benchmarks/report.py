@@ -1,4 +1,4 @@
-"""What is printed: the machine and the contestants first, then a table for each group."""
+"""The printed report: the machine and the contenders first, then a table for each group."""
 
 import os
 import platform
@@ -26,7 +26,7 @@ _Line = tuple[str, str, str, str, str, str]
 
 
 def machine() -> Iterator[str]:
-    """Say what the figures were measured on, and against what."""
+    """Describe the machine, and the versions of the contenders."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     python = f"{platform.python_implementation()} {platform.python_version()}"
     yield f"{cores} cores, {_processor()}, load average {os.getloadavg()[0]:.1f}; {python}"
@@ -79,7 +79,7 @@ def _verdict(*, is_met: bool) -> str:
 
 
 def _spread(figures: Sequence[float]) -> str:
-    """Say how far the rounds were apart, where there were some."""
+    """Describe the spread of the rounds, if there were several."""
     return f" ({_digits(min(figures))} to {_digits(max(figures))})" if len(figures) > 1 else ""
 
 
@@ -96,9 +96,9 @@ def _processor() -> str:
 
 
 def _fresh_memory_ms() -> float:
-    """Return what a megabyte costs that nobody had: on some machines more than what is done in it.
+    """Return the time to get a fresh megabyte: on some machines longer than the work in it.
 
-    A host may give the memory of a virtual machine page by page, and take back what was freed.
+    A host may give the memory of a virtual machine page by page, and reclaim freed memory.
     """
     size = FRESH_MEGABYTES << 20
     with mmap(-1, size) as memory:

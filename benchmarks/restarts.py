@@ -1,7 +1,7 @@
-"""Starts of a broker that was killed, beside starts of the same one after a clean stop.
+"""Starts of a broker after a kill, beside starts of the same broker after a clean stop.
 
-A broker that was killed goes through all that its logs may not have on disk. Nothing is flushed
-here, so that is everything. What it reads is in the page cache, as after the end of a process.
+A killed broker reads all parts of its logs that may not be on disk. No flushes happen here, so that
+is all of them. The logs are in the page cache, as after the end of a process.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""Ottla and Apache Kafka measured in turns: the rounds, and the rows that come of them."""
+"""Ottla and Apache Kafka measured alternately: the rounds, and the rows of the report."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, TypeVar
@@ -13,7 +13,7 @@ MILLISECONDS: Final = Unit("ms", 1, is_time=True)
 AS_GOOD: Final = 1.0
 
 Figures = list[tuple[float, ...]]
-"""For each contender what its rounds gave."""
+"""The figures of the rounds, per contender."""
 
 _T = TypeVar("_T")
 
@@ -26,7 +26,7 @@ def case(
     asked: float | None = None,
     asked_ratio: float | None = None,
 ) -> Case:
-    """Make a row of what was measured; there may be no Kafka in it."""
+    """Make a row of the measured figures; Kafka's may be missing."""
     ours, theirs = (*figures, ())[:2]
     kafka = Peer(kafka_name(), lambda: None, asked_ratio, theirs)
     return Case(work=work, unit=unit, ours=lambda: None, figures=ours, asked=asked, peers=(kafka,))
@@ -35,7 +35,7 @@ def case(
 def in_turns(
     contenders: Sequence[_T], rounds: int, measure: Callable[[_T], tuple[float, ...]]
 ) -> Iterator[Figures]:
-    """Measure now one first, now the other; yield figure by figure, as `measure` returns them."""
+    """Measure both, swapping the order each round; yield figure by figure, as from `measure`."""
     found: list[list[tuple[float, ...]]] = [[] for _ in contenders]
     order = list(range(len(contenders)))
     for _ in range(rounds):

@@ -47,7 +47,7 @@ def main() -> None:
 
 
 class Reading:
-    """What is measured, in one session."""
+    """The measurements of one session."""
 
     def __init__(self, spark: Any, kind: str, given: argparse.Namespace, folder: Path) -> None:
         self._spark = spark
@@ -71,7 +71,7 @@ class Reading:
         return self._in_turns(works) | {"micro_batches_ms": self._micro_batches_ms()}
 
     def stock_figures(self) -> dict[str, list[float]]:
-        """Measure what Spark's own does; micro-batches also as they are if nothing is set."""
+        """Measure Spark's own connector; micro-batches also with default settings."""
         found = self._in_turns({"batch": self._batch, "stream": self._stream})
         found["micro_batches_ms"] = self._micro_batches_ms()
         self._spark.conf.unset(CHECKPOINTS_SETTING)
@@ -79,7 +79,7 @@ class Reading:
         return found | {"unset_micro_batches_ms": self._micro_batches_ms()}
 
     def _in_turns(self, works: dict[str, Callable[[], None]]) -> dict[str, list[float]]:
-        """Take turns; the first turn of each warms up."""
+        """Measure both alternately; the first run of each warms up."""
         found: dict[str, list[float]] = {name: [] for name in works}
         for turn in range(1 + ROUNDS):
             for name, work in works.items():
@@ -121,7 +121,7 @@ class Reading:
 
 
 def our_session() -> tuple[Any, Callable[[], None]]:
-    """Return a session that Ottla makes, and what ends it."""
+    """Return a session made by Ottla, and a function that ends it."""
     from ottla.pipelines.sessions import end_session, spark_session  # noqa: PLC0415
 
     spark = spark_session("benchmark", master=f"local[{CORES},4]")
@@ -129,7 +129,7 @@ def our_session() -> tuple[Any, Callable[[], None]]:
 
 
 def stock_session(folder: str) -> tuple[Any, Callable[[], None]]:
-    """Return a session with Spark's own connector, and what ends it."""
+    """Return a session with Spark's own connector, and a function that ends it."""
     from pyspark.sql import SparkSession  # noqa: PLC0415
 
     settings = {

@@ -58,11 +58,11 @@ def _case(
 
 
 def _nothing() -> None:
-    """Do what is left of the work where the figures are there already."""
+    """Do nothing: the figures were measured beforehand."""
 
 
 def _middle(figures: Figures) -> Figures:
-    """Return medians alone: the best of many micro-batches says little."""
+    """Return only medians: the best of many micro-batches is no useful figure."""
     return {name: (median(rounds),) for name, rounds in figures.items()}
 
 

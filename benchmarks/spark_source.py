@@ -1,12 +1,12 @@
 """Spark reads ten million records of 100 bytes: our source beside Spark's own connector.
 
 One broker of ours, in a process of its own, serves both, one after the other; each has Spark in a
-process of its own, on two cores. Rows go to Spark's sink "noop", which only takes them. The stock
+process of its own, on two cores. Rows go to Spark's sink "noop", which discards them. The stock
 connector is fetched at the first run; where it cannot be fetched, it is not measured.
 
-A micro-batch has 10,000 rows; counted is the time from trigger to checkpoint, as Spark tells it.
-Our sessions write checkpoints in a quicker way than Spark does by itself; the stock connector is
-measured with both.
+A micro-batch has 10,000 rows; its time is counted from trigger to checkpoint, as Spark reports it.
+Our sessions write checkpoints faster than Spark's default; the stock connector is measured with
+both.
 """
 
 import json
@@ -73,7 +73,7 @@ def _peer(name: str, figures: Figures, work: str, asked: float | None) -> Peer:
 
 
 def _nothing() -> None:
-    """Do what is left of the work where the figures are there already."""
+    """Do nothing: the figures were measured beforehand."""
 
 
 def _measured(contender: str, port: int, topic: str) -> Figures:
@@ -89,7 +89,7 @@ def _measured(contender: str, port: int, topic: str) -> Figures:
     )
     found = json.loads(done.stdout.splitlines()[-1])
     return {
-        # Of many micro-batches the extremes say little.
+        # The extremes of many micro-batches are no useful figures.
         name: (median(rounds),) if name.endswith("_ms") else tuple(rounds)
         for name, rounds in found.items()
     }

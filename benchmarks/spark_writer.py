@@ -1,6 +1,6 @@
 """Writes Parquet files to topics with Spark, in a process of its own.
 
-`python -m benchmarks.spark_writer …` prints as JSON what was measured: records a second of each
+`python -m benchmarks.spark_writer …` prints the measurements as JSON: records a second of each
 round, for each way to write that the contender has, and milliseconds of each micro-batch.
 """
 
@@ -24,7 +24,7 @@ PARTITIONS: Final = 4
 MICRO_BATCHES: Final = 30
 WARM_UP_BATCHES: Final = 10
 MICRO_TURNS: Final = 2
-"""The last one counts: a JVM has not compiled all that streams need by the end of the first."""
+"""The last run counts: during the first, the JVM has not compiled all code of streams yet."""
 SECONDS_MAX: Final = 600
 KEY_AND_VALUE: Final = "CAST(id AS STRING) AS key", "encode(rpad(id, 100, '.'), 'utf-8') AS value"
 
@@ -46,7 +46,7 @@ def main() -> None:
 
 
 class Writing:
-    """What is measured, in one session."""
+    """The measurements of one session."""
 
     def __init__(self, spark: Any, given: argparse.Namespace, folder: Path) -> None:
         self._spark = spark
@@ -58,7 +58,7 @@ class Writing:
         self._topics = 0
 
     def figures(self, *, is_exactly_once_known: bool) -> dict[str, list[float]]:
-        """Take turns; the first turn of each warms up."""
+        """Measure each way alternately; the first run of each warms up."""
         source = str(self._folder / "rows")
         rows = self._spark.range(0, self._records, 1, PARTITIONS).selectExpr(*KEY_AND_VALUE)
         rows.write.parquet(source)
@@ -85,7 +85,7 @@ class Writing:
         return {"kafka.bootstrap.servers": self._server, "topic": topic}
 
     def _micro_batches_ms(self, options: dict[str, str]) -> list[float]:
-        """Write micro-batches that Spark makes up, and return what each took."""
+        """Write micro-batches that Spark generates, and return the milliseconds of each."""
         reader = self._spark.readStream.format("rate-micro-batch")
         rows = reader.option("rowsPerBatch", MICRO_BATCH_RECORDS).option("numPartitions", 2).load()
         place = self._folder / f"checkpoint-{self._topics}"

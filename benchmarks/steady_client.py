@@ -1,7 +1,7 @@
 """A client at a steady rate, in a process of its own: `python -m benchmarks.steady_client PORT`.
 
-It produces a record and fetches it, a hundred times a second, until its stdin ends. Then it prints
-how long each of both took, in milliseconds.
+It produces a record and fetches it, a hundred times a second, until its stdin is closed. Then it
+prints the latencies of both, in milliseconds.
 """
 
 import json
@@ -36,7 +36,7 @@ class SteadyClient:
         self._records = bytes(builder.build())
 
     def ask(self, key: ApiKey, version: int, request: Message) -> Any:
-        """Send a request and return its answer."""
+        """Send a request and return its response."""
         self._socket.sendall(
             b"".join(encode_request(RequestHeader(key, version, 1, "steady"), request))
         )
@@ -52,7 +52,7 @@ class SteadyClient:
         return found
 
     def make_topic(self, name: str = TOPIC) -> None:
-        """Have the topic made, and wait until it is there."""
+        """Create the topic, and wait until it exists."""
         wanted = MetadataRequest(topics=[MetadataRequestTopic(name=name)])
         while self.ask(ApiKey.METADATA, 9, wanted).topics[0].error_code:
             time.sleep(0.05)

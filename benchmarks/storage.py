@@ -1,4 +1,4 @@
-"""The partition log on the disk that holds the temporary folder.
+"""The partition log on the disk that holds the temporary directory.
 
 Appends go into the page cache, as they do by default. The write() beside them writes the same
 bytes to the same disk, from the same memory, and does nothing else.
@@ -78,7 +78,7 @@ def _appends(folder: str) -> Iterator[Case]:
 
 
 def _appender(log: PartitionLog, batch: bytearray) -> Callable[[], object]:
-    """Append the batch from one of several buffers, and begin anew before the disk is full."""
+    """Append the batch from one of several buffers, and start over before the disk is full."""
     buffers = cycle([memoryview(bytearray(batch)) for _ in range(8)])
 
     def append() -> None:
@@ -162,7 +162,7 @@ def _opening(folder: str) -> Iterator[Case]:
 
 
 def _open_and_close(path: str) -> LogDirs:
-    """Open every log, and put the mark of a clean stop back, so that it can be done again."""
+    """Open every log, and restore the clean shutdown marker, so that it can be repeated."""
     dirs = LogDirs(KernelDisk(), [path])
     dirs.open(lambda _: TopicConfig(), NOW_MS)
     assert dirs.dirs[0].was_clean

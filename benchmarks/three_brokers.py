@@ -1,8 +1,8 @@
 """Three brokers with three replicas, Ottla and Apache Kafka side by side on this machine.
 
-Both clusters run at the same time and are measured in turns, by the same client. CPU time is that
-of the three brokers together. Ottla's ZooKeeper is not in it; Kafka's controllers are, for they are
-in the same processes.
+Both clusters run at the same time and are measured alternately, by the same client. CPU time is the
+sum of the three brokers. Ottla's ZooKeeper is not included; Kafka's controllers are, since they
+run in the same processes.
 """
 
 import time
@@ -43,7 +43,7 @@ LOADS: Final = tuple(
 PACES: Final = tuple(Pace(rate=500, seconds=2, linger_ms=linger_ms) for linger_ms in (5, 0))
 DEATHS: Final = 3
 CROWD: Final = 2000
-"""So many partitions: each broker leads a third of them and follows the rest."""
+"""The number of partitions: each broker leads a third of them and follows the rest."""
 SETTLING_SECONDS: Final = 5
 IDLE_SECONDS: Final = 20
 SIMULATIONS: Final = 5
@@ -54,7 +54,7 @@ _numbers = count()
 
 
 def cases() -> Iterator[Case]:
-    """Yield the rows: those of Ottla alone where there is no Kafka, none without a ZooKeeper."""
+    """Yield the rows: only Ottla's figures where there is no Kafka, none without a ZooKeeper."""
     if why_not():
         print(f"A cluster is not measured: {why_not()}", flush=True)
         return
@@ -84,7 +84,7 @@ def _warm_up(clusters: list[MeasuredCluster]) -> None:
 
 
 def _carry(load: Load, cluster: MeasuredCluster) -> tuple[float, float]:
-    """Return how long it took until all of a load was acknowledged, and the CPU seconds."""
+    """Return the seconds until all of a load was acknowledged, and the CPU seconds."""
     with _topic(cluster, "load", load.partitions) as topic:
         before = sum(cluster.cpu_seconds().values())
         seconds = produce(cluster.port, topic, load)
@@ -146,7 +146,7 @@ def _crowd_cases(clusters: list[MeasuredCluster]) -> Iterator[Case]:
 
 
 def _crowd(cluster: MeasuredCluster) -> tuple[float, float]:
-    """Return what the busiest broker takes while nothing happens, and the seconds after a death."""
+    """Return the busiest broker's idle CPU time, and the seconds of recovery after a death."""
     with _topic(cluster, "crowd", CROWD) as topic:
         time.sleep(SETTLING_SECONDS)
         before = cluster.cpu_seconds()
@@ -158,7 +158,7 @@ def _crowd(cluster: MeasuredCluster) -> tuple[float, float]:
 
 @contextmanager
 def _topic(cluster: MeasuredCluster, name: str, partitions: int) -> Iterator[str]:
-    """Give a topic with a replica on each broker, all of them in sync."""
+    """Yield a topic with a replica on each broker, all of them in sync."""
     with topic_for(cluster.port, f"{name}-{next(_numbers)}", partitions, BROKERS) as topic:
         await_replicas(cluster, topic)
         yield topic
@@ -168,9 +168,9 @@ def _topic(cluster: MeasuredCluster, name: str, partitions: int) -> Iterator[str
 
 
 def _simulation_cases() -> Iterator[Case]:
-    """Yield one row for the first seeds without transactions, and one for those with them.
+    """Yield one row for the first seeds without transactions, and one with transactions.
 
-    Transactional clients come on top of all others, and ask four times as much of the brokers.
+    Transactional clients come in addition to all others, and send four times as many requests.
     """
     under_load = "simulation of three brokers under load"
     yield _simulation_case(under_load, has_transactions=False, asked=10)

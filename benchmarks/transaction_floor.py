@@ -1,8 +1,8 @@
-"""What is left of a producer's speed in transactions, if one thing after the other costs nothing.
+"""A producer's speed in transactions if the single steps of the protocol cost nothing.
 
-Its records are written in four ways, in turns: without transactions; without, but waited for where
-a transaction would end; in transactions that a broker answers and does nothing for; and in real
-ones. The second is what no protocol can save, the third what no coordinator can.
+Records are written in four ways, alternately: without transactions; without, but awaited where a
+transaction would end; in transactions that a broker acknowledges without any work; and in real
+transactions. The second is the floor of any protocol, the third the floor of any coordinator.
 """
 
 from collections.abc import Iterator
@@ -28,7 +28,7 @@ _numbers = count()
 
 
 class _Contender(NamedTuple):
-    """A way to write, and to which broker."""
+    """A way to write, and the broker for it."""
 
     name: str
     way: Way
@@ -68,7 +68,7 @@ def _rows(contenders: list[_Contender], load: Transactions) -> Iterator[Case]:
 
 
 def _round(contenders: list[_Contender], load: Transactions) -> list[tuple[float, float]]:
-    """Measure each once, now from the first to the last, now the other way round."""
+    """Measure each once, alternately in forward and in reverse order."""
     order = list(enumerate(contenders))
     if next(_numbers) % 2:
         order.reverse()
@@ -90,4 +90,4 @@ def _asked(contender: _Contender, unit: Unit) -> float | None:
 
 
 def _nothing() -> None:
-    """Stand where the work would be; it is done."""
+    """Do nothing: the figures were measured beforehand."""

@@ -1,7 +1,7 @@
-"""What producers do to a broker in transactions, or without; and librdkafka reads it again.
+"""The load of producers on a broker, in transactions or without; librdkafka reads the records.
 
-Settings are the producers' own, librdkafka's and ours, but for their queues: they keep a few
-megabytes, so that none measures how fast memory can be had. Consumers ask again as in
+Settings are the producers' defaults, librdkafka's and ours, but for their queues: they hold a few
+megabytes, so that no figure measures memory allocation. Consumers fetch again as in
 `librdkafka_load.py`.
 """
 
@@ -25,11 +25,11 @@ from ottla.clients.producer.state.settings import TRANSACTIONAL_LINGER_MS
 RECORD_BYTES: Final = 1000
 QUEUE_KILOBYTES: Final = 8_000
 QUEUE_WAIT_SECONDS: Final = 0.001
-"""Nothing wakes a producer whose queue has room again, if it has asked for no reports."""
+"""A producer without delivery reports is not notified when its queue has room again."""
 
 
 class Way(Enum):
-    """How records are written that could be in transactions."""
+    """How records are written: in transactions, or without."""
 
     TRANSACTIONS = "in transactions"
     WAITING = "without, but waited for after each 1,000"
@@ -38,7 +38,7 @@ class Way(Enum):
 
 
 class Transactions(NamedTuple):
-    """So many transactions of so many records, divided among producers."""
+    """This many transactions of this many records, divided among producers."""
 
     transactions: int
     records: int
@@ -48,21 +48,21 @@ class Transactions(NamedTuple):
 
     @property
     def who(self) -> str:
-        """Who writes them."""
+        """The name of the producer's library."""
         count = "one producer" if self.producers == 1 else f"{self.producers} producers"
         return f"{count} of {'ours' if self.is_ours else 'librdkafka'}"
 
     @property
     def size_bytes(self) -> int:
-        """What all values take together."""
+        """The total size of all values."""
         return self.transactions * self.records * RECORD_BYTES
 
 
 def write(port: int, topic: str, load: Transactions, way: Way = Way.TRANSACTIONS) -> float:
     """Return the seconds until all is committed; without transactions, until it is acknowledged.
 
-    Each producer has a process and a partition of its own, so that what one waits for keeps
-    nobody else from working.
+    Each producer has a process and a partition of its own, so that no producer waits for
+    another.
     """
     processes = multiprocessing.get_context("spawn")
     gate = processes.Barrier(load.producers + 1, timeout=ANSWER_SECONDS_MAX)
@@ -86,7 +86,7 @@ def write(port: int, topic: str, load: Transactions, way: Way = Way.TRANSACTIONS
 
 
 def read(port: int, topic: str, load: Transactions, isolation_level: str) -> float:
-    """Return the seconds it takes to read what was written, by one producer."""
+    """Return the seconds it takes to read one producer's records."""
     settings = {
         **_address(port),
         "group.id": "benchmark",
@@ -107,11 +107,11 @@ def read(port: int, topic: str, load: Transactions, isolation_level: str) -> flo
 
 
 def _produce(gate: Any, port: int, topic: str, load: Transactions, way: Way, number: int) -> None:
-    """Be one producer: get ready, wait for the others, send, and say when that is done."""
+    """Run as one producer: get ready, wait for the others, send, and print the duration."""
     try:
         make = _Ours if load.is_ours else _Librdkafka
         producer = make(port, f"{topic}-{number}", way)
-        one = load._replace(transactions=1, records=1)  # until then brokers and ids are looked for
+        one = load._replace(transactions=1, records=1)  # warm-up: finds brokers and gets ids
         _send_all(producer, topic, number, one, way)
         gate.wait()
         _send_all(producer, topic, number, load, way)
@@ -122,7 +122,7 @@ def _produce(gate: Any, port: int, topic: str, load: Transactions, way: Way, num
 
 
 class _Writer(Protocol):
-    """A producer, whoever has made it."""
+    """A producer of any library."""
 
     def begin(self) -> None: ...
 
@@ -177,7 +177,7 @@ class _Librdkafka:
 class _Ours:
     def __init__(self, port: int, name: str, way: Way) -> None:
         is_transactional = way is Way.TRANSACTIONS
-        # What is waited for is sent as in transactions: nothing before it is wanted.
+        # Awaited records use the linger of transactions: no response is awaited before the last.
         linger = {"linger_ms": TRANSACTIONAL_LINGER_MS} if way is Way.WAITING else {}
         self._producer = ottla.Producer(
             bootstrap_servers=f"127.0.0.1:{port}",

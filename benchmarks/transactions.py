@@ -1,9 +1,9 @@
-"""What transactions cost, in Ottla and in Apache Kafka: the same clients, in the same minutes.
+"""The cost of transactions, in Ottla and in Apache Kafka: the same clients, in the same minutes.
 
-A transaction is a chain of requests, each of which waits for the one before: librdkafka adds the
-partition, produces, and ends; our producer need not add anything. Beside transactions of many
-records the same records are written by an idempotent producer without them, and read by consumers
-that do not ask how they ended.
+A transaction is a chain of requests, each of which waits for the previous response: librdkafka adds
+the partition, produces, and ends; our producer need not add partitions. Beside transactions of many
+records, an idempotent producer writes the same records without transactions, and read_uncommitted
+consumers read them.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -39,8 +39,8 @@ LARGE: Final = tuple(
     for is_ours in (False, True)
     for producers in (1, 4, 8)
 )
-"""Rounds of a second and more: shorter ones differ by a factor of two where a machine is shared,
-and the first batches of a producer without transactions are slower than those that follow."""
+"""Rounds of at least a second: shorter rounds differ by a factor of two on a shared machine, and
+the first batches of a producer without transactions are slower than the following batches."""
 READ: Final = Transactions(200, 1000)
 NEARLY_AS_GOOD: Final = 0.9
 CPU_MILLISECONDS: Final = Unit("CPU ms", 1, is_time=True)
@@ -51,7 +51,7 @@ _numbers = count()
 
 
 def cases() -> Iterator[Case]:
-    """Yield the rows of the comparison: those of Ottla alone where there is no Kafka."""
+    """Yield the rows of the comparison; only Ottla's figures where there is no Kafka."""
     with ExitStack() as stack:
         folder = stack.enter_context(TemporaryDirectory())
         ottla = started_ottla(f"{folder}/0", environment=with_bytecode_in(folder))
@@ -72,7 +72,7 @@ def _small_cases(brokers: list[MeasuredBroker], load: Transactions) -> Iterator[
 
 
 def _small(load: Transactions, broker: MeasuredBroker) -> tuple[float, float]:
-    """Return the milliseconds, and those of the broker's CPU, that a transaction takes."""
+    """Return a transaction's milliseconds of wall time, and of the broker's CPU time."""
     before = broker.cpu_seconds()
     seconds = written(load, Way.TRANSACTIONS, broker)
     cpu_seconds = broker.cpu_seconds() - before
@@ -86,7 +86,7 @@ def _large_cases(brokers: list[MeasuredBroker], load: Transactions) -> Iterator[
 
 
 def written(load: Transactions, way: Way, broker: MeasuredBroker) -> float:
-    """Return the seconds that it takes to write this to a topic that is made for it."""
+    """Return the seconds that it takes to write this to a new topic."""
     with topic_for(broker.port, f"written-{next(_numbers)}", load.producers) as topic:
         return write(broker.port, topic, load, way)
 
@@ -105,7 +105,7 @@ def _read(isolation_level: str, broker: MeasuredBroker) -> float:
     return read(broker.port, "read", READ, isolation_level)
 
 
-# What the rows have in common.
+# The common part of the rows.
 
 
 def _measured(brokers: Sequence[MeasuredBroker], measure: Measure) -> list[Figures]:
@@ -129,7 +129,7 @@ def _compared(
 
 
 def _rows(work: str, plain_name: str, figures: list[Figures]) -> Iterator[Case]:
-    """Make rows that have Kafka in them, and both without what is being measured."""
+    """Make rows that compare with Kafka, and both brokers with transactions and without."""
     wall, cpu, plain_wall, plain_cpu = figures
     yield _row(work, MEGABYTES, wall, Peer(plain_name, _nothing, NEARLY_AS_GOOD), plain_wall)
     yield _row(CPU, CPU_SECONDS, cpu, Peer(plain_name, _nothing), plain_cpu)
@@ -147,4 +147,4 @@ def _row(work: str, unit: Unit, figures: Figures, plain: Peer, plain_figures: Fi
 
 
 def _nothing() -> None:
-    """Stand where the work would be; it is done."""
+    """Do nothing: the figures were measured beforehand."""

@@ -1,8 +1,7 @@
 """`ottla` with transactions that cost nothing: `python -m benchmarks.undecided_broker start`.
 
-It takes the requests of a transaction and answers them, and that is all: no coordinator decides
-anything, no record of it is kept, and no marker is written. So it is of no use but to tell what
-would be left to be gained.
+It acknowledges the requests of a transaction without any work: no coordinator decides, no record is
+kept, and no marker is written. Its only use is to measure how much speed could be gained.
 """
 
 import sys

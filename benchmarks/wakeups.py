@@ -36,7 +36,7 @@ def cases() -> Iterator[Case]:
 
 
 async def wake_ups(followers: int) -> float:
-    """Return how many waits an append ends, with so many followers."""
+    """Return how many waits an append ends, with this many followers."""
     clock = SystemClock()
     notifier = Notifier(clock)
     with TemporaryDirectory() as folder:

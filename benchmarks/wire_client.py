@@ -1,4 +1,4 @@
-"""A client that costs next to nothing: ready-made frames out, answers counted and thrown away."""
+"""A client that costs next to nothing: prepared frames out, responses counted and discarded."""
 
 import socket
 import time
@@ -44,7 +44,7 @@ class WireClient:
 
     @classmethod
     def as_soon_as_possible(cls, port: int) -> "WireClient":
-        """Connect to a port that a broker is about to listen on."""
+        """Connect to a broker that is starting on this port."""
         deadline = time.monotonic() + TIMEOUT_MS / 1000
         while True:
             try:
@@ -55,17 +55,17 @@ class WireClient:
                 time.sleep(0.001)
 
     def ask(self, frame: bytes) -> bytes:
-        """Send a request and wait for its answer."""
+        """Send a request and wait for its response."""
         self.socket.sendall(frame)
         return self.answer()
 
     def answer(self) -> bytes:
-        """Read the next answer."""
+        """Read the next response."""
         (size_bytes,) = unpack(">i", self._file.read(4))
         return self._file.read(size_bytes)
 
     def create_topic(self, topic: str, partitions: int = 1) -> None:
-        """Make a topic, and return when its first partition has taken a record."""
+        """Create a topic, and return when its first partition has acknowledged a record."""
         self.ask(create_topic_frame(topic, partitions))
         deadline = time.monotonic() + TIMEOUT_MS / 1000
         while _is_refused(self.ask(produce_frame(topic))):
@@ -73,20 +73,20 @@ class WireClient:
             time.sleep(0.01)
 
     def skip_bytes(self, size_bytes: int) -> None:
-        """Read answers of which only the size is known."""
+        """Read responses by their known total size."""
         while size_bytes:
             received = self._file.read(min(size_bytes, 1 << 16))
             assert received, "the broker hung up"
             size_bytes -= len(received)
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         self._file.close()
         self.socket.close()
 
 
 def free_port() -> int:
-    """Return a port on which nobody listens."""
+    """Return an unused port."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         return int(taken.getsockname()[1])
@@ -134,13 +134,13 @@ def create_topic_frame(topic: str = TOPIC, partitions: int = 1, **configs: str) 
 
 
 def api_versions_frame() -> bytes:
-    """Return what every client asks first."""
+    """Return the first request of every client."""
     request = ApiVersionsRequest(client_software_name=CLIENT_ID, client_software_version="1")
     return _frame(ApiKey.API_VERSIONS, API_VERSIONS_VERSION, request)
 
 
 def _is_refused(answer: bytes) -> bool:
-    """Tell whether a Produce of one record was answered with an error."""
+    """Return whether the response to a Produce of one record has an error."""
     _, response = decode_response(ApiKey.PRODUCE, PRODUCE_VERSION, memoryview(answer))
     assert isinstance(response, ProduceResponse)
     return response.responses[0].partition_responses[0].error_code != ErrorCode.NONE

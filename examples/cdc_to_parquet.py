@@ -1,8 +1,8 @@
 """The changes of a PostgreSQL table as Parquet files: `python -m examples.cdc_to_parquet [URL]`.
 
 Two connectors, declared in one file: one captures a table into a topic, the other writes the topic
-into files, in a folder for each city. A broker runs in this process, and so does PostgreSQL if none
-is named. What the script does with `run` is what `ottla connect run --once` does.
+into files, in a directory for each city. A broker runs in this process, and so does PostgreSQL if
+no URL is given. The calls of `run` do the same as `ottla connect run --once`.
 """
 
 import sys
@@ -77,7 +77,7 @@ def main(spark: Any, url: str, servers: str, folder: Path) -> None:
 
 
 def latest(changes: Any) -> list[tuple[Any, ...]]:
-    """Return the orders that are there, by the last change of each."""
+    """Return the current orders, by the last change of each."""
     last = changes.groupBy("id").agg({"position": "max"}).toDF("id", "position")
     rows = changes.join(last, ["id", "position"]).where("NOT __deleted").orderBy("id")
     return [tuple(row) for row in rows.select("id", "city", "price").collect()]

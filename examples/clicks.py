@@ -1,8 +1,8 @@
 """Visits of a site, made of clicks: `ottla pipeline run examples/clicks.py`.
 
-A visit ends when its visitor has not clicked for half an hour. It is written once, when no click
-can belong to it any more: who it was, when it began, and the pages in the order they were seen.
-Clicks that cannot be read go to a topic of their own, with the reason in a header.
+A visit ends when its visitor has not clicked for half an hour. It is written once, when no further
+click can belong to it: the visitor, the start time, and the pages in the order of the clicks.
+Unreadable clicks go to a topic of their own, with the reason in a header.
 """
 
 from ottla.streams import stream

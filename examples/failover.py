@@ -1,6 +1,6 @@
-"""Mirror with fail-over: a group reads on one cluster, loses it, and goes on with the other one.
+"""Mirror with fail-over: a group reads on one cluster, loses it, and continues on the other.
 
-    python -m examples.failover
+python -m examples.failover
 
 Two brokers run in this process; with addresses of your own, leave them out and begin at `main`.
 """
@@ -21,7 +21,7 @@ READ_BEFORE = 400
 
 
 def write(servers: str) -> None:
-    """Write orders in transactions, of which one is aborted: offsets will differ over there."""
+    """Write orders in transactions; one is aborted, so that offsets differ on the target."""
     with Producer(bootstrap_servers=servers, transactional_id="shop") as producer:
         producer.init_transactions()
         for start in range(0, ORDERS, 100):
@@ -36,7 +36,7 @@ def write(servers: str) -> None:
 
 
 def read(servers: str, count: int) -> list[int]:
-    """Read so many orders as a member of the group, and commit that."""
+    """Read this many orders as a member of the group, and commit their offsets."""
     found: list[int] = []
     settings = {"auto.offset.reset": "earliest", "isolation.level": "read_committed"}
     with Consumer(

@@ -1,7 +1,7 @@
 """The Python clients in fifty lines: `python -m examples.letters [HOST:PORT]`.
 
-A broker runs in this process if none is named. A producer writes letters, two consumers share
-them, and an admin looks at what is left.
+A broker runs in this process if no address is given. A producer writes letters, two consumers share
+them, and an admin client lists the remaining records.
 """
 
 import sys

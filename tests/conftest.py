@@ -1,9 +1,9 @@
-"""What holds for all tests: those of several processes may be tried twice, and it is shown.
+"""Hooks for all tests: multi-process tests may be retried once, and the report shows it.
 
-A story that real clients, brokers and Spark tell together on a busy machine can be late for
-a reason of its own: a foreign client that sleeps, a port taken by somebody else. In a run of the
-whole suite such a test is tried once more, and the report names it. Every other test has one try,
-and so has any test that is run by itself.
+A story with real clients, brokers and Spark on a busy machine can be late for external reasons: a
+foreign client sleeps, or another process takes a port. In a run of the whole suite such a test is
+tried once more, and the report names it. Every other test has one try, and so has any test that is
+run by itself.
 """
 
 import pytest

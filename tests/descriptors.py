@@ -1,4 +1,4 @@
-"""Which files this process has open."""
+"""The open files of this process."""
 
 import os
 import resource
@@ -8,13 +8,13 @@ from pathlib import Path
 
 
 def is_open(path: Path) -> bool:
-    """Tell whether this process has a descriptor of a file."""
+    """Return whether this process has a descriptor of a file."""
     return any(link.resolve() == path for link in Path("/proc/self/fd").iterdir())
 
 
 @contextmanager
 def no_more_descriptors() -> Iterator[None]:
-    """Let the process open nothing more."""
+    """Prevent the process from opening more descriptors."""
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     probe = os.dup(0)
     os.close(probe)

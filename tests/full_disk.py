@@ -1,10 +1,10 @@
 """Disks that are full, or fail, for one process and its children, and for no others.
 
-A library that is loaded before libc (`LD_PRELOAD`) refuses what would need room in a folder as long
-as a file named `<folder>.full` exists. As the kernel does, it writes what still fits first. So any
-user can fill up a disk; a small tmpfs needs root. A file cannot be opened (EACCES) or read (EIO) as
-long as `<file>.denied` or `<file>.broken` exists, for root, too. In each process so many reads
-still succeed as the latter has bytes.
+A library loaded before libc (`LD_PRELOAD`) refuses calls that need space in a directory as long as
+a file named `<directory>.full` exists. As the kernel does, it first writes the part that still
+fits. So any user can fill a disk; a small tmpfs needs root. A file cannot be opened (EACCES) or
+read (EIO) as long as `<file>.denied` or `<file>.broken` exists, not even by root. The size of
+`<file>.broken` in bytes is the number of reads that still succeed in each process.
 """
 
 import os
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 FOLDERS: Final = "FULL_DISK_FOLDERS"
-"""The variable with the folders, separated by colons."""
+"""The variable with the directories, separated by colons."""
 _SOURCE: Final = r"""
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -154,12 +154,12 @@ int statvfs64(const char *path, struct statvfs64 *found)
 
 
 def why_not() -> str:
-    """Return what keeps a disk from filling up here; an empty string if nothing does."""
+    """Return the reason why disks cannot be filled here; an empty string if there is none."""
     return "" if shutil.which("cc") else "no C compiler, for a library that fills up a disk"
 
 
 def environ(build: Path, folders: Iterable[Path]) -> dict[str, str]:
-    """Return the variables of a process for which these folders can be full."""
+    """Return the variables of a process for which these directories can be full."""
     source, library = build / "full_disk.c", build / "full_disk.so"
     source.write_text(_SOURCE)
     command = ["cc", "-shared", "-fPIC", "-O1", "-Wall", "-o", library, source, "-ldl"]
@@ -168,12 +168,12 @@ def environ(build: Path, folders: Iterable[Path]) -> dict[str, str]:
 
 
 def fill(folder: Path) -> None:
-    """Let the disk of a folder be full."""
+    """Make the disk of a directory full."""
     _mark(folder).touch()
 
 
 def free(folder: Path) -> None:
-    """Let there be room."""
+    """Make room again."""
     _mark(folder).unlink(missing_ok=True)
 
 

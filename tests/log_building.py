@@ -1,4 +1,4 @@
-"""Builds partition logs for tests: on a simulated disk, in segments so small that much happens."""
+"""Builds partition logs for tests on a simulated disk, with small segments."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -35,7 +35,7 @@ READ_BYTES = 1 << 20
 
 
 def tiny(**changes: Any) -> TopicConfig:
-    """Settings by which a segment has three or four batches, and each second one is indexed."""
+    """Settings for three or four batches per segment, and an index entry for every second batch."""
     return TopicConfig(**{"segment_bytes": 300, "index_interval_bytes": 100, **changes})
 
 
@@ -50,7 +50,7 @@ def batch(
     base_sequence: int = NO_SEQUENCE,
     is_transactional: bool = False,
 ) -> memoryview:
-    """Make a batch as a producer sends it; each record's timestamp is one greater."""
+    """Make a batch as a producer sends it, with timestamps one millisecond apart."""
     builder = BatchBuilder(
         producer_id=producer_id,
         producer_epoch=producer_epoch if producer_id >= 0 else -1,
@@ -82,12 +82,12 @@ def joined(*parts: memoryview) -> memoryview:
 
 
 def fill(log: PartitionLog, count: int, *, leader_epoch: int = 0, **shape: Any) -> list[Appended]:
-    """Append so many batches, all of one shape."""
+    """Append this many batches of the same shape."""
     return [log.append_as_leader(batch(**shape), leader_epoch, NOW_MS) for _ in range(count)]
 
 
 def refusal(act: Callable[..., object], *args: object) -> ErrorCode | None:
-    """Do it; return the error that it is answered with, if any."""
+    """Run it; return the ApiError that it raises, if any."""
     try:
         act(*args)
     except ApiError as error:
@@ -121,13 +121,13 @@ def new_log(**settings: Any) -> PartitionLog:
 
 
 class LogFolder:
-    """One log in a folder, kept as a broker keeps it: checkpoints, and the mark of a clean stop."""
+    """One log in a log dir, kept as a broker does: checkpoints, and the clean shutdown marker."""
 
     log: PartitionLog
     findings: Findings
 
     def __init__(self, disk: Disk, config: TopicConfig | None = None, folder: str = FOLDER) -> None:
-        self.disk: Any = disk  # for those who break it
+        self.disk: Any = disk  # for tests that inject disk faults
         self.config = tiny() if config is None else config
         self.folder = folder
         self.directory = f"{folder}/{PARTITION}"
@@ -135,7 +135,7 @@ class LogFolder:
         self.was_clean = False
 
     def start(self, now_ms: int = NOW_MS) -> PartitionLog:
-        """Open the log, after taking away the mark that the last stop may have left."""
+        """Open the log, after removing the clean shutdown marker, if any."""
         self.disk.make_directory(self.folder)
         self.disk.sync_directory(self.folder.rpartition("/")[0] or "/")
         self.was_clean = self._take_mark()
@@ -153,17 +153,17 @@ class LogFolder:
         return self.log
 
     def flush(self, now_ms: int = NOW_MS) -> None:
-        """Make the log durable, and write down up to where it is."""
+        """Flush the log, and checkpoint its recovery point."""
         self.log.flush(now_ms)
         self.write_recovery_point(self.log.recovery_point)
 
     def delete_records(self, offset: int) -> None:
-        """Let the log begin here, and write that down."""
+        """Set the log start offset, and checkpoint it."""
         self.log.advance_log_start(offset)
         write_offsets(self.disk, self._path(LOG_START_OFFSET_FILE), {PARTITION: offset})
 
     def stop(self, now_ms: int = NOW_MS) -> None:
-        """Close the log, and leave the mark."""
+        """Close the log, and write the clean shutdown marker."""
         self.log.close(now_ms)
         self.write_recovery_point(self.log.recovery_point)
         write_clean_shutdown(self.disk, self._path(CLEAN_SHUTDOWN_FILE), broker_epoch=1)

@@ -1,4 +1,4 @@
-"""A small world for metadata: time that stands still, dice that count, images and stores."""
+"""A small environment for metadata: manual time, deterministic dice, images and stores."""
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Sequence
@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 @dataclass
 class FixedClock:
-    """Time that only a test moves."""
+    """A clock that only a test moves."""
 
     time_ms: int = 1_000_000
 
@@ -52,13 +52,13 @@ class CountingRandomness:
 
 
 class InlineExecutor(Executor):
-    """Runs at once what is submitted, in the thread that submits it."""
+    """Runs a submitted call at once, in the submitting thread."""
 
     def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> "Future[T]":
         done: Future[T] = Future()
         try:
             done.set_result(fn(*args, **kwargs))
-        except Exception as error:  # noqa: BLE001 - whoever waits gets it
+        except Exception as error:  # noqa: BLE001 - raised to the caller of `result`
             done.set_exception(error)
         return done
 
@@ -81,7 +81,7 @@ def broker_record(
 
 
 def image_of(*records: MetadataRecord) -> ClusterImage:
-    """Replay these records from nothing."""
+    """Replay these records into an empty image."""
     return replay(ClusterImage(CLUSTER_ID), records, len(records))
 
 
@@ -94,7 +94,7 @@ def controller_of(image: ClusterImage, **settings: Any) -> Controller:
 
 
 def run(controller: Controller, decision: Decision[MetadataRecord, T]) -> T:
-    """Replay what was decided, as if it had been committed, and return the response."""
+    """Replay a decision's records, as if they had been committed, and return the response."""
     controller.replay(decision.records, controller.image.end_offset + len(decision.records))
     return decision.response
 
@@ -102,7 +102,7 @@ def run(controller: Controller, decision: Decision[MetadataRecord, T]) -> T:
 def new_topic(
     name: str, partitions: int = 1, replication_factor: int = 1, **configs: Any
 ) -> CreatableTopic:
-    """Ask for a topic; settings are given with underscores."""
+    """Build a topic of a CreateTopics request; settings are given with underscores."""
     return CreatableTopic(
         name=name,
         num_partitions=partitions,
@@ -115,7 +115,7 @@ def new_topic(
 
 
 def add_topics(controller: Controller, *topics: CreatableTopic, first_id: int = 1) -> None:
-    """Create topics, all of which must be fine, with ids that go on from the first."""
+    """Create topics without errors, with consecutive ids after the first."""
     ids = [uuid_of(number) for number in range(first_id, first_id + len(topics))]
     results = run(controller, controller.create_topics(topics, topic_ids=ids, start=0))
     assert not any(result.error_code for result in results), results
@@ -129,7 +129,7 @@ def open_store(
     randomness: CountingRandomness | None = None,
     **settings: Any,
 ) -> EmbeddedMetadataStore:
-    """Open a store whose flushes run at once, unless threads are given."""
+    """Open a store that runs flushes at once, unless threads are given."""
     return EmbeddedMetadataStore.open(
         disk,
         log_dirs,
@@ -143,7 +143,7 @@ def open_store(
 def new_broker(
     broker_id: int, incarnation_id: bytes, *endpoints: Endpoint, rack: str | None = None
 ) -> BrokerImage:
-    """Return a broker as it registers; its epoch is given by the controller."""
+    """Return a broker before its registration; the controller assigns its epoch."""
     return BrokerImage(broker_id, EPOCH_TO_BE_GIVEN, incarnation_id, endpoints, rack=rack)
 
 
@@ -162,13 +162,13 @@ async def create(store: EmbeddedMetadataStore, topic: CreatableTopic, number: in
 
 
 async def settle() -> None:
-    """Let everything run that is not waiting for the disk."""
+    """Run all tasks that are not waiting for the disk."""
     for _ in range(20):
         await asyncio.sleep(0)
 
 
 def tell(disk: Disk, story: Callable[[EmbeddedMetadataStore], Coroutine[Any, Any, None]]) -> None:
-    """Open a store, register its broker, and let the story go on."""
+    """Open a store, register its broker, and run the story."""
 
     async def run() -> None:
         store = open_store(disk)

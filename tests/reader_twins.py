@@ -1,4 +1,4 @@
-"""Reads the same bytes with the compiled reader and with the generated one, its twin."""
+"""Reads the same bytes with the compiled reader and with the generated one, its fallback."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -12,7 +12,7 @@ from tests.message_strategies import all_messages
 
 
 def every_version() -> list[tuple[type[Message], int]]:
-    """Return all messages there are, those of internal topics too, with each of their versions."""
+    """Return all messages, including internal topics' records, with each of their versions."""
     tables = (codec.CONSUMER_OFFSETS, codec.TRANSACTION_STATE, codec.SHARE_GROUP_STATE)
     records = [cls for table in tables for kind in table.values() for cls in kind]
     consumer = [
@@ -34,11 +34,11 @@ class Twins:
         self._compiled = compiled_reader_for(cls, version) or self._generated
 
     def agree_on(self, raw: bytes) -> bool:
-        """Whether both come to the same value, or to errors with the same text."""
+        """Whether both return the same value, or raise errors with the same text."""
         return self._outcome(self._compiled, raw) == self._outcome(self._generated, raw)
 
     def both_read(self, raw: bytes) -> bool:
-        """Whether both read the same value, the compiled one without being helped."""
+        """Whether both read the same value, the compiled reader without its fallback."""
         buffer = memoryview(raw)
         read = self._compiled(buffer, 0)
         return read is not None and exactly(read) == exactly(self._generated(buffer, 0))
@@ -54,7 +54,7 @@ class Twins:
 
 
 def exactly(value: Any) -> Any:
-    """Return a value to compare by, in which types count: True is not 1, a view is not bytes."""
+    """Return a comparable value that includes types: True is not 1, a view is not bytes."""
     if isinstance(value, Struct):
         names = (*(field.name for field in type(value).fields), "unknown_tags")
         return type(value), [exactly(getattr(value, name)) for name in names]
@@ -79,7 +79,7 @@ def structs_in(value: Any) -> Iterator[Struct]:
 
 
 def drop_tagged_fields(value: Message, version: int) -> None:
-    """Leave nothing in a message that would be written as a tagged field."""
+    """Remove all values that would be written as tagged fields."""
     for struct in list(structs_in(value)):
         for field in type(struct).fields:
             if field.is_tagged(version):

@@ -1,4 +1,4 @@
-"""Other people's record code, as oracles. That kafka-python warns when imported is not our bug."""
+"""Other libraries' record code, as oracles. kafka-python's import warnings are ignored."""
 
 import warnings
 

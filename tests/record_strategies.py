@@ -11,7 +11,7 @@ timestamps = st.integers(-1, 2**45)
 
 @st.composite
 def record_lists(draw: st.DrawFn, *, with_gaps: bool = True) -> list[Record]:
-    """Records of one batch, whose offsets rise by one, or by more where that is allowed."""
+    """Records of one batch, with consecutive offsets, or with gaps where allowed."""
     records: list[Record] = []
     offset = draw(st.integers(0, 2**40))
     for _ in range(draw(st.integers(1, 8))):

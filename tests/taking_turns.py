@@ -1,4 +1,4 @@
-"""Sees whether long work on an event loop lets others go first."""
+"""Checks whether long work on an event loop yields to other tasks."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 @dataclass
 class PassingClock:
-    """Time that passes whenever it is asked for."""
+    """A clock that advances with every call."""
 
     time_ms: int = 1_000_000
 
@@ -23,7 +23,7 @@ class PassingClock:
 
 
 async def turns_of_others(work: Coroutine[Any, Any, T]) -> tuple[T, int]:
-    """Return what the work comes to, and how often another task had its turn meanwhile."""
+    """Return the result of the work, and how often another task ran meanwhile."""
     count = 0
 
     async def other() -> None:

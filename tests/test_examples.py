@@ -1,4 +1,4 @@
-"""The example of the Python clients runs to its end, and says what is true."""
+"""The example of the Python clients runs to its end, and its output is correct."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""`make interop` says in a line what a machine lacks, and leaves no half of what it fetches."""
+"""`make interop` prints a line for each missing requirement, and leaves no partial downloads."""
 
 import subprocess
 import sys
@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[1]
 
 @pytest.fixture
 def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Have a folder that holds all programs there are."""
+    """Make PATH an empty directory; `install` adds programs."""
     folder = tmp_path / "bin"
     folder.mkdir()
     monkeypatch.setenv("PATH", str(folder))
@@ -21,7 +21,7 @@ def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def install(path: Path, name: str, says: str, status: int = 0) -> None:
-    """Install a program that says something."""
+    """Install a program that prints a text."""
     program = path / name
     program.write_text(f"#!/bin/sh\necho '{says}' >&2\nexit {status}\n")
     program.chmod(0o755)

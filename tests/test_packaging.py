@@ -51,7 +51,7 @@ def sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def wheel(sdist: Path) -> Path:
     """The wheel that `pip install SDIST` builds and installs; compiling takes half a minute.
 
-    The build requirements are those of this environment, so that no package index is needed.
+    The build requirements come from this environment, so that no package index is needed.
     """
     folder = sdist.parent / "wheels"
     run(*PIP, "wheel", "--no-build-isolation", "--no-deps", "-w", folder, sdist, cwd=sdist.parent)

@@ -1,4 +1,4 @@
-"""What `make peers` makes of the outcomes of other people's tests."""
+"""The verdict of `make peers` on the outcomes of other projects' tests."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The tour of bytes and batches: it runs to its end, and says what is true."""
+"""The tour of bytes and batches runs to its end, and its output is correct."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""Writes the same value with the compiled writer and with the generated one, its twin."""
+"""Writes the same value with the compiled writer and with the generated one, its fallback."""
 
 import random
 from array import array
@@ -25,11 +25,11 @@ class Twins:
         return b"".join(pieces)
 
     def agree_on(self, value: Message) -> bool:
-        """Whether both come to the same bytes, or to errors with the same text."""
+        """Whether both write the same bytes, or raise errors with the same text."""
         return self._outcome(value, self._compiled) == self._outcome(value, lambda _: None)
 
     def both_write(self, value: Message) -> bool:
-        """Whether both write the same bytes, the compiled one without being helped."""
+        """Whether both write the same bytes, the compiled writer without its fallback."""
         written = self._compiled(value)
         return type(written) is bytes and written == self.generated(value)
 
@@ -37,7 +37,7 @@ class Twins:
         self._cls.writers[self._version] = writer
         try:
             return encode(value, self._version)
-        except Exception as error:  # noqa: BLE001 - whatever it is, it has to be the same
+        except Exception as error:  # noqa: BLE001 - both writers must raise the same error
             return type(error), str(error)
         finally:
             del self._cls.writers[self._version]
@@ -90,11 +90,11 @@ ODD: tuple[Any, ...] = (
     *(array("i", [1, 2]), SliceOfAFile(), Stranger(), object(), Struct),
     *([], [None], [1], ["text"], [Stranger()], (), (1, 2), {}, {1: b"tag"}, set(), range(3)),
 )  # fmt: skip
-"""Values that a field may be given by mistake; a few are sound in some fields."""
+"""Wrong values for most fields; some are valid in some fields."""
 
 
 def misuse(value: Message, dice: random.Random) -> None:
-    """Put something odd into a field, into an array, or in place of what a field never had."""
+    """Put an unusual value into a field, an array or the unknown tags, or delete a field."""
     struct = dice.choice(list(structs_in(value)))
     names = [*(field.name for field in type(struct).fields), "unknown_tags"]
     name = dice.choice(names)
@@ -108,7 +108,7 @@ def misuse(value: Message, dice: random.Random) -> None:
 
 
 def drop_default_structures(value: Message, version: int) -> None:
-    """Leave no structure in a tagged field that is compared with an empty one."""
+    """Remove structures from tagged fields whose default is an empty structure."""
     for struct in list(structs_in(value)):
         for field in type(struct).fields:
             if is_left_to_the_twin(field, version):

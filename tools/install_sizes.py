@@ -1,10 +1,10 @@
 """Prints the README's table of install sizes: packages and bytes in fresh environments.
 
-    .venv/bin/python -m tools.install_sizes
+.venv/bin/python -m tools.install_sizes
 
-For each row a virtual environment without pip gets Ottla from this checkout, with the versions of
-constraints.txt. Packages are counted, Ottla included, and the sizes of all files added up, also
-those of byte code. It takes some minutes and downloads what pip has not cached.
+For each row, a virtual environment without pip gets Ottla from this checkout, with the versions of
+constraints.txt. Packages are counted, Ottla included, and the sizes of all files added up,
+including byte code. It takes some minutes, and downloads packages that pip has not cached.
 """
 
 import subprocess

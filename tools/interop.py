@@ -1,7 +1,7 @@
 """`make interop`: fetches Apache Kafka and Spark once, by name, and runs the tests that need them.
 
-What a machine cannot do is left out, and said in one line: without Java 17, or without Maven and
-its central repository when Kafka is not there yet, everything; without the connector, only Spark.
+Tests with missing requirements are left out, with one line of output: without Java 17, or without
+Maven and its central repository for a missing Kafka, all tests; without the connector, only Spark.
 """
 
 import re
@@ -19,7 +19,7 @@ TESTS: Final = ROOT / "tests" / "interop"
 FOLDER: Final = ROOT / ".interop"
 JAVA_MIN: Final = 17
 
-# By its whole name: a short one that cannot be looked up is an unknown one, says Maven.
+# The full name: for a short plugin name that cannot be resolved, Maven reports an unknown plugin.
 _PLUGIN = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1"
 _VERSION = re.compile(r'version "(\d+)')
 _SPARK_VERSION = re.compile("<spark.version>(.+)</spark.version>")
@@ -31,11 +31,11 @@ _NO_NETWORK = re.compile(
 
 
 class NotHereError(Exception):
-    """What is needed cannot be had on this machine; the text says what."""
+    """A requirement that this machine cannot provide; the text names it."""
 
 
 def main() -> int:
-    """Fetch what is missing and run the tests; give pytest's status, or 0 if nothing can be run."""
+    """Fetch missing files and run the tests; return pytest's status, or 0 if no test can run."""
     spark_tests = TESTS / "test_spark.py"
     try:
         check_java()
@@ -53,14 +53,14 @@ def main() -> int:
 
 
 def run_tests(path: Path, *options: str) -> int:
-    """Run tests as the command line says; give pytest's status, 0 if it names none of them."""
+    """Run the tests of the command line; return pytest's status, 0 if it names none of them."""
     command = [sys.executable, "-m", "pytest", str(path), *options, *sys.argv[1:]]
     status = subprocess.run(command, check=False).returncode
     return 0 if status == pytest.ExitCode.NO_TESTS_COLLECTED else status
 
 
 def check_java() -> None:
-    """Refuse a machine whose Java is missing or too old."""
+    """Refuse a machine with a missing or too old Java."""
     java = program("java")
     said = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
     found = _VERSION.search(said)
@@ -77,7 +77,7 @@ def program(name: str) -> str:
 
 
 def fetch(name: str, folder: Path, pom: Path, fill: Callable[[Path, Path], None]) -> None:
-    """Fill a folder unless it is there and no older than its list; never leave half of one."""
+    """Fill a directory unless it exists and is newer than its list; never leave it incomplete."""
     ready = folder / ".ready"
     if ready.exists() and ready.stat().st_mtime >= pom.stat().st_mtime:
         return
@@ -92,12 +92,12 @@ def fetch(name: str, folder: Path, pom: Path, fill: Callable[[Path, Path], None]
 
 
 def fetch_kafka(pom: Path, folder: Path) -> None:
-    """Have Maven copy Kafka's jars."""
+    """Copy Kafka's jars with Maven."""
     copy_jars(pom, folder)
 
 
 def fetch_spark(pom: Path, folder: Path) -> None:
-    """Have Maven copy the connector's jars, and pip unpack the PySpark of the same version."""
+    """Copy the connector's jars with Maven, and unpack the same version of PySpark with pip."""
     copy_jars(pom, folder / "jars")
     version = _SPARK_VERSION.search(pom.read_text())
     assert version is not None
@@ -106,13 +106,13 @@ def fetch_spark(pom: Path, folder: Path) -> None:
 
 
 def copy_jars(pom: Path, folder: Path) -> None:
-    """Copy the jars that a POM names into a folder."""
+    """Copy the jars of a POM into a directory."""
     words = ["--quiet", "--batch-mode", "--file", str(pom), f"-DoutputDirectory={folder}"]
     run(program("mvn"), *words, f"{_PLUGIN}:copy-dependencies")
 
 
 def run(*words: str) -> None:
-    """Run a command that downloads; its failing is the network's fault if that is what it says."""
+    """Run a downloading command; if its output names a network failure, raise NotHereError."""
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     said = done.stdout + done.stderr
     if done.returncode and _NO_NETWORK.search(said):

@@ -1,4 +1,4 @@
-"""Checks what no linter checks: the size of files and functions, and vague names."""
+"""Checks that no linter has: the size of files and functions, and vague names."""
 
 import ast
 import sys

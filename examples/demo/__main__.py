@@ -1,4 +1,4 @@
-"""Starts everything, shows what comes out, and leaves nothing behind."""
+"""Starts all processes, shows the results, and removes everything at the end."""
 
 import signal
 import sys
@@ -17,15 +17,15 @@ from ottla import Admin, Consumer
 from ottla.testing import Broker
 
 WINDOWS_MIN: Final = 5
-"""How many windows are waited for where stdout is not a terminal."""
+"""The number of windows to wait for if stdout is not a terminal."""
 SECONDS_MAX: Final = 300
 LOOK_SECONDS: Final = 0.2
 STOPPING_LINE_SECONDS: Final = 5
-"""How often a line says that the stop goes on: on a busy machine Spark takes a minute."""
+"""How often a line reports that the stop continues: on a busy machine Spark takes a minute."""
 
 
 class Interrupts:
-    """Counts Ctrl-C and SIGTERM, so that each is answered at a place of our choice."""
+    """Counts Ctrl-C and SIGTERM, so that each is handled at a defined place."""
 
     def __init__(self) -> None:
         self.count = 0

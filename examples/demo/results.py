@@ -1,4 +1,4 @@
-"""Reads what the pipeline writes, as any consumer would, and compares it with the shop's books."""
+"""Reads the pipeline's output, as any consumer would, and compares it with the shop's books."""
 
 import json
 from dataclasses import dataclass, field
@@ -10,13 +10,13 @@ from ottla import Consumer
 
 @dataclass(slots=True)
 class Results:
-    """What came out: of each product and window, what was paid, and how often it was told."""
+    """The output: the paid amount of each product and window, and its number of updates."""
 
     cents: dict[tuple[str, int], int] = field(default_factory=dict)
     records: int = 0
 
     def read(self, consumer: Consumer, seconds: float) -> None:
-        """Take what has come; wait for it no longer than this."""
+        """Read the available records; wait no longer than this."""
         for record in consumer.poll(timeout=seconds):
             assert isinstance(record.value, bytes)
             row = json.loads(record.value)
@@ -25,11 +25,11 @@ class Results:
             self.records += 1
 
     def windows(self) -> list[int]:
-        """Return when windows began, the newest at the end."""
+        """Return the start times of the windows, the newest at the end."""
         return sorted({window for _, window in self.cents})
 
     def check(self, shop: Shop) -> tuple[bool, str]:
-        """Return whether what came out is what went in, once, and a sentence that says so."""
+        """Return whether the output matches the input exactly once, with a sentence about it."""
         wrong = [name for name, cents in self.cents.items() if shop.books[name]["cents"] != cents]
         doubled = self.records - len(self.cents)
         if wrong or doubled:

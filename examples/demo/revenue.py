@@ -10,7 +10,7 @@ WINDOW = "2 seconds"
 
 
 def define() -> None:
-    """Read two topics, and write one: what was paid for each product, window by window."""
+    """Read two topics, and write one: the paid amount per product and window."""
     orders = stream(ORDERS).json("order long, product string, amount long, at timestamp")
     payments = stream(PAYMENTS).json("order long, at timestamp")
     paid = orders.event_time("at", late="2 seconds").join(

@@ -1,4 +1,4 @@
-"""What is seen of the demo: a table that changes on a terminal, or a line for each event."""
+"""The display of the demo: a live table on a terminal, or a line for each event."""
 
 import os
 import shutil
@@ -31,7 +31,7 @@ _STEPS: Final = (
 
 
 def next_steps() -> str:
-    """Return commands that work as they are printed, in the folder that the demo was started in."""
+    """Return commands that work as printed, in the directory where the demo was started."""
     commands = [f"{_program(name)} {words}" for name, words, _ in _STEPS]
     width = max(map(len, commands))
     lines = [
@@ -49,7 +49,7 @@ def next_steps() -> str:
 
 
 def _program(name: str) -> str:
-    """Return how this folder's shell finds a program of this environment."""
+    """Return the shell path of a program of this environment, from the current directory."""
     ours = Path(sys.executable).parent / name
     found = shutil.which(name)
     if found is not None and Path(found).parent.resolve() == ours.parent.resolve():
@@ -59,7 +59,7 @@ def _program(name: str) -> str:
 
 
 class Screen:
-    """Shows results as they come on a terminal; else prints what happens."""
+    """Shows live results on a terminal; otherwise prints events."""
 
     def __init__(self, console: Console | None = None) -> None:
         self._console = console or Console()
@@ -79,7 +79,7 @@ class Screen:
         self._console.print(line, highlight=False, markup=False, soft_wrap=True)
 
     def show(self, shop: Shop, results: Results, spark: str) -> None:
-        """Show the results, the shop and Spark; without a terminal, print what Spark does."""
+        """Show the results, the shop and Spark; without a terminal, print Spark's status."""
         if self._live is not None:
             self._live.update(frame(shop, results, spark), refresh=True)
         elif monotonic() - self._told_at >= STATUS_LINE_SECONDS:
@@ -87,7 +87,7 @@ class Screen:
             self.say(f"Spark {spark}.")
 
     def freeze(self) -> None:
-        """Leave the table as it is; lines go below it from now on."""
+        """Freeze the table; later lines are printed below it."""
         if self._live is not None:
             self._live.stop()
 

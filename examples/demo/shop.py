@@ -35,23 +35,23 @@ class Shop:
     orders: int = 0
     payments: int = 0
     books: dict[tuple[str, int], Counter[str]] = field(default_factory=dict)
-    """What was paid for, by product and the second in which the window begins."""
+    """The paid orders, by product and the second in which the window begins."""
     _closing: threading.Event = field(default_factory=threading.Event)
     _thread: threading.Thread | None = None
 
     def open(self) -> None:
-        """Begin to sell."""
+        """Start selling."""
         self._thread = threading.Thread(target=self._sell, name="shop")
         self._thread.start()
 
     def close(self) -> None:
-        """Send what has been sold, and no more."""
+        """Send the sold orders, and stop."""
         self._closing.set()
         if self._thread is not None:
             self._thread.join()
 
     def _sell(self) -> None:
-        dice = random.Random(self.seed)  # noqa: S311 - nobody has to guess it
+        dice = random.Random(self.seed)  # noqa: S311 - not used for secrets
         with Producer(bootstrap_servers=self.servers) as producer:
             while not self._closing.wait(_TICK_SECONDS):
                 for _ in range(int(ORDERS_PER_SECOND * _TICK_SECONDS)):
@@ -78,7 +78,7 @@ def _stamp(seconds: float) -> str:
 
 
 def main() -> None:
-    """Sell until Ctrl-C, and say how much."""
+    """Sell until Ctrl-C, and print how much."""
     stopping = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stopping.set())

@@ -1,4 +1,4 @@
-"""The pipeline of the demo, and what it does at the moment."""
+"""The pipeline of the demo, and its current state."""
 
 import logging
 import os
@@ -39,7 +39,7 @@ class Work:
         return self._thread.is_alive()
 
     def status(self) -> str:
-        """Return what Spark does, for how long, or how far it is."""
+        """Return Spark's current activity with its duration, or its progress."""
         flows = read_progress(self._folder.progress)
         if self._stopping.is_set() or not flows:
             return f"{self._phase}, {monotonic() - self._since:.0f} s"
@@ -50,17 +50,17 @@ class Work:
         )
 
     def start(self) -> None:
-        """Begin."""
+        """Start."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Begin to stop the query and its JVM."""
+        """Start stopping the query and its JVM."""
         self._begin("stops")
-        mute_spark()  # tasks and workers that are stopped log tracebacks
+        mute_spark()  # stopped tasks and workers log tracebacks
         self._stopping.set()
 
     def has_ended(self, seconds: float) -> bool:
-        """Wait for the end, but no longer than this; return whether it has come."""
+        """Wait for the end until a timeout; return whether it has ended."""
         self._thread.join(seconds)
         return not self._thread.is_alive()
 

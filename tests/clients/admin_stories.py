@@ -1,4 +1,4 @@
-"""What the stories about the admin client share: refusals, and somebody to write records."""
+"""Helpers of the admin client's stories: refusals, waiting, and writing records."""
 
 import time
 from collections.abc import Callable
@@ -12,14 +12,14 @@ SECONDS_MAX = 60
 
 
 def refused(call: Callable[[], object]) -> tuple[ErrorCode, str]:
-    """Return why something was refused: the code, and what people are told."""
+    """Return the error code and the message of a refusal."""
     with pytest.raises(ItemsFailedError) as failure:
         call()
     return failure.value.code, str(failure.value)
 
 
 def eventually(is_so: Callable[[], bool]) -> None:
-    """Wait for what the broker brings about by itself."""
+    """Wait for a change that the broker makes in the background."""
     deadline = time.monotonic() + SECONDS_MAX
     while not is_so():
         assert time.monotonic() < deadline, is_so
@@ -27,7 +27,7 @@ def eventually(is_so: Callable[[], bool]) -> None:
 
 
 def write(servers: str, name: TopicPartition, count: int, *, first_ms: int = 1_000) -> None:
-    """Write records whose timestamps are a millisecond apart."""
+    """Write records with timestamps one millisecond apart."""
     producer = Producer({"bootstrap.servers": servers})
     for number in range(count):
         value = f"value {number}".encode()

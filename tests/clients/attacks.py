@@ -1,4 +1,4 @@
-"""What hostile clients send: frames that are far larger than what they cost to make."""
+"""Attacks of hostile clients: frames that are cheap to make and expensive to process."""
 
 import selectors
 import socket
@@ -110,7 +110,7 @@ def fetch(partitions: int, *, wait_ms: int = 0, index: int = 0, replica_id: int 
 
 
 def largest_request(key: ApiKey, items: int) -> Message | None:
-    """Return a request with so many items in its innermost array; None if it has no array."""
+    """Return a request with this many items in its innermost array; None if it has no array."""
     request = API_BY_KEY[key].request()
     return request if _fill(request, items) else None
 
@@ -143,7 +143,7 @@ def _last_version(cls: type[Struct], field: Field) -> int:
 def crowd(
     address: Address, count: int, receive_bytes: int | None = None
 ) -> Iterator[list[socket.socket]]:
-    """Connect so many times, with so much room for what is not read."""
+    """Open this many connections; `receive_bytes` bounds the receive buffer of each."""
     with ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
         for one in sockets:
@@ -163,10 +163,10 @@ def flood(
     reads: bool = True,
     lost_max: int = 1 << 30,
 ) -> int:
-    """Send a frame on all of these again and again; return how many of them were hung up on.
+    """Send a frame on all sockets again and again; return how many were disconnected.
 
-    So many are on their way on each connection at a time, or if answers are not read, as many as
-    it takes.
+    `pipelined` requests are in flight on each connection at a time; if responses are not read,
+    as many as the connection takes.
     """
     lost = 0
     with selectors.DefaultSelector() as selector:

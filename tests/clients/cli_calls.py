@@ -33,12 +33,12 @@ def call(
 
 
 def text(*arguments: str | Path, **how: Any) -> str:
-    """Return what a command writes to stdout."""
+    """Return the stdout of a command."""
     return call(*arguments, **how).stdout.decode()
 
 
 def rows(*arguments: str | Path, **how: Any) -> Any:
-    """Return what a command says in JSON."""
+    """Return the JSON output of a command, parsed."""
     return json.loads(text(*arguments, "--format", "json", **how))
 
 

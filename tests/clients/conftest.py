@@ -1,4 +1,4 @@
-"""The clients that the stories are told with, and a broker that the stories of one file share."""
+"""The client libraries that run the stories, and a broker shared by the stories of one file."""
 
 from collections.abc import Iterator
 
@@ -27,7 +27,7 @@ def story_servers() -> Iterator[str]:
 
 @pytest.fixture(params=DRIVERS, ids=lambda kind: kind.name)
 def client(request: pytest.FixtureRequest) -> type[Driver]:
-    """Every client library in turn."""
+    """Each client library, one after another."""
     if request.param is KcatDriver and KCAT is None:
         pytest.skip("kcat is not installed; Debian has it as a package: apt-get install kcat")
     return request.param
@@ -35,7 +35,7 @@ def client(request: pytest.FixtureRequest) -> type[Driver]:
 
 @pytest.fixture
 def driver(client: type[Driver], story_servers: str) -> Driver:
-    """Every client library in turn, with the broker that all stories share."""
+    """Each client library, one after another, with the broker that all stories share."""
     return client(story_servers)
 
 

@@ -1,4 +1,4 @@
-"""What the stories of the consumer share: topics, records from librdkafka, and patience."""
+"""Helpers of the consumer's stories: topics, records from librdkafka, and waiting."""
 
 import time
 from collections.abc import Callable, Iterable
@@ -16,7 +16,7 @@ _numbers = count()
 
 
 def new_topic(servers: str, partitions: int = 1, **config: str) -> str:
-    """Make a topic that nobody else uses."""
+    """Create a topic that no other test uses."""
     name = f"letters-{next(_numbers)}"
     make_topic(servers, name, partitions, **config)
     return name
@@ -39,7 +39,7 @@ def librdkafka_producer(servers: str, **settings: Any) -> Producer:
 
 
 def send(servers: str, topic: str, values: Iterable[Any], **settings: Any) -> None:
-    """Have librdkafka write these values to partition 0."""
+    """Write these values to partition 0 with librdkafka."""
     producer = librdkafka_producer(servers, **settings)
     for value in values:
         producer.produce(topic, value, partition=0)
@@ -55,7 +55,7 @@ def consumer_of(servers: str, *topics: str, **settings: Any) -> Consumer:
 
 
 def read(consumer: Consumer, wanted: int) -> list[ConsumerRecord]:
-    """Poll until there are so many records."""
+    """Poll until this many records have arrived."""
     found: list[ConsumerRecord] = []
     deadline = time.monotonic() + SECONDS_MAX
     while len(found) < wanted:

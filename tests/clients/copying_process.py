@@ -1,8 +1,8 @@
-"""A process that copies a topic, exactly once: it may be killed at any moment, and started again.
+"""A process that copies a topic exactly once; it may be killed at any moment and restarted.
 
-Run as `python -m tests.clients.copying_process SERVERS SOURCE TARGET COUNT`. What it reads, by
-librdkafka, it writes by our own producer; how far it has read is in the same transaction. Each line
-that it is given lets it begin a transaction, and it writes a line when that is committed.
+Run as `python -m tests.clients.copying_process SERVERS SOURCE TARGET COUNT`. It reads with
+librdkafka and writes with Ottla's producer; the read position is committed in the same transaction.
+Each line on stdin starts one transaction; the process prints a line after its commit.
 """
 
 import sys
@@ -25,7 +25,7 @@ def copy(servers: str, source: str, target: str, count: int) -> None:
     }
     producer = Producer(bootstrap_servers=servers, transactional_id=source)
     with closing(Consumer(settings)) as consumer, producer:
-        producer.init_transactions()  # whoever was here before has ended now, one way or the other
+        producer.init_transactions()  # ends the transaction of the previous process
         (committed,) = consumer.committed([TopicPartition(source, 0)], SECONDS_MAX)
         position = max(committed.offset, 0)
         consumer.assign([TopicPartition(source, 0, position)])

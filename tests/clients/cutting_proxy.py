@@ -1,8 +1,8 @@
-"""Stands between clients and a broker, and loses answers: the broker has done what it was asked,
-and the client cannot know.
+"""A proxy between clients and a broker that loses responses: the broker has done the work, and
+the client cannot know.
 
-Every so many answers to Produce, or to another request, the connection is cut in place of being
-told the answer. Whoever sends its records again then sends what is there already.
+Every n-th response to Produce, or to another API, is dropped and its connection is closed. A client
+that sends the records again sends records that are already in the log.
 """
 
 import asyncio
@@ -38,7 +38,7 @@ def broker_behind(
 
 
 class CuttingProxy:
-    """Listens while the block lasts. `target_port` is to be set before the first client comes."""
+    """Listens until the block ends. Set `target_port` before the first client connects."""
 
     def __init__(self, *, every: int, api_key: ApiKey = ApiKey.PRODUCE) -> None:
         self.target_port = 0
@@ -114,7 +114,7 @@ class CuttingProxy:
             await target.drain()
 
     def is_to_be_lost(self) -> bool:
-        """Tell whether it is time to cut, and count."""
+        """Return whether it is time to cut, and count."""
         self._answers += 1
         is_lost = self._answers % self._every == 0
         self.cuts += is_lost

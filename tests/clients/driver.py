@@ -1,6 +1,6 @@
-"""What a story needs of a client library: each has a driver, and the stories are told once.
+"""The interface between stories and client libraries: one driver per library, one set of stories.
 
-A driver holds the address of a broker and nothing that has to be closed; a member of a group does.
+A driver holds the broker's address and no resources; a group member has to be closed.
 """
 
 import time
@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 SECONDS_MAX = 60
-"""How long anything may take before it has failed; nothing takes as long."""
+"""Timeout of every wait; nothing should take as long."""
 SESSION_MS = 6_000
 HEARTBEAT_MS = 200
 IMPATIENCE = {
@@ -51,17 +51,17 @@ class Member(ABC):
 
     @abstractmethod
     def read(self) -> list[Received]:
-        """Return what has come, after waiting for a moment at most."""
+        """Return the records that have arrived, after a short wait at most."""
 
     @abstractmethod
     def partitions(self) -> set[int]:
-        """Return what it has to read now."""
+        """Return the partitions that are assigned now."""
 
     @abstractmethod
     def close(self) -> list[Received]:
-        """Commit what was read, go, and return what was read and not yet returned.
+        """Commit the records that were read, leave, and return the records not yet returned.
 
-        A static member says nothing as it goes.
+        A static member leaves without a LeaveGroup request.
         """
 
 
@@ -116,7 +116,7 @@ class Driver(ABC):
         raise NotImplementedError
 
     def add_partitions(self, name: str, count: int) -> None:
-        """Let a topic have this many partitions."""
+        """Grow a topic to this many partitions."""
         raise NotImplementedError
 
     def delete_topic(self, name: str) -> None:
@@ -136,7 +136,7 @@ def dotted(settings: dict[str, str]) -> dict[str, str]:
 def read_until(
     members: Sequence[Member], is_so: Callable[[list[Received]], bool]
 ) -> list[Received]:
-    """Let all members poll, as they must while partitions change hands, until it has come true."""
+    """Poll with all members, as a rebalance needs, until the condition holds."""
     found: list[Received] = []
     deadline = time.monotonic() + SECONDS_MAX
     while not is_so(found):
@@ -148,6 +148,6 @@ def read_until(
 
 
 def close_together(members: Sequence[Member]) -> None:
-    """Close all at once: one that rejoins as another leaves waits for those that poll no more."""
+    """Close all members at the same time: a rejoining member waits for members that do not poll."""
     with ThreadPoolExecutor(len(members)) as pool:
         list(pool.map(lambda member: member.close(), members))

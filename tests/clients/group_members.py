@@ -1,4 +1,4 @@
-"""Members of groups: ours, in this thread, and those of other libraries with any assignor."""
+"""Group members: Ottla's, in this thread, and other libraries' with any assignor."""
 
 import asyncio
 import threading
@@ -46,7 +46,7 @@ _AIOKAFKA = {"range": AioRange, "roundrobin": AioRoundRobin, "sticky": AioSticky
 
 
 class OttlaMember:
-    """A consumer of ours, and everything that its listeners have heard."""
+    """An Ottla consumer, and all calls of its listeners."""
 
     def __init__(self, servers: str, group: str, topic: str | None = None, **settings: Any) -> None:
         self.heard: list[tuple[str, list[TopicPartition]]] = []
@@ -84,7 +84,7 @@ class OttlaMember:
 
 
 def poll_until(members: Iterable[OttlaMember | Member], is_so: Callable[[], bool]) -> None:
-    """Let all members poll, as they must while partitions change hands, until it has come true."""
+    """Poll with all members, as a rebalance needs, until the condition holds."""
     everybody = list(members)
     deadline = time.monotonic() + 2 * SECONDS_MAX
     while not is_so():
@@ -101,7 +101,7 @@ def poll_until(members: Iterable[OttlaMember | Member], is_so: Callable[[], bool
 
 @contextmanager
 def closing_members() -> Iterator[Callable[..., OttlaMember]]:
-    """Make members of ours, and close those that are still there in the end."""
+    """Make Ottla members, and close any that are still open at the end."""
     with ExitStack() as stack:
 
         def make(*arguments: Any, **settings: Any) -> OttlaMember:
@@ -113,7 +113,7 @@ def closing_members() -> Iterator[Callable[..., OttlaMember]]:
 
 
 class Post:
-    """Writes numbered letters to all partitions of a topic in turn."""
+    """Writes numbered letters to the partitions of a topic, round-robin."""
 
     def __init__(self, servers: str, topic: str, partitions: int) -> None:
         self._driver = LibrdkafkaDriver(servers)
@@ -135,7 +135,7 @@ class Post:
     def grow(self, partitions: int) -> None:
         self._driver.add_partitions(self._topic, partitions)
         self.partitions = partitions
-        self._producer = self._new_producer()  # the one before does not know of them yet
+        self._producer = self._new_producer()  # the old producer has stale metadata
 
     def _new_producer(self) -> Producer:
         return Producer({"bootstrap.servers": self._driver.servers, "linger.ms": 1})

@@ -91,7 +91,7 @@ OFFERED_BY_KAFKA: Final = {
 
 
 def request_of(key: int) -> Message:
-    """Return a request that asks for nothing, and that every broker answers."""
+    """Return an empty request, to which every broker responds."""
     return ProduceRequest(acks=1) if key == ApiKey.PRODUCE else api_of(key).request()
 
 
@@ -102,7 +102,7 @@ def requests() -> Iterator[tuple[int, int]]:
 
 
 def offered_by(servers: str) -> dict[int, tuple[int, int]]:
-    """Ask a broker what it offers."""
+    """Return the API versions that a broker offers."""
     request = ApiVersionsRequest(client_software_name="raw", client_software_version="1")
     found = ask(servers, ApiKey.API_VERSIONS, 4, request).api_keys
     return {one.api_key: (one.min_version, one.max_version) for one in found}

@@ -1,7 +1,7 @@
-"""Malformed record batches with a correct CRC: what a faulty or hostile producer may send.
+"""Malformed record batches with a correct CRC, as faulty or hostile producers may send them.
 
 `MALFORMED` names each case. Damage to records is made before compression, once with each codec; the
-other cases are damage to the header and to the compressed bytes.
+other cases damage the header or the compressed bytes.
 """
 
 import struct
@@ -72,7 +72,7 @@ def fields(
     value: bytes = sized(VALUE),
     headers: bytes | None = None,
 ) -> bytes:
-    """Write what a record has after its length."""
+    """Encode the part of a record after its length."""
     if headers is None:
         headers = number(len(HEADERS)) + b"".join(sized(k) + sized(v) for k, v in HEADERS)
     return b"\0" + time + number(delta) + key + value + headers

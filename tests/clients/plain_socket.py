@@ -51,7 +51,7 @@ class PlainSocket:
         return self.receive(key, version)
 
     def is_closed(self) -> bool:
-        """Wait for the broker to say something, and tell whether it hung up instead."""
+        """Wait for bytes from the broker; return whether it closed the connection instead."""
         try:
             return not self._socket.recv(1)
         except ConnectionResetError:
@@ -82,13 +82,13 @@ class PlainSocket:
     def produce(
         self, topic: str, records: bytes, *, index: int = 0, version: int = 9, acks: int = -1
     ) -> Any:
-        """Produce to one partition and return what became of it."""
+        """Produce to one partition and return its part of the response."""
         request = produce_request(topic, records, index=index, acks=acks)
         (answered,) = self.ask(ApiKey.PRODUCE, version, request).responses
         return answered.partition_responses[0]
 
     def fetch(self, topic: str, offset: int = 0, *, version: int = 12, **how: Any) -> Any:
-        """Fetch from one partition and return what came of it."""
+        """Fetch from one partition and return its part of the response."""
         request = fetch_request(topic, offset, **how)
         (answered,) = self.ask(ApiKey.FETCH, version, request).responses
         return answered.partitions[0]

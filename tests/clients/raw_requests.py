@@ -33,12 +33,12 @@ class RawConnection:
         self._socket.close()
 
     def ask(self, key: ApiKey, version: int, request: Message) -> Any:
-        """Send a request and return its answer."""
+        """Send a request and return its response."""
         self.send(key, version, request)
         return self.receive(key, version)
 
     def send(self, key: ApiKey, version: int, request: Message) -> None:
-        """Send a request without waiting for its answer."""
+        """Send a request without waiting for its response."""
         header = RequestHeader(key, version, 1, CLIENT_ID)
         self.send_frames(b"".join(encode_request(header, request)))
 
@@ -47,7 +47,7 @@ class RawConnection:
         self._socket.sendall(frames)
 
     def receive(self, key: ApiKey, version: int) -> Any:
-        """Return the next answer."""
+        """Return the next response."""
         return decode_response(key, version, memoryview(self.receive_frame()))[1]
 
     def receive_frame(self) -> bytes:
@@ -56,7 +56,7 @@ class RawConnection:
         return self._read(size)
 
     def alter(self, kind: int, name: str, *changes: Change, validate_only: bool = False) -> Any:
-        """Change single settings of a resource, and return what is said of it."""
+        """Change single settings of a resource, and return its part of the response."""
         configs = [
             AlterableConfig(name=setting, config_operation=operation, value=value)
             for operation, setting, value in changes
@@ -82,6 +82,6 @@ def ask(servers: str, key: ApiKey, version: int, request: Message) -> Any:
 
 
 def alter(servers: str, kind: int, name: str, *changes: Change, validate_only: bool = False) -> Any:
-    """Change single settings of a resource, and return what is said of it."""
+    """Change single settings of a resource, and return its part of the response."""
     with RawConnection(servers) as connection:
         return connection.alter(kind, name, *changes, validate_only=validate_only)

@@ -99,7 +99,7 @@ AS_KAFKA: Final[tuple[tuple[ApiKey, int, Message], ...]] = (
     ),
     (ApiKey.DESCRIBE_DELEGATION_TOKEN, 3, DescribeDelegationTokenRequest(owners=None)),
 )
-"""Requests that Kafka without security answers in the same way."""
+"""Requests with the same response from a Kafka without security."""
 
 ALTER_QUOTAS: Final = AlterClientQuotasRequest(
     entries=[

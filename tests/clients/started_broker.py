@@ -1,4 +1,4 @@
-"""`ottla start` as a process, with a folder, variables and limits of its own."""
+"""`ottla start` as a process, with its own directory, environment variables and limits."""
 
 import os
 import subprocess
@@ -23,7 +23,7 @@ class StartedBroker:
         environ: Mapping[str, str] | None = None,
         descriptors_max: int | str | None = None,
     ) -> None:
-        """Keep its log lines and its address in a folder; `settings` are KEY=VALUE."""
+        """Keep its log lines and its address in a directory; `settings` are KEY=VALUE."""
         self.log = folder / "log"
         self.bootstrap_servers = ""
         self._ready = folder / "ready"

@@ -1,4 +1,4 @@
-"""The admin client as such: its two faces, its one rule for failures, its settings, its end."""
+"""The admin client itself: both facades, its error handling, its settings, and closing it."""
 
 import asyncio
 import inspect

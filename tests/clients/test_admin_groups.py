@@ -17,7 +17,7 @@ def admin(story_servers: str) -> Iterator[Admin]:
 
 @pytest.fixture
 def reader(admin: Admin, story_servers: str, topic: str) -> Iterator[Consumer]:
-    """Somebody who is in a group that is called like the topic."""
+    """A consumer in a group with the same name as the topic."""
     admin.topics.create(topic, partitions=2)
     write(story_servers, TopicPartition(topic, 0), 3)
     consumer = Consumer(

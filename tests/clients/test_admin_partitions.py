@@ -1,4 +1,4 @@
-"""Partitions by the admin client: their offsets, their leaders, their folders."""
+"""Partitions in the admin client: their offsets, their leaders, their log dirs."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -25,7 +25,7 @@ def admin(story_servers: str) -> Iterator[Admin]:
 
 @pytest.fixture
 def producer(admin: Admin, story_servers: str, topic: str) -> Iterator[Librdkafka]:
-    """Somebody whose transaction is open; its id is the topic's name."""
+    """A producer with an open transaction; its transactional id is the topic's name."""
     admin.topics.create(topic)
     producer = Librdkafka(story_servers, topic)
     producer.begin()

@@ -1,4 +1,4 @@
-"""Background work with traffic: whatever waits for the disk waits on a thread, not on the loop."""
+"""Background work under traffic: a wait for the disk blocks a thread, never the event loop."""
 
 import asyncio
 from pathlib import Path

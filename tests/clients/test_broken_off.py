@@ -1,4 +1,4 @@
-"""Members whose calls fail, or are broken off, while partitions come and go."""
+"""Members with calls that fail or are interrupted while partitions are assigned and revoked."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -30,7 +30,7 @@ async def joined(servers: str, group: str, **settings: Any) -> AsyncIterator[Asy
 
 
 async def read_until(consumer: AsyncConsumer, is_so: Callable[[], object]) -> int:
-    """Poll until it has come true; return how many records there were."""
+    """Poll until the condition holds; return the number of records."""
     number = 0
     while not is_so():
         number += len(await consumer.poll(timeout=0.05))
@@ -96,7 +96,7 @@ def test_who_does_not_get_to_unsubscribe_while_it_joins_joins_again(
                 await silent.subscribe([topic])
                 await read_until(silent, silent.assignment)
                 await late.subscribe([topic])
-                await late.poll(timeout=HEARTBEAT_MS / 1000)  # waits for the other, who is silent
+                await late.poll(timeout=HEARTBEAT_MS / 1000)  # waits for the silent member
                 unsubscribing = asyncio.ensure_future(late.unsubscribe())
                 await asyncio.sleep(0)
                 unsubscribing.cancel()
@@ -184,7 +184,7 @@ def test_who_ends_in_a_listener_does_not_join_again(
     async def story() -> None:
         heard: list[tuple[str, list[TopicPartition]]] = []
 
-        async def on_notify(what: str, names: list[TopicPartition]) -> None:
+        async def hear(what: str, names: list[TopicPartition]) -> None:
             heard.append((what, names))
             if what == moment:
                 await getattr(consumer, end)()
@@ -192,8 +192,8 @@ def test_who_ends_in_a_listener_does_not_join_again(
         async with joined(story_servers, topic) as consumer:
             await consumer.subscribe(
                 [topic],
-                on_assigned=lambda names: on_notify("assigned", names),
-                on_revoked=lambda names: on_notify("revoked", names),
+                on_assigned=lambda names: hear("assigned", names),
+                on_revoked=lambda names: hear("revoked", names),
             )
             if moment == "revoked":
                 await read_until(consumer, consumer.assignment)

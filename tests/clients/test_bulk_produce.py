@@ -1,4 +1,4 @@
-"""Bulk calls: what librdkafka reads back is what was given, in order, and memory is bounded."""
+"""Bulk calls: librdkafka reads back the same records in order, and memory is bounded."""
 
 import asyncio
 import threading
@@ -49,7 +49,7 @@ def make_topic(broker: Broker, partitions: int = PARTITIONS, **config: str) -> s
 
 
 def read(broker: Broker, topic: str, partitions: int = PARTITIONS) -> dict[int, list[Any]]:
-    """Read all that is there: key, value, headers, timestamp."""
+    """Read all records: key, value, headers, timestamp."""
     consumer = Consumer(
         {
             "bootstrap.servers": broker.bootstrap_servers,
@@ -114,7 +114,7 @@ def test_librdkafka_reads_back_what_was_given(
     for number, there in read(broker, topic).items():
         rows = [int(headers[-1][1]) for _, _, headers, _ in there]
         fixed = [row for row in rows if partition_of(records[row], -1) >= 0]
-        assert fixed == sorted(fixed)  # those that may go anywhere follow, in their own order
+        assert fixed == sorted(fixed)  # records without a partition follow, in their own order
         assert done.offsets.get(number, (0, -1, 0)) == (0, len(rows) - 1, len(rows))
         for row, cells in zip(rows, there, strict=True):
             record = records[row]
@@ -186,7 +186,7 @@ def test_nothing_at_all_is_delivered_at_once(broker: Broker, producer: Producer)
 
 
 class Stream:
-    """Somebody else's table: all it has is Arrow's interface."""
+    """A table of another library; it has only Arrow's C stream interface."""
 
     def __init__(self, table: pa.Table) -> None:
         self._table = table

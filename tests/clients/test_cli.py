@@ -15,7 +15,7 @@ from tests.clients.cli_calls import OTTLA, SECONDS_MAX, call, lines_of_json, ref
 
 
 def started(*arguments: str) -> tuple[subprocess.Popen[str], str]:
-    """Start a broker and return it with the address that it tells."""
+    """Start a broker and return it with the address that it prints."""
     process = subprocess.Popen(
         [*OTTLA, "start", "--listen", "127.0.0.1:0", *arguments], stderr=subprocess.PIPE, text=True
     )

@@ -1,4 +1,4 @@
-"""Destructive commands name the cluster, say what they destroy, and ask for consent."""
+"""Destructive commands name the cluster and the data they will destroy, and ask for consent."""
 
 import os
 import pty
@@ -50,7 +50,7 @@ def on_a_terminal(*arguments: str, brokers: str, typed: bytes) -> tuple[int, str
 
 
 def _answering(terminal: int, typed: bytes) -> Iterator[str]:
-    """Yield what is shown until the process has closed its terminal."""
+    """Yield the terminal's output until the process has closed its terminal."""
     deadline = time.monotonic() + SECONDS_MAX
     with suppress(OSError):  # how Linux reports that no process has the terminal open any more
         while time.monotonic() < deadline:

@@ -1,4 +1,4 @@
-"""The commands in docs/cli.md are run in their order, and show what the page says."""
+"""The commands in docs/cli.md are run in order, and print the output that the page shows."""
 
 import doctest
 import os
@@ -15,7 +15,7 @@ BLOCK = re.compile(r"^```console\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 
 
 def commands() -> list[tuple[str, str]]:
-    """Return each command of the page with what it is to show."""
+    """Return each command of the page with its expected output."""
     found: list[tuple[str, str]] = []
     for block in BLOCK.findall(PAGE.read_text(encoding="utf-8")):
         for piece in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:

@@ -41,7 +41,7 @@ def servers(cluster: Cluster) -> str:
 
 
 def eventually(is_so: Callable[[], object]) -> None:
-    """Wait for something that other processes bring about."""
+    """Wait for a change that other processes make."""
     deadline = time.monotonic() + SECONDS_MAX
     while not is_so():
         assert time.monotonic() < deadline, is_so
@@ -74,7 +74,7 @@ def is_led(servers: str, topic: str) -> bool:
 
 
 def dynamic(servers: str, kind: ResourceType, name: str) -> dict[str, str | None]:
-    """Return the settings that somebody has made for a topic or a broker."""
+    """Return the dynamic settings of a topic or a broker."""
     resource = ConfigResource(kind, name)
     described = ask(servers, lambda admin: admin.configs.describe(resource))[resource]
     return {
@@ -88,7 +88,7 @@ def broker_row(servers: str, broker_id: int) -> dict[str, Any]:
 
 
 def create(servers: str, topic: str, assignment: list[list[int]]) -> None:
-    """Make a topic whose replicas are in known places."""
+    """Create a topic with the given replica assignment."""
     admin = AdminClient({"bootstrap.servers": servers})
     shape = NewTopic(topic, len(assignment), replica_assignment=assignment)
     admin.create_topics([shape])[topic].result(SECONDS_MAX)
@@ -161,7 +161,7 @@ def everything(servers: str, topic: str, count: int) -> list[int]:
 
 @contextmanager
 def fourth_broker(cluster: Cluster) -> Iterator[str]:
-    """Have one more broker for a while; whatever it keeps at the end is an error."""
+    """Run a fourth broker for the block; a replica left on it at the end is an error."""
     broker = cluster.add_broker()
     others = cluster.bootstrap_servers.rpartition(",")[0]
     try:

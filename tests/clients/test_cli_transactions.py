@@ -1,7 +1,7 @@
-"""`ottla transaction`: what librdkafka has begun, and what hangs because no coordinator knows it.
+"""`ottla transaction`: open transactions of librdkafka, and hanging ones that no coordinator knows.
 
-A transaction that hangs is made here by batches that no coordinator was told of. So the broker is
-told not to ask one.
+The tests make a hanging transaction by sending transactional batches without a coordinator. So the
+broker is configured not to verify them with the coordinator.
 """
 
 import time
@@ -100,7 +100,7 @@ def last_stable_offset(client: PlainSocket, topic: str) -> int:
 
 
 def wait_until_stable(client: PlainSocket, topic: str, offset: int) -> None:
-    """Wait for the markers of a transaction, which come after its end was promised."""
+    """Wait for a transaction's markers, which are written after the response to its end."""
     deadline = time.monotonic() + SECONDS_MAX
     while (found := last_stable_offset(client, topic)) != offset:
         assert time.monotonic() < deadline, found

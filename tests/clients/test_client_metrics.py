@@ -1,4 +1,4 @@
-"""What clients count: docs/client-metrics.md names all of it, and the numbers are right."""
+"""Client metrics: docs/client-metrics.md names all of them, and their values are correct."""
 
 import asyncio
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ def servers() -> Iterator[str]:
 
 
 def named(*headings: str) -> set[str]:
-    """Return what the page names under these headings."""
+    """Return the metric names under these headings of the page."""
     sections = PAGE.read_text(encoding="utf-8").split("\n## ")
     told = [section for section in sections if section.startswith(tuple(headings))]
     return {

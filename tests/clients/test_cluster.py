@@ -1,4 +1,4 @@
-"""What clients are told of the cluster: brokers, topics, features, and where to connect."""
+"""Cluster metadata as clients see it: brokers, topics, features, and advertised addresses."""
 
 from collections.abc import Iterator
 from typing import Any

@@ -1,4 +1,4 @@
-"""A view of a cluster that lives long: brokers go, others come, and knowledge grows old."""
+"""A long-lived cluster view: brokers leave and join, and metadata becomes stale."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator

@@ -1,4 +1,4 @@
-"""Commits that the caller's own thread makes: as sound as all others, whatever comes between."""
+"""Commits from the caller's own thread: as reliable as all others under any interference."""
 
 import asyncio
 import signal
@@ -59,7 +59,7 @@ def commit_one(producer: Producer, topic: str, value: bytes) -> None:
 
 
 def committed(servers: str, topic: str, count: int) -> list[bytes]:
-    """Return so many values that are committed, and what follows at once."""
+    """Return this many committed values, plus any that follow at once."""
     found: list[bytes] = []
     with Consumer(
         bootstrap_servers=servers, isolation_level="read_committed", auto_offset_reset="earliest"
@@ -74,12 +74,12 @@ def committed(servers: str, topic: str, count: int) -> list[bytes]:
 
 
 def way_of(producer: Any) -> Any:
-    """Return what the next commit goes with, if it may go from the caller's thread."""
+    """Return the express path of the next commit, if it may go from the caller's thread."""
     return producer._core.transactions._coordinator.ends._express
 
 
 def leave_little_room(producer: Producer) -> None:
-    """Let the socket of the next commit take no more than a part of a batch at once."""
+    """Shrink the send buffer of the next commit's socket to a part of a batch."""
     way = way_of(producer)
     if way is not None and way.connection.is_open:
         sent_by = way.connection.stream.socket
@@ -87,7 +87,7 @@ def leave_little_room(producer: Producer) -> None:
 
 
 def keep_short_way(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let commits go from the thread that waits, however late a busy machine is."""
+    """Keep commits on the waiting thread, even on a slow, busy machine."""
     keep_offers(monkeypatch)
     monkeypatch.setattr(end_express, "SOON_MS", 10_000)
     monkeypatch.setattr(commit_ways, "LATE_MS", 10_000)
@@ -95,7 +95,7 @@ def keep_short_way(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @contextmanager
 def meanwhile(call: Callable[[], object]) -> Iterator[None]:
-    """Have another thread call this again and again while the block lasts."""
+    """Call this repeatedly in another thread until the block ends."""
     is_over = threading.Event()
 
     def call_on() -> None:
@@ -170,7 +170,7 @@ def test_a_socket_with_little_room_takes_a_large_batch_piece_by_piece(
         with meanwhile(lambda: producer.partitions_for(topic)):
             for value in values:
                 commit_one(producer, topic, value)
-        assert lane_of(producer).express.controlled_shutdown > 0
+        assert lane_of(producer).express.departures > 0
         assert producer.metrics()["record-retry-total"] == 0
     assert committed(servers, topic, 9) == [b"first", *values]
 
@@ -178,7 +178,7 @@ def test_a_socket_with_little_room_takes_a_large_batch_piece_by_piece(
 def test_no_other_thread_comes_between_taking_a_large_batch_and_having_it_on_its_way(
     servers: str, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Threads that are not told to take turns do so only where one waits, and lets others go on."""
+    """Without forced switches, threads switch only at waits."""
     keep_short_way(monkeypatch)
     lost = []
 
@@ -198,7 +198,7 @@ def test_no_other_thread_comes_between_taking_a_large_batch_and_having_it_on_its
         with meanwhile(look):
             for _ in range(100):
                 commit_one(producer, topic, bytes(LARGE))
-        assert lane_of(producer).express.controlled_shutdown > 50
+        assert lane_of(producer).express.departures > 50
     assert not lost
 
 
@@ -238,7 +238,7 @@ def test_where_commits_are_late_both_ways_are_tried_and_the_short_one_is_kept(
     keep_offers(monkeypatch)
     monkeypatch.setattr(commit_ways, "LATE_MS", 0)
     monkeypatch.setattr(commit_ways, "TRIED", 5)
-    monkeypatch.setattr(commit_ways, "MUCH", 0)  # whatever the long way takes
+    monkeypatch.setattr(commit_ways, "MUCH", 0)  # regardless of the time of the long path
     with transactional(servers) as producer:
         ways = producer._core.transactions._coordinator.ends.ways
         went_short = []
@@ -369,12 +369,12 @@ def test_closing_at_once_ends_a_commit_that_is_in_the_middle_of_a_batch(
 
 
 def is_interrupted(producer: Producer, seconds: float) -> bool:
-    """Commit, once more after an interrupt; tell whether there was one."""
+    """Commit, once more after an interrupt; return whether there was one."""
     try:
         signal.setitimer(signal.ITIMER_REAL, seconds)
         producer.commit_transaction()
         no_more_alarms()
-        no_more_alarms()  # what has come since is raised here at the latest
+        no_more_alarms()  # a pending alarm is raised here at the latest
     except Interrupted:
         if producer._core.transactions.state is not State.READY:
             producer.commit_transaction()
@@ -384,7 +384,7 @@ def is_interrupted(producer: Producer, seconds: float) -> bool:
 
 @pytest.mark.usefixtures("_interrupts")
 def test_interrupts_break_nothing(servers: str, topic: str) -> None:
-    """What a commit that was interrupted has come to is told by calling it again."""
+    """Calling commit again after an interrupt returns the outcome of the interrupted commit."""
     interrupted = 0
     with transactional(servers) as producer:
         commit_one(producer, topic, b"0")
@@ -418,7 +418,7 @@ def test_no_python_code_runs_while_an_end_is_sent_or_taken(
         told = way.ask(*who, direct_send.WAIT_MS_MAX)
         sys.setprofile(None)
         assert told == (who.producer_id, who.epoch + 1)
-        producer.commit_transaction()  # is told the same once more
+        producer.commit_transaction()  # returns the same outcome once more
     assert set(called) <= {
         "Connection.expect",
         "Connection._next_correlation_id",

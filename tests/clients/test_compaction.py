@@ -1,4 +1,4 @@
-"""What a broker compacts by itself, as clients see it; `crashes/kill_cleaner` goes further."""
+"""Background compaction as clients see it; `crashes/kill_cleaner` adds crashes."""
 
 import time
 from pathlib import Path

@@ -67,7 +67,7 @@ def create(servers: str, name: str, **config: str) -> None:
 
 
 def change_all_brokers(servers: str, *changes: tuple[int, str, str | None]) -> None:
-    """Change what librdkafka cannot name: the broker without a name."""
+    """Change the cluster-wide broker defaults, a resource that librdkafka cannot name."""
     answer = alter(servers, 4, "", *changes)
     assert (answer.error_code, answer.error_message) == (0, None)
 
@@ -107,7 +107,7 @@ def produce(servers: str, topic: str, value: bytes) -> KafkaError | None:
 
 
 def eventually(is_so: Callable[[], bool]) -> None:
-    """Ask the broker until it is so; its own work goes on between the requests."""
+    """Ask the broker until the condition holds; its background work runs between the requests."""
     assert any(is_so() for _ in range(5_000)), "it never came to that"
 
 

@@ -80,7 +80,7 @@ def test_aborted_transactions_are_for_read_uncommitted_alone(
         producer.begin_transaction()
         for part in (b"a", b"b"):
             producer.produce(topic, b"%d%s" % (number, part), partition=0)
-        assert producer.flush(SECONDS_MAX) == 0  # an abort forgets what has not been sent
+        assert producer.flush(SECONDS_MAX) == 0  # an abort drops records that were not sent yet
         if number % 2:
             producer.abort_transaction(SECONDS_MAX)
         else:
@@ -250,7 +250,7 @@ def test_reading_begins_as_long_ago_as_is_said(servers: str) -> None:
     with consumer_of(servers, topic, auto_offset_reset="by_duration:PT3H") as consumer:
         assert [record.value for record in read(consumer, 2)] == [b"2", b"0"]
     with consumer_of(servers, topic, auto_offset_reset="by_duration:PT0S") as consumer:
-        assert consumer.position((topic, 0)) == 3  # nothing is so young: the end
+        assert consumer.position((topic, 0)) == 3  # no record is that new: the end
 
 
 def test_without_a_reset_the_application_has_to_say_where(servers: str) -> None:

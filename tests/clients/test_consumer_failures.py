@@ -1,4 +1,4 @@
-"""The consumer through whatever happens to brokers, connections and topics."""
+"""The consumer through failures of brokers, connections and topics."""
 
 import asyncio
 import logging

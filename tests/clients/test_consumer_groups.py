@@ -1,4 +1,4 @@
-"""Groups of our own consumers: how they share, what they commit, and what becomes of who goes."""
+"""Groups of Ottla consumers: assignment, commits, and members that leave or die."""
 
 import asyncio
 import logging
@@ -56,7 +56,7 @@ def read_by(members: list[OttlaMember]) -> Counter[bytes | None]:
 
 
 def together(members: list[OttlaMember], partitions: int) -> bool:
-    """Whether every partition is somebody's, and nobody has two more than another."""
+    """Whether every partition is assigned, and the shares differ by one at most."""
     sizes = shares(members)
     return sum(sizes) == partitions and sizes[-1] - sizes[0] <= 1
 
@@ -360,7 +360,7 @@ def test_closing_does_not_wait_for_a_rebalance_that_others_hold_up(
     silent = make(story_servers, topic, topic)
     poll_until([silent], lambda: len(silent.share) == 2)
     late = make(story_servers, topic, topic)
-    late.poll()  # joins, and has to wait for the other one, who does not poll
+    late.poll()  # joins, and has to wait for the other member, which does not poll
     began = time.monotonic()
     late.consumer.close()
     assert time.monotonic() - began < SESSION_MS / 1000
@@ -368,7 +368,7 @@ def test_closing_does_not_wait_for_a_rebalance_that_others_hold_up(
 
 
 class Reluctant(CuttingProxy):
-    """Keeps answers to JoinGroup back while it is told to."""
+    """Holds back responses to JoinGroup while its flag is set."""
 
     def __init__(self) -> None:
         super().__init__(every=1, api_key=ApiKey.JOIN_GROUP)
@@ -448,7 +448,7 @@ def test_a_commit_that_has_to_wait_for_a_rebalance_does_not_keep_polls_awake(
     group = busy.consumer.core.needed_group()
 
     def is_calm() -> bool:
-        """Whether nothing is due, though the time for a commit has come: a rebalance is held up."""
+        """Whether no commit is due after its interval: a rebalance suspends commits."""
         time.sleep(0.02)
         return not group.is_due()
 
@@ -529,7 +529,7 @@ def test_who_joins_already_need_not_be_told_to(story_servers: str, topic: str, m
     silent = make(story_servers, topic, topic)
     poll_until([silent], lambda: len(silent.share) == 2)
     late = make(story_servers, topic, topic)
-    late.poll()  # waits for the other, who is silent
+    late.poll()  # waits for the other member, which does not poll
     late.consumer.enforce_rebalance()
     poll_until([silent, late], lambda: together([silent, late], 2))
     assert [what for what, _ in late.heard] == ["assigned"]
@@ -674,7 +674,7 @@ def test_a_transaction_commits_in_the_name_of_the_member(
 
 
 class Alphabetical(RangeAssignor):
-    """Gives everything to the member whose id comes first."""
+    """Assigns every partition to the member with the lowest id."""
 
     name = "alphabetical"
 
@@ -696,7 +696,7 @@ def test_an_own_assignor_decides_who_reads(story_servers: str, topic: str, make:
 
 
 class InBetween(CooperativeStickyAssignor):
-    """Does something in the leader, when all have joined and nobody was given anything yet."""
+    """Runs a hook in the leader after all members have joined and before the assignment."""
 
     name = "in-between"
 
@@ -711,7 +711,7 @@ class InBetween(CooperativeStickyAssignor):
 
 
 def is_refused_in_between(one: OttlaMember) -> bool:
-    """Commit; True if that is refused since all have joined, which not all may have heard yet."""
+    """Commit; return whether it was refused because a new generation exists."""
     if not one.polling.acquire(blocking=False):
         return False
     try:

@@ -1,4 +1,4 @@
-"""Groups whose members come from several libraries, and which one leads changes."""
+"""Groups with members from several libraries, in which the group leader changes."""
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -71,7 +71,7 @@ def test_four_libraries_share_one_group_whoever_leads(
 
 
 def is_shared(members: Sequence[OttlaMember | Member], count: int, sizes: list[int]) -> bool:
-    """Tell whether every partition is somebody's, nobody else's, and shares are as large."""
+    """Return whether each partition has exactly one owner and the shares have these sizes."""
     shares = [
         {name.partition for name in one.share} if isinstance(one, OttlaMember) else one.partitions()
         for one in members

@@ -1,4 +1,4 @@
-"""Members whose coordinator goes away while partitions are to change hands."""
+"""Members that lose their coordinator during a rebalance."""
 
 import asyncio
 import logging
@@ -41,7 +41,7 @@ def poll_in_time(member: OttlaMember, seconds: float) -> None:
 
 @contextmanager
 def held_up(member: OttlaMember) -> Iterator[None]:
-    """Have an earlier commit that takes its time, while records can be read."""
+    """Hold the lock of commits, as a slow commit would; records can still be read."""
     group = member.consumer.core.group
     assert isinstance(group, GroupMembership)
     turn, loop = group._offsets._turn, member.consumer._thread.loop

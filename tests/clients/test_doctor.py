@@ -19,7 +19,7 @@ AS_A_USER = ["setpriv", "--bounding-set=-dac_override"] if os.geteuid() == 0 els
 
 @pytest.fixture(scope="module")
 def uncompiled(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """An environment whose Ottla has no compiled loops, as a pure wheel installs it."""
+    """An environment with an Ottla without compiled loops, as a pure wheel installs it."""
     source = tmp_path_factory.mktemp("pure") / "src"
     ignored = shutil.ignore_patterns("*.so", "*.c", "*.egg-info", "__pycache__")
     shutil.copytree(ROOT / "src", source, ignore=ignored)
@@ -29,7 +29,7 @@ def uncompiled(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 def doctor(
     *arguments: str | Path, before: list[str] | None = None, **environment: str
 ) -> tuple[int, dict[str, dict[str, str]]]:
-    """Return the exit code, and the findings by what was checked."""
+    """Return the exit code, and the findings by name of the check."""
     done = subprocess.run(
         [*(before or []), *OTTLA, "doctor", *map(str, arguments), "--format", "json"],
         env={**os.environ, **environment},

@@ -1,4 +1,4 @@
-"""Every API that Kafka offers is answered: none closes the connection."""
+"""Every API that Kafka offers gets a response: none closes the connection."""
 
 from collections.abc import Iterator
 

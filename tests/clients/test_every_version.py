@@ -1,4 +1,4 @@
-"""Every API in every version that the broker offers is answered, for old clients too."""
+"""Every API in every version that the broker offers gets a response, for old clients too."""
 
 import socket
 import struct
@@ -130,7 +130,7 @@ def test_every_offered_version_is_answered(broker: Broker) -> None:
 
 
 def _requests(broker: Broker, key: ApiKey, version: int) -> list[Message]:
-    """Return requests that find something, where there is something, and that do not."""
+    """Return requests for existing objects, where there are any, and for missing ones."""
     build = REQUESTS_BY_API.get(key)
     return [API_BY_KEY[key].request()] if build is None else build(broker, version)
 
@@ -275,14 +275,14 @@ def _init_producer_id(_: Broker, version: int) -> list[Message]:
 
 
 def _producer(broker: Broker) -> dict[str, Any]:
-    """Return who holds a transactional id, as requests say it."""
+    """Return the fields of a request that identify a transactional producer."""
     request = InitProducerIdRequest(transactional_id="t", transaction_timeout_ms=60_000)
     deadline = time.monotonic() + 60
     while True:
         told: Any = ask(broker, ApiKey.INIT_PRODUCER_ID, 5, request)
         if not told.error_code:
             break
-        # Whatever another version has begun is aborted first.
+        # A transaction that another version has begun is aborted first.
         assert told.error_code == ErrorCode.CONCURRENT_TRANSACTIONS
         assert time.monotonic() < deadline
     return {

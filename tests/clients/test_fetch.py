@@ -1,4 +1,4 @@
-"""What Fetch promises, asked for over a socket."""
+"""The contract of Fetch, tested over a socket."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -25,7 +25,7 @@ from ottla.wire.records.batch import batches
 from tests.clients.plain_socket import PlainSocket, batch, fetch_request, produce_request
 
 LONG_MS = 60_000
-"""Longer than the client waits for an answer: who waits for this has failed."""
+"""Longer than the client's response timeout: a request that waits this long has failed."""
 TOPIC_IDS = 13
 NUMBERS = count()
 

@@ -26,7 +26,7 @@ SETTINGS: Final = (
 
 
 def write(servers: str, producer: Producer | None = None) -> None:
-    """Have one record appended to each partition, and flushed."""
+    """Append one record to each partition, and flush it."""
     failed: list[str] = []
     producer = producer or producing(servers)
     for number in range(PARTITIONS):
@@ -47,7 +47,7 @@ def producing(servers: str) -> Producer:
 
 
 def read(servers: str, count: int) -> None:
-    """Read so many records of every partition."""
+    """Read this many records of every partition."""
     consumer = Consumer({"bootstrap.servers": servers, "group.id": "r", "log_level": 0})
     consumer.assign([TopicPartition(TOPIC, number, 0) for number in range(PARTITIONS)])
     found, deadline = 0, time.monotonic() + SECONDS_MAX
@@ -85,7 +85,7 @@ def test_many_partitions_and_many_clients_take_no_log_offline(tmp_path: Path) ->
             time.sleep(CROWDED_SECONDS)
             share = (broker.cpu_seconds - cpu_seconds) / (time.monotonic() - began)
             assert share < 0.5, "the accept loop spins"
-            for _ in range(ROUNDS):  # over a connection that was there before the crowd
+            for _ in range(ROUNDS):  # over a connection opened before the crowd
                 write(servers, producer)
         read(servers, ROUNDS + 1)
         lines = broker.log.read_text()

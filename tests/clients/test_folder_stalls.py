@@ -1,4 +1,4 @@
-"""Hundreds of partitions come, move and go, and the event loop waits for no disk meanwhile."""
+"""Hundreds of partitions are created, moved and deleted; the event loop never waits for a disk."""
 
 import asyncio
 from pathlib import Path

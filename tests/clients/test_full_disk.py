@@ -1,6 +1,6 @@
-"""The disk of a broker without others is full: it refuses, serves readers, and recovers by itself.
+"""The only broker's disk is full: it refuses writes, serves readers, and recovers by itself.
 
-The same story with a small tmpfs, and with a folder that is full as a test says (`full_disk`).
+The same story with a small tmpfs, and with a simulated full directory (`full_disk`).
 """
 
 import os
@@ -38,9 +38,9 @@ SETTINGS = (
     "group.initial.rebalance.delay.ms=0",
 )
 FULL_SECONDS = 4
-"""Every kind of background work and of retry has its turn in this, some of it several times."""
+"""Within this time all background work and all retries run, some of them several times."""
 LINES_MAX = 2
-"""Nothing but the two of the folder."""
+"""Only the two errors about the log dir."""
 
 
 @dataclass
@@ -69,13 +69,13 @@ def disk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Disk]:
     try:
         filler = tmp_path / "data" / "filler"
         filler.write_bytes(bytes(FILLER_BYTES))
-        yield Disk(folder, {}, lambda: None, filler.unlink)  # it is what is produced that fills it
+        yield Disk(folder, {}, lambda: None, filler.unlink)  # the produced records fill the disk
     finally:
         subprocess.run(["umount", str(folder)], check=True)
 
 
 def read(servers: str, count: int) -> list[bytes]:
-    """Read so many records of the topic from the beginning."""
+    """Read this many records of the topic from the beginning."""
     settings: dict[str, Any] = {"bootstrap.servers": servers, "group.id": "r", "log_level": 0}
     consumer = Consumer(settings)
     consumer.assign([TopicPartition(TOPIC, number, 0) for number in range(PARTITIONS)])
@@ -92,7 +92,7 @@ def read(servers: str, count: int) -> list[bytes]:
 
 
 class Writing:
-    """An idempotent producer, and what of its records is acknowledged."""
+    """An idempotent producer, and its acknowledged records."""
 
     def __init__(self, servers: str) -> None:
         self.sent = 0

@@ -1,4 +1,4 @@
-"""Clients that fill a broker's memory with groups: it stays small, and honest groups go on."""
+"""Clients that fill a broker's memory with groups: it stays bounded, and other groups work."""
 
 import time
 from collections.abc import Iterator
@@ -62,7 +62,7 @@ def join(group: str, member_id: str = "", *, size_bytes: int = MEGABYTE) -> Join
 
 
 def check_honest_group(process: Process) -> None:
-    """Let a new member of a group read the records of a topic, and commit."""
+    """Read the records of a topic with a new member of a group, and commit."""
     servers = servers_of(process)
     assert process.serves()
     consumer = Consumer(
@@ -108,7 +108,7 @@ def test_joins_beyond_the_limits_are_refused(process: Process) -> None:
         for number in range(100):
             client.send(ApiKey.JOIN_GROUP, 3, join(f"full-{number}"))
             if number % 10 == 9:
-                # The answers of a connection come in order, and these wait for others to join.
+                # The responses of a connection are in order, and these wait for other joins.
                 client = stack.enter_context(RawConnection(servers))
         full = client.ask(ApiKey.JOIN_GROUP, 5, join("one too many"))
         assert full.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE

@@ -72,7 +72,7 @@ def commit(
     version: int = 9,
     retention_ms: int = -1,
 ) -> list[int]:
-    """Commit offset 5 for partition 0, and for one that is not there; return the codes."""
+    """Commit offset 5 for partition 0 and for a missing partition; return the error codes."""
     partitions = [
         OffsetCommitRequestPartition(partition_index=index, committed_offset=5) for index in (0, 99)
     ]
@@ -86,7 +86,7 @@ def commit(
 
 
 def fetch(connection: PlainSocket, group: str, topic: str) -> int:
-    """Return what is committed for partition 0."""
+    """Return the committed offset of partition 0."""
     wanted = OffsetFetchRequestTopics(name=topic, partition_indexes=[0])
     answer = fetch_group(connection, 9, group, [wanted])
     offset: int = answer.topics[0].partitions[0].committed_offset
@@ -174,7 +174,7 @@ def test_groups_are_listed_by_state_and_type(connection: PlainSocket) -> None:
 
 
 def with_member(connection: PlainSocket, group: str, instance: str = "static") -> tuple[str, int]:
-    """Let a static member join and sync; return its id and generation."""
+    """Join and sync as a static member; return its id and generation."""
     joined = connection.ask(ApiKey.JOIN_GROUP, 9, join(group, instance=instance))
     assert joined.error_code == 0
     request = SyncGroupRequest(

@@ -12,7 +12,7 @@ from tests.clients.drivers.librdkafka import LibrdkafkaDriver
 
 PARTITIONS = 4
 COOPERATIVE = [kind for kind in DRIVERS if kind is not AioKafkaDriver]
-"""aiokafka has no assignor that would let partitions stay where they are."""
+"""aiokafka has no assignor that keeps partitions with their owners."""
 
 
 def values(count: int, *, start: int = 0) -> list[bytes]:

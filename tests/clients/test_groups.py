@@ -33,7 +33,7 @@ def test_members_of_all_libraries_share_one_group(story_servers: str, topic: str
     LibrdkafkaDriver(story_servers).create_topic(topic, len(clients))
     members = [client(story_servers).join(topic, topic) for client in clients]
     try:
-        # For a while some know what they have, and some what they had before.
+        # For a while some members have the new assignment, and others still have the old.
         each = [[index] for index in range(len(clients))]
         read_until(members, lambda _: sorted(list(one.partitions()) for one in members) == each)
     finally:

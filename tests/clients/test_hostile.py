@@ -1,4 +1,4 @@
-"""Strangers on the broker's port: whatever they send, everybody else is served."""
+"""Hostile clients on the broker's port: for any input, all other clients are served."""
 
 import random
 import socket

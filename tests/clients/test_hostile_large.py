@@ -1,6 +1,6 @@
-"""Large requests on the broker's port: refused, or answered in slices, with bounded memory.
+"""Large requests on the broker's port: refused, or handled in slices, with bounded memory.
 
-What others notice of it is measured by `python -m benchmarks hostile`.
+`python -m benchmarks hostile` measures the effect on other clients.
 """
 
 import re
@@ -28,13 +28,13 @@ from tests.clients.test_hostile_process import Process
 
 MEMORY_BYTES_MAX = 512 << 20
 LAG_SECONDS_MAX = 2.0
-"""Far above what is measured: the machine may be busy. Without limits it was 12 to 24."""
+"""Far above the measured lag, since the machine may be busy. Without limits it was 12 to 24."""
 FLOOD_ANSWERS = 40
 CHANGING = frozenset({ApiKey.UNREGISTER_BROKER, ApiKey.CONTROLLER_REGISTRATION})
 
 
 class WatchedProcess(Process):
-    """A broker whose loop and memory are watched."""
+    """A broker with a watch on its event loop and its memory."""
 
     settings = ("-X", "max.connections.per.ip=20000", "-X", "max.connections=20000")
 
@@ -63,7 +63,7 @@ def process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WatchedProcess
 
 @pytest.fixture
 def calm(process: WatchedProcess) -> Iterator[WatchedProcess]:
-    """The broker, whose loop no test may hold up, and whose memory has a limit."""
+    """The broker; fails the test if its event loop is blocked or its memory exceeds the limit."""
     peak = 0
     is_over = threading.Event()
 
@@ -89,7 +89,7 @@ def make_topic(connection: RawConnection, name: str) -> None:
 
 
 def answer_bytes(process: WatchedProcess, frame: bytes) -> int | None:
-    """Send a frame, and return the size of the answer; None if the broker hangs up."""
+    """Send a frame, and return the size of the response; None if the broker disconnects."""
     with socket.create_connection(process.address, timeout=SECONDS_MAX) as client:
         try:
             client.sendall(frame)
@@ -181,7 +181,8 @@ def test_a_flood_of_allowed_requests_leaves_the_loop_to_others(
 def test_clients_that_never_read_long_answers_are_hung_up_on(calm: WatchedProcess) -> None:
     frame = attacks.list_offsets(100_000)
     with crowd(calm.address, 40, receive_bytes=4096) as sockets:
-        # Until the answers of all take too much memory. One that does not read has a minute else.
+        # Until the queued responses use too much memory. Without that limit, an unread response is
+        # dropped after a minute.
         assert flood(sockets, frame, is_over=lambda: False, reads=False, lost_max=1) >= 1
 
 
@@ -201,7 +202,7 @@ def test_48_000_waiting_fetches_are_woken_some_at_a_time(calm: WatchedProcess) -
 
 
 def wake_all(connection: RawConnection, topic: str) -> None:
-    """Delete a topic for which requests wait: all of them are answered."""
+    """Delete a topic with waiting requests: each of them gets a response."""
     request = DeleteTopicsRequest(topics=[DeleteTopicState(name=topic)], timeout_ms=60_000)
     assert connection.ask(ApiKey.DELETE_TOPICS, 6, request).responses[0].error_code == 0
 

@@ -29,12 +29,12 @@ SLOW_WRITERS = 200
 DEAF_CLIENTS = 10
 QUESTIONS_MAX = 2_000_000
 GROWTH_BYTES_MAX = 48 << 20
-"""What caches, allocators and the topics that strangers make may take: far below what they send."""
+"""Room for caches, allocators and the attackers' topics: far below the bytes they send."""
 SECONDS_MAX = 30
 
 
 class Process:
-    """`ottla start`, with a folder of its own."""
+    """`ottla start`, with a directory of its own."""
 
     settings = ("-X", "max.connections.per.ip=5000")
 
@@ -54,12 +54,12 @@ class Process:
         self.address = (host, int(port))
 
     def memory_bytes(self) -> int:
-        """Return what the process holds in memory now."""
+        """Return the current memory use of the process."""
         pages = Path(f"/proc/{self._running.pid}/statm").read_text().split()[1]
         return int(pages) * resource.getpagesize()
 
     def serves(self) -> bool:
-        """Tell whether a real client gets a record through."""
+        """Return whether a real client gets a record through."""
         host, port = self.address
         producer = Producer({"bootstrap.servers": f"{host}:{port}"})
         failures: list[object] = []
@@ -71,7 +71,7 @@ class Process:
 
     @contextmanager
     def crowd(self, count: int) -> Iterator[list[socket.socket]]:
-        """Connect so many times."""
+        """Open this many connections."""
         with ExitStack() as stack:
             yield [stack.enter_context(self.connect()) for _ in range(count)]
 

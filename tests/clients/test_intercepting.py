@@ -1,4 +1,4 @@
-"""Interceptors over real sockets: in every face of the clients, and with traces in headers."""
+"""Interceptors over real sockets: in every facade of the clients, and with traces in headers."""
 
 import asyncio
 import sys
@@ -23,7 +23,7 @@ def servers() -> Iterator[str]:
 
 
 class Noting:
-    """Writes down all that it is told."""
+    """Records all its calls."""
 
     def __init__(self) -> None:
         self.noted: list[Any] = []
@@ -117,7 +117,7 @@ def test_automatic_commits_are_told_too(servers: str) -> None:
 
 
 def opentelemetry() -> ModuleType:
-    """Return a module that does what OpenTelemetry's own does, as far as it is used."""
+    """Return a stand-in for the `opentelemetry` module, limited to the functions in use."""
     module = ModuleType("opentelemetry.propagate")
 
     def inject(carrier: dict[str, str]) -> None:

@@ -1,4 +1,4 @@
-"""What only librdkafka is asked, through confluent-kafka, over a real socket."""
+"""Stories for librdkafka alone, through confluent-kafka, over a real socket."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""Where logs begin and end, and who writes them, as clients may ask and change it."""
+"""Start and end offsets of logs, and their producers, as clients query and change them."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Two log folders: what clients are told of them, and partitions that move between them."""
+"""Two log dirs: how clients see them, and partitions that move between them."""
 
 import os
 import shutil
@@ -43,7 +43,7 @@ def two_folders(path: Path) -> Broker:
 
 
 def describe(broker: Broker, *topics: str, version: int = 4) -> Any:
-    """Return the folders by their names."""
+    """Return the log dirs by their names."""
     wanted = [DescribableLogDirTopic(topic=name, partitions=[0]) for name in topics] or None
     request = DescribeLogDirsRequest(topics=wanted)
     answer = ask(broker.bootstrap_servers, ApiKey.DESCRIBE_LOG_DIRS, version, request)
@@ -51,7 +51,7 @@ def describe(broker: Broker, *topics: str, version: int = 4) -> Any:
 
 
 def place(broker: Broker, topic: str) -> dict[str, Any]:
-    """Return what is said of a topic's first partition, by folder."""
+    """Return the description of a topic's first partition, by log dir."""
     return {
         name: partition
         for name, folder in describe(broker, topic).items()
@@ -112,7 +112,7 @@ def other(folder: str) -> str:
 
 
 class Writer(threading.Thread):
-    """An idempotent producer that writes numbers until it is told to stop."""
+    """An idempotent producer that writes numbers until it is stopped."""
 
     def __init__(self, broker: Broker, topic: str) -> None:
         super().__init__()
@@ -275,7 +275,7 @@ def test_a_topic_with_the_longest_name_can_be_deleted(broker: Broker) -> None:
     create(broker, long)
 
 
-# -- one broker per folder ------------------------------------------------------------------------
+# -- one broker per log dir -----------------------------------------------------------------------
 
 
 def test_a_second_broker_is_refused_in_one_sentence(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What a scrape says, read by Prometheus' own parser while a real client works."""
+"""The metrics of a scrape, read by Prometheus' own parser while a real client works."""
 
 import json
 import logging
@@ -57,7 +57,7 @@ def broker() -> Iterator[Broker]:
 
 @pytest.fixture(scope="module")
 def metrics(broker: Broker) -> Metrics:
-    """Scrape after a topic was written, read by a group in part, and another one was deleted."""
+    """Scrape after writing a topic, reading a part of it in a group, and deleting another topic."""
     servers = {"bootstrap.servers": broker.bootstrap_servers}
     admin = AdminClient(servers)
     for future in admin.create_topics([NewTopic("orders", 2, 1), NewTopic("gone", 1, 1)]).values():
@@ -196,7 +196,7 @@ def test_scrapes_and_records_do_not_disturb_each_other(broker: Broker) -> None:
         try:
             for _ in range(10):
                 scrape(broker)
-        except Exception as error:  # noqa: BLE001 - told below
+        except Exception as error:  # noqa: BLE001 - asserted below
             failures.append(error)
 
     threads = [threading.Thread(target=scrape_often) for _ in range(2)]

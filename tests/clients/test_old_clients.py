@@ -225,7 +225,7 @@ def test_librdkafka_speaks_as_old_as_it_can(broker: Broker) -> None:
 
 
 def test_a_large_fetch_of_an_old_client_stops_nobody(broker: Broker, client: PlainSocket) -> None:
-    """While one converts hundreds of thousands of records, another's request is answered."""
+    """A conversion of hundreds of thousands of records does not block other clients' requests."""
     client.create("huge")
     many = batch(*[b"tiny"] * 60_000)
     for _ in range(4):

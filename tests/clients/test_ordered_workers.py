@@ -1,4 +1,4 @@
-"""Ordered workers: parallel, in order per key, and committed only up to what is done."""
+"""Ordered workers: parallel, in order per key, and committed only up to finished records."""
 
 import asyncio
 import random
@@ -54,7 +54,7 @@ def of_partition(record: ConsumerRecord) -> object:
 
 
 def in_order(offsets: list[int]) -> bool:
-    """Whether none came before one that it has to follow, even if some came again."""
+    """Whether no offset comes before a smaller one for the first time; repetitions are allowed."""
     first_times = list(dict.fromkeys(offsets))
     return first_times == sorted(first_times)
 
@@ -272,7 +272,7 @@ def test_a_second_member_comes_in_the_middle_and_nothing_is_left_out(
         "settings": {"partition_assignment_strategy": strategy, "heartbeat_interval_ms": 100},
     }
     listeners = {}
-    if ordering == "key":  # as people do; it must not commit what was taken and not done
+    if ordering == "key":  # a common call; it must not commit records that are not finished
         listeners["on_revoked"] = lambda _names: first.consumer.commit()
     first = make(face, story_servers, topic, book, listeners=listeners, **told)
     wait_for(book, 50)

@@ -333,7 +333,7 @@ def test_a_stop_that_comes_too_early_ends_the_next_run(story_servers: str) -> No
 
 def test_a_coroutine_function_is_refused_where_threads_would_call_it(story_servers: str) -> None:
     async def handle(_record: ConsumerRecord) -> None:
-        """Nobody would wait for it."""
+        """A coroutine that the workers would never await."""
 
     with (
         Consumer(bootstrap_servers=story_servers, group_id="nobody") as consumer,

@@ -1,4 +1,4 @@
-"""What Produce accepts and what it refuses, asked for over a socket."""
+"""Accepted and refused batches of Produce, tested over a socket."""
 
 import random
 import threading
@@ -209,7 +209,7 @@ def test_batches_of_one_connection_keep_their_order_whatever_their_codecs_are(
 
 
 class Slow:
-    """Validates on a thread only when the test says so; on the event loop at once."""
+    """Blocks validation on threads until the test releases it; never blocks the event loop."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.has_begun, self.may_end = threading.Event(), threading.Event()

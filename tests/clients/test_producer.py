@@ -1,4 +1,4 @@
-"""The producer, both faces, over real sockets, read back by librdkafka."""
+"""The producer, both facades, over real sockets, read back by librdkafka."""
 
 import asyncio
 import socket
@@ -53,7 +53,7 @@ def create(servers: str, topic: str, partitions: int, **config: str) -> None:
 
 
 def read(servers: str, topic: str, count: int, partitions: int = 1) -> list[Any]:
-    """Read with librdkafka until there are so many messages, and as long as there are more."""
+    """Read with librdkafka until this many messages have arrived, and while there are more."""
     consumer = Consumer(
         {"bootstrap.servers": servers, "group.id": "reader", "enable.partition.eof": True}
     )
@@ -254,7 +254,7 @@ def test_many_threads_lose_and_double_nothing(servers: str, topic: str) -> None:
 
 @pytest.fixture
 def _hasty_threads() -> Iterator[None]:
-    """Let threads take turns often, so that they come between each other's steps."""
+    """Switch threads often, so that their steps interleave."""
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e-5)
     yield
@@ -265,7 +265,7 @@ def _hasty_threads() -> Iterator[None]:
 def waited_for(
     servers: str, request: pytest.FixtureRequest, _hasty_threads: None
 ) -> Iterator[Producer]:
-    """A producer whose sends are waited for, one by one."""
+    """A producer for sends that are awaited one by one."""
     with Producer(bootstrap_servers=servers, linger_ms=request.param) as made:
         yield made
 
@@ -380,7 +380,7 @@ def test_one_request_at_a_time_keeps_order_without_idempotence(topic: str) -> No
                 producer.send(topic, value)
             producer.flush(SECONDS)
         found = values(read(servers, topic, len(sent)))
-        assert len(found) > len(sent)  # what was sent twice is there twice
+        assert len(found) > len(sent)  # records that were sent twice are in the log twice
         assert list(dict.fromkeys(found)) == sent
 
 
@@ -481,7 +481,7 @@ def test_a_full_buffer_is_waited_for_in_asyncio(servers: str, topic: str) -> Non
 
 
 def test_records_are_given_up_after_delivery_timeout_ms(topic: str) -> None:
-    """A broker takes the connection of somebody who knows the topic, and says nothing more."""
+    """The broker accepts the connection of a producer that knows the topic, and never responds."""
     with Broker() as broker:
         producer = Producer(
             bootstrap_servers=broker.bootstrap_servers,
@@ -602,7 +602,7 @@ def test_an_epoch_that_is_over_fails_its_batch_and_no_other(
     error = producer.send(topic, b"refused").exception(SECONDS)
     assert isinstance(error, ApiError)
     assert error.code is ErrorCode.INVALID_PRODUCER_EPOCH
-    identity.producer_epoch += 3  # one that was not used yet
+    identity.producer_epoch += 3  # an epoch that was not used yet
     assert producer.send(topic, b"3").result(SECONDS).offset == 3
     assert values(read(servers, topic, 4)) == [b"0", b"1", b"2", b"3"]
 

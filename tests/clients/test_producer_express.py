@@ -1,6 +1,6 @@
-"""Batches that the caller's own thread sends: as orderly as all others, whatever comes between.
+"""Batches sent from the caller's own thread: in order like all others under any interference.
 
-What holds for every record that is waited for, whoever sends it, is told in test_producer.
+The rules for every awaited record, from any thread, are tested in test_producer.
 """
 
 import asyncio
@@ -40,7 +40,7 @@ def servers() -> Iterator[str]:
 
 @pytest.fixture(autouse=True)
 def _hasty_threads() -> Iterator[None]:
-    """Let threads take turns often, so that they come between each other's steps."""
+    """Switch threads often, so that their steps interleave."""
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e-5)
     yield
@@ -55,7 +55,7 @@ def producer(servers: str, request: pytest.FixtureRequest) -> Iterator[Producer]
 
 @contextmanager
 def standing_still(broker: Broker) -> Iterator[None]:
-    """Have the broker's event loop do nothing while the block lasts."""
+    """Block the broker's event loop until the block ends."""
     begun, ended = threading.Event(), threading.Event()
 
     def stand_still() -> None:
@@ -72,12 +72,12 @@ def standing_still(broker: Broker) -> Iterator[None]:
 
 
 def express_of(producer: Any) -> Any:
-    """Return what the only lane was given, after sending until it was."""
+    """Send until the express path was granted to the only lane, and return it."""
     return next(iter(producer._core.accumulator.lanes())).express
 
 
 def keep_offers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let lanes keep their expresses while a test looks at them."""
+    """Keep the lanes' express paths while a test inspects them."""
     monkeypatch.setattr(direct_send, "OFFER_MS", 20_000)
 
 
@@ -91,7 +91,7 @@ def test_all_but_the_first_go_from_the_thread_that_waits_and_all_are_counted(
     keep_offers(monkeypatch)
     with Producer(bootstrap_servers=servers, linger_ms=0) as producer:
         assert send_and_wait(producer, topic, 300) == list(range(300))
-        assert express_of(producer).controlled_shutdown > 200
+        assert express_of(producer).departures > 200
         assert express_of(producer).answers > 100
         counts = producer.metrics()
         assert counts["record-send-total"] == 300
@@ -154,7 +154,7 @@ STRAY_ANSWER = bytes.fromhex("00000006 7fffff00 0000")
 
 
 class MeddlingProxy(CuttingProxy):
-    """Gives answers whole, in two pieces, behind a stray one, and together with one, by turns."""
+    """Forwards responses whole, in two pieces, after a stray one, and joined, in rotation."""
 
     async def _pump_answers(
         self, source: asyncio.StreamReader, target: asyncio.StreamWriter, asked: set[int]
@@ -184,7 +184,7 @@ def test_answers_in_pieces_and_answers_to_nobody_disturb_nobody(topic: str) -> N
 
 
 class HoldingProxy(CuttingProxy):
-    """Once told to hold, keeps two answers, gives the first, and cuts in place of the second."""
+    """When set to hold, keeps two responses, forwards the first, and disconnects for the second."""
 
     is_holding = False
 
@@ -278,12 +278,12 @@ def test_no_python_code_runs_between_taking_and_giving_back(
 
 
 class Interrupted(BaseException):
-    """What comes out of a signal handler, as Ctrl-C does."""
+    """The exception of a signal handler, as Ctrl-C raises one."""
 
 
 @pytest.fixture
 def _interrupts() -> Iterator[None]:
-    """Let SIGALRM raise, once for each time that an alarm is set."""
+    """Make SIGALRM raise, once for each alarm."""
 
     def interrupt(_number: int, _frame: FrameType | None) -> None:
         raise Interrupted
@@ -309,7 +309,7 @@ def test_interrupts_break_nothing(servers: str, topic: str, producer: Producer) 
             deliveries.append((number, delivery))
             delivery.result(SECONDS)
             no_more_alarms()
-            no_more_alarms()  # what has come since is raised here at the latest
+            no_more_alarms()  # a pending alarm is raised here at the latest
         except Interrupted:
             interrupted += 1
     offsets = {row.result(SECONDS).offset: b"%d" % number for number, row in deliveries}
@@ -398,7 +398,7 @@ def test_asyncio_uses_it_too(servers: str, topic: str, monkeypatch: pytest.Monke
     async def run() -> list[int]:
         async with AsyncProducer(bootstrap_servers=servers, linger_ms=0) as producer:
             offsets = [(await (await producer.send(topic, b"x"))).offset for _ in range(50)]
-            assert express_of(producer).controlled_shutdown > 30
+            assert express_of(producer).departures > 30
             return offsets
 
     assert asyncio.run(run()) == list(range(50))

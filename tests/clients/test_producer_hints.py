@@ -1,4 +1,4 @@
-"""What a broker says beside yes and no: who leads now, to be left alone, that it knows nobody."""
+"""Hints in a broker's responses: the current leader, a throttle time, an unknown producer id."""
 
 import asyncio
 import struct
@@ -20,7 +20,7 @@ Alter = Callable[[ProduceResponse], None]
 
 
 class AlteringProxy(CuttingProxy):
-    """Changes answers to Produce on their way, one for each change that is given."""
+    """Alters responses to Produce on their way, one for each given change."""
 
     def __init__(self, *changes: Alter) -> None:
         super().__init__(every=1)

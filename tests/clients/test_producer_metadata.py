@@ -1,4 +1,4 @@
-"""What a producer knows of its topics: kept fresh, and forgotten when nobody needs it."""
+"""A producer's topic metadata: kept fresh while in use, and dropped afterwards."""
 
 import asyncio
 import time
@@ -98,7 +98,7 @@ def test_a_topic_that_nobody_sends_to_is_not_looked_at_any_more(servers: str, to
 
 @pytest.fixture
 def lose_leader(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
-    """Have all metadata from now on say that this partition has no leader."""
+    """Alter all further metadata: this partition has no leader."""
 
     def lose(partition: int) -> None:
         take = KnownCluster.take

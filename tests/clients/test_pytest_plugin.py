@@ -1,4 +1,4 @@
-"""The pytest plugin, in real runs of pytest in a project of somebody else's."""
+"""The pytest plugin, in real runs of pytest in a user's project."""
 
 import subprocess
 import sys

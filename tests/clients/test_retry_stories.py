@@ -1,4 +1,4 @@
-"""Idempotent producers of every client library, whose answers get lost on the way."""
+"""Idempotent producers of every client library, with responses that are lost on the way."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,7 +15,7 @@ PER_BATCH = 10
 
 @contextmanager
 def losing_answers(every: int) -> Iterator[tuple[CuttingProxy, str]]:
-    """Run a broker that clients can only reach through a proxy, and one that can go round it."""
+    """Run a broker behind a proxy that drops responses; yield the proxy and its address."""
     proxy = CuttingProxy(every=every)
     with broker_behind(proxy) as servers:
         yield proxy, servers

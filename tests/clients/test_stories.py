@@ -1,4 +1,4 @@
-"""What every client library does with a broker, over real sockets: the same stories for each."""
+"""The stories of every client library with a broker, over real sockets; the same for each."""
 
 from pathlib import Path
 
@@ -50,7 +50,7 @@ def test_a_tombstone_is_kept_as_one_in_a_compacted_topic(driver: Driver, topic: 
 
 
 def test_offsets_are_found_by_time(driver: Driver, topic: str) -> None:
-    # Not every client can set timestamps: the clock has to go on between the first and the last.
+    # Not every client can set timestamps: the clock has to advance between the first and the last.
     driver.produce(topic, letters(3))
     found = driver.consume(topic, 3)
     while found[-1].timestamp_ms == found[0].timestamp_ms:
@@ -63,7 +63,7 @@ def test_offsets_are_found_by_time(driver: Driver, topic: str) -> None:
 
 
 def test_a_topic_is_made_grows_and_goes(driver: Driver, topic: str) -> None:
-    # Who has no admin requests watches.
+    # Libraries without admin requests only watch.
     admin = driver if driver.has_admin else LibrdkafkaDriver(driver.servers)
     admin.create_topic(topic, 2, retention_ms="3600000")
     assert driver.topics()[topic] == 2

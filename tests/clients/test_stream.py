@@ -1,4 +1,4 @@
-"""Frames into one socket: whole, one behind the other, whichever threads send them."""
+"""Frames on one socket: whole, one after another, from any thread."""
 
 import asyncio
 import socket

@@ -1,4 +1,4 @@
-"""`ottla.testing.Broker`: several at once, forks, restarts, and what is left behind."""
+"""`ottla.testing.Broker`: several at once, forks, restarts, and no leftovers."""
 
 import os
 import socket

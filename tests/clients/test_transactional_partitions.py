@@ -1,7 +1,7 @@
-"""Transactions as partitions see them: batches and markers in, and what readers are shown.
+"""Transactions in partitions: batches and markers are appended, and readers see the outcome.
 
-The coordinator is played by the test, which sends the markers itself. So the brokers are told to
-take its batches unasked.
+The test plays the coordinator and sends the markers itself. So the brokers are configured to accept
+its batches without verification.
 """
 
 import time
@@ -295,7 +295,7 @@ def test_a_transaction_that_no_coordinator_knows_of_is_refused(topic: str) -> No
     with Broker() as broker, Partition(broker) as client:
         client.create(topic)
         refused = ErrorCode.INVALID_PRODUCER_ID_MAPPING
-        # As long as there is no coordinator at all, one may come.
+        # While there is no coordinator yet, one may be created later.
         assert client.write(topic, b"x", producer=71) == ErrorCode.NOT_ENOUGH_REPLICAS
         client.ask(ApiKey.FIND_COORDINATOR, 1, FindCoordinatorRequest(key="any", key_type=1))
         assert client.write(topic, b"x", producer=71) == refused

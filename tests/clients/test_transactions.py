@@ -1,4 +1,4 @@
-"""Transactions, by the producers of three libraries: all or nothing, and nobody twice."""
+"""Transactions of three libraries' producers: atomic, and one producer per transactional id."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -41,7 +41,7 @@ def broker() -> Iterator[Broker]:
 
 @pytest.fixture(params=PRODUCERS, ids=lambda kind: kind.name)
 def kind(request: pytest.FixtureRequest) -> type[TransactionalProducer]:
-    """Every client library in turn."""
+    """Each client library, one after another."""
     found: type[TransactionalProducer] = request.param
     return found
 
@@ -85,7 +85,7 @@ def read(servers: str, topic: str, isolation: str = "read_committed") -> list[by
 
 
 def read_until(servers: str, topic: str, wanted: list[bytes]) -> None:
-    """Read until all that was wanted is there: markers come a little after the commit."""
+    """Read until all expected records are visible: markers follow a little after the commit."""
     wait_until(lambda: read(servers, topic), lambda found: found == wanted)
 
 
@@ -182,7 +182,7 @@ def test_two_producers_interleave_and_each_has_its_own_end(broker: Broker, topic
             first.send(topic, [b"kept %d" % number])
             second.send(topic, [b"dropped %d" % number])
         first.commit()
-        read_until(servers, topic, [b"kept 0"])  # behind that the other one is open
+        read_until(servers, topic, [b"kept 0"])  # the other transaction is open after this record
         second.abort()
         read_until(servers, topic, [b"kept %d" % number for number in range(10)])
 

@@ -61,7 +61,7 @@ def test_a_commit_survives_its_coordinator_that_is_killed_before_the_markers() -
         with closing(Librdkafka(cluster.bootstrap_servers, COPIER)) as producer:
             producer.begin()
             producer.send("t", [b"first", b"second"])
-            leader.kill()  # so that nobody is there to take the marker
+            leader.kill()  # so that no leader can append the marker
             producer.commit()
             wait_for_state(coordinator, "PrepareCommit")
             coordinator.kill()

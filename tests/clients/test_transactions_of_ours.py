@@ -1,4 +1,4 @@
-"""Our own transactional producer: all or nothing, whatever happens between."""
+"""Ottla's transactional producer: atomic under any interference."""
 
 import asyncio
 import socket
@@ -87,11 +87,11 @@ def make(broker: Broker | str, transactional_id: str, **settings: Any) -> Produc
 
 
 class RegretError(Exception):
-    """What a block raises that is not to be committed."""
+    """Raised in a block to abort its transaction."""
 
 
 def regret(producer: Producer, *calls: Callable[[], Any]) -> None:
-    """Do something in a transaction, and abort it."""
+    """Write in a transaction, and abort it."""
     with producer.transaction():
         for call in calls:
             call()
@@ -438,7 +438,7 @@ def test_a_cluster_that_is_upgraded_is_followed() -> None:
         make_topic(own.bootstrap_servers, "t")
         write(producer, "t", b"old")
         set_level(own, 2, UPGRADE)
-        own.restart()  # so that the producer hears of it
+        own.restart()  # so that the producer notices it
         for value in (b"between", b"new", b"newer"):
             write(producer, "t", value)
         assert producer._core.transactional().produce_version_max is None
@@ -495,7 +495,7 @@ def _repeat(call: Any) -> None:
 
 @contextmanager
 def losing_answers(api_key: ApiKey, level: int, every: int = 2) -> Iterator[tuple[Any, str]]:
-    """Run a broker that clients can only reach through a proxy, which loses some answers."""
+    """Run a broker behind a proxy that drops some responses."""
     with CuttingProxy(every=every, api_key=api_key) as proxy:
         with socket.create_server(("127.0.0.1", 0)) as probe:
             proxy.target_port = probe.getsockname()[1]
@@ -551,7 +551,7 @@ def test_a_copier_that_is_killed_again_and_again_copies_everything_once(broker: 
         producer.send_many(source, [b"%d" % number for number in range(count)]).result()
     for life in range(deaths):
         with copying(servers, source, target, count, transactions=life + 2) as process:
-            for _ in range(life + 1):  # and dies somewhere in the next one
+            for _ in range(life + 1):  # each process dies during the last of these transactions
                 assert process.stdout.readline()
     with copying(servers, source, target, count, transactions=count) as process:
         process.stdout.read()
@@ -562,7 +562,7 @@ def test_a_copier_that_is_killed_again_and_again_copies_everything_once(broker: 
 
 @contextmanager
 def copying(servers: str, source: str, target: str, count: int, transactions: int) -> Iterator[Any]:
-    """Run a copier for so many transactions, and kill it at the end if it still runs."""
+    """Run a copier for this many transactions, and kill it at the end if it still runs."""
     module = "tests.clients.copying_process"
     command = [sys.executable, "-m", module, servers, source, target, str(count)]
     pipe = subprocess.PIPE

@@ -1,4 +1,4 @@
-"""Clients that nobody closes: collected, or there when the interpreter ends."""
+"""Clients that are never closed: collected, or open when the interpreter exits."""
 
 import asyncio
 import gc
@@ -25,7 +25,7 @@ def servers() -> Iterator[str]:
 
 
 def complaints(work: Callable[[], None]) -> list[str]:
-    """Return what is complained about when whatever the work leaves behind is collected."""
+    """Return the warnings from the garbage collection of the work's objects."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         work()

@@ -1,4 +1,4 @@
-"""The mark of a log folder cannot be read: that folder is offline, and the others serve."""
+"""The marker file of a log dir cannot be read: that dir is offline, and the others serve."""
 
 from pathlib import Path
 

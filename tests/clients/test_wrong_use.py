@@ -1,4 +1,4 @@
-"""What people get wrong, or do at the wrong time: they are told at once, and in plain words."""
+"""Wrong calls and calls at the wrong time: each raises an immediate, plain error."""
 
 import copy
 import logging

@@ -1,4 +1,4 @@
-"""The transactional producers of three client libraries, behind one face."""
+"""The transactional producers of three client libraries, with one interface."""
 
 import warnings
 from abc import ABC, abstractmethod

@@ -1,7 +1,7 @@
-"""A process that works on a topic: it may be killed at any moment, and started again.
+"""A worker process on a topic; it may be killed at any moment and restarted.
 
-Run as `python -m tests.clients.working_process SERVERS TOPIC`. It writes a line for every record
-that it has worked on, and `ended` when it comes to its end, which takes Ctrl-C.
+Run as `python -m tests.clients.working_process SERVERS TOPIC`. It prints a line for every record
+that it has handled, and `ended` at its end, after Ctrl-C.
 """
 
 import os

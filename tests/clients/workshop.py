@@ -1,4 +1,4 @@
-"""A consumer that works in a thread of its own, in either face, and what it was seen to do."""
+"""A consumer that works in its own thread, with either facade, and a record of its actions."""
 
 import asyncio
 import time
@@ -32,7 +32,7 @@ def nothing(_record: ConsumerRecord) -> None:
 
 
 class Book:
-    """Who has worked on what, and when: one may watch several workshops."""
+    """Records which worker handled which record, and when; may be shared by several workshops."""
 
     def __init__(self) -> None:
         self._lock = Lock()
@@ -100,7 +100,7 @@ class Workshop:
         self._thread.start()
 
     def stop(self) -> Exception | None:
-        """Stop, and return what `run` raised."""
+        """Stop, and return the exception of `run`, if any."""
         self.consumer.stop()
         return self.wait()
 
@@ -118,7 +118,7 @@ class Workshop:
             self.consumer.subscribe([self._topic], **self._listeners)
             try:
                 self.consumer.run(self._call, **self._options)
-            except Exception as error:  # noqa: BLE001 - the story looks at it
+            except Exception as error:  # noqa: BLE001 - checked by the story
                 self.error = error
 
     async def _work_in_tasks(self) -> None:
@@ -126,7 +126,7 @@ class Workshop:
             await self.consumer.subscribe([self._topic], **self._listeners)
             try:
                 await self.consumer.run(self._call_in_task, **self._options)
-            except Exception as error:  # noqa: BLE001 - the story looks at it
+            except Exception as error:  # noqa: BLE001 - checked by the story
                 self.error = error
 
     def _call(self, record: ConsumerRecord) -> None:
@@ -156,7 +156,7 @@ class Workshop:
 
 @contextmanager
 def workshops() -> Iterator[Callable[..., Workshop]]:
-    """Make workshops that are stopped in the end, if a test has not come to it."""
+    """Make workshops, and stop the workshops that a failed test has left running."""
     with ExitStack() as stack:
 
         def make(*arguments: Any, **options: Any) -> Workshop:
@@ -177,7 +177,7 @@ def write(servers: str, topic: str, keys: Iterable[str | None], *, partition: An
 
 
 def committed(servers: str, topic: str, partitions: int = 1) -> list[int]:
-    """Return what the group of the same name has committed, 0 where it has nothing."""
+    """Return the committed offsets of the group of the same name; 0 where there is none."""
     names = [TopicPartition(topic, number) for number in range(partitions)]
     with Consumer(bootstrap_servers=servers, group_id=topic) as consumer:
         found = consumer.committed(names)

@@ -1,6 +1,6 @@
-"""Applications that use client libraries of Python's as anybody does: they write and read on.
+"""Applications with Python client libraries in ordinary use: they write and read continuously.
 
-Whatever a library throws at them ends them, and is what they have to say in the end.
+An exception from a library ends the application, and is reported at the end.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ _PAUSE_SECONDS = 0.02
 
 
 class Application(ABC):
-    """Writes to a topic in one thread, and reads it in a group of one in another one."""
+    """Writes to a topic in one thread, and reads it in another as the only member of a group."""
 
     driver: type[Driver]
 
@@ -33,7 +33,7 @@ class Application(ABC):
         self.topic = topic
         self.partitions = partitions
         self.written: list[bytes] = []
-        """What was acknowledged."""
+        """The acknowledged values."""
         self.read: set[bytes] = set()
         self._failures: list[BaseException] = []
         self._is_written = threading.Event()
@@ -43,7 +43,7 @@ class Application(ABC):
 
     @abstractmethod
     def _write(self) -> None:
-        """Write until it is told to end, and note what was acknowledged."""
+        """Write until stopped, and record acknowledged values."""
 
     def __enter__(self) -> Self:
         self._reader.start()
@@ -64,7 +64,7 @@ class Application(ABC):
         self._reader.join()
 
     def goes_on(self) -> None:
-        """Wait until something more was acknowledged in each partition, and read."""
+        """Wait for a new acknowledged record in each partition, and for reading it."""
         count = len(self.written)
         self._wait_until(
             lambda: len({_partition(value) for value in self.written[count:]}) == self.partitions
@@ -82,7 +82,7 @@ class Application(ABC):
     def _run(self, work: Callable[[], None]) -> None:
         try:
             work()
-        except BaseException as error:  # noqa: BLE001 - told to the test, which waits
+        except BaseException as error:  # noqa: BLE001 - reported to the waiting test
             self._failures.append(error)
 
     def _read(self) -> None:

@@ -1,4 +1,4 @@
-"""What consumers of three client libraries find in a topic that read committed data only."""
+"""The committed records of a topic as consumers of three client libraries read them."""
 
 from collections.abc import Callable
 from contextlib import closing

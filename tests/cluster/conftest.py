@@ -1,4 +1,4 @@
-"""A cluster for all stories of a file; each finds it whole."""
+"""A cluster for all stories of a file; it is intact at the start of each."""
 
 from collections.abc import Iterator
 
@@ -20,7 +20,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 @pytest.fixture
 def cluster(running: Cluster) -> Cluster:
-    """All brokers run, whatever an earlier story did to them."""
+    """A cluster with all brokers running, after any failure in an earlier story."""
     mend(running)
     return running
 

@@ -1,10 +1,10 @@
-"""Copies a topic, exactly once: reads, changes, writes, and puts its progress into the transaction.
+"""Copies a topic exactly once: reads, changes, writes, and commits its offsets in the transaction.
 
-    python -m tests.cluster.copier LIBRARY SERVERS SOURCE TARGET ID
+python -m tests.cluster.copier LIBRARY SERVERS SOURCE TARGET ID
 
-It goes on where its predecessor with the same id was, and ends with 0 when it has come to the end;
-with FENCED when another one has its id. After each transaction it says how many records it has
-copied. Whatever else a library throws ends it.
+It continues where its predecessor with the same id stopped, and exits with 0 at the end of the
+source, or with FENCED when another process uses its id. After each transaction it prints how many
+records it has copied. Any other exception of a library ends it.
 """
 
 import argparse
@@ -33,9 +33,9 @@ with warnings.catch_warnings():
 
 POLL_SECONDS: Final = 0.2
 IDLE_MS_MAX: Final = 3_000
-"""librdkafka 2.16 goes on waiting for a group's coordinator that has left the cluster meanwhile,
-whatever the time-out, until any of its connections comes or goes (its issues 5456 and 5511).
-Connections that are closed when they are idle see to that."""
+"""librdkafka 2.16 waits past its timeout for a group coordinator that has left the cluster, until
+any of its connections opens or closes (its issues 5456 and 5511). Closing idle connections ends
+that wait."""
 _QUICK: Final = {
     "retry.backoff.ms": 50,
     "reconnect.backoff.ms": 50,
@@ -55,7 +55,7 @@ _FENCING: Final = frozenset(
 
 
 class Librdkafka:
-    """A copier with confluent-kafka, a member of a group. It goes on after what can be aborted."""
+    """A group member with confluent-kafka; it continues after abortable errors."""
 
     def __init__(self, servers: str, source: str, target: str, name: str) -> None:
         self._source, self._target = source, target
@@ -130,7 +130,7 @@ class Librdkafka:
         _tried(lambda: self._producer.commit_transaction(WAIT_SECONDS_MAX))
 
     def _go_back(self) -> None:
-        """Read again what was not copied."""
+        """Seek back to the first record that is not copied."""
         self._ended.clear()
         assigned = self._consumer.assignment()
         for place in self._consumer.committed(assigned, WAIT_SECONDS_MAX):
@@ -138,7 +138,7 @@ class Librdkafka:
 
 
 def is_end(message: Message) -> bool:
-    """Tell whether a message is no record but the end of a partition."""
+    """Return whether a message is no record but the end of a partition."""
     error = message.error()
     if error is None:
         return False
@@ -148,7 +148,7 @@ def is_end(message: Message) -> bool:
 
 
 def _tried(work: Callable[[], None]) -> None:
-    """Do it as often as the library says that it may be done again."""
+    """Repeat the call as long as its error is retriable."""
     while True:
         try:
             return work()
@@ -158,7 +158,7 @@ def _tried(work: Callable[[], None]) -> None:
 
 
 class KafkaPython:
-    """A copier with kafka-python that has all partitions to itself. What it is told ends it."""
+    """A copier with kafka-python and manual assignment of all partitions; any error ends it."""
 
     def __init__(self, servers: str, source: str, target: str, name: str) -> None:
         self._source, self._target, self._name = source, target, name
@@ -250,7 +250,7 @@ class AioKafka:
 
 
 class Ottla(OurCopier):
-    """A copier with clients of ours, whose transactions are of version 2."""
+    """A copier with Ottla's clients; its transactions are of version 2."""
 
     def __init__(self, servers: str, source: str, target: str, name: str) -> None:
         super().__init__(servers, source, target, name, name)
@@ -297,7 +297,7 @@ def main() -> int:
 
 
 def _is_fenced(error: Exception) -> bool:
-    """Look into the error, too: kafka-python's `send` wraps what an earlier request was told."""
+    """Look at the cause, too: kafka-python's `send` wraps the error of an earlier request."""
     causes = (error, *error.args)
     return any(isinstance(cause, _FENCED) for cause in causes)
 

@@ -1,9 +1,9 @@
-"""A topic that is copied by one process after the other, while they and brokers die.
+"""A topic is copied by one process after another, while copiers and brokers die.
 
-    python -m tests.cluster.copying --records 100000
+python -m tests.cluster.copying --records 100000
 
-What is copied was written in transactions, some of which were aborted. In the end the copy is read
-by three client libraries. If something is wrong, the folder with all logs is kept.
+The source was written in transactions, some of them aborted. At the end, three client libraries
+read the copy. After a failure, the directory with all logs is kept.
 """
 
 import argparse
@@ -32,16 +32,16 @@ from tests.cluster.watching import BROKERS, SETTINGS, TRANSACTIONS_PARTITIONS, W
 ASSIGNMENT: Final = [[1, 2, 3], [2, 3, 1], [3, 1, 2], [2, 1, 3]]
 PARTITIONS: Final = len(ASSIGNMENT)
 INPUT_RECORDS: Final = 500
-"""In one transaction of the input."""
+"""The records of one transaction of the input."""
 ABORTED_EVERY: Final = 5
 STEP_RECORDS: Final = 100
-"""So many are copied between two deaths, at least."""
+"""The minimum number of records copied between two faults."""
 STUCK_SECONDS: Final = 30
 """After that a copier is replaced: aiokafka may ask a coordinator that is gone (its issue 1145)."""
 
 
 class Copying:
-    """Copies one topic to another. A copier that ends before it is done is replaced."""
+    """Copies one topic to another. A copier that exits before the end is replaced."""
 
     def __init__(self, watcher: Watcher, cluster: Cluster, library: str, records: int) -> None:
         self._watcher = watcher
@@ -53,10 +53,10 @@ class Copying:
         self._processes = ProcessGroup()
         self._copiers: list[ChildProcess] = []
         self.happened: Counter[str] = Counter()
-        """What happened, and how often."""
+        """The faults so far, with their counts."""
 
     def prepare(self) -> None:
-        """Write what is going to be copied, and begin."""
+        """Write the source topic, and start the copier."""
         for topic in (self.source, self.target):
             self._watcher.create_topic(topic, ASSIGNMENT)
         write_input(self._cluster.bootstrap_servers, self.source, self._records)
@@ -70,28 +70,28 @@ class Copying:
         return self._copiers[-1].exit_code == 0
 
     def goes_on(self) -> bool:
-        """Wait until some more is copied; False if that was the end of it."""
+        """Wait until more records are copied; return False at the end of the input."""
         wanted = self._copied() + STEP_RECORDS
         self._wait_until(lambda: self.is_done or self._copied() >= wanted)
         return not self.is_done
 
     def finish(self) -> None:
-        """Wait until all is copied, and compare: it is there once, in order, for everybody."""
+        """Wait for the end of the copy; any reader must find every record once, in order."""
         self._wait_until(lambda: self.is_done)
         wanted = [[changed(value) for value in values] for values in input_values(self._records)]
         for read in READERS:
             assert_same(read(self._cluster.bootstrap_servers, self.target, PARTITIONS), wanted)
 
-    # -- what may happen ------------------------------------------------------------------------
+    # -- faults ---------------------------------------------------------------------------------
 
     def kill_copier(self) -> None:
-        """Let the copier die in the middle of something, and another one go on."""
+        """Kill the copier at an arbitrary point, and start its successor."""
         self._copiers[-1].kill()
         self.happened["copier killed"] += 1
         self._start()
 
     def wake_zombie(self) -> None:
-        """Let a copier sleep, another one take over, and the first wake up: it is fenced."""
+        """Pause a copier, let another take over, and resume the first: it is fenced."""
         zombie = self._copiers[-1]
         if not zombie.is_running:
             return
@@ -105,15 +105,15 @@ class Copying:
             self.happened["zombie fenced"] += 1
 
     def kill_leader(self) -> None:
-        """Let one die that leads a partition of the output."""
+        """Kill the leader of a partition of the output."""
         self._kill_broker("leader", self._watcher.leader(self.target))
 
     def kill_group_coordinator(self) -> None:
-        """Let the one die that keeps the copier's progress."""
+        """Kill the coordinator of the copier's group."""
         self._kill_broker("group coordinator", self._watcher.coordinator(self._name))
 
     def kill_transaction_coordinator(self) -> None:
-        """Let the one die that decides how transactions end."""
+        """Kill the coordinator of the copier's transactions."""
         index = partition_of_group(self._name, TRANSACTIONS_PARTITIONS)
         leader = self._watcher.leader(TRANSACTION_STATE_TOPIC, index)
         self._kill_broker("transaction coordinator", leader)
@@ -142,7 +142,7 @@ class Copying:
         return sum(_last_count(copier.log) for copier in self._copiers)
 
     def _wait_until(self, is_so: Callable[[], bool]) -> None:
-        """Wait as long as something is copied now and then, if need be by another copier."""
+        """Wait while the copy makes progress; start a successor when the copier has died."""
         copied, moved_at, is_replaced = -1, time.monotonic(), False
         while not is_so():
             copier = self._copiers[-1]
@@ -171,7 +171,7 @@ def _last_count(log: Path) -> int:
 
 
 def input_values(records: int) -> list[list[bytes]]:
-    """Return what is in each partition of the input."""
+    """Return the committed values of each partition of the input."""
     return [
         [b"%d of partition %d" % (number, index) for number in range(records // PARTITIONS)]
         for index in range(PARTITIONS)
@@ -179,7 +179,7 @@ def input_values(records: int) -> list[list[bytes]]:
 
 
 def write_input(servers: str, topic: str, records: int) -> None:
-    """Write what is to be copied, and between it what is not: that is aborted."""
+    """Write the committed input, interleaved with aborted transactions."""
     producer = Producer({"bootstrap.servers": servers, "transactional.id": topic, "log_level": 0})
     producer.init_transactions(WAIT_SECONDS_MAX)
     columns = zip(*input_values(records), strict=True)
@@ -198,7 +198,7 @@ def write_input(servers: str, topic: str, records: int) -> None:
 
 
 def assert_same(found: Found, wanted: Found) -> None:
-    """Say where a copy differs from what it should be."""
+    """Fail with the first difference between a copy and the expected values."""
     for index, (values, expected) in enumerate(zip(found, wanted, strict=True)):
         pairs = zip(values, expected, strict=False)
         differing = next((pair for pair in pairs if pair[0] != pair[1]), "in length")
@@ -207,7 +207,7 @@ def assert_same(found: Found, wanted: Found) -> None:
 
 @contextmanager
 def copied(watcher: Watcher, cluster: Cluster, library: str, records: int) -> Iterator[Copying]:
-    """Copy so many records while the block lasts and until all are copied, then look at them."""
+    """Copy this many records during the block and until the end, then check the copy."""
     copying = Copying(watcher, cluster, library, records)
     try:
         copying.prepare()
@@ -219,7 +219,7 @@ def copied(watcher: Watcher, cluster: Cluster, library: str, records: int) -> It
 
 
 def run(folder: Path, library: str, records: int) -> None:
-    """Let one die after the other until all is copied."""
+    """Inject one fault after another until all is copied."""
     with Cluster(BROKERS, SETTINGS, data_dir=folder) as cluster:
         watcher = Watcher(cluster)
         with copied(watcher, cluster, library, records) as copying:

@@ -1,4 +1,4 @@
-"""A member of a group that reads what a load writes, while coordinators die."""
+"""A group member that reads the records of a load while coordinators die."""
 
 import threading
 import time
@@ -12,15 +12,15 @@ from tests.cluster.load import WAIT_SECONDS_MAX, Acknowledged
 
 
 class Member:
-    """A consumer of librdkafka that reads while the block lasts, and commits what it was given."""
+    """A consumer of librdkafka that reads until the block ends, and commits the records it got."""
 
     def __init__(self, servers: str, topic: str, group: str, **settings: Any) -> None:
         self.topic = topic
         self.delivered: Counter[tuple[int, int]] = Counter()
-        """How often it was given the record of a partition and an offset."""
+        """The number of deliveries by partition and offset."""
         self.assignments = 0
         self.refused: Counter[str] = Counter()
-        """Commits that failed: none of them may be forgotten, all may be repeated."""
+        """Failed commits: each record is delivered at least once, and may be repeated."""
         self.failed: list[str] = []
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._read, name=f"member of {group}", daemon=True)
@@ -86,7 +86,7 @@ class Member:
 
 
 def wait_until_all_is_read(members: list[Member], acknowledged: list[Acknowledged]) -> None:
-    """Wait until members of one group have been given everything, and nothing was skipped."""
+    """Wait until the members of a group have got all records, and check that none was skipped."""
     wanted = {(one.partition, one.offset) for one in acknowledged}
     deadline = time.monotonic() + WAIT_SECONDS_MAX
     while missing := wanted.difference(*(member.delivered for member in members)):

@@ -1,6 +1,6 @@
-"""Writers under whom brokers die, and the count of what became of their records.
+"""Writers that work while brokers die, and the final count of their records.
 
-A record is told by its key and its number among those of the key. All of a key are in one
+A record is identified by its key and its number within that key. All records of a key are in one
 partition, and are written in the order of their numbers.
 """
 
@@ -20,18 +20,18 @@ from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartit
 WAIT_SECONDS_MAX = 60
 ROUND_SECONDS = 0.02
 _RECORDS_OF_A_KEY = 4
-"""In a round."""
+"""The records of one round."""
 _READ_SECONDS_MAX = 60
 QUEUE_MAX = 2_000
 
 
 def say(sentence: str) -> None:
-    """Tell who looks at the output of tests (`-s`, or a failed one)."""
+    """Print a line to the output of the tests (`-s`, or a failed test)."""
     sys.stdout.write(f"{sentence}\n")
 
 
 class Acknowledged(NamedTuple):
-    """A record that a broker has promised to keep, and the moments it was sent and promised."""
+    """An acknowledged record, with the times of its sending and its acknowledgement."""
 
     key: int
     number: int
@@ -42,7 +42,7 @@ class Acknowledged(NamedTuple):
 
 
 class Place(NamedTuple):
-    """Where a record was read."""
+    """The position of a record that was read."""
 
     partition: int
     offset: int
@@ -50,7 +50,7 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """What became of all records of a load."""
+    """The outcome of all records of a load."""
 
     acknowledged: int
     read: int
@@ -69,7 +69,7 @@ class Counts:
 
     @property
     def is_perfect(self) -> bool:
-        """Tell whether something was written, and nothing went wrong."""
+        """Return whether records were written, and no violation was found."""
         wrong = (self.lost, self.elsewhere, self.duplicated, self.out_of_order, self.failed)
         return self.acknowledged > 0 and not any(wrong)
 
@@ -77,7 +77,7 @@ class Counts:
 def count(
     acknowledged: list[Acknowledged], read: list[tuple[int, int, Place]], failed: int = 0
 ) -> Counts:
-    """Compare what was promised with what is there; `read` is in the order of each partition."""
+    """Compare acknowledged with read records; `read` is in the order of each partition."""
     places: dict[tuple[int, int], Place] = {}
     last: dict[int, int] = {}
     duplicated = out_of_order = 0
@@ -99,9 +99,9 @@ def count(
 
 @dataclass
 class Writing(ABC):
-    """Idempotent producers with acks=all that write while the block lasts.
+    """Idempotent producers with acks=all that write until the block ends.
 
-    When it ends, everything is sent, and answered.
+    At the end, all records are sent and have their responses.
     """
 
     servers: str
@@ -109,12 +109,12 @@ class Writing(ABC):
     partitions: int
     keys_per_partition: int = 2
     request_timeout_ms: int = 3_000
-    """How long a broker may leave a request without an answer; 30 s is librdkafka's default."""
+    """How long a request may wait for its response; 30 s is librdkafka's default."""
     acknowledged: list[Acknowledged] = field(default_factory=list)
     failed: list[str] = field(default_factory=list)
-    """What the application was told that went wrong."""
+    """Errors that the library raised in the application."""
     noticed: Counter[str] = field(default_factory=Counter)
-    """What the library mentioned, and dealt with itself."""
+    """Errors that the library logged and handled itself."""
 
     def __post_init__(self) -> None:
         self._keys = list(range(self.partitions * self.keys_per_partition))
@@ -124,15 +124,15 @@ class Writing(ABC):
 
     @abstractmethod
     def _prepare(self) -> None:
-        """Make what writes."""
+        """Make the producers."""
 
     @abstractmethod
     def _start(self) -> None:
-        """Begin to write, in other threads, until `_stopping` is set."""
+        """Start writing, in other threads, until `_stopping` is set."""
 
     @abstractmethod
     def _end(self, *, is_whole: bool) -> None:
-        """Return when everything is answered, or soon if that is not wanted."""
+        """Return when all responses have arrived, or soon if `is_whole` is false."""
 
     def __enter__(self) -> Self:
         self._start()
@@ -149,13 +149,13 @@ class Writing(ABC):
         self._end(is_whole=kind is None)
 
     def goes_on(self) -> float:
-        """Wait until every partition takes what is sent from now on; return for how many s."""
+        """Wait until every partition acknowledges a new record; return the seconds."""
         began = time.monotonic()
         self.wait_for(self.first_after(began))
         return time.monotonic() - began
 
     def first_after(self, moment: float) -> Callable[[], bool]:
-        """Return whether all partitions have taken something that was sent after a moment."""
+        """Return a check that all partitions have acknowledged a record sent after a moment."""
         begin = len(self.acknowledged)
 
         def is_there() -> bool:
@@ -191,7 +191,7 @@ class Writing(ABC):
         return longest
 
     def counts(self) -> Counts:
-        """Read everything that is there, and compare."""
+        """Read all records, and compare."""
         read = [
             (int(message.key()), int(message.value()), Place(message.partition(), message.offset()))
             for message in read_all(self.servers, self.topic)
@@ -199,13 +199,13 @@ class Writing(ABC):
         return count(self.acknowledged, read, len(self.failed))
 
     def next_round(self, keys: list[int]) -> Iterator[tuple[int, int]]:
-        """Give some more numbers of each key, in their order."""
+        """Yield the next numbers of each key, in their order."""
         for key in keys * _RECORDS_OF_A_KEY:
             yield key, self._numbers[key]
             self._numbers[key] += 1
 
     def answer(self, key: int, number: int, place: Place, sent_at: float) -> None:
-        """Take down that a record was acknowledged."""
+        """Record an acknowledgement."""
         self.acknowledged.append(Acknowledged(key, number, *place, sent_at, time.monotonic()))
 
 
@@ -270,7 +270,7 @@ class Load(Writing):
 
 
 def read_all(servers: str, topic: str) -> Iterator[Message]:
-    """Read a topic from its beginning to the end that it has now."""
+    """Read a topic from its beginning to its current end."""
     settings: dict[str, Any] = {
         "bootstrap.servers": servers,
         "group.id": "nobody",

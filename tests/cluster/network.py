@@ -1,9 +1,9 @@
-"""A network between brokers that can be cut, one way or both, while clients go on.
+"""A network between brokers that can be cut, one way or both, while clients stay connected.
 
-Every broker advertises the port of a gate, and has a gate to ZooKeeper of its own. A gate hands on
-what it is given, and holds it while the way is cut, as a network does in which packets are lost:
-nobody's connection is closed, nobody is told. Who connects is told by the name that brokers give
-themselves in their first request; whoever has no such name is a client, and is never held up.
+Every broker advertises the port of a gate, and has its own gate to ZooKeeper. A gate forwards
+bytes, and holds them while the way is cut, as a network that loses packets does: no connection is
+closed and neither side is notified. Brokers are recognized by the client id of their first
+request; all other connections are clients, and are never held.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ _BROKER = re.compile(rb"broker-(\d+)-")
 
 
 class Network:
-    """Gates that work while the block lasts."""
+    """Gates that work during the block."""
 
     def __init__(self) -> None:
         self._cut: set[tuple[int, int]] = set()
@@ -55,11 +55,11 @@ class Network:
         return self._do(self._open(broker, ZOOKEEPER, port))
 
     def cut(self, *ways: tuple[int, int]) -> None:
-        """Hold what the first of a pair sends to the second, until `mend`."""
+        """Hold all bytes from the first of each pair to the second, until `mend`."""
         self._do(self._change(set(ways)))
 
     def mend(self) -> None:
-        """Deliver everything that was held, and all that comes."""
+        """Deliver all held bytes, and hold no more."""
         self._do(self._change(set()))
 
     def _do(self, work: Coroutine[Any, Any, int]) -> int:
@@ -101,7 +101,7 @@ class Network:
                 return_when=asyncio.FIRST_COMPLETED,
             )
         except OSError:
-            pass  # there is nobody at the other end: this one is to hear of it
+            pass  # the target is down: the sender's connection is closed, too
         finally:
             for end in ends:
                 end.transport.abort()
@@ -135,7 +135,7 @@ class Network:
 
 
 def sender_of(first: bytes) -> int:
-    """Return which broker sent the first request of a connection; clients have no number."""
+    """Return the id of the broker that sent a connection's first request, or the clients' id."""
     if len(first) < _HEADER.size:
         return _CLIENT
     size = max(0, _HEADER.unpack_from(first)[-1])

@@ -1,10 +1,10 @@
-"""Copies a topic with clients of ours, one of several copiers of a group, exactly once.
+"""Copies a topic exactly once with Ottla's clients, as one of several copiers of a group.
 
-    python -m tests.cluster.our_copier SERVERS SOURCE TARGET GROUP ID
+python -m tests.cluster.our_copier SERVERS SOURCE TARGET GROUP ID
 
-It says how many records it has copied after each transaction, and goes on until SIGTERM. A
-transaction that cannot be committed is begun again from what the group has committed. Who has slept
-for longer than a transaction may take ends with FENCED; whatever else a call raises ends it, too.
+It prints how many records it has copied after each transaction, and runs until SIGTERM. After a
+failed commit it starts the transaction again from the group's committed offsets. A copier that was
+paused for longer than the transaction timeout exits with FENCED; any other exception ends it, too.
 """
 
 import signal
@@ -32,7 +32,7 @@ _QUICK: Final = {"request_timeout_ms": 3_000}
 
 
 def changed(value: bytes) -> bytes:
-    """Return what a copier makes of a record."""
+    """Return the copy of a value."""
     return b"copy of " + value
 
 
@@ -58,7 +58,7 @@ class OurCopier:
         )
 
     def copy_until(self, is_over: Callable[[], bool]) -> None:
-        """Copy until that is so."""
+        """Copy until `is_over` returns true."""
         copied = 0
         with self._producer, self._consumer:
             self._producer.init_transactions()
@@ -84,7 +84,7 @@ class OurCopier:
         return True
 
     def _go_back(self) -> None:
-        """Read again what was not copied."""
+        """Seek back to the first record that is not copied."""
         assigned = self._consumer.assignment()
         committed = self._consumer.committed(assigned)
         for name in assigned:

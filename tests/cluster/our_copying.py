@@ -1,8 +1,8 @@
-"""Two copiers of ours share a topic while they and brokers die; the copy is read as it grows.
+"""Two of Ottla's copiers share a topic while copiers and brokers die; the copy is read as it grows.
 
-    python -m tests.cluster.our_copying --minutes 10
+python -m tests.cluster.our_copying --minutes 10
 
-Who dies when is drawn from a seed. If something is wrong, the folder with all logs is kept.
+The faults are drawn from a seed. After a failure, the directory with all logs is kept.
 """
 
 import argparse
@@ -32,11 +32,11 @@ from tests.cluster.watching import BROKERS, SETTINGS, TRANSACTIONS_PARTITIONS, W
 
 COPIERS = 2
 STEP_RECORDS = 25
-"""So many of each partition are copied between two deaths, at least."""
+"""The minimum number of records per partition copied between two faults."""
 
 
 class OurCopying:
-    """Copies one topic to another with several copiers. Only who was too slow ends by itself."""
+    """Copies one topic to another with several copiers. Only a paused copier may exit by itself."""
 
     def __init__(self, servers: str, folder: Path, name: str) -> None:
         self.servers, self.name = servers, name
@@ -59,13 +59,13 @@ class OurCopying:
         self.reader.close()
 
     def goes_on(self) -> None:
-        """Wait until some more of each partition is copied, and read."""
+        """Wait until more records of each partition are copied and read."""
         wanted = [len(values) + STEP_RECORDS for values in self.reader.values]
         rows = list(zip(self.reader.values, wanted, strict=True))
         wait_until(lambda: all(len(values) >= count for values, count in rows), self._look)
 
     def finish(self) -> None:
-        """Wait until all is copied, and compare: it is there once, in order, for everybody."""
+        """Wait for the end of the copy; any reader must find every record once, in order."""
         self.feeder.close()
         wait_until(lambda: self.reader.count >= self.feeder.count, self._look)
         for copier in self.copiers:
@@ -80,7 +80,7 @@ class OurCopying:
         assert_same(again.values, wanted)
 
     def kill_copier(self, number: int) -> None:
-        """Let one die in the middle of something, and come back when others have its work."""
+        """Kill a copier in the middle of its work, and restart it after others have taken over."""
         copier = self.copiers[number]
         copier.kill()
         self.happened["copier killed"] += 1
@@ -88,7 +88,7 @@ class OurCopying:
         self._start(copier)
 
     def pause_copier(self, number: int) -> None:
-        """Let one sleep until its partitions are others', and wake up in the old transaction."""
+        """Pause a copier until its partitions are reassigned; it resumes in the old transaction."""
         copier = self.copiers[number]
         copier.pause()
         self._sleepers.add(copier.name)
@@ -97,7 +97,7 @@ class OurCopying:
         copier.resume()
 
     def let_transactions_end(self) -> None:
-        """Say that brokers are going to be away for longer than a transaction may take."""
+        """Allow transactions to time out, before a fault that lasts longer than the timeout."""
         self._sleepers.update(copier.name for copier in self.copiers)
 
     def _start(self, copier: ChildProcess) -> None:
@@ -112,7 +112,7 @@ class OurCopying:
         assert copier.exit_code in fine, copier.last_lines()
 
     def _look(self) -> None:
-        """Let one that slept for too long, and knows it, begin anew; nobody else may have ended."""
+        """Restart a copier that was paused too long and got fenced; all others must be running."""
         for copier in self.copiers:
             if copier.exit_code == FENCED and copier.name in self._sleepers:
                 self.happened["sleeper fenced"] += 1
@@ -123,24 +123,24 @@ class OurCopying:
 
 @dataclass(frozen=True)
 class Deaths:
-    """What may happen to the brokers under a copy."""
+    """The faults of the brokers during a copy."""
 
     copying: OurCopying
     watcher: Watcher
     cluster: Cluster
 
     def kill_group_coordinator(self) -> None:
-        """Let the one die that keeps how far the group is."""
+        """Kill the coordinator of the copiers' group."""
         self._kill("group coordinator", self.watcher.coordinator(self.copying.name))
 
     def kill_transaction_coordinator(self, number: int) -> None:
-        """Let the one die that decides how a copier's transactions end."""
+        """Kill the coordinator of a copier's transactions."""
         name = self.copying.copiers[number].name
         index = partition_of_group(name, TRANSACTIONS_PARTITIONS)
         self._kill("transaction coordinator", self.watcher.leader(TRANSACTION_STATE_TOPIC, index))
 
     def kill_leader(self) -> None:
-        """Let one die that leads a partition of the copy."""
+        """Kill the leader of a partition of the copy."""
         self._kill("leader", self.watcher.leader(self.copying.target))
 
     def _kill(self, role: str, number: int) -> None:
@@ -154,7 +154,7 @@ class Deaths:
 
 
 def names_of(name: str) -> tuple[str, str]:
-    """Return the topics of a copy: where it comes from, and where it goes."""
+    """Return the topics of a copy: its source and its target."""
     return f"{name}-in", f"{name}-out"
 
 
@@ -164,7 +164,7 @@ def _lines(copier: ChildProcess, beginning: str) -> int:
 
 @contextmanager
 def copied_by_ours(servers: str, folder: Path, name: str) -> Iterator[OurCopying]:
-    """Copy while the block lasts and until all is copied, then look at it."""
+    """Copy during the block and until the end, then check the copy."""
     copying = OurCopying(servers, folder, name)
     try:
         copying.goes_on()
@@ -177,7 +177,7 @@ def copied_by_ours(servers: str, folder: Path, name: str) -> Iterator[OurCopying
 
 @contextmanager
 def copied_in_cluster(watcher: Watcher, cluster: Cluster, name: str) -> Iterator[Deaths]:
-    """Do so with topics of its own, in a cluster whose brokers may die."""
+    """Run a copy with its own topics, in a cluster in which brokers may die."""
     for topic in names_of(name):
         watcher.create_topic(topic, ASSIGNMENT)
     with copied_by_ours(cluster.bootstrap_servers, cluster.data_dir, name) as copying:
@@ -185,7 +185,7 @@ def copied_in_cluster(watcher: Watcher, cluster: Cluster, name: str) -> Iterator
 
 
 def run(folder: Path, minutes: float, seed: int) -> None:
-    """Let one die after the other for so long."""
+    """Inject one fault after another for this long."""
     dice = Random(seed)
     with Cluster(BROKERS, SETTINGS, data_dir=folder) as cluster:
         watcher = Watcher(cluster)
@@ -197,7 +197,7 @@ def run(folder: Path, minutes: float, seed: int) -> None:
 
 
 def happen(deaths: Deaths, dice: Random) -> None:
-    """Let something happen, to whom is drawn, too."""
+    """Inject a random fault into a random copier or broker."""
     number = dice.randrange(COPIERS)
     dice.choice(
         [

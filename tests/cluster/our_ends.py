@@ -1,4 +1,4 @@
-"""Where a copy of ours comes from, and where it goes: a transactional producer, and a consumer."""
+"""The two ends of a copy with Ottla's clients: a transactional producer, and a consumer."""
 
 import threading
 import time
@@ -12,14 +12,14 @@ from tests.cluster.load import WAIT_SECONDS_MAX
 PARTITIONS = 4
 ABORTED_EVERY = 5
 _RECORDS_OF_A_PARTITION = 10
-"""In one transaction."""
+"""The records of a partition in one transaction."""
 _PAUSE_SECONDS = 0.2
 _POLL_SECONDS = 0.1
 _REQUEST_MS = 3_000
 
 
 class End(ABC):
-    """Works in a thread of its own until it is closed. What a call raises ends it, and is told."""
+    """Works in a thread of its own until it is closed. An exception ends it, and is recorded."""
 
     def __init__(self, servers: str, topic: str) -> None:
         self.servers, self.topic = servers, topic
@@ -41,7 +41,7 @@ class End(ABC):
 
     @abstractmethod
     def _work(self) -> None:
-        """Do it until `_stopping` is set."""
+        """Work until `_stopping` is set."""
 
     def _run(self) -> None:
         try:
@@ -51,7 +51,7 @@ class End(ABC):
 
 
 class Feeder(End):
-    """Writes in transactions, some of which it aborts. Its values are those that are committed."""
+    """Writes in transactions, and aborts some of them. `values` has only committed values."""
 
     def _work(self) -> None:
         with Producer(
@@ -93,7 +93,7 @@ class Feeder(End):
 
 
 class CommittedReader(End):
-    """Reads what is committed, from the start of all partitions."""
+    """Reads committed records, from the start of all partitions."""
 
     def _work(self) -> None:
         with Consumer(
@@ -109,7 +109,7 @@ class CommittedReader(End):
 
 
 def wait_until(is_so: Callable[[], bool], look: Callable[[], object]) -> None:
-    """Wait until something is so, looking each time whether it still can be."""
+    """Wait for a condition, and call `look` before each check to fail early."""
     deadline = time.monotonic() + 2 * WAIT_SECONDS_MAX
     while not is_so():
         look()

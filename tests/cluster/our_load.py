@@ -1,4 +1,4 @@
-"""Producers of ours write side by side, in every way there is, each with keys of its own."""
+"""Ottla producers write side by side, by every method of the API, each with its own keys."""
 
 import asyncio
 import threading
@@ -12,14 +12,14 @@ from ottla.clients.producer.bulk.bulk_delivery import BulkDelivery
 from tests.cluster.load import QUEUE_MAX, ROUND_SECONDS, WAIT_SECONDS_MAX, Place, Writing
 
 KEYS_PER_PARTITION = 4
-"""One for each way to write."""
+"""One set of keys per way to write."""
 Answered = Callable[[BaseException | None, RecordMetadata | None], None]
 
 
 class OurLoad(Writing):
-    """Threads that use `ottla.Producer`: record by record, waiting or not, in bulk, in asyncio.
+    """Threads with one `ottla.Producer` each: single sends, awaited sends, bulk, and asyncio.
 
-    Whatever one of their calls raises is a failure, and so is one that never ends.
+    An exception from a call is a failure, and so is a call that never returns.
     """
 
     def _prepare(self) -> None:
@@ -65,7 +65,7 @@ class OurLoad(Writing):
             producer.flush(WAIT_SECONDS_MAX)
 
     def _write_each(self, keys: list[int]) -> None:
-        """Send one record after the other, waiting for each: they take a shorter way."""
+        """Send records one by one, awaiting each, which takes the express path."""
         with Producer(self._settings() | {"linger.ms": 0}) as producer:
             while not self._stopping.wait(ROUND_SECONDS):
                 for key, number in self._more(keys):

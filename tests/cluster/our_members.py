@@ -1,4 +1,4 @@
-"""Consumers of ours that read what a load writes: members of a group, and one that reads alone."""
+"""Ottla consumers that read the records of a load: group members, and one without a group."""
 
 import asyncio
 import threading
@@ -20,29 +20,29 @@ from tests.cluster.load import WAIT_SECONDS_MAX
 
 _POLL_SECONDS = 0.05
 _IN_A_POLL = -2
-"""Which generation it is that listeners hear of is known when the poll is over."""
+"""A listener's generation during a poll is known only after the poll."""
 _REFUSED = (CommitFailedError, RebalanceInProgressError)
 
 
 class OurReader(ABC):
-    """Reads in a thread of its own while the block lasts. What a call raises ends it, and is told.
+    """Reads in a thread of its own until the block ends. An exception ends it, and is recorded.
 
-    Nothing may be skipped, and nothing come again, as long as a partition stays assigned.
+    While a partition stays assigned, no record may be skipped or delivered again.
     """
 
     def __init__(self, servers: str, topic: str, group: str | None, **settings: Any) -> None:
         self.servers, self.topic, self.group = servers, topic, group
         self.delivered: Counter[tuple[int, int]] = Counter()
-        """How often it was given the record of a partition and an offset."""
+        """The number of deliveries by partition and offset."""
         self.out_of_order = 0
         self.assigned: set[TopicPartition] = set()
         self.assignments = 0
         self.generation = _IN_A_POLL
-        """The last one of which listeners have heard."""
+        """The last generation that a listener has seen."""
         self.lost = 0
-        """How many partitions went without a chance to commit."""
+        """The number of partitions lost without a chance to commit."""
         self.refused: Counter[str] = Counter()
-        """Commits that failed because the group has shared out anew."""
+        """Commits that failed because of a rebalance."""
         self.failed: list[str] = []
         self._next: dict[int, int] = {}
         self._settings = {
@@ -106,12 +106,12 @@ class OurReader(ABC):
 
     @property
     def is_settled(self) -> bool:
-        """Whether listeners have heard all that there is to hear of a generation."""
+        """Whether the listeners have been called for the whole current generation."""
         return self.generation != _IN_A_POLL
 
     @property
     def troubles(self) -> tuple[int, int, int]:
-        """How often the group has shared out anew, and what has come of it."""
+        """The counts of rebalances, lost partitions and refused commits."""
         return self.assignments, self.lost, self.refused.total()
 
     @property
@@ -124,7 +124,7 @@ class OurReader(ABC):
 
 
 class OurMember(OurReader):
-    """`ottla.Consumer` in a group: what it was given is committed before it polls again."""
+    """`ottla.Consumer` in a group; it commits the records it got before it polls again."""
 
     def _read(self) -> None:
         with Consumer(**self._settings) as consumer:
@@ -167,7 +167,7 @@ class OurAsyncMember(OurReader):
 
 
 class OurLoneReader(OurReader):
-    """`ottla.Consumer` that has all partitions to itself: it is given everything exactly once."""
+    """`ottla.Consumer` with manual assignment of all partitions: it gets each record once."""
 
     def __init__(self, servers: str, topic: str, partitions: int) -> None:
         super().__init__(servers, topic, None)

@@ -1,4 +1,4 @@
-"""The stories of brokers that fail, told by clients of ours alone."""
+"""The stories of failing brokers, with Ottla's clients only."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -21,7 +21,7 @@ def told_by_ours(
     *,
     assignment: Sequence[Sequence[int]] = ASSIGNMENT,
 ) -> Iterator[Story]:
-    """Write and read while the block lasts, and count then: nothing is lost, nothing is twice."""
+    """Write and read during the block, then count: no record is lost or doubled."""
     watcher.create_topic(name, assignment)
     with written_and_read(cluster.bootstrap_servers, name, len(assignment)) as (load, members):
         yield Story(name, cluster, watcher, load, members)
@@ -31,7 +31,7 @@ def told_by_ours(
 def written_and_read(
     servers: str, topic: str, partitions: int
 ) -> Iterator[tuple[OurLoad, Sequence[OurReader]]]:
-    """Do so with a topic that is there, on brokers of any kind."""
+    """Run the story with an existing topic, on brokers of any kind."""
     with ExitStack() as stack:
         alone = stack.enter_context(OurLoneReader(servers, topic, partitions))
         members = [
@@ -47,14 +47,14 @@ def written_and_read(
 
 
 def is_shared(members: Sequence[OurReader], partitions: int) -> bool:
-    """Tell whether everybody has some partitions, all are somebody's, and all know of all."""
+    """Return whether all members have partitions, all are assigned, and all know each other."""
     shares = [len(one.assigned) for one in members]
     is_known = len({one.generation for one in members}) == 1 and members[0].is_settled
     return all(shares) and sum(shares) == partitions and is_known
 
 
 def read_rightly(alone: OurReader, members: Sequence[OurReader]) -> None:
-    """Check that no consumer was told of a failure, skipped a record, or was given one twice."""
+    """Check that no consumer got an error, skipped a record, or got one twice."""
     failed = [failure for one in (alone, *members) for failure in one.failed]
     assert not failed, failed[:3]
     delivered: Counter[tuple[int, int]] = sum((one.delivered for one in members), Counter())

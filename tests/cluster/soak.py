@@ -1,10 +1,10 @@
-"""One broker after the other dies, sleeps, stops or loses its disk, for as long as you like.
+"""Brokers die, pause, stop or lose their disk, one after another, for a given number of rounds.
 
-    python -m tests.cluster.soak --rounds 100 [--ours]
+python -m tests.cluster.soak --rounds 100 [--ours]
 
-Three processes and a real ZooKeeper, under load: librdkafka's, or that of our own clients. Who it
-happens to, and what, is drawn from a seed; when it happens is up to the machine. If something is
-lost, the folder with all logs is kept.
+Three processes and a real ZooKeeper, under load from librdkafka, or from Ottla's clients. The
+faults and their brokers are drawn from a seed; the timing depends on the machine. If records are
+lost, the directory with all logs is kept.
 """
 
 import argparse
@@ -28,7 +28,7 @@ Telling = Callable[[str, Cluster, Watcher], AbstractContextManager[Story]]
 
 
 def run_rounds(folder: Path, rounds: int, seed: int, tell: Telling) -> int:
-    """Go through as many rounds; return how many records were acknowledged, and kept."""
+    """Run this many rounds; return the number of acknowledged records, none of them lost."""
     dice = Random(seed)
     with Cluster(BROKERS, SETTINGS, data_dir=folder) as cluster:
         watcher = Watcher(cluster)

@@ -1,4 +1,4 @@
-"""What stories of brokers that fail have in common: a topic, a load, a group, and the count."""
+"""The common parts of stories about broker failures: a topic, a load, a group, and the count."""
 
 import shutil
 from collections.abc import Iterator, Sequence
@@ -19,7 +19,7 @@ ROLES = ("leader", "follower", "controller", "coordinator")
 
 @dataclass
 class Story:
-    """A load that writes, and a member of a group that reads, while something happens."""
+    """A writing load and a reading group member during a fault."""
 
     name: str
     cluster: Cluster
@@ -28,7 +28,7 @@ class Story:
     members: Sequence[Member]
 
     def broker(self, role: str) -> BrokerProcess:
-        """Return who plays this role now."""
+        """Return the broker that has this role now."""
         match role:
             case "leader":
                 number = self.watcher.leader(self.name)
@@ -43,18 +43,18 @@ class Story:
         return self.cluster.brokers[number]
 
     def without(self, broker: BrokerProcess) -> None:
-        """Wait until others do what a broker did."""
+        """Wait until other brokers have taken over a broker's roles."""
         self.watcher.wait_until(lambda: self.watcher.leads_nothing(broker.id))
 
     def whole_again(self) -> None:
-        """Wait until everybody is back, and every partition takes writes."""
+        """Wait until all replicas are in sync, and every partition takes writes."""
         self.load.goes_on()
         self.watcher.wait_until_whole()
         self.load.goes_on()
 
 
 def kill(story: Story, role: str) -> None:
-    """Let a broker die (SIGKILL), be replaced, and come back."""
+    """Kill a broker (SIGKILL), wait for its replacement, and restart it."""
     victim = story.broker(role)
     victim.kill()
     story.without(victim)
@@ -64,7 +64,7 @@ def kill(story: Story, role: str) -> None:
 
 
 def pause(story: Story, role: str) -> None:
-    """Let a broker sleep (SIGSTOP) until it is replaced, and wake up as if nothing had been."""
+    """Pause a broker (SIGSTOP) until others have replaced it, and resume it."""
     victim = story.broker(role)
     victim.pause()
     story.without(victim)
@@ -73,7 +73,7 @@ def pause(story: Story, role: str) -> None:
 
 
 def stop(story: Story, role: str) -> None:
-    """Stop a broker as it should be (SIGTERM), and start it again."""
+    """Stop a broker cleanly (SIGTERM), and restart it."""
     victim = story.broker(role)
     victim.stop()
     story.load.goes_on()
@@ -82,7 +82,7 @@ def stop(story: Story, role: str) -> None:
 
 
 def wipe(story: Story, role: str) -> None:
-    """Let a broker die, and come back with an empty disk."""
+    """Kill a broker, and restart it with an empty disk."""
     victim = story.broker(role)
     victim.kill()
     shutil.rmtree(victim.data_dir)
@@ -100,7 +100,7 @@ def told(
     member_count: int = 1,
     request_timeout_ms: int = 3_000,
 ) -> Iterator[Story]:
-    """Write and read while the block lasts, and count then: nothing is lost, nothing is twice."""
+    """Write and read during the block, then count: no record is lost or doubled."""
     watcher.create_topic(name, ASSIGNMENT)
     servers = cluster.bootstrap_servers
     with ExitStack() as stack:
@@ -118,7 +118,7 @@ def told(
 
 
 def counted(load: Load) -> None:
-    """Count what became of a load's records, and say it."""
+    """Count the outcome of a load's records, and print it."""
     counts = load.counts()
     say(f"{load.topic}: {counts}; longest silence {load.longest_silence():.2f} s")
     assert counts.is_perfect, load.failed[:3]

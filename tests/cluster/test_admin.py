@@ -1,4 +1,4 @@
-"""The admin client and a cluster: moves, elections, and brokers that die while it asks."""
+"""The admin client with a cluster: moves, elections, and brokers that die during its requests."""
 
 from collections.abc import Iterator
 
@@ -24,7 +24,7 @@ def admin(cluster: Cluster, watcher: Watcher) -> Iterator[Admin]:
 
 
 def create_through_a_failure(admin: Admin, topic: str) -> None:
-    """Make a topic; an answer may be lost, and the second try then finds what the first made."""
+    """Create a topic; after a lost response, the retry finds the topic of the first attempt."""
     try:
         admin.topics.create(topic, replication_factor=2)
     except ItemsFailedError as error:

@@ -1,4 +1,4 @@
-"""Applications with any of the clients go on when leaders and coordinators die: nobody is told."""
+"""Applications with any client library see no error when leaders and coordinators die."""
 
 import gc
 import logging

@@ -1,4 +1,4 @@
-"""Our consumer in a cluster: it reads in its own rack, and through brokers that die."""
+"""Ottla's consumer in a cluster: it reads in its own rack, and while brokers die."""
 
 import time
 from collections.abc import Iterator

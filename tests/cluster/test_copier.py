@@ -1,4 +1,4 @@
-"""Copiers and brokers die under a consume-transform-produce copy: every record is there once."""
+"""Copiers and brokers die under a consume-transform-produce copy: every record is copied once."""
 
 import pytest
 
@@ -54,7 +54,7 @@ def test_all_is_copied_once_by_aiokafka_whoever_dies(cluster: Cluster, watcher: 
 def test_all_is_copied_once_by_kafka_python_when_copiers_die(
     cluster: Cluster, watcher: Watcher
 ) -> None:
-    """When the coordinator of a group dies, kafka-python 3.0 may wait for its answer for ever."""
+    """When the coordinator of a group dies, kafka-python 3.0 may wait for its response forever."""
     with copied(watcher, cluster, "KafkaPython", FEW_RECORDS) as copying:
         for happens in (copying.kill_copier, copying.wake_zombie):
             assert copying.goes_on()

@@ -1,4 +1,4 @@
-"""A leader that its clients reach, and nobody else does: it promises nothing that others lose."""
+"""A leader that only clients can reach acknowledges no record that other replicas may lose."""
 
 from collections.abc import Iterator
 
@@ -12,7 +12,7 @@ from tests.cluster.stories import told
 from tests.cluster.watching import BROKERS, SETTINGS, Watcher
 
 LIBRDKAFKA_MS = 30_000
-"""The default: it is the broker that has to say that it cannot promise anything."""
+"""The default: the broker itself has to detect that its lease has expired."""
 
 
 @pytest.fixture(scope="module")
@@ -23,7 +23,7 @@ def network() -> Iterator[Network]:
 
 @pytest.fixture(scope="module")
 def running(network: Network, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """Brokers who speak to each other and to ZooKeeper through gates."""
+    """Brokers that reach each other and ZooKeeper through gates."""
     if why_not():
         pytest.skip(why_not())
     cluster = Cluster(BROKERS, SETTINGS, data_dir=tmp_path_factory.mktemp("cut-off"))

@@ -1,4 +1,4 @@
-"""A disk loses a part of a closed segment: the replica is repaired, and nobody reads around it."""
+"""A disk loses a part of a closed segment: the replica is repaired, and no reader skips records."""
 
 import shutil
 import time
@@ -70,7 +70,7 @@ def content(cluster: Cluster, broker: int, topic: str) -> bytes:
 
 
 def damage(path: Path, at: float = 0.5, size_bytes: int = 1) -> None:
-    """Change bytes in a file, as a disk does: nothing tells the broker."""
+    """Change bytes in a file as a failing disk does, without notice to the broker."""
     with path.open("r+b") as file:
         position = int(path.stat().st_size * at)
         file.seek(position)
@@ -225,7 +225,7 @@ def test_a_reader_is_told_of_damage_in_the_only_replica(cluster: Cluster, watche
 
 
 def told_range(cluster: Cluster, topic: str) -> tuple[int, int]:
-    """Read all with our consumer, which has to tell of damage; return which offsets are damaged."""
+    """Read all with Ottla's consumer, which must report damage; return the damaged offsets."""
     bad: list[range] = []
     good: list[int] = []
     deadline = time.monotonic() + WAIT_SECONDS_MAX

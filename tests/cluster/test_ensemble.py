@@ -1,4 +1,4 @@
-"""Three ZooKeeper servers: one of them is not missed, and all of them may be away for a while."""
+"""Three ZooKeeper servers: losing one has no effect, and the cluster survives a pause of all."""
 
 import time
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Brokers die, sleep and come back under load: nothing that was acknowledged is lost or doubled."""
+"""Brokers die, pause and restart under load: no acknowledged record is lost or doubled."""
 
 import pytest
 

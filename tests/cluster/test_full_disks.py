@@ -1,4 +1,4 @@
-"""The disk of a broker is full: others lead, reading goes on, it comes back without a restart."""
+"""A broker's disk is full: others lead, reads continue, and it recovers without a restart."""
 
 import time
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ SILENCE_SECONDS_MAX = 10
 """A failed handover takes as long as the disk is full."""
 READ_SECONDS_MAX = 30
 LOOKS_SECONDS = 3
-"""Leadership is balanced three times in this, and full folders are looked for six times."""
+"""Within this time leadership is balanced three times, and full log dirs are checked six times."""
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +52,7 @@ def leaders(watcher: Watcher, topic: str) -> set[int]:
 
 
 def read_acknowledged(story: Story) -> None:
-    """Read all that is acknowledged by now. What is above may not be committed for a while."""
+    """Read all records acknowledged so far; later records may stay uncommitted for a while."""
     left = {(one.partition, one.offset) for one in story.load.acknowledged}
     consumer = Consumer(
         {"bootstrap.servers": story.load.servers, "group.id": "reader", "log_level": 0}

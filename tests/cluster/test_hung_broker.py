@@ -1,4 +1,4 @@
-"""A broker whose event loop hangs, while all its other threads go on, loses what it led."""
+"""A broker with a blocked event loop, and all other threads running, loses its leaderships."""
 
 import asyncio
 import threading
@@ -24,7 +24,7 @@ PRODUCE_VERSION = 9
 
 
 class BrokerInThread:
-    """A broker of the cluster in a thread of this process, so that a test can hold its loop up."""
+    """A broker in a thread of this process, so that a test can block its event loop."""
 
     def __init__(self, cluster: Cluster, folder: Path) -> None:
         self._config = BrokerConfig.parse(
@@ -57,7 +57,7 @@ class BrokerInThread:
         assert self._is_up.wait(60)
 
     def hang(self) -> None:
-        """Hold the loop up until `released` is set, without the interpreter's lock."""
+        """Block the event loop until `released` is set, without holding the GIL."""
         assert self._loop is not None
         self._loop.call_soon_threadsafe(self.released.wait)
 
@@ -96,7 +96,7 @@ def test_another_broker_leads_while_the_loop_of_the_leader_hangs(
         broker.released.set()
         assert answered(client) == ErrorCode.NOT_LEADER_OR_FOLLOWER
         watcher.wait_until(lambda: watcher.in_sync(name) == {HUNG, 1, 2})
-        # It takes part again, in a session of its own, and has what the new leader has.
+        # It rejoins in a new session, and has the new leader's records.
         watcher.delete_topics()
 
 
@@ -106,7 +106,7 @@ def produced(client: RawConnection, topic: str) -> int:
 
 
 def ask_to_append(client: RawConnection, topic: str) -> None:
-    """Send a Produce request with acks=1: it needs the leader's word alone."""
+    """Send a Produce request with acks=1: only the leader has to acknowledge it."""
     header = RequestHeader(ApiKey.PRODUCE, PRODUCE_VERSION, 1, "client")
     request = produce_request(topic, batch(b"x"), acks=1)
     client.send_frames(b"".join(encode_request(header, request)))

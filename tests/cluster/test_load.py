@@ -1,4 +1,4 @@
-"""The one that counts does see what is wrong."""
+"""The counter of a load finds every kind of violation."""
 
 from tests.cluster.load import Acknowledged, Counts, Place, count
 
@@ -19,7 +19,7 @@ def counted(acknowledged: list[Acknowledged], found: list[tuple[int, int, Place]
 
 def test_what_is_there_as_it_was_promised_is_perfect() -> None:
     assert count(promised(0, 1, 2), read(0, 1, 2)).is_perfect
-    assert count(promised(0, 1), read(0, 1, 2)).is_perfect  # nobody was told of the last one
+    assert count(promised(0, 1), read(0, 1, 2)).is_perfect  # the last was not acknowledged
 
 
 def test_a_load_that_has_written_nothing_proves_nothing() -> None:

@@ -1,4 +1,4 @@
-"""A broker loses one of its two disks: others lead what was on it, and nothing else changes."""
+"""A broker loses one of its two disks: other brokers lead its partitions, nothing else changes."""
 
 import shutil
 import time
@@ -14,9 +14,9 @@ from tests.cluster.stories import counted
 from tests.cluster.watching import BROKERS, SETTINGS, Watcher
 
 QUICK = {"replica.high.watermark.checkpoint.interval.ms": "200"}
-"""A disk that does nothing is not known to have failed."""
+"""A broker does not notice the failure of an idle disk."""
 STAYS_SECONDS = 1.5
-"""Lost replicas are looked for three times in this."""
+"""Within this time lost replicas are checked three times."""
 
 
 def folders(cluster: Cluster, broker: int) -> list[Path]:
@@ -30,7 +30,7 @@ def folder_of(cluster: Cluster, broker: int, partition: str) -> Path:
 
 
 def stays_in_sync(watcher: Watcher, topic: str, brokers: set[int]) -> None:
-    """See for a while that these are in sync, and that the one without a disk is not again."""
+    """Check for a while that exactly these brokers are in sync."""
     deadline = time.monotonic() + STAYS_SECONDS
     while time.monotonic() < deadline:
         assert watcher.in_sync(topic) == brokers

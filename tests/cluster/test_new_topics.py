@@ -1,4 +1,4 @@
-"""A topic that is made on use can be used at once, on whichever broker a client asks next."""
+"""An auto-created topic can be used at once, on any broker that a client asks next."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack

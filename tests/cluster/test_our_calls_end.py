@@ -1,4 +1,4 @@
-"""Every call of our clients ends in the time that was given to it, though no broker answers."""
+"""Every call of Ottla's clients ends within its timeout, even if no broker responds."""
 
 import re
 import time
@@ -38,7 +38,7 @@ def name(request: pytest.FixtureRequest, watcher: Watcher) -> TopicPartition:
 
 
 def succeeds(call: Callable[[], Any]) -> None:
-    """Call again and again: while brokers answer, a busy machine may take longer than CALL_MS."""
+    """Repeat the call: while brokers respond, a busy machine may take longer than CALL_MS."""
     deadline = time.monotonic() + WAIT_SECONDS_MAX
     while True:
         try:
@@ -50,7 +50,7 @@ def succeeds(call: Callable[[], Any]) -> None:
 
 
 def ended(what: str, call: Callable[[], Any]) -> BaseException | None:
-    """Call, and return what it raised, having looked at the clock."""
+    """Call, check the time it took, and return the exception, if any."""
     began = time.monotonic()
     error: BaseException | None = None
     try:

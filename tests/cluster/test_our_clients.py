@@ -1,7 +1,7 @@
-"""Clients of ours while brokers die, sleep, restart and give partitions away.
+"""Ottla's clients while brokers die, pause, restart and give up leaderships.
 
-Producers write in every way they have, two consumers share a group, a third one reads alone:
-what is acknowledged is there, once, in order, and no call fails or hangs.
+Producers write by every method of the API, two consumers share a group, a third reads without one.
+Every acknowledged record is in the log, once and in order, and no call fails or hangs.
 """
 
 import time

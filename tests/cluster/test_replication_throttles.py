@@ -1,4 +1,4 @@
-"""Real brokers: a move that is throttled takes its time, and is over at once without a throttle."""
+"""Real brokers: a throttled move is slow, and finishes at once when the throttle is removed."""
 
 import time
 

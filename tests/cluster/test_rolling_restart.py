@@ -1,4 +1,4 @@
-"""Brokers that are stopped as they should be are not missed."""
+"""Clean stops of brokers do not interrupt clients."""
 
 import time
 
@@ -27,7 +27,7 @@ def test_brokers_are_restarted_one_after_the_other_and_nobody_is_told_of_a_failu
 
 
 def stopped(story: Story, broker: BrokerProcess) -> float:
-    """Stop a broker; return the seconds until all that it led took a write that came later."""
+    """Stop a broker; return the seconds until all its partitions have acknowledged a new write."""
     watcher, load = story.watcher, story.load
     led = [row for row in range(len(ASSIGNMENT)) if watcher.leader(story.name, row) == broker.id]
     began = time.monotonic()

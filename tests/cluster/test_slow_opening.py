@@ -1,4 +1,4 @@
-"""A broker that has much to recover: until its logs are open, others decide and lead without it."""
+"""A broker with a long recovery: until its logs are open, others decide and lead without it."""
 
 import asyncio
 import signal
@@ -28,7 +28,7 @@ TOPIC = "orders"
 
 
 class BlockedDisk(KernelDisk):
-    """A disk on which no log can be opened before it is let go; not for ever, though."""
+    """A disk that blocks the opening of logs until it is released, with a time limit."""
 
     def __init__(self) -> None:
         self.is_used = Event()
@@ -52,7 +52,7 @@ def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperSer
 
 
 class Pair:
-    """Two brokers in this process, the first of which may have a disk of its own."""
+    """Two brokers in this process; the first may have a special disk."""
 
     def __init__(self, hosts: str, folder: Path) -> None:
         self._hosts = hosts
@@ -156,7 +156,7 @@ def test_who_is_stopped_while_it_opens_its_logs_leaves_no_mark(
 
 
 def launch(pair: Pair, number: int) -> "subprocess.Popen[str]":
-    """Start a broker as users do, and return once it waits for another that has its number."""
+    """Start a broker as users do; return when it waits for another broker with the same id."""
     settings = [word for name, text in pair.settings(number) for word in ("-X", f"{name}={text}")]
     process = subprocess.Popen([*OTTLA, "start", *settings], stderr=subprocess.PIPE, text=True)
     assert process.stderr is not None

@@ -1,4 +1,4 @@
-"""A broker loses its disk: others have what it had, and it gets everything from them."""
+"""A broker loses its disk: other replicas have its records, and it fetches all of them again."""
 
 import shutil
 
@@ -44,7 +44,7 @@ def test_the_last_replica_in_sync_does_not_lead_if_its_own_disk_is_empty(
 
 
 def written_and_killed(name: str, cluster: Cluster, watcher: Watcher) -> Load:
-    """Write to a topic, and kill its replicas one after the other: the first one is the last."""
+    """Write to a topic, and kill its replicas one after another; the first to die leads last."""
     watcher.create_topic(name, [[1, 2, 3]])
     with Load(cluster.bootstrap_servers, name, 1) as load:
         load.wait_for(lambda: len(load.acknowledged) > 500)

@@ -1,4 +1,4 @@
-"""What is true of a cluster, from where its brokers have it: the nodes in ZooKeeper."""
+"""The true state of a cluster, from the nodes in ZooKeeper that its brokers use."""
 
 import json
 import time
@@ -27,11 +27,11 @@ SETTINGS = {
     "replica.lag.time.max.ms": "5000",
     "group.initial.rebalance.delay.ms": "0",
 }
-"""A dead broker is missed soon, so that nobody waits long for a test."""
+"""A dead broker's session ends soon, so that tests are short."""
 
 
 class Watcher:
-    """Looks at a cluster, and waits until something is so."""
+    """Looks at a cluster, and waits for conditions."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -43,7 +43,7 @@ class Watcher:
         self._zookeeper.close()
 
     def create_topic(self, name: str, assignment: Sequence[Sequence[int]], **config: str) -> None:
-        """Make a topic with these replicas, the first of which leads, and wait for them.
+        """Create a topic with these replicas, the first of which leads, and wait for them.
 
         Its settings are given with underscores.
         """
@@ -56,7 +56,7 @@ class Watcher:
             self.wait_until(lambda: self.in_sync(name, partition) == set(brokers))
 
     def delete_topics(self) -> None:
-        """Delete what stories have made, and wait until nothing of it is left."""
+        """Delete the topics of all stories, and wait until their nodes and logs are gone."""
         admin = AdminClient({"bootstrap.servers": self._cluster.bootstrap_servers, "log_level": 0})
         names = [name for name in self._topics() if not name.startswith("__")]
         for deleted in (admin.delete_topics(names) if names else {}).values():
@@ -64,7 +64,7 @@ class Watcher:
         self.wait_until(lambda: set(names).isdisjoint(self._topics()))
 
     def controller(self) -> int:
-        """Return who has the office; -1 if nobody has."""
+        """Return the id of the controller; -1 if there is none."""
         try:
             return int(self._read("/controller")["brokerid"])
         except NoNodeError:
@@ -74,19 +74,19 @@ class Watcher:
         return int(self._state(topic, partition)["leader"])
 
     def leader_epochs(self, topic: str, partitions: int) -> list[int]:
-        """Return how often each partition was given a leader."""
+        """Return the leader epoch of each partition."""
         return [int(self._state(topic, row)["leader_epoch"]) for row in range(partitions)]
 
     def in_sync(self, topic: str, partition: int = 0) -> set[int]:
         return set(self._state(topic, partition)["isr"])
 
     def coordinator(self, group: str) -> int:
-        """Return who keeps a group."""
+        """Return the coordinator of a group."""
         partition = partition_of_group(group, OFFSETS_PARTITIONS)
         return self.leader(CONSUMER_OFFSETS_TOPIC, partition)
 
     def leads_nothing(self, broker: int) -> bool:
-        """Tell whether all partitions have other leaders, and another one is the controller."""
+        """Return whether a broker leads no partitions, and is not the controller."""
         return self.controller() not in {broker, -1} and not any(
             self.leader(topic, int(partition)) == broker
             for topic in self._topics()
@@ -94,12 +94,12 @@ class Watcher:
         )
 
     def wait_until_whole(self) -> None:
-        """Wait until all brokers are there, and every replica is in sync."""
+        """Wait until all brokers run, and every replica is in sync."""
         self._cluster.wait_until_ready()
         self.wait_until(self._all_are_in_sync)
 
     def wait_until(self, condition: Callable[[], bool]) -> float:
-        """Wait until something is so, and return how many seconds it took."""
+        """Wait for a condition, and return the seconds it took."""
         began = time.monotonic()
         while not condition():
             assert time.monotonic() - began < WAIT_SECONDS_MAX, "it does not come to be so"

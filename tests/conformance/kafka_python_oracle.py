@@ -58,14 +58,14 @@ class KafkaPython:
 
     def allowed(self, cls: type[Message], field: Field) -> Sequence[Any] | None:
         if cls is ApiVersionsResponse and field.name == "error_code":
-            return (0,)  # it takes any answer with an error for version 0
+            return (0,)  # it takes any response with an error for version 0
         return None
 
     def nullable_fields(self, cls: type[Message], version: int) -> set[str]:
         return _nullable_fields(_class_of(cls, version), version, "")
 
     def says_what_is_nullable(self, cls: type[Message], version: int) -> bool:
-        """Return whether its class for a message is not an old one, which takes null anywhere."""
+        """Return whether its class defines nullability; old classes accept null anywhere."""
         return not issubclass(_class_of(cls, version), OldStruct)
 
     def read(self, cls: type[Message], version: int, raw: bytes) -> tuple[Plain, bytes]:
@@ -74,7 +74,7 @@ class KafkaPython:
         return said, value.encode(header=False)
 
     def frame(self, cls: type[Message], version: int, raw: bytes, header: RequestHeader) -> bytes:
-        """Return a whole frame, its length first, around what a message says."""
+        """Return a whole frame for an encoded message, starting with the frame length."""
         value = _read(cls, version, raw)
         value.with_header(header.correlation_id, header.client_id)
         framed: bytes = value.encode(header=True, framed=True)
@@ -82,12 +82,12 @@ class KafkaPython:
 
 
 def read_request_header(version: int, raw: bytes) -> tuple[Plain, bytes]:
-    """Read a header; return what it says, and the bytes that kafka-python writes for it."""
+    """Read a header; return its fields, and the bytes that kafka-python writes for it."""
     return _read_header(TheirRequestHeader, raw, flexible=version == 2)
 
 
 def read_response_header(version: int, raw: bytes) -> tuple[Plain, bytes]:
-    """Read a header; return what it says, and the bytes that kafka-python writes for it."""
+    """Read a header; return its fields, and the bytes that kafka-python writes for it."""
     return _read_header(TheirResponseHeader, raw, flexible=version == 1)
 
 

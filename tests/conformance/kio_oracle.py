@@ -1,4 +1,4 @@
-"""kio, whose classes are generated from Kafka's definitions and read by code in Rust."""
+"""kio: its classes are generated from Kafka's definitions, and its reader is written in Rust."""
 
 import dataclasses
 import re
@@ -28,7 +28,7 @@ _MOMENTS: Final = {
     "max_timestamp_ms": range(1 << 47),
     "transaction_start_time_ms": range(1 << 47),
 }
-"""In kio these are datetimes, and not before 1970; for one of them, -1 says that there is none."""
+"""Datetimes in kio, not before 1970; in one field, -1 means that there is no time."""
 _DURATIONS: Final = range(-(1 << 50), 1 << 50)
 """Sixty-four bits of milliseconds are timedeltas in kio, written by way of a float."""
 _NAME_AND_TYPE: Final[dict[type[Message], tuple[str, LoadableEntityType]]] = {
@@ -69,12 +69,12 @@ def kio_class(cls: type[Message], version: int) -> Any:
 
 
 def read_header(name: str, version: int, raw: bytes) -> tuple[Plain, bytes]:
-    """Read a header; return what it says, and the bytes that kio writes for it."""
+    """Read a header; return its fields, and the bytes that kio writes for it."""
     return _read_entity(load_entity_schema(name, version, EntityType.header), raw)
 
 
 def _name_and_type(cls: type[Message]) -> tuple[str, LoadableEntityType]:
-    # What is no request and no response kio calls data, and names as Kafka does.
+    # Messages that are neither requests nor responses are data in kio, under Kafka's names.
     snake_case = re.sub("(?<!^)(?=[A-Z])", "_", cls.__name__).lower()
     return _NAME_AND_TYPE.get(cls, (snake_case, EntityType.data))
 

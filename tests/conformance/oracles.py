@@ -1,8 +1,8 @@
-"""What a comparison with another implementation needs, whichever it is.
+"""The common parts of comparisons with other implementations.
 
-A message of Ottla's and one of theirs are compared as plain values: dictionaries by Kafka's own
-field names, lists, numbers, text and bytes. Two fields that changed places are found that way,
-even where the bytes look alike.
+A message of Ottla's and the oracle's version are compared as plain values: dictionaries by Kafka's
+field names, lists, numbers, text and bytes. Swapped fields are found that way, even where the bytes
+are equal.
 """
 
 from collections.abc import Sequence
@@ -67,7 +67,7 @@ class Oracle(Protocol):
         """Return the paths of fields for which null may stand."""
 
     def read(self, cls: type[Message], version: int, raw: bytes) -> tuple[Plain, bytes]:
-        """Read a message; return what it says, and the bytes that the oracle writes for it."""
+        """Read a message; return its fields, and the bytes that the oracle writes for it."""
 
 
 def versions_known_to(oracle: Oracle, cls: type[Message]) -> list[int]:
@@ -104,7 +104,7 @@ class Reading(NamedTuple):
 
 
 def both_readings(oracle: Oracle, value: Message, version: int) -> tuple[Reading, Reading]:
-    """Return how the oracle sees what Ottla writes, and how Ottla sees it. They should be equal."""
+    """Return the oracle's reading of Ottla's bytes, and Ottla's of the oracle's; both equal."""
     raw = encode(value, version)
     said, written = oracle.read(type(value), version, raw)
     theirs = Reading(said, written, decode(type(value), version, memoryview(written)))
@@ -113,7 +113,7 @@ def both_readings(oracle: Oracle, value: Message, version: int) -> tuple[Reading
 
 
 def plain_request_header(header: RequestHeader) -> Plain:
-    """Return what a header says, by the names that Kafka gives its fields."""
+    """Return the fields of a header, by Kafka's names."""
     return {
         "request_api_key": header.api_key,
         "request_api_version": header.api_version,
@@ -123,7 +123,7 @@ def plain_request_header(header: RequestHeader) -> Plain:
 
 
 def plain(value: Struct, version: int, *, fill_in_structs: bool = False) -> Plain:
-    """Return what a message says, in the fields that this version has."""
+    """Return the fields of a message in this version."""
 
     def plain_item(item: Any) -> Any:
         if isinstance(item, list):

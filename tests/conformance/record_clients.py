@@ -1,6 +1,6 @@
 """Three clients as writers and readers of record bytes: librdkafka, kafka-python and aiokafka.
 
-Each writes records as a producer would, to bytes, and reads what a broker would serve it.
+Each encodes records as its producer does, and decodes the records a broker would serve.
 """
 
 import warnings
@@ -35,7 +35,7 @@ BATCH_BYTES_MAX = 1 << 20
 
 
 class Served(NamedTuple):
-    """Record bytes, and what a consumer should know of them."""
+    """Record bytes, and the fetch metadata that a consumer needs with them."""
 
     raw: bytes
     magic: int
@@ -44,7 +44,7 @@ class Served(NamedTuple):
 
 
 class RecordClient(Protocol):
-    """What the tests need of a client."""
+    """The interface between the tests and a client."""
 
     def write(self, records: Sequence[Record], magic: int, codec: Compression) -> list[bytes]:
         """Return record sets that hold these records, numbered from 0 in each set."""
@@ -114,8 +114,8 @@ class Librdkafka:
 
 
 class KafkaPython:
-    """kafka-python's record classes. Its Snappy library may be missing, so it gets another one;
-    the framing around it is its own.
+    """kafka-python's record classes. Its Snappy library may be missing, so it uses a substitute;
+    the framing around the compressed bytes is its own.
     """
 
     def write(self, records: Sequence[Record], magic: int, codec: Compression) -> list[bytes]:
@@ -160,7 +160,7 @@ class Aiokafka:
 
 
 def _records(memory: Any) -> Iterator[Record]:
-    """Walk the reader that kafka-python and aiokafka, who are related, both have."""
+    """Walk the record reader; kafka-python and aiokafka share its interface."""
     while memory.has_next():
         batch = memory.next_batch()
         assert batch.validate_crc()

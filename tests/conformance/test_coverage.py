@@ -1,4 +1,4 @@
-"""What the two oracles cannot vouch for is written down here, and changes only on purpose."""
+"""The list of messages that the two oracles cannot check; it changes only on purpose."""
 
 from struct import pack
 
@@ -131,7 +131,7 @@ ONLY_IN_KAFKA_PYTHON = {
     "ProduceRequest": [0, 1, 2],
     "ProduceResponse": [0, 1, 2],
 }
-# kio alone knows these APIs: those between brokers, and those of newer kinds of groups.
+# Only kio knows these APIs: requests between brokers, and the newer kinds of groups.
 ONLY_IN_KIO = {
     "AddRaftVoter",
     "AllocateProducerIds",
@@ -172,7 +172,7 @@ ONLY_IN_KIO = {
     "WriteShareGroupState",
 }
 
-# What came after Kafka 4.2, which Ottla follows, except for what clients may ask of a broker.
+# Newer than Kafka 4.2, which Ottla follows, except for the requests that clients may send.
 NEWER_THAN_OTTLA = {"broker_heartbeat": {2}}
 
 
@@ -227,7 +227,7 @@ def test_ottla_lacks_no_other_api_or_version_that_kio_has() -> None:
     ],
 )
 def test_a_version_0_without_oracle_looks_like_version_1(cls: type[Message]) -> None:
-    """In Kafka's definitions they differ in what a broker does, and not in their fields."""
+    """In Kafka's definitions they differ in a broker's behaviour, and not in their fields."""
     assert KIO.knows(cls, 1)
     assert encode(full_value(KIO, cls, 0), 0) == encode(full_value(KIO, cls, 1), 1)
     assert nullable_fields(cls, 0) == nullable_fields(cls, 1)

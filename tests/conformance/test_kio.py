@@ -1,4 +1,4 @@
-"""Every message that kio knows: it reads what Ottla writes, and writes the same."""
+"""Every message that kio knows: it reads Ottla's bytes, and writes the same bytes."""
 
 import pytest
 from hypothesis import given

@@ -34,7 +34,7 @@ VECTORS = [
     (client, magic, codec)
     for client in CLIENTS
     for magic, codec in FORMATS
-    # The other two refuse this one, or need a library for it that is not among ours.
+    # The other two clients refuse this case, or need a library that is not installed here.
     if client == "librdkafka" or (magic, codec) != (0, Compression.LZ4)
 ]
 OLD_VECTORS = [(client, magic, codec) for client, magic, codec in VECTORS if magic < 2]

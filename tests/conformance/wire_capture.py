@@ -26,7 +26,7 @@ VERSIONS_BY_MAGIC = {
     1: {PRODUCE: (0, 2), FETCH: (0, 2), METADATA: (0, 0)},
     2: {PRODUCE: (0, 7), FETCH: (0, 10), METADATA: (0, 1)},
 }
-"""What a broker of each message format answers to ApiVersions. Clients take the newest."""
+"""The ApiVersions response of a broker of each message format. Clients take the newest."""
 
 
 class Request(NamedTuple):
@@ -37,7 +37,7 @@ class Request(NamedTuple):
 
 
 class LoopbackBroker:
-    """Captures what is produced, in `produced`, and serves `log`, offsets 0 to `end_offset`."""
+    """Captures produced batches in `produced`, and serves `log`, offsets 0 to `end_offset`."""
 
     def __init__(self, *, magic: int = 2, log: bytes = b"", end_offset: int = 0) -> None:
         self.produced: Queue[bytes] = Queue()

@@ -1,4 +1,4 @@
-"""Both disks keep one contract: each promise by itself, then long random lives side by side."""
+"""Both disks keep one contract: each promise alone, then long random runs compared."""
 
 import errno
 import gc
@@ -235,7 +235,7 @@ def test_a_file_is_locked_once_and_again_when_it_is_closed(disk: Disk, home: str
     first = disk.lock_file(f"{home}/.lock")
     with pytest.raises(BlockingIOError):
         disk.lock_file(f"{home}/.lock")
-    with pytest.raises(BlockingIOError):  # the try before has not taken the lock away
+    with pytest.raises(BlockingIOError):  # the failed attempt has not released the lock
         disk.lock_file(f"{home}/.lock")
     first.close()
     second = disk.lock_file(f"{home}/.lock")
@@ -292,7 +292,7 @@ class Life:
         self.file_by_name: dict[str, File] = {}
 
     def take(self, step: str, arguments: tuple) -> object:
-        """Return what came of it: a value, or the kernel's word for what was wrong."""
+        """Return the result: a value, or the kernel's name of the error."""
         act = getattr(self, step, None) or partial(self._on_disk, step)
         try:
             return act(*arguments)

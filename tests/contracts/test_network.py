@@ -1,4 +1,4 @@
-"""Both networks keep one contract, whoever listens and connects."""
+"""Both networks keep one contract."""
 
 import asyncio
 import errno
@@ -41,7 +41,7 @@ class Place:
         return listening.accept()
 
     async def receive(self, connected: StreamSocket, size_bytes: int = 1 << 16) -> bytes:
-        """Return what comes next; nothing at the end."""
+        """Return the next bytes; none at the end."""
         await self.until(self.loop.add_reader, self.loop.remove_reader, connected)
         buffer = bytearray(size_bytes)
         return bytes(buffer[: connected.recv_into(buffer)])
@@ -87,7 +87,7 @@ def run(request: pytest.FixtureRequest) -> Callable[[Story], None]:
 
 
 def fill(connected: StreamSocket) -> int:
-    """Send until no more is taken; return how much was."""
+    """Send until the socket accepts no more; return the number of bytes sent."""
     sent_bytes = 0
     try:
         while True:
@@ -242,7 +242,7 @@ def test_who_waits_to_be_accepted_when_the_listener_goes_is_turned_away(
         listening, port = await place.listen()
         near = await place.network.connect(place.host, port)
         listening.close()
-        with suppress(ConnectionError):  # the kernel says it with a reset
+        with suppress(ConnectionError):  # the kernel reports it by a reset
             assert await place.receive(near) == b""
         near.close()
 

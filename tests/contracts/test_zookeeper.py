@@ -37,7 +37,7 @@ Story = Callable[["Place"], Awaitable[None]]
 
 
 class Place(Protocol):
-    """Where a story about sessions happens."""
+    """The environment in which a scenario about sessions runs."""
 
     def run(self, story: Story) -> None: ...
     async def connect(self) -> ZooKeeperSession: ...
@@ -47,7 +47,7 @@ class Place(Protocol):
         ...
 
     def freeze(self) -> None:
-        """Let nobody have an answer."""
+        """Hold back all responses."""
         ...
 
     def thaw(self) -> None: ...
@@ -132,7 +132,7 @@ def place(request: pytest.FixtureRequest) -> Place:
 
 
 async def until(place: Place, holds: Callable[[], bool]) -> None:
-    """Wait until something holds: here in a moment, elsewhere on a slow machine."""
+    """Wait until a condition holds: at once in the simulation, longer on a slow real machine."""
     for _ in range(600):
         if holds():
             return
@@ -253,7 +253,7 @@ def test_who_lost_its_session_hears_of_it_and_can_do_nothing_any_more(place: Pla
                 await session.commit([Create("/b")])
             with pytest.raises(SessionExpiredError):
                 await session.get("/")
-            await place.elapse(0.5)  # kazoo would have begun another one by now
+            await place.elapse(0.5)  # by default kazoo would have begun a new session by now
         assert session.state is SessionState.EXPIRED
         assert await other.children("/") == []
 
@@ -301,7 +301,7 @@ def test_a_commit_can_be_as_large_as_we_make_them(place: Place) -> None:
     place.run(story)
 
 
-# -- random lives side by side --------------------------------------------------------------------
+# -- random runs compared -------------------------------------------------------------------------
 
 PATHS = ["/a", "/a/a", "/a/b", "/b", "/b/a", "/b/a/a"]
 
@@ -321,7 +321,7 @@ def random_operation(dice: Random) -> Operation:
 
 
 async def life(session: ZooKeeperSession, seed: int) -> list[object]:
-    """Return all that a session sees, of what was random."""
+    """Return everything that a session observes during random operations."""
     dice = Random(seed)
     seen: list[object] = []
     for _ in range(120):

@@ -1,4 +1,4 @@
-"""The metadata stores of three brokers over a real ZooKeeper, as they are in a simulated one."""
+"""The metadata stores of three brokers over a real ZooKeeper, as over a simulated one."""
 
 import asyncio
 import math

@@ -1,10 +1,10 @@
-"""Crashes a scenario at each of its disk operations, in every way there is, and looks at the log.
+"""Crash a scenario at each of its disk operations, in every way, and check the log.
 
-A scenario is played once to count its operations. Then it is played again for each of them, and
-interrupted there: before it, in the middle of it if it is a write, and at last after all of them.
-(After one of them the disk is as before the next one, and less has been promised by then.) Then
-the process dies, or the power goes and takes all, none or some of what was not synced. The log is
-opened again, and everything that was promised until then must be there.
+The scenario runs once to count its operations. Then it runs again for each operation and is
+interrupted there: before the operation, in the middle of a write, and once after the whole run.
+(A crash after an operation equals a crash before the next, with fewer promises to check.) Then
+the process dies, or a power cut loses all, none or some of the unsynced writes. The log is opened
+again, and must hold everything that was promised before the crash.
 """
 
 from collections.abc import Callable, Iterator
@@ -30,7 +30,7 @@ SEEDS = range(6)
 
 
 class Cut(NamedTuple):
-    """How a run ends: the process dies, or the power goes."""
+    """The end of a run: the process dies, or the power is cut."""
 
     keep: Keep | None
     seed: int = 0
@@ -41,10 +41,10 @@ CUTS = (KILL, Cut("lose_all"), Cut("keep_all"), *(Cut("random", seed) for seed i
 
 
 class Story:
-    """A log and what its user was promised.
+    """A log and the promises to its user.
 
-    While a step is under way there are two pasts that a crash may lead back to: the log as it was,
-    and as it will be.
+    During a step a crash may lead back to either of two states: the log before the step, or the log
+    after it.
     """
 
     def __init__(self, config: TopicConfig | None = None) -> None:
@@ -137,7 +137,7 @@ def crash_points(prepare: Scenario, act: Scenario, config: TopicConfig | None) -
 def crashed(
     prepare: Scenario, act: Scenario, config: TopicConfig | None = None
 ) -> Iterator[tuple[Story, CrashPoint]]:
-    """Yield what each crash leaves: a disk on which nothing has been opened since."""
+    """Yield the disk after each crash, before any log is opened on it."""
     points = crash_points(prepare, act, config)
     assert points, "a scenario without operations proves nothing"
     for point in points:
@@ -157,7 +157,7 @@ def check_everywhere(
     config: TopicConfig | None = None,
     check: Callable[[Story, Cut], None] | None = None,
 ) -> None:
-    """Crash at every point, and check all that must hold afterwards."""
+    """Crash at every point, and check all invariants afterwards."""
     for story, point in crashed(prepare, act, config):
         try:
             (check or check_recovery)(story, point.cut)
@@ -168,7 +168,7 @@ def check_everywhere(
 
 
 def check_recovery(story: Story, cut: Cut) -> None:
-    """Open the log twice, then once more after a clean stop: each time all of it must be right."""
+    """Open the log twice, then once more after a clean stop; check all of it each time."""
     again = LogFolder(story.disk, story.folder.config)
     again.start()
     check_opened(story, again)
@@ -203,7 +203,7 @@ def check_opened(story: Story, again: LogFolder) -> None:
 
 
 def _past(story: Story, again: LogFolder) -> list[bytes]:
-    """Return that of the two pasts which the log goes back to."""
+    """Return the past, before or after the step, that matches the log."""
     found = contents(again.log)
     last = found[-1] if found else None
     return story.log if last is None or last in story.log else story.next_log

@@ -1,4 +1,4 @@
-"""What must hold of a log that was opened after a crash: D1 to D9, by the names they go by."""
+"""Invariants of a log that was opened after a crash: D1 to D9."""
 
 from collections.abc import Sequence
 
@@ -30,7 +30,7 @@ def common_prefix(one: Sequence[bytes], other: Sequence[bytes]) -> list[bytes]:
 
 
 def check_prefix(found: list[bytes], past: Sequence[bytes], start: int, floor: int) -> str | None:
-    """D1 and D2: say what is wrong unless this is the log of the past, as far as it had to stay."""
+    """D1 and D2: return a complaint unless this is a prefix of the past that reaches the floor."""
     expected = [raw for raw in past if as_batch(raw).end_offset > start]
     if found != expected[: len(found)]:
         return "not a prefix of the log before the crash"
@@ -39,11 +39,11 @@ def check_prefix(found: list[bytes], past: Sequence[bytes], start: int, floor: i
     return None
 
 
-# -- D4: whatever was derived from the log is what the log says -----------------------------------
+# -- D4: all derived state equals a recomputation from the log ------------------------------------
 
 
 def recomputed_epochs(log: PartitionLog) -> tuple[EpochStart, ...]:
-    """Compute the epochs from all batches that are there, before the log's start too."""
+    """Compute the epochs from all batches, including those before the log start offset."""
     epochs = LeaderEpochs(SimulatedDisk(), "/epochs")
     for segment in log.segments:
         for batch in segment.batches(0):
@@ -53,7 +53,7 @@ def recomputed_epochs(log: PartitionLog) -> tuple[EpochStart, ...]:
 
 
 def replayed(past: Sequence[bytes]) -> tuple[ProducerStates, list[AbortedTransaction]]:
-    """Compute from all batches what the log should know of its producers."""
+    """Compute the expected producer state and aborted transactions from all batches."""
     disk = SimulatedDisk()
     states = ProducerStates(disk, "/")
     aborted = []
@@ -66,10 +66,10 @@ def replayed(past: Sequence[bytes]) -> tuple[ProducerStates, list[AbortedTransac
 
 
 def check_epochs(log: PartitionLog) -> None:
-    """Check the epochs, but for those at both ends that may be known and have no records left.
+    """Check the epochs, except entries at either end of the log, which may have no records.
 
-    At the log's end that is one whose records were refused, or are all gone; at its beginning one
-    that went on to where the first segment begins, and perhaps beyond.
+    The last epoch may have had all of its records refused or truncated. The first epoch may have
+    extended to the first segment's base offset or beyond it.
     """
     found = [entry for entry in log.epochs.entries if entry.start_offset < log.end_offset]
     expected = list(recomputed_epochs(log))
@@ -82,7 +82,7 @@ def check_epochs(log: PartitionLog) -> None:
 
 
 def check_producers(log: PartitionLog, past: Sequence[bytes]) -> None:
-    """Check against all that was ever in the log; what retention took may be known or forgotten."""
+    """Check against all batches ever in the log; state of deleted batches is optional."""
     states, aborted = replayed([raw for raw in past if as_batch(raw).end_offset <= log.end_offset])
     known = {entry.producer_id: entry for entry in log.producers.producers()}
     for entry in states.producers():
@@ -106,7 +106,7 @@ def _open(log: PartitionLog) -> list[tuple[int, int]]:
 
 
 def _open_in(states: ProducerStates) -> list[tuple[int, int]]:
-    """Return the open transactions: where each began, and whose it is."""
+    """Return the open transactions: their first offsets and producer ids."""
     return sorted(
         (entry.transaction_first_offset, entry.producer_id)
         for entry in states.producers()
@@ -160,7 +160,7 @@ def check_derived(log: PartitionLog, past: Sequence[bytes]) -> None:
 
 
 def knowledge(log: PartitionLog) -> object:
-    """Return all that a log knows, to be compared with what another opening of it knows."""
+    """Return all state of a log, to be compared with the state after another opening."""
     return (
         [bytes(batch.raw) for batch in batches_of(log)],
         (log.log_start_offset, log.end_offset),

@@ -1,10 +1,10 @@
-"""A broker that compacts while librdkafka writes and reads, and is killed in the middle of it.
+"""Kill a broker in the middle of compaction, while librdkafka writes and reads.
 
-    python -m tests.crashes.kill_cleaner --rounds 30
+python -m tests.crashes.kill_cleaner --rounds 30
 
-What was acknowledged is kept as a model: the value at each offset, and the last offset of each key.
-After every kill the whole topic is read again and held against the model. While the broker runs a
-consumer follows; whatever it sees has to be what was written, in order.
+A model keeps all acknowledged records: the value at each offset, and the last offset of each key.
+After every kill the whole topic is read again and compared with the model. While the broker runs, a
+consumer follows, and must see the written records in order.
 """
 
 import argparse
@@ -41,7 +41,7 @@ TOPIC_CONFIG = {
 
 @dataclass
 class Model:
-    """What was written: acknowledged or, if a kill came first, perhaps."""
+    """The written records: acknowledged ones, and unacknowledged ones from before a kill."""
 
     value_by_offset: dict[int, tuple[bytes, bytes | None]] = field(default_factory=dict)
     last_offset_by_key: dict[bytes, int] = field(default_factory=dict)
@@ -55,7 +55,7 @@ class Model:
         self.unanswered.setdefault(key, set()).add(value)
 
     def check_seen(self, message: Message) -> None:
-        """Hold one message against what was written at its offset."""
+        """Compare a message with the record that was written at its offset."""
         key, value, offset = message.key(), message.value(), message.offset()
         known = self.value_by_offset.get(offset)
         if known is None:
@@ -65,7 +65,7 @@ class Model:
             assert known == (key, value), f"offset {offset} is {(key, value)}, not {known}"
 
     def check_all(self, messages: list[Message]) -> None:
-        """Hold the whole topic against the last value of each key."""
+        """Compare the whole topic with the last value of each key."""
         for message in messages:
             self.check_seen(message)
         last = {message.key(): message.offset() for message in messages}
@@ -76,7 +76,7 @@ class Model:
 
 
 class BrokerProcess:
-    """`ottla start` on one folder, again and again."""
+    """`ottla start` on one log dir, again and again."""
 
     def __init__(self, folder: Path) -> None:
         options = [word for pair in SETTINGS.items() for word in ("-X", "=".join(pair))]
@@ -94,7 +94,7 @@ class BrokerProcess:
         raise AssertionError("".join(lines))
 
     def end(self, number: int) -> str:
-        """Send a signal, and return what the broker said since it listened."""
+        """Send a signal; return the broker's output since it began to listen."""
         self.process.send_signal(number)
         _, said = self.process.communicate(timeout=SECONDS_MAX)
         assert self.process.returncode == (-number if number == signal.SIGKILL else 0), said
@@ -117,7 +117,7 @@ def consumer_of(address: str, **settings: object) -> Consumer:
 
 
 def read_all(address: str) -> list[Message]:
-    """Read the topic from its beginning to where it ends now."""
+    """Read the topic from its beginning to its current end."""
     consumer = consumer_of(address, **{"enable.partition.eof": True})
     found: list[Message] = []
     while True:
@@ -134,7 +134,7 @@ def read_all(address: str) -> list[Message]:
 
 
 def write_and_read(address: str, model: Model, dice: Random, count: int) -> None:
-    """Produce so many records, with a consumer beside it."""
+    """Produce this many records while a consumer reads."""
     consumer = consumer_of(address)
     producer = Producer({"bootstrap.servers": address, "linger.ms": 1, "log_level": 0})
     seen: list[Message] = []
@@ -163,7 +163,7 @@ def write_and_read(address: str, model: Model, dice: Random, count: int) -> None
 
 
 def compacted(address: str, model: Model) -> list[Message]:
-    """Wait until compaction has got on, and return what it has left."""
+    """Wait until compaction has made progress; return the remaining messages."""
     deadline = time.monotonic() + SECONDS_MAX
     while True:
         left = read_all(address)
@@ -174,7 +174,7 @@ def compacted(address: str, model: Model) -> list[Message]:
 
 
 def run_rounds(folder: Path, rounds: int, seed: int, records: int = 1500) -> tuple[int, int]:
-    """Kill as many brokers; return how many records were written, and how many are left."""
+    """Kill this many brokers; return the numbers of written and of remaining records."""
     dice, model = Random(seed), Model()
     left: list[Message] = []
     for number in range(rounds + 1):
@@ -189,7 +189,7 @@ def run_rounds(folder: Path, rounds: int, seed: int, records: int = 1500) -> tup
             model.unanswered.clear()
             if number < rounds:
                 write_and_read(broker.address, model, dice, dice.randrange(records // 2, records))
-                time.sleep(dice.random() * 0.2)  # somewhere in a compaction
+                time.sleep(dice.random() * 0.2)  # at some moment of a compaction
             else:
                 left = compacted(broker.address, model)
         except AssertionError as error:

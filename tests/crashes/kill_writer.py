@@ -1,11 +1,11 @@
-"""A process that writes to a log on a real disk, and another that kills it and looks what is left.
+"""A process that writes to a log on a real disk, and another that kills it and checks the log.
 
-    python -m tests.crashes.kill_writer --rounds 300
+python -m tests.crashes.kill_writer --rounds 300
 
-The writer says on a pipe what it was promised, one line each, after it was promised; and before it
-cuts something away, that it is about to. The other one kills it at some moment, opens the log as a
-broker does after a crash, and looks for everything that was promised. What it finds is where the
-next writer goes on.
+The writer prints each promise of the log on a pipe, one per line, after it was made; it prints a
+truncation before it begins. The other process kills it at some moment, opens the log as a broker
+does after a crash, and checks every promise. The next writer continues from the log as it was
+found.
 """
 
 import argparse
@@ -33,11 +33,11 @@ ROOT = Path(__file__).parents[2]
 LINES_MAX = 400
 START_SECONDS_MAX = 0.3
 
-# -- the one that is killed -----------------------------------------------------------------------
+# -- the writer -----------------------------------------------------------------------------------
 
 
 class Writer:
-    """Does one thing after the other until it is killed."""
+    """Performs random operations until it is killed."""
 
     def __init__(self, folder: str, seed: int) -> None:
         self.dice = Random(seed)
@@ -105,18 +105,18 @@ class Writer:
             self.say("let go", log.log_start_offset)
 
 
-# -- the one that kills ---------------------------------------------------------------------------
+# -- the killer -----------------------------------------------------------------------------------
 
 
 @dataclass
 class Promises:
-    """What the log has to hold: batches by their end offset, each with the CRC of all its bytes."""
+    """The promised contents of the log: by end offset, the CRC of each whole batch."""
 
     crc_by_end: dict[int, int] = field(default_factory=dict)
     start_max: int = 0
     cut_min: int | None = None
 
-    def on_notify(self, line: str) -> None:
+    def hear(self, line: str) -> None:
         *words, number = line.split()
         match words:
             case ["appended", end_offset]:
@@ -135,7 +135,7 @@ class Promises:
         self.cut_min = None
 
     def check(self, log: PartitionLog) -> None:
-        """Look for all of it, and take what is there for what has to be there from now on."""
+        """Check every promise; from now on the found batches are the promised ones."""
         found = list(batches_of(log))
         crc_by_end = {one.end_offset: crc32c(one.raw) for one in found}
         assert log.log_start_offset <= self.start_max, "the log begins too late"
@@ -153,14 +153,14 @@ class Promises:
 
 
 def run_rounds(folder: str, rounds: int, seed: int) -> int:
-    """Kill as many writers, and return how many batches they had been promised in all."""
+    """Kill this many writers; return the total number of batches promised to them."""
     dice = Random(seed)
     promises = Promises()
     heard = 0
     for number in range(rounds):
         lines = killed(folder, seed=dice.randrange(1 << 30), dice=dice)
         for line in lines:
-            promises.on_notify(line)
+            promises.hear(line)
         heard += sum(line.startswith("appended") for line in lines)
         try:
             promises.check(LogFolder(KernelDisk(), CONFIG, folder).start())
@@ -171,12 +171,12 @@ def run_rounds(folder: str, rounds: int, seed: int) -> int:
 
 
 def killed(folder: str, seed: int, dice: Random) -> list[str]:
-    """Start a writer, kill it at some moment, and return all that it had said."""
+    """Start a writer, kill it at some moment, and return all of its output."""
     command = [sys.executable, "-m", "tests.crashes.kill_writer", "--write", folder]
     writer = subprocess.Popen([*command, "--seed", str(seed)], stdout=subprocess.PIPE, cwd=ROOT)
     assert writer.stdout is not None
     lines = []
-    if dice.random() < 0.2:  # while it is still recovering, perhaps
+    if dice.random() < 0.2:  # possibly during recovery
         time.sleep(dice.random() * START_SECONDS_MAX)
     else:
         lines += [writer.stdout.readline() for _ in range(dice.randrange(1, LINES_MAX))]

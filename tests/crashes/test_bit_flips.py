@@ -1,8 +1,8 @@
-"""One bit turns over in one file: what cannot be trusted any more is cut, fenced off or made anew.
+"""One bit flips in one file: all untrustworthy data is cut, fenced off or rebuilt.
 
-Kafka's formats leave some bits without any protection, and Ottla keeps them byte for byte: the base
-offset and the leader epoch of a batch, what an entry of the index of aborted transactions says, and
-the digits of the checkpoints. Of those it is checked that they do no harm beside themselves.
+Kafka's formats leave some bits without protection, and Ottla keeps the formats byte for byte: the
+base offset and the leader epoch of a batch, the entries of the index of aborted transactions, and
+the digits of the checkpoints. For these bits the tests check that other data stays intact.
 """
 
 from collections.abc import Iterator
@@ -36,11 +36,11 @@ from tests.log_building import (
 )
 
 UNPROTECTED = {*range(8), *range(12, 16)}
-"""The bytes of a batch that its CRC does not cover, without the length, which is found out."""
+"""The bytes of a batch that its CRC does not cover, except the length, which is checked."""
 
 
 def written(*, is_flushed: bool) -> LogFolder:
-    """Three segments: from 0, from 4 and from 7 on. The last two batches may not be durable."""
+    """Write three segments, at 0, 4 and 7. Without a flush the last two batches are not durable."""
     folder = LogFolder(SimulatedDisk())
     log = folder.start()
     fill(log, 1, record_count=2, timestamp_ms=500, producer_id=7, base_sequence=0)
@@ -62,7 +62,7 @@ BASES = [int.from_bytes(raw[:8], "big") for raw in UNTOUCHED]
 
 
 def flipped(folder: LogFolder, path: str, *, is_clean: bool) -> Iterator[tuple[int, int]]:
-    """Turn each bit of a file over, one after the other, each time in the same old file."""
+    """Flip each bit of a file, one at a time, always in the original file."""
     if is_clean:
         folder.stop()
     folder.disk.kill()
@@ -103,7 +103,7 @@ def name(base_offset: int, suffix: str) -> str:
 
 
 def readable(log: PartitionLog) -> dict[int, bytes]:
-    """Read each batch by its first offset; what cannot be read must be said to be damaged."""
+    """Read each batch by its first offset; a failing read must report a storage error."""
     found = {}
     for offset in BASES:
         code = refusal(log.read, offset, log.end_offset, 1)
@@ -114,7 +114,7 @@ def readable(log: PartitionLog) -> dict[int, bytes]:
 
 
 def batch_at_byte(base_offset: int, byte: int) -> tuple[int, int]:
-    """Return the number of the batch in which a byte of a segment lies, and where in the batch."""
+    """Return the number of the batch at a byte of a segment, and the byte's position in it."""
     number = BASES.index(base_offset)
     while byte >= len(UNTOUCHED[number]):
         byte -= len(UNTOUCHED[number])
@@ -127,7 +127,7 @@ class TestBatches:
         folder = written(is_flushed=False)
         for byte, _ in flipped(folder, name(7, "log"), is_clean=False):
             number, at = batch_at_byte(7, byte)
-            if BASES[number] < 9:  # that much had been durable
+            if BASES[number] < 9:  # these batches were durable
                 continue
             found = contents(reopened(folder).log)
             if at in UNPROTECTED:
@@ -276,7 +276,7 @@ class TestWhatIsKnown:
 
 
 def is_sound(data: bytes) -> bool:
-    """Tell what the consumer will find out, who gets the bytes as they are on disk."""
+    """Return whether a consumer, which gets the bytes as they are on disk, finds them valid."""
     try:
         return RecordBatch(memoryview(data)).has_valid_crc()
     except ProtocolError:
@@ -284,5 +284,5 @@ def is_sound(data: bytes) -> bool:
 
 
 def is_digit(content: bytes, byte: int, bit: int) -> bool:
-    """Tell whether the flip makes a number of another, which nobody can see."""
+    """Return whether the flip turns a digit into another digit, which is undetectable."""
     return content[byte : byte + 1].isdigit() and bytes([content[byte] ^ (1 << bit)]).isdigit()

@@ -1,4 +1,4 @@
-"""D5: the mark of a clean stop says that everything is durable, and is gone before it is not."""
+"""D5: the mark of a clean stop exists only while everything is durable."""
 
 from collections.abc import Iterator
 from contextlib import suppress
@@ -30,7 +30,7 @@ def opened(disk: SimulatedDisk) -> LogDirs:
 
 
 def written() -> tuple[SimulatedDisk, LogDirs, Random]:
-    """Two logs, none of which was ever flushed."""
+    """Two logs, neither of which was ever flushed."""
     dice = Random(0)
     disk = SimulatedDisk(dice)
     disk.make_directory(FOLDER)
@@ -114,7 +114,7 @@ def test_a_start_that_crashes_leaves_no_mark_once_it_has_begun() -> None:
 
 
 def closed_with_gaps() -> tuple[SimulatedDisk, Random]:
-    """A log as Kafka may leave it, and no word of how much of it is durable."""
+    """A log as Kafka may leave it, without a recovery point."""
     disk, dirs, dice = written()
     log = dirs.dirs[0].hosted[PARTITIONS[0]].log
     for offset in (6, 9):

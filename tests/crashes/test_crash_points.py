@@ -1,4 +1,4 @@
-"""A crash at every single disk operation of what a log does: enumerated, not sampled."""
+"""A crash at every single disk operation of a log's methods: enumerated, not sampled."""
 
 from ottla.storage.files.checkpoints import RECOVERY_POINT_FILE, read_offsets
 from ottla.wire.records.control import ControlType
@@ -72,7 +72,7 @@ def test_a_flush() -> None:
 def test_a_flush_just_before_a_roll() -> None:
     def act(story: Story) -> None:
         for number in range(7):
-            # A new epoch makes a new segment's name durable, and what is in the old one is not yet.
+            # A new epoch makes the new segment's name durable before the old segment's content.
             story.append(batch(1, 1000 + number), leader_epoch=number)
             story.flush()
 
@@ -97,7 +97,7 @@ def test_a_clean_start() -> None:
 
 
 def test_a_checkpoint_is_the_old_or_the_new_one() -> None:
-    """D6, and after that the log is recovered by whichever it is."""
+    """D6: either checkpoint is complete, and recovery works with both."""
     path = f"{FOLDER}/{RECOVERY_POINT_FILE}"
 
     def act(story: Story) -> None:

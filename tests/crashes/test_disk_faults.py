@@ -1,4 +1,4 @@
-"""A disk that is full refuses and goes on; a disk that fails is not asked again."""
+"""A full disk refuses writes and stays in use; a failed disk is not used again."""
 
 import errno
 from collections.abc import Callable
@@ -75,7 +75,7 @@ FULL_BYTES = used_bytes(whole().disk)
 
 
 def state_of(log: PartitionLog) -> tuple[object, ...]:
-    """All that a refused append must leave as it is, but for an epoch that begins at the end."""
+    """Return the state that a refused append keeps, apart from an epoch that begins at the end."""
     begun = [entry for entry in log.epochs.entries if entry.start_offset < log.end_offset]
     assert len(log.epochs.entries) - len(begun) <= 1
     known = log.producers.producers()
@@ -83,7 +83,7 @@ def state_of(log: PartitionLog) -> tuple[object, ...]:
 
 
 def check_whole(folder: LogFolder) -> None:
-    """Everything was appended once, and is there after a restart too."""
+    """Check that everything was appended once, and is still there after a restart."""
     assert contents(folder.log) == WHOLE
     check_derived(folder.log, WHOLE)
     before = knowledge(folder.log)
@@ -94,7 +94,7 @@ def check_whole(folder: LogFolder) -> None:
 
 
 class TestAFullDisk:
-    """A disk of every size, from one on which nothing fits to one on which all of it does."""
+    """Disks of every size, from room for nothing to room for all batches."""
 
     def test_whatever_is_refused_can_be_appended_when_there_is_room(self) -> None:
         refused = 0

@@ -1,4 +1,4 @@
-"""Nothing that a process promised is lost when it is killed: on a real disk, by a real signal."""
+"""A killed process loses nothing that it promised: on a real disk, by a real signal."""
 
 from pathlib import Path
 
@@ -15,7 +15,7 @@ def test_what_killed_writers_had_been_promised_is_there(tmp_path: Path) -> None:
 
 
 class TestPromises:
-    """The one that looks for losses does see them."""
+    """The checker detects losses."""
 
     def promised(self, log: PartitionLog) -> Promises:
         promises = Promises()
@@ -52,7 +52,7 @@ class TestPromises:
         fill(log, 6)
         promises = self.promised(log)
         for line in ("cutting 5", "letting go 3"):
-            promises.on_notify(line)
+            promises.hear(line)
         log.truncate_to(5)
         log.delete_segments(1, 0)
         promises.check(log)

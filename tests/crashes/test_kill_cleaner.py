@@ -1,4 +1,4 @@
-"""Brokers that are killed while they compact: see `kill_cleaner`."""
+"""Brokers that are killed during compaction: see `kill_cleaner`."""
 
 from pathlib import Path
 

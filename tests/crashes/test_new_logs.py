@@ -1,4 +1,4 @@
-"""Many logs are made at once, and the machine goes down: at every disk operation of it."""
+"""Many logs are made at once, with a machine crash at every disk operation."""
 
 import errno
 from contextlib import suppress
@@ -63,7 +63,7 @@ def test_a_crash_while_logs_are_made_leaves_nothing_that_is_half_made() -> None:
             disk.faults.heal()
             disk.crash(keep)
             hosted = opened(disk).dirs[0].hosted
-            # One that has lost its topic's id must be as good as none.
+            # A log that has lost its topic id must be empty, as if it did not exist.
             assert all(one.log.end_offset == 0 for one in hosted.values())
             assert {one.topic_id for one in hosted.values()} <= {TOPIC_ID, None}
 
@@ -103,7 +103,7 @@ def test_a_folder_that_could_not_be_taken_away_is_not_taken_for_the_new_log() ->
     made(dirs)
     folder = dirs.dirs[0]
     folder.hosted[NAMES[0]].log.append_as_leader(batch(2), 3, NOW_MS)
-    del folder.hosted[NAMES[0]]  # its topic is deleted, and renaming its folder has failed
+    del folder.hosted[NAMES[0]]  # its topic is deleted, and renaming its directory has failed
     log = folder.create(NAMES[0], b"another topic id", tiny(), NOW_MS)
     assert log.end_offset == 0
     assert log.segments.size_bytes == 0

@@ -1,4 +1,4 @@
-"""D3: a recovery may itself be crashed anywhere, and the next one comes to the same log."""
+"""D3: after a crash anywhere in a recovery, the next recovery gives the same log."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""A replica moves between folders, and a crash comes at every single disk operation of it."""
+"""A replica moves between log dirs, with a crash at every disk operation."""
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -23,7 +23,7 @@ FOLDERS = ("/a", "/b")
 
 
 class Story:
-    """A replica in /a, and what was promised about it."""
+    """A replica in /a, and the promises about it."""
 
     def __init__(self) -> None:
         self.dice = Random(0)
@@ -79,7 +79,7 @@ def begin(story: Story) -> ReplicaMove:
 
 
 def finish(story: Story, move: ReplicaMove, append: Callable[[], None] = lambda: None) -> None:
-    """Do in one thread what the broker does in several."""
+    """Do in one thread the work of several broker threads."""
     while (step := move.begin()) is not None:
         step.run(NOW_MS)
         append()
@@ -136,7 +136,7 @@ def crashed() -> Iterator[tuple[Story, CrashPoint]]:
 
 
 def check(story: Story, cut: Cut) -> None:
-    """Exactly one log is there, with all that was promised; a copy on its way can go on."""
+    """Check that exactly one log exists, with all promises kept; a partial copy can continue."""
     dirs = story.open()
     assert all(folder.is_online for folder in dirs.dirs), [f.failure for f in dirs.dirs]
     assert sum(PARTITION in folder.hosted for folder in dirs.dirs) == 1

@@ -1,4 +1,4 @@
-"""The last write may be cut off at any byte, or be something else altogether: it is cut away."""
+"""The last write may be cut at any byte, or hold garbage: recovery truncates it."""
 
 from collections.abc import Callable
 from random import Random
@@ -15,7 +15,7 @@ LAST = f"{DIRECTORY}/{3:020d}.log"
 
 
 def written() -> tuple[LogFolder, list[bytes]]:
-    """Five batches, of which the last two are in a segment of their own; none was flushed."""
+    """Write five batches, the last two in their own segment; flush none."""
     folder = LogFolder(SimulatedDisk())
     log = folder.start()
     fill(log, 2, leader_epoch=1)
@@ -38,7 +38,7 @@ BEFORE_BYTES = len(BATCHES[-2])
 
 
 def check_cut(folder: LogFolder, kept: int) -> None:
-    """The first batches are there, nothing else is, and appending goes on behind them."""
+    """The first batches remain, no others do, and appends continue after them."""
     log = recovered(folder)
     assert contents(log) == BATCHES[:kept]
     check_derived(log, BATCHES)

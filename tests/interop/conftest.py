@@ -12,7 +12,7 @@ HERE = Path(__file__).parent
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Leave everything here out of `make test`, which names no path below this one."""
+    """Leave this directory out of `make test`, which names no path below it."""
     start = config.invocation_params.dir
     asked = [start / argument.partition("::")[0] for argument in config.args]
     return None if any(path.is_relative_to(HERE) for path in asked) else True

@@ -49,16 +49,16 @@ class Console:
     server: str
 
     def __call__(self, line: str, *, stdin: str = "") -> str:
-        """Run a tool by its name and options, and return what it prints; it must succeed."""
+        """Run a tool with its options, and return its output; it must succeed."""
         done = self._run(line, stdin)
         assert done.returncode == 0, done.stdout + done.stderr
         assert not _COMPLAINT.search(done.stdout + done.stderr), done.stdout + done.stderr
         return done.stdout
 
     def refused(self, line: str) -> str:
-        """Run a tool that must say that it failed, and return all that it says.
+        """Run a tool that must report a failure, and return its whole output.
 
-        Some of them end with status 0 all the same.
+        Some tools exit with status 0 all the same.
         """
         done = self._run(line, "")
         said = done.stdout + done.stderr
@@ -67,9 +67,9 @@ class Console:
 
     @contextmanager
     def running(self, line: str, seconds_max: float = TOOL_SECONDS_MAX) -> Iterator[IO[str]]:
-        """Run a tool that does not end by itself, give what it prints, and let it end well.
+        """Run a tool that does not end by itself, yield its output, and stop it with SIGTERM.
 
-        It is killed when it takes too long, so that whoever reads comes to an end.
+        It is killed when it takes too long, so that a reader of the output does not hang.
         """
         with subprocess.Popen(
             self._command(line), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
@@ -98,7 +98,7 @@ class Console:
 
     def _command(self, line: str) -> list[str]:
         tool, *arguments = shlex.split(line)
-        # This one takes its options behind the word that says what to do.
+        # This tool takes its options after its subcommand.
         words = [arguments.pop(0)] if tool == "cluster" else []
         address = "--broker-list" if tool in _WITH_OLD_NAME else "--bootstrap-server"
         options = [*words, address, self.server, *arguments]

@@ -1,4 +1,4 @@
-"""What Ottla knows, in the words of Kafka's dump tool, so that the two can be compared."""
+"""Ottla's view of log files, in the format of Kafka's dump tool, for comparison."""
 
 from ottla.storage.indexes.aborted_index import VERSION, AbortedTransaction
 from ottla.storage.log.log import PartitionLog

@@ -17,12 +17,12 @@ _INDEX_SUFFIXES = {".index", ".timeindex", ".txnindex"}
 _MENDING = re.compile(
     r"[Rr]ecover(?:ing|ed) |[Rr]ebuil|[Cc]orrupt|[Cc]ould not find|[Oo]rphan|ERROR|Exception"
 )
-# Of the controller's own log there is never a clean shutdown; the other is said at every start.
+# The controller's own log never has a clean shutdown; the other line is logged at every start.
 _HARMLESS = re.compile(r"__cluster_metadata-0|rebuilding producer state from offset")
 
 
 def write_in_place_of_kafka(node: KafkaNode) -> dict[str, Written]:
-    """Let Kafka create the topics, and Ottla their folders from nothing; the node is stopped."""
+    """Create the topics with Kafka, stop it, and write their logs from scratch with Ottla."""
     node.start()
     for topic in TOPICS:
         create_topic(node.bootstrap_server, topic, 1, **_settings(topic))
@@ -35,7 +35,7 @@ def write_in_place_of_kafka(node: KafkaNode) -> dict[str, Written]:
 
 
 def _take_away(directory: Path) -> bytes:
-    """Remove the folder of a partition, and return its topic's id."""
+    """Remove the directory of a partition, and return its topic's id."""
     topic_id = read_topic_id(KernelDisk(), str(directory / PARTITION_METADATA_FILE))
     assert topic_id is not None
     shutil.rmtree(directory)
@@ -60,7 +60,7 @@ def now_ms() -> int:
 
 
 def contents(directory: Path) -> dict[str, object]:
-    """Read what all files of all logs hold.
+    """Read the contents of all files of all logs.
 
     Snapshots are decoded, as Kafka writes their entries in the order of a hash table.
     """
@@ -75,7 +75,7 @@ def contents(directory: Path) -> dict[str, object]:
 
 
 def remove_all_but_logs(directory: Path) -> None:
-    """Take away what can be made anew, and the word that all was well."""
+    """Remove all files that can be rebuilt, and the clean shutdown marker."""
     for path in directory.glob("*/*"):
         if path.suffix == ".snapshot" or path.suffix in _INDEX_SUFFIXES:
             path.unlink()
@@ -84,6 +84,6 @@ def remove_all_but_logs(directory: Path) -> None:
 
 
 def mended(node: KafkaNode) -> list[str]:
-    """Return the lines in which Kafka says that it had to mend something when it started."""
+    """Return the log lines in which Kafka reports a repair at its start."""
     lines = node.output.splitlines()
     return [line for line in lines if _MENDING.search(line) and not _HARMLESS.search(line)]

@@ -49,7 +49,7 @@ def set_topic_config(server: str, topic: str, settings: dict[str, str]) -> None:
 
 
 def producer(server: str, **config: str | int | bool) -> Producer:
-    """Make a producer that sends what it has only when it is flushed, in one batch."""
+    """Make a producer that sends its records only when flushed, in one batch."""
     settings = {name.replace("_", "."): value for name, value in config.items()}
     defaults = {"linger.ms": 5_000, "compression.level": -1}
     return Producer({"bootstrap.servers": server, **_QUIET, **defaults, **settings})

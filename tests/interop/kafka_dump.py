@@ -1,4 +1,4 @@
-"""Kafka's own dump tool, and what it says about files of a log."""
+"""Kafka's own dump tool, and its output for the files of a log."""
 
 import re
 from collections.abc import Iterable
@@ -21,7 +21,7 @@ _BEFORE_THE_FIRST = re.compile(r"  -1 is followed by \d+")
 
 @dataclass
 class Dump:
-    """What the tool printed about one file."""
+    """The tool's output for one file."""
 
     rows: list[dict[str, str]] = field(default_factory=list)
     """Batches, or entries of an index or a snapshot: by the tool's own names."""
@@ -32,7 +32,7 @@ class Dump:
 
 @dataclass
 class Dumps:
-    """What the tool printed about all files, and what it complained about."""
+    """The tool's output for all files, and its error messages."""
 
     by_path: dict[Path, Dump]
     complaints: list[str]
@@ -58,7 +58,7 @@ def dump(paths: Iterable[Path], *options: str) -> Dumps:
 
 
 def _complaints(errors: str) -> list[str]:
-    """Leave out what 4.3.1 says of every file that does not begin at offset 0: -1 comes before."""
+    """Leave out an error that 4.3.1 prints for every file not starting at offset 0 (-1 before)."""
     lines = [line for line in errors.splitlines() if not _BEFORE_THE_FIRST.fullmatch(line)]
     return [
         line

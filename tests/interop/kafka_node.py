@@ -1,6 +1,6 @@
 """An Apache Kafka broker of one node on loopback, which tests start, stop and kill.
 
-Its jars are not in the repository: `make interop` fetches them by name, into an ignored folder.
+Its jars are not in the repository: `make interop` fetches them by name, into an ignored directory.
 """
 
 import shutil
@@ -24,7 +24,7 @@ STOP_SECONDS_MAX = 60
 TOOL_SECONDS_MAX = 120
 
 SMALL_JVM: Final = ("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
-"""Starts soon and takes little; what runs for long is faster in another."""
+"""Starts fast and uses little memory; a long-running process is faster with other options."""
 NO_SETTINGS: Final[Mapping[str, str]] = MappingProxyType({})
 _PROPERTIES = """\
 process.roles=broker,controller
@@ -50,8 +50,8 @@ share.coordinator.state.topic.num.partitions=1
 share.coordinator.state.topic.replication.factor=1
 share.coordinator.state.topic.min.isr=1
 """
-# What loading a log finds out of order, and what becomes of markers, is told at INFO: that is what
-# the tests want to see.
+# Kafka logs irregularities found while loading a log, and the fate of markers, at INFO. The tests
+# check these lines.
 _LOGGING = """\
 appender.out.type=Console
 appender.out.name=out
@@ -74,7 +74,7 @@ def java_command(
     options: tuple[str, ...] = (),
     jvm: tuple[str, ...] = SMALL_JVM,
 ) -> list[str]:
-    """Return what runs a class of Kafka's."""
+    """Return the command that runs a Kafka class."""
     java = shutil.which("java")
     assert java is not None, "there is no Java here"
     assert JARS.is_dir(), f"Kafka's jars are not in {JARS}: `make interop` puts them there"
@@ -93,7 +93,7 @@ def run_tool(main_class: str, *arguments: str) -> subprocess.CompletedProcess[st
 
 
 class KafkaNode:
-    """One broker, controller and all, with its folders below a directory."""
+    """A combined broker and controller, with its log dirs below a directory."""
 
     def __init__(
         self,
@@ -130,7 +130,7 @@ class KafkaNode:
 
     @property
     def output(self) -> str:
-        """What it has printed since it was last started."""
+        """The output since the last start."""
         return self._output.read_text()
 
     def _format(self, disabled: tuple[str, ...]) -> None:
@@ -142,7 +142,7 @@ class KafkaNode:
         assert done.returncode == 0, done.stdout + done.stderr
 
     def launch(self) -> int:
-        """Start the process, which answers after a while, and return its id."""
+        """Start the process, without waiting until it is ready, and return its id."""
         assert self._process is None, "it runs already"
         options = (f"-Dlog4j2.configurationFile={self._logging}",)
         properties = str(self._properties)
@@ -154,7 +154,7 @@ class KafkaNode:
         return self._process.pid
 
     def start(self) -> Self:
-        """Start the process and wait until it answers."""
+        """Start the process and wait until it responds."""
         self.launch()
         assert self._process is not None
         self._await_answer(self._process)
@@ -178,7 +178,7 @@ class KafkaNode:
         raise AssertionError(f"no answer in {START_SECONDS_MAX} s: {self.output}")
 
     def stop(self) -> None:
-        """Let it stop as it should, with every log closed."""
+        """Shut it down cleanly, with every log closed."""
         process, self._process = self._process, None
         assert process is not None, "it does not run"
         process.terminate()
@@ -205,10 +205,9 @@ def kafka_node(
     without: str = "",
     disabled: tuple[str, ...] = (),
 ) -> Iterator[KafkaNode]:
-    """Give a formatted node that is not started yet; what is left of it in the end is killed.
+    """Yield a formatted node that is not started yet; kill it at the end if it still runs.
 
-    `without` names a setting that the node usually has, and this one has not; `disabled` names
-    features whose level is 0.
+    `without` names a default setting to leave out; `disabled` names features to set to level 0.
     """
     node = KafkaNode(directory, jvm, settings, without=without, disabled=disabled)
     try:

@@ -1,4 +1,4 @@
-"""What the tests have Kafka write: a little of everything that can be in a log.
+"""The logs that the tests have Kafka write: a sample of everything a log can contain.
 
 plain-0         every codec, headers, null keys and values; several segments, two epochs
 plain-1         nothing
@@ -107,7 +107,7 @@ def _write_transactions(server: str, start_ms: int) -> None:
 
 
 def _transactional(server: str, name: str) -> Producer:
-    # Five minutes, so that nothing is aborted by the clock while a test looks at it.
+    # Five minutes, so that no transaction times out during a test.
     client = producer(server, transactional_id=name, transaction_timeout_ms=300_000)
     client.init_transactions(60)
     return client

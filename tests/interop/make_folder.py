@@ -1,4 +1,4 @@
-"""Makes tests/data/kafka-folder anew: Kafka writes it, and Kafka's own readers say what is in it.
+"""Regenerates tests/data/kafka-folder: Kafka writes it, and Kafka's own readers list its contents.
 
 Run it as `python -m tests.interop.make_folder`, with the jars that `make interop` fetches.
 """
@@ -19,7 +19,7 @@ _DATE_COMMENT = re.compile(r"^#[^\n]+\n", re.MULTILINE)
 
 
 def main() -> None:
-    """Replace the folder."""
+    """Replace the directory."""
     with tempfile.TemporaryDirectory() as temporary, kafka_node(Path(temporary)) as node:
         tell_story(node)
         expected = {

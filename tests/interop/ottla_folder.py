@@ -1,4 +1,4 @@
-"""A log folder as Ottla opens and closes it, and its logs as consumers see them."""
+"""A log dir as Ottla opens and closes it, and its logs as consumers see them."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -26,7 +26,7 @@ NOW_MS = 1_735_700_000_000
 
 
 class OttlaFolder:
-    """A log folder that is open; leaving the context stops properly, unless by an exception."""
+    """An open log dir; the end of the block closes it cleanly, except after an exception."""
 
     def __init__(
         self, directory: Path, config_by_topic: Mapping[str, TopicConfig], now_ms: int = NOW_MS
@@ -50,12 +50,12 @@ class OttlaFolder:
 
     @property
     def was_clean(self) -> bool:
-        """Whether the folder says that it was closed properly."""
+        """Whether the log dir has the marker of a clean shutdown."""
         return self._dir.was_clean
 
     @property
     def notes(self) -> list[str]:
-        """What was found out of order."""
+        """The irregularities that were found at opening."""
         return self._dir.notes
 
     @property
@@ -64,7 +64,7 @@ class OttlaFolder:
         return {name: hosted.log.end_offset for name, hosted in self._dir.hosted.items()}
 
     def log(self, topic: str, index: int = 0) -> PartitionLog:
-        """Return the log of a partition that is there."""
+        """Return the log of an existing partition."""
         return self._dir.hosted[TopicPartition(topic, index)].log
 
     def create(self, topic: str, topic_id: bytes) -> None:
@@ -93,12 +93,12 @@ def batches_in(log: PartitionLog, end_offset: int | None = None) -> list[RecordB
 
 
 def uncommitted(log: PartitionLog) -> list[SeenRecord]:
-    """Return what a consumer sees that wants every record."""
+    """Return the records that a read_uncommitted consumer sees."""
     return [seen for batch in batches_in(log) if not batch.is_control for seen in _seen_in(batch)]
 
 
 def committed(log: PartitionLog) -> list[SeenRecord]:
-    """Return what a consumer sees that wants only what is decided, and not aborted."""
+    """Return the records that a read_committed consumer sees."""
     log.producers.acknowledge(log.end_offset)  # no other replica has to have the markers
     unstable = log.producers.first_unstable_offset
     stable = log.end_offset if unstable is None else unstable

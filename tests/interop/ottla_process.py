@@ -22,7 +22,7 @@ _SETTINGS = {
 
 
 class OttlaProcess(NamedTuple):
-    """A broker that runs: where clients find it, its folder, and the file that it logs to."""
+    """A running broker: its address, its directory, and its log file."""
 
     server: str
     logs: Path

@@ -1,9 +1,9 @@
-"""What the tests have Ottla write, for Kafka to read.
+"""The logs that the tests have Ottla write, for Kafka to read.
 
 codecs-0        every codec; rolled by size and by age; two epochs
 transactions-0  idempotent and transactional producers, markers, a transaction left open
 stamped-0       LogAppendTime
-zipped-0        whatever comes is compressed with zstd; rolled by full indexes
+zipped-0        all batches are compressed with zstd by the broker; rolled by full indexes
 fetched-0       a follower's copy of codecs-0
 """
 
@@ -39,14 +39,14 @@ CONFIG = {
 
 @dataclass
 class Written:
-    """What went into a partition, and what of it stays invisible to those who wait for commits."""
+    """The records of a partition, and the subset that is hidden from read_committed consumers."""
 
     records: list[SeenRecord] = field(default_factory=list)
     hidden: set[int] = field(default_factory=set)
 
     @property
     def committed(self) -> list[SeenRecord]:
-        """What a consumer sees that wants only what is decided, and not aborted."""
+        """The records that a read_committed consumer sees."""
         return [record for record in self.records if record.offset not in self.hidden]
 
 
@@ -61,7 +61,7 @@ NO_SENDER = Sender(-1, -1)
 
 
 def write_story(folder: OttlaFolder) -> dict[str, Written]:
-    """Write all partitions, which are empty yet; the folder is left open."""
+    """Write to all partitions, which are empty before; the log dir stays open."""
     logs = {topic: folder.log(topic) for topic in TOPICS}
     now_ms = folder.now_ms
     written = {
@@ -77,7 +77,7 @@ def write_story(folder: OttlaFolder) -> dict[str, Written]:
 
 
 def continue_story(folder: OttlaFolder) -> tuple[Written, PartitionLog]:
-    """Append to codecs-0, and commit what was left open in transactions-0; return both."""
+    """Append to codecs-0, and commit the open transaction in transactions-0; return both."""
     written = _write_codecs(folder.log("codecs"), folder.now_ms)
     log = folder.log("transactions")
     _Transactions(log, folder.now_ms).commit_second()
@@ -166,7 +166,7 @@ def _append(
 
 
 class _Transactions:
-    """Three producers that take turns: one only idempotent, two with transactions."""
+    """Write with three producers alternately: one only idempotent, two with transactions."""
 
     IDEMPOTENT = Sender(4000, 7)
     FIRST = Sender(4001, 0)

@@ -1,4 +1,4 @@
-"""Records, partitions and folders as both sides of a comparison can describe them."""
+"""Records, partitions and log dirs in a form for comparing Kafka and Ottla."""
 
 from typing import Any, NamedTuple
 
@@ -6,7 +6,7 @@ Headers = tuple[tuple[str, str | None], ...]
 
 
 class SeenRecord(NamedTuple):
-    """A record as a reader sees it, in what JSON can hold."""
+    """A record as a reader sees it, in types of JSON."""
 
     offset: int
     timestamp_ms: int
@@ -16,7 +16,7 @@ class SeenRecord(NamedTuple):
 
 
 def seen_from_json(row: list[Any]) -> SeenRecord:
-    """Read back what JSON made of a record."""
+    """Decode a record from its JSON form."""
     offset, timestamp_ms, key, value, headers = row
     return SeenRecord(
         offset, timestamp_ms, key, value, tuple((name, text) for name, text in headers)

@@ -1,8 +1,8 @@
 """Spark with its own connector to Kafka, on two cores of this machine.
 
 PySpark and the jars are not in the repository: `make interop` fetches them by name, into an ignored
-folder of their own, so that Spark has nothing to download when it starts. The PySpark of the
-virtual environment is not used: the connector must be of Spark's very version.
+directory of their own, so that Spark downloads nothing when it starts. The PySpark of the virtual
+environment is not used: the connector must be of Spark's very version.
 """
 
 import sys

@@ -1,4 +1,4 @@
-"""The admin client against an Apache Kafka broker: every call that a single broker can answer."""
+"""The admin client against an Apache Kafka broker: every call that a single broker supports."""
 
 from collections.abc import Iterator
 

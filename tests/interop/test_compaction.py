@@ -1,4 +1,4 @@
-"""Kafka and Ottla compact the same log, and Kafka serves what Ottla left of it."""
+"""Kafka and Ottla compact the same log, and Kafka serves the log that Ottla has compacted."""
 
 import shutil
 import time
@@ -37,13 +37,13 @@ CONFIG = {
         min_cleanable_dirty_ratio=0.0,
     )
 }
-# Written anew by another compressor, and at another time: these may differ.
+# Recompressed by another library, and at another time: these fields may differ.
 _OF_ITS_WRITER = ("size", "position", "crc", "deleteHorizonMs")
 
 
 @dataclass
 class Left:
-    """What a compaction left of a log: the records as consumers see them, and the batches."""
+    """The result of a compaction: the records as consumers see them, and the batches."""
 
     seen_by_level: dict[str, list[SeenRecord]]
     batches: list[dict[str, str]]
@@ -51,7 +51,7 @@ class Left:
 
 @dataclass
 class Compacted:
-    """What both left of the same log; Ottla worked on a copy of the folder."""
+    """Both results for the same log; Ottla worked on a copy of the log dir."""
 
     node: KafkaNode
     theirs: Left
@@ -130,7 +130,7 @@ def _compacted_by_ottla(directory: Path) -> tuple[Left, int]:
 
 
 def _compacted_by_kafka(node: KafkaNode, dirty_from: int) -> Left:
-    """Let Kafka compact, and wait until it has noted that it has come as far as Ottla did."""
+    """Compact with Kafka, and wait until its checkpoint has reached Ottla's."""
     node.start()
     settings = {"min.compaction.lag.ms": "0", "min.cleanable.dirty.ratio": "0.0001"}
     set_topic_config(node.bootstrap_server, TOPIC, settings)
@@ -169,7 +169,7 @@ def test_kafka_serves_what_ottla_left(compacted: Compacted) -> None:
 
 
 def _comparable(rows: list[dict[str, str]]) -> list[dict[str, str]]:
-    """Leave out what may differ, and the empty batches with which Ottla ends a segment."""
+    """Leave out fields that may differ, and the empty batches with which Ottla ends a segment."""
     return [
         {name: value for name, value in row.items() if name not in _OF_ITS_WRITER}
         for row in rows

@@ -1,4 +1,4 @@
-"""DescribeConfigs and IncrementalAlterConfigs: Ottla answers as Kafka does."""
+"""DescribeConfigs and IncrementalAlterConfigs: Ottla's responses equal Kafka's."""
 
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -49,7 +49,7 @@ def told(entry: DescribeConfigsResourceResult) -> tuple[Any, ...]:
 
 
 def eventually(servers: str, name: str, is_so: Callable[[Described], bool]) -> Described:
-    """Describe a broker until it has heard of a change, which Kafka publishes asynchronously."""
+    """Describe a broker until it has applied a change, which Kafka publishes asynchronously."""
     for _ in range(5_000):
         found = describe(servers, BROKER, name)
         if is_so(found):

@@ -1,4 +1,4 @@
-"""The consumer against an Apache Kafka broker: the stories that it is told against Ottla."""
+"""The consumer against an Apache Kafka broker: the same stories as against Ottla."""
 
 from collections.abc import Callable, Iterator
 

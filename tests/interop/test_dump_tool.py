@@ -1,4 +1,4 @@
-"""What Kafka's own dump tool says about files that Ottla wrote: nothing but what went in."""
+"""Kafka's dump tool reads Ottla's files: its output matches the written records."""
 
 import shutil
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Which APIs Kafka offers, and what it answers where the feature behind one is disabled."""
+"""The APIs that Kafka offers, and its responses where the feature of an API is disabled."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -39,9 +39,9 @@ NAMING_SOMETHING: Final[dict[ApiKey, Message]] = {
         topics=[ReadStateData(topic_id=b"t" * 16, partitions=[PartitionData(partition=0)])],
     ),
 }
-"""Requests whose answers have an error only for each group or partition."""
+"""Requests with error codes only per group or partition in their responses."""
 VOTERS: Final = {ApiKey.ADD_RAFT_VOTER, ApiKey.REMOVE_RAFT_VOTER}
-"""This node has a quorum that can be changed, and another answer."""
+"""This node has a dynamic quorum, and so another response."""
 
 
 @pytest.fixture(scope="module")

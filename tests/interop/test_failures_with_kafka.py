@@ -1,6 +1,6 @@
-"""Apache Kafka dies again and again while clients of ours write, read and copy.
+"""Apache Kafka dies again and again while Ottla's clients write, read and copy.
 
-Its machine goes on, so that a log has all that its broker wrote: nothing may be lost, or twice.
+Its machine stays up, so a log has all that its broker wrote: no record may be lost or doubled.
 """
 
 from collections.abc import Iterator
@@ -25,7 +25,7 @@ KAFKAS_FAULTS: Final = {
         "Kafka answered EndTxn with UNKNOWN_SERVER_ERROR: the transaction had just timed out"
     ),
 }
-"""What Kafka 4.3.1 says when it loses the end of a transaction by itself, and what that means."""
+"""Errors of Kafka 4.3.1 when it loses the end of a transaction by itself, and their meaning."""
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +45,7 @@ def test_what_is_acknowledged_is_there_once_and_in_order(node: KafkaNode) -> Non
 
 @contextmanager
 def expecting_kafkas_faults(node: KafkaNode) -> Iterator[None]:
-    """Let a story fail that Kafka says to have spoiled; records are missing then, or twice."""
+    """Mark a failed story as xfail if Kafka has logged one of these errors of its own."""
     try:
         yield
     except AssertionError:

@@ -1,4 +1,4 @@
-"""A fetch that finds too little is answered when max_wait_ms has passed, and never before."""
+"""A fetch with too few bytes gets its response after max_wait_ms, and never before."""
 
 import time
 from collections.abc import Iterator
@@ -45,7 +45,7 @@ def create(servers: str) -> None:
     admin = AdminClient({"bootstrap.servers": servers, "log_level": 0})
     for made in admin.create_topics([NewTopic("quiet", 3, 1), NewTopic("busy", 1, 1)]).values():
         made.result(SECONDS_MAX)
-    # Kafka's broker may not have heard yet what its controller has decided, and answers at once.
+    # Kafka's broker may lag behind its controller's metadata, and responds at once then.
     with RawConnection(servers) as connection:
         while any(error_finder(ApiKey.FETCH)(ask(connection))):
             pass

@@ -1,4 +1,4 @@
-"""Our consumers and Kafka's own in one group, on a broker of either kind, whoever leads."""
+"""Our consumers and Kafka's own in one group, on a broker of either kind, with either leader."""
 
 import json
 import os
@@ -39,7 +39,7 @@ def servers(
 
 
 class JavaMember(Member):
-    """Kafka's VerifiableConsumer, which prints what it is given and what is taken from it."""
+    """Kafka's VerifiableConsumer, which prints its records and the changes of its assignment."""
 
     def __init__(self, printed: IO[str]) -> None:
         self._partitions: set[int] = set()
@@ -142,7 +142,7 @@ def test_a_static_member_restarts_without_a_rebalance(servers: str) -> None:
 def test_a_rebalance_that_one_member_holds_up_stops_neither_commits_nor_closing(
     servers: str,
 ) -> None:
-    """Kafka answers one connection's requests in turn: a JoinGroup must not stand before others."""
+    """Kafka handles one connection's requests in order: a JoinGroup must not block others."""
     topic = "held-up"
     post = Post(servers, topic, 2)
     settings = {"partition_assignment_strategy": "cooperative-sticky", "enable_auto_commit": False}

@@ -1,4 +1,4 @@
-"""Kafka is killed: Ottla recovers the folder as Kafka itself would, to the byte."""
+"""Kafka is killed: Ottla recovers the log dir as Kafka itself would, to the byte."""
 
 import shutil
 from collections.abc import Callable, Iterator
@@ -19,7 +19,7 @@ Partition = tuple[str, int]
 
 @dataclass
 class Killed:
-    """Kafka, killed without warning; what consumers had read; and its folder as it was then."""
+    """Kafka, killed with SIGKILL; the records consumers had read; and a copy of its log dir."""
 
     node: KafkaNode
     uncommitted: dict[Partition, list[SeenRecord]]
@@ -64,13 +64,13 @@ def cut_short(path: Path) -> None:
 
 
 def zeros_behind(path: Path) -> None:
-    """Have a file that was made longer before anything was written."""
+    """Append zeros, as after a crash between extending a file and writing it."""
     active = max(path.glob("*.log"))
     active.write_bytes(active.read_bytes() + bytes(100))
 
 
 def flipped_bit(path: Path) -> None:
-    """Have a batch that is not what was written, in the last segment but one."""
+    """Flip a bit of a batch in the last segment but one."""
     segment = sorted(path.glob("*.log"))[-2]
     content = bytearray(segment.read_bytes())
     content[-1] ^= 1
@@ -78,16 +78,16 @@ def flipped_bit(path: Path) -> None:
 
 
 def lost_files(path: Path) -> None:
-    """Have only the batches."""
+    """Keep only the batches."""
     for name in ("*index", "*.snapshot", "leader-epoch-checkpoint"):
         for lost in path.glob(name):
             lost.unlink()
 
 
 def damaged_files(path: Path) -> None:
-    """Have indexes with half an entry, and a snapshot whose checksum is wrong.
+    """Leave half an entry in indexes, and a wrong checksum in a snapshot.
 
-    Only of the last segments: indexes that should be durable Kafka believes, and Ottla checks.
+    Only of the last segments: Kafka trusts indexes that should be durable, and Ottla checks them.
     """
     for suffix in (".index", ".timeindex", ".txnindex"):
         for index in sorted(path.glob("*" + suffix))[-2:]:

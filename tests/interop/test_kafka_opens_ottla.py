@@ -1,4 +1,4 @@
-"""A real Kafka broker opens folders that Ottla wrote, and serves them to a real consumer."""
+"""A real Kafka broker opens log dirs that Ottla wrote, and serves them to a real consumer."""
 
 import shutil
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ each_topic = pytest.mark.parametrize("topic", TOPICS)
 
 @dataclass
 class Served:
-    """Kafka, which serves what Ottla wrote; and the folder as Ottla left it."""
+    """Kafka, serving the logs that Ottla wrote; and the log dir as Ottla left it."""
 
     node: KafkaNode
     written: dict[str, Written]
@@ -127,5 +127,5 @@ def test_kafka_recovers_what_a_crash_of_ottla_left(served: Served) -> None:
 
 
 def _of_internal_topics(after: dict[str, object]) -> dict[str, object]:
-    """Pick what Kafka made by itself, for the clients' groups and transactions."""
+    """Pick the logs that Kafka made itself, for the clients' groups and transactions."""
     return {name: content for name, content in after.items() if name.startswith("__")}

@@ -1,4 +1,4 @@
-"""Malformed batches: Ottla refuses what Kafka refuses, with the same error code, and some more.
+"""Malformed batches: Ottla refuses the same as Kafka, with the same error code, and some more.
 
 `DIFFERENT` names every difference; the reasons are in decision 0041.
 """
@@ -46,7 +46,7 @@ _TAKEN_IF_COMPRESSED: Final = (
 )
 _UNDECODABLE: Final = ("not compressed at all", "one byte", "cut in half")
 DIFFERENT: Final[dict[str, ErrorCode]] = {
-    # Kafka looks at the offset deltas of compressed batches, and then fails to rewrite the batch.
+    # Kafka checks the offset deltas of compressed batches, and then fails to rewrite the batch.
     **{f"none: {name}": TAKEN for name in _OFFSET_DELTAS},
     **{f"{codec}: {name}": FAILED for codec in COMPRESSED for name in _OFFSET_DELTAS},
     **{f"{codec}: {name}": TAKEN for codec in ALL for name in _TAKEN_IN_ANY_CODEC},
@@ -66,13 +66,13 @@ DIFFERENT: Final[dict[str, ErrorCode]] = {
     "a producer without an epoch": TAKEN,
     "a byte after the batch": TAKEN,
 }
-"""Kafka's answer where it is not ours."""
+"""Kafka's error codes where they differ from Ottla's."""
 
 Ask = Callable[[bytes], ErrorCode]
 
 
 def asking(servers: str) -> Ask:
-    """Create the topic; return what produces a batch to it and gives the error code."""
+    """Create the topic; return a function that produces a batch and returns the error code."""
     topic = CreatableTopic(name=TOPIC, num_partitions=1, replication_factor=1)
     request = CreateTopicsRequest(topics=[topic], timeout_ms=20_000)
     (made,) = ask(servers, ApiKey.CREATE_TOPICS, 7, request).topics
@@ -84,7 +84,7 @@ def asking(servers: str) -> Ask:
         return ErrorCode(answer.responses[0].partition_responses[0].error_code)
 
     while produce(batch_of(SOUND)) is not ErrorCode.NONE:
-        pass  # Kafka answers CreateTopics before the partition has a leader
+        pass  # Kafka responds to CreateTopics before the partition has a leader
     return produce
 
 

@@ -1,4 +1,4 @@
-"""The producer sends to Apache Kafka what librdkafka then reads."""
+"""Ottla's producer sends to Apache Kafka, and librdkafka reads the records."""
 
 from collections.abc import Iterator
 

@@ -56,7 +56,7 @@ class Cluster:
     def write_all_there_is(
         self, frame: Any, checkpoint: Path, mode: str = "append", **options: str
     ) -> Any:
-        """Run a query over what is there now, and return the last word about its progress."""
+        """Run a query over the existing records, and return its last progress report."""
         writer = self._options(frame.writeStream.outputMode(mode), options)
         writer = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True)
         query = writer.start()

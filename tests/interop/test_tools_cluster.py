@@ -1,4 +1,4 @@
-"""Kafka's tools ask Ottla what it is: endpoints, versions, disks, features, a quorum of one."""
+"""Kafka's tools describe an Ottla broker: endpoints, versions, disks, features, a quorum of one."""
 
 import json
 from pathlib import Path

@@ -14,7 +14,7 @@ RECORDS = 10
 
 @pytest.fixture(scope="module", autouse=True)
 def letters(kafka: Console) -> None:
-    """Have ten records in a topic of one partition, and two groups that have read some."""
+    """Write ten records to a topic of one partition, and read some in two groups."""
     kafka(f"topics --create --topic {TOPIC} --partitions 1")
     lines = "\n".join(f"letter {n}" for n in range(RECORDS))
     kafka(f"console-producer --topic {TOPIC}", stdin=lines)
@@ -25,7 +25,7 @@ def letters(kafka: Console) -> None:
 
 @pytest.fixture(scope="class")
 def live(kafka: Console) -> Iterator[str]:
-    """Have a group with a static member that has read everything."""
+    """Run a group with a static member that has read all records."""
     line = f"verifiable-consumer --topic {TOPIC} --group-id live --group-instance-id clerk"
     with kafka.running(f"{line} --reset-policy earliest") as printed:
         line_with(printed, "offsets_committed")
@@ -39,13 +39,13 @@ def committed(kafka: Console, group: str) -> str:
 
 
 def described(kafka: Console, group: str) -> list[list[str]]:
-    """Return the rows of a group, without the sentence that nobody is in it."""
+    """Return the rows of a group, without the sentence that it has no active members."""
     printed = kafka(f"consumer-groups --describe --group {group}")
     return table(printed[printed.index("GROUP ") :])
 
 
 class TestAGroupWithAMember:
-    """What can be seen of it, and what must not be done to it."""
+    """Descriptions of the group, and operations that must be refused."""
 
     def test_groups_are_listed_by_state_and_type(self, kafka: Console, live: str) -> None:
         assert {"readers", "slow", live} <= set(kafka("consumer-groups --list").split())

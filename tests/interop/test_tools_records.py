@@ -1,4 +1,4 @@
-"""Kafka's tools write records to Ottla, read them, count them, delete them and look at the disk."""
+"""Kafka's tools write records to Ottla, read, count and delete them, and describe the disk."""
 
 import json
 import re

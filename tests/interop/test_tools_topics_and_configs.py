@@ -126,7 +126,7 @@ def test_a_broker_has_settings_of_its_own_before_those_of_all(kafka: Console) ->
 
 
 def send_nonsense(server: str) -> None:
-    """Send what is no request, which is logged for those who debug; wait for the end of it."""
+    """Send bytes that are no request, which is logged at DEBUG; wait until the broker hangs up."""
     host, port = server.split(":")
     with socket.create_connection((host, int(port)), timeout=20) as connection:
         connection.sendall(b"\xff" * 8)

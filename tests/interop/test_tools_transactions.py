@@ -1,4 +1,4 @@
-"""Kafka's tools write in transactions, copy in them, look into them, and end one that hangs."""
+"""Kafka's tools write and copy in transactions, describe them, and abort a hanging one."""
 
 import json
 import re
@@ -28,7 +28,7 @@ STATE_LOG = "__transaction_state"
 
 @pytest.fixture
 def open_transaction(ottla: OttlaProcess) -> Iterator[Producer]:
-    """Have a transaction that has a record of an hour ago, and leave it open for the test."""
+    """Begin a transaction with an hour-old record, and leave it open for the test."""
     client = producer(ottla.server, transactional_id="open", transaction_timeout_ms=600_000)
     client.init_transactions(ANSWER_SECONDS_MAX)
     client.begin_transaction()
@@ -55,7 +55,7 @@ def copier(source: str, target: str, size: int) -> str:
 
 
 def progress(printed: Iterable[str]) -> Iterator[int]:
-    """Give what a copier says of how many records it has copied."""
+    """Yield the number of copied records from each progress line of a copier."""
     return (json.loads(line)["totalProcessed"] for line in printed if line.startswith("{"))
 
 

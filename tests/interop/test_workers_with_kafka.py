@@ -1,4 +1,4 @@
-"""Ordered workers against an Apache Kafka broker: the stories that are told against Ottla."""
+"""Ordered workers against an Apache Kafka broker: the same stories as against Ottla."""
 
 from collections.abc import Iterator
 

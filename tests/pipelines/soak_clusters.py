@@ -1,12 +1,12 @@
-"""Run an exactly-once pipeline where executors are processes of their own, and kill some.
+"""Run an exactly-once pipeline with executors in processes of their own, and kill some of them.
 
-    python -m tests.pipelines.soak_clusters --records 12000
+python -m tests.pipelines.soak_clusters --records 12000
 
-Once on `local-cluster`, and once on a standalone master with two workers, as PySpark brings them.
-A query adds up amounts by customer and window, with a shuffle and with state. When it has written
-something, one of its executors is killed with `kill -9`; when it has written more, the whole
-driver. Another driver goes on, and loses an executor, too. In the end readers of committed records
-must see what a plain model in Python says, each row once.
+Once on `local-cluster`, and once on a standalone master with two workers, both from PySpark. A
+query adds up amounts by customer and window, with a shuffle and with state. After its first output,
+one of its executors is killed with `kill -9`; after more output, the whole driver. The next driver
+continues, and loses an executor, too. At the end, readers of committed records must see the result
+of a plain Python model, each row once.
 """
 
 import argparse
@@ -57,14 +57,14 @@ class Round:
     def start_driver(self, master: str) -> None:
         command = [sys.executable, "-m", "tests.pipelines.clusters.windows"]
         place = [self._servers, str(self._folder), str(self._batch_records)]
-        environment = os.environ | {"TMPDIR": str(self._folder)}  # who is killed leaves things
+        environment = os.environ | {"TMPDIR": str(self._folder)}  # killed processes leave files
         with self._log.open("ab") as log:
             self._driver = subprocess.Popen(
                 [*command, master, *place], stdout=log, stderr=log, env=environment
             )
 
     def kill_an_executor(self, worker_ids: Sequence[int]) -> None:
-        """Kill one when more has been written; they are below the driver or these processes."""
+        """Kill an executor after more output; executors are below the driver or these processes."""
         rows = self._wait_for_more_rows()
         parents = (*worker_ids, self._running.pid)
         executors = [each for it in parents for each in descendants(it) if is_executor(each)]
@@ -73,7 +73,7 @@ class Round:
         self._killed.append(f"1 of {len(executors)} executors at {rows} rows")
 
     def kill_driver(self) -> None:
-        """Kill the driver with all it has started as soon as something more has been written."""
+        """Kill the driver with all its descendants as soon as more rows have been written."""
         rows = self._wait_for_more_rows()
         kill_tree(self._running.pid)
         self._running.wait()
@@ -90,7 +90,7 @@ class Round:
         assert not extra, f"{len(extra)} rows are wrong or doubled: {extra[:10]}"
 
     def clean_up(self) -> None:
-        """Leave no driver behind."""
+        """Kill any running driver."""
         if self._driver is not None and self._driver.poll() is None:
             kill_tree(self._driver.pid)
             self._driver.wait()
@@ -123,7 +123,7 @@ class Round:
 
 
 def committed_rows(admin: Admin) -> int:
-    """Count what is committed, and the ends of transactions with it."""
+    """Count the committed rows, including the markers of transactions."""
     ends = dict.fromkeys(partitions_of(admin, TARGET), OffsetSpec.LATEST)
     return sum(each.offset for each in admin.offsets.find(ends, is_committed_only=True).values())
 
@@ -134,7 +134,7 @@ def is_executor(process_id: int) -> bool:
 
 @contextmanager
 def a_round(folder: Path, records: int, batches: int = BATCHES) -> Iterator[Round]:
-    """Give a round with a broker of its own; in the end, wait for its query and compare."""
+    """Run a round with a broker of its own; at the end, wait for its query and compare."""
     with Broker(SETTINGS) as broker:
         play = Round(broker.bootstrap_servers, folder, records, batches)
         try:
@@ -151,7 +151,7 @@ def kill_nothing(folder: Path, records: int) -> None:
 
 
 def kill_all_kinds(folder: Path, records: int, master: str, worker_ids: Sequence[int] = ()) -> str:
-    """Kill an executor, the driver and an executor of the next one; return what was done."""
+    """Kill an executor, the driver and an executor of the next driver; return a description."""
     with a_round(folder, records) as play:
         play.start_driver(master)
         play.kill_an_executor(worker_ids)

@@ -1,13 +1,13 @@
-"""Kill everything that takes part in writing exactly once, at random, and compare what is read.
+"""Kill all participants of an exactly-once write at random, and compare the records read.
 
-    python -m tests.pipelines.soak_exactly_once --rounds 20 --seed 1
+python -m tests.pipelines.soak_exactly_once --rounds 20 --seed 1
 
-Each round writes the lines of some files, one file a micro-batch, with drivers that are processes
-of their own. In a round on one broker, whole drivers or all of their Python workers are killed
-with `kill -9` at random requests to the broker, or at their answers, and the next driver splits
-the rows over another number of tasks. In every third round there are three brokers, and the
-leader of a partition is killed, and started again, while drivers write and die. At the end of each
-round readers of committed records must see every line once.
+Each round writes the lines of some files, one file a micro-batch, with drivers in processes of
+their own. In a round on one broker, whole drivers or all of their Python workers are killed with
+`kill -9` at random requests to the broker, or at their responses, and the next driver splits the
+rows over another number of tasks. In every third round there are three brokers, and the leader of a
+partition is killed and restarted while drivers write and die. At the end of each round, readers of
+committed records must see every line once.
 """
 
 import argparse
@@ -36,7 +36,7 @@ POINTS = (
     (ApiKey.INIT_PRODUCER_ID, None),
     (ApiKey.END_TXN, None),
 )
-"""At which requests somebody dies, and whether it is the decision's."""
+"""The requests at which a process is killed, and whether they belong to the decision."""
 ONE_BROKER = {
     "num.partitions": "3",
     "offsets.topic.num.partitions": "2",
@@ -74,7 +74,7 @@ class Driver:
         kill_tree(self.process_id)
 
     def is_well(self, seconds_max: float = SECONDS_MAX) -> bool:
-        """Wait for its end, and return whether it had written everything."""
+        """Wait for its end, and return whether it has written all lines."""
         try:
             return self._process.wait(seconds_max) == 0
         finally:
@@ -82,7 +82,7 @@ class Driver:
 
 
 def one_broker_round(dice: random.Random, folder: Path, lines: list[str], kills: int) -> str:
-    """Kill at random requests, until so many have been killed and a driver ends well."""
+    """Kill at random requests, until the number of kills is reached and a driver ends well."""
     topic = f"topic-{uuid4()}"
     has_two_phases = dice.choice(["true", "false"])
     told = [f"two phases {has_two_phases}"]
@@ -104,7 +104,7 @@ def one_broker_round(dice: random.Random, folder: Path, lines: list[str], kills:
 
 
 def random_wire(dice: random.Random, driver: Driver) -> Wire:
-    """Choose who dies when."""
+    """Draw the process to kill, and the request at which it dies."""
     if dice.random() < 0.7:
         act = driver.kill
     else:
@@ -181,7 +181,7 @@ def compare(servers: str, topic: str, lines: list[str]) -> None:
 
 
 def one_round(seed: int, *, kills: int = 3, rows: int = 2_000, is_cluster: bool) -> str:
-    """Run one round, and return what was killed; AssertionError if a line is lost or doubled."""
+    """Run one round, and return its kills; AssertionError if a line is lost or doubled."""
     dice = random.Random(seed)
     with tempfile.TemporaryDirectory(prefix="ottla-soak-") as name:
         folder = Path(name)

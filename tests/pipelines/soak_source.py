@@ -1,8 +1,8 @@
-"""Kills the leader of what Spark reads, again and again: `python -m tests.pipelines.soak_source`.
+"""Kills the leader of Spark's source topic repeatedly: `python -m tests.pipelines.soak_source`.
 
-Three brokers, a producer that goes on, and a query that copies the topic into Parquet files. In
-each round the leader of a partition is killed, and started again when the query has read on. In
-the end every record is in the files, once.
+Three brokers, a running producer, and a query that copies the topic into Parquet files. In each
+round the leader of a partition is killed, and restarted after the query has read more. At the end
+every record is in the files, once.
 """
 
 import argparse
@@ -33,7 +33,7 @@ PAUSE_SECONDS: Final = 0.01
 
 
 class Sender:
-    """Sends numbers, one after another, until it is told to stop."""
+    """Sends numbers, one after another, until it is stopped."""
 
     def __init__(self, servers: str) -> None:
         self._servers = servers
@@ -58,13 +58,13 @@ class Sender:
 
 
 def say(what: str) -> None:
-    """Tell how far it is."""
+    """Return the progress."""
     sys.stdout.write(f"{what}\n")
     sys.stdout.flush()
 
 
 def copied(folder: Path) -> list[str]:
-    """Return all that the query has written; its own log says which files count."""
+    """Return all rows that the query has written; its own log lists the valid files."""
     log = folder / "copied" / "_spark_metadata"
     names = {
         line.partition('"path":"')[2].partition('"')[0].rpartition("/")[2]
@@ -81,7 +81,7 @@ def copied(folder: Path) -> list[str]:
 
 
 def wait_until(is_so: Callable[[], bool], query: Any, what: str) -> None:
-    """Wait for something, as long as the query runs."""
+    """Wait for a condition while the query runs."""
     deadline = time.monotonic() + SECONDS_MAX
     while not is_so():
         assert query.isActive, query.exception()
@@ -90,7 +90,7 @@ def wait_until(is_so: Callable[[], bool], query: Any, what: str) -> None:
 
 
 def kill_leader(cluster: Cluster, number: int) -> int:
-    """Kill the broker that leads a partition; return which it was."""
+    """Kill the leader of a partition; return its broker id."""
     with Admin(bootstrap_servers=cluster.bootstrap_servers) as admin:
         leader = admin.topics.describe(TOPIC)[TOPIC].partitions[number].leader
     cluster.brokers[leader].kill()
@@ -98,7 +98,7 @@ def kill_leader(cluster: Cluster, number: int) -> int:
 
 
 def soak(rounds: int, folder: Path) -> None:
-    """Run it; AssertionError if a record is missing, or there twice."""
+    """Run it; AssertionError if a record is missing or doubled."""
     spark = spark_session("soak", master="local[2,4]", is_quick=True)
     with Cluster(3, SETTINGS, data_dir=folder / "cluster") as cluster:
         servers = cluster.bootstrap_servers

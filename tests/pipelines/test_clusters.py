@@ -1,4 +1,4 @@
-"""Executors that are processes of their own: a short run of the soak, in which nobody is killed."""
+"""Executors in processes of their own: a short run of the soak, without kills."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""`make demo`: what it prints is true, at every moment, and works as it is printed."""
+"""`make demo`: its output is correct at every moment, and its printed commands work."""
 
 import io
 import os
@@ -54,7 +54,7 @@ def test_the_demo_ends_by_itself_with_what_the_shop_has_sold(tmp_path: Path) -> 
 
 @contextmanager
 def on_a_terminal(folder: Path) -> Iterator[tuple["subprocess.Popen[bytes]", int]]:
-    """Run the demo on a terminal of its own, and give the other end of it."""
+    """Run the demo on a terminal of its own, and yield the other end of it."""
     ours, theirs = pty.openpty()
     process = subprocess.Popen(
         ["setsid", "--ctty", *DEMO],
@@ -74,7 +74,7 @@ def on_a_terminal(folder: Path) -> Iterator[tuple["subprocess.Popen[bytes]", int
 
 
 def read_until(terminal: int, is_there: Callable[[str], object]) -> str:
-    """Return what is shown until something is there, or the terminal is closed."""
+    """Return the terminal's output up to a condition, or until the terminal is closed."""
     shown, deadline = "", time.monotonic() + SECONDS_MAX
     with suppress(OSError):  # how Linux reports that no process has the terminal open any more
         while not is_there(shown):
@@ -147,7 +147,7 @@ def wait_for_line(process: "subprocess.Popen[str]", pattern: str) -> "re.Match[s
 
 
 def printed_steps() -> list[str]:
-    """Return the lines under `What to try next`, as this folder's demo prints them."""
+    """Return the lines under `What to try next`, as the demo in this directory prints them."""
     script = "from examples.demo.screen import next_steps; print(next_steps())"
     path = os.pathsep.join(
         folder

@@ -1,4 +1,4 @@
-"""The worked examples do what their pages say."""
+"""The worked examples have the results that their pages show."""
 
 import json
 import random
@@ -30,7 +30,7 @@ def random_clicks(seed: int) -> list[Click]:
 
 
 def visits_of(found: list[Click]) -> list[dict[str, Any]]:
-    """Make visits of clicks, which come in the order of time, in plain Python."""
+    """Compute visits from clicks in time order, in plain Python."""
     visits: list[dict[str, Any]] = []
     open_visits: dict[str, dict[str, Any]] = {}
     for visitor, at, page in found:

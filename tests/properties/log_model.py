@@ -1,4 +1,4 @@
-"""What a log should hold, as a plain list of batches: the oracle of test_log."""
+"""The expected contents of a log, as a plain list of batches: the oracle of test_log."""
 
 from ottla.storage.indexes.aborted_index import AbortedTransaction
 from ottla.storage.log.log import PartitionLog
@@ -8,10 +8,10 @@ from tests.log_building import batches_of
 
 
 class LogModel:
-    """All batches that were ever appended and not cut off again, and where the log starts.
+    """All batches that were ever appended and not truncated, and the log start offset.
 
-    `forgotten_to` is how far back the log may have looked when it last computed what it knows of
-    its producers: what lies before that may be known, and need not be.
+    `forgotten_to` is the earliest offset from which the log may have computed its producer state
+    last. State from before this offset is optional.
     """
 
     def __init__(self) -> None:
@@ -27,11 +27,11 @@ class LogModel:
         self.end = end_of(self.past)
 
     def present(self) -> list[bytes]:
-        """The batches that a reader gets, from the one that the start is in."""
+        """Return the readable batches, from the batch that holds the log start offset."""
         return [raw for raw in self.past if as_batch(raw).end_offset > self.start]
 
     def cut(self, end_offset: int) -> None:
-        """Drop all batches that reach behind this offset."""
+        """Drop all batches that extend past this offset."""
         self.past = [raw for raw in self.past if as_batch(raw).end_offset <= end_offset]
         self.end = max(end_of(self.past), self.start)
         self.durable_end = min(self.durable_end, self.end)
@@ -45,7 +45,7 @@ class LogModel:
         self.forgotten_to = max(self.forgotten_to, self.start)
 
     def readable(self, offset: int, end_offset: int) -> list[bytes]:
-        """Return the batches from the one that reaches an offset, as far as they end before."""
+        """Return the batches from the batch that holds `offset`, up to `end_offset`."""
         found = [raw for raw in self.present() if as_batch(raw).end_offset > offset]
         kept = []
         for raw in found:
@@ -56,10 +56,10 @@ class LogModel:
 
 
 def check_known(log: PartitionLog, model: LogModel) -> None:
-    """Check all that is derived from the batches; expensive."""
+    """Check all state that is derived from the batches; expensive."""
     check_indexes(log)
     if model.is_compacted:
-        # Of epochs, transactions and producers there may be nothing left, and they be known still.
+        # Epochs, transactions and producers may be known without any remaining batch.
         for batch in batches_of(log):
             assert log.epochs.epoch_for(batch.base_offset) == batch.partition_leader_epoch
         return
@@ -75,7 +75,7 @@ def check_known(log: PartitionLog, model: LogModel) -> None:
 def _check_aborted(
     log: PartitionLog, aborted: list[AbortedTransaction], remembered_from: int
 ) -> None:
-    """Check the aborted transactions; of one that began before that, only how it ended is known."""
+    """Check aborted transactions; before `remembered_from` the first offset may differ."""
     found = log.aborted_transactions(log.log_start_offset, log.end_offset)
     by_end = {(one.producer_id, one.last_offset): one.first_offset for one in aborted}
     for one in found:

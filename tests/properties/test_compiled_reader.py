@@ -1,4 +1,4 @@
-"""Whatever the bytes, the compiled reader and the generated one come to the same end."""
+"""The compiled reader and the generated reader give equal results for any bytes."""
 
 import random
 
@@ -42,7 +42,7 @@ def test_both_readers_agree(
 
 
 def damaged(raw: bytes, dice: random.Random) -> bytes:
-    """Cut bytes off, change some, put some in, or take some out."""
+    """Truncate, change, insert or remove bytes."""
     changed = bytearray(raw[: dice.randrange(len(raw) + 1)] if dice.random() < 0.4 else raw)
     for _ in range(dice.randrange(4)):
         at, byte = dice.randrange(len(changed) + 1), dice.choice(TELLING_BYTES)
@@ -51,5 +51,5 @@ def damaged(raw: bytes, dice: random.Random) -> bytes:
 
 
 def noise(dice: random.Random) -> bytes:
-    """Make up bytes that a reader does not give up at once: they hold many short lengths."""
+    """Generate bytes with many short lengths, which a reader does not refuse at once."""
     return bytes(dice.choice(TELLING_BYTES) for _ in range(dice.randrange(60)))

@@ -1,4 +1,4 @@
-"""Whatever the value, the compiled writer and the generated one come to the same end."""
+"""The compiled writer and the generated writer give equal results for any value."""
 
 import copy
 import random

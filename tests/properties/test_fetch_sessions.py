@@ -1,4 +1,4 @@
-"""A client in a session always knows as much as one that is told everything every time."""
+"""A client in a fetch session always has the same state as a client with full fetches."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,9 +17,9 @@ FILE = DISK.create_file("/logs/segment")
 
 steps = st.lists(
     st.tuples(
-        st.dictionaries(st.sampled_from(PARTITIONS), st.integers(1, 3)),  # what is appended
-        st.sets(st.sampled_from(PARTITIONS)),  # what is named, again or for the first time
-        st.sets(st.sampled_from(PARTITIONS)),  # what is forgotten
+        st.dictionaries(st.sampled_from(PARTITIONS), st.integers(1, 3)),  # appended records
+        st.sets(st.sampled_from(PARTITIONS)),  # named partitions, new or repeated
+        st.sets(st.sampled_from(PARTITIONS)),  # forgotten partitions
     ),
     max_size=20,
 )
@@ -34,7 +34,7 @@ class Dice:
 
 
 def found(partition: FetchedPartition, ends: dict[int, int]) -> Fetched:
-    """Read everything there is: a byte for each record."""
+    """Read all records: a byte for each."""
     wanted = partition.wanted
     end = ends[wanted.partition]
     return Fetched(LogSlice(FILE, 0, end - wanted.fetch_offset), end, end, 0, Traffic())
@@ -46,8 +46,8 @@ def test_what_a_session_leaves_out_is_what_its_client_knows(
 ) -> None:
     sessions = FetchSessions(Dice(), 1)
     ends = dict.fromkeys(PARTITIONS, 0)
-    known: dict[int, int] = {}  # of what the client fetches: the end it was told
-    position: dict[int, int] = {}  # from where the session reads
+    known: dict[int, int] = {}  # per fetched partition, the last end offset the client received
+    position: dict[int, int] = {}  # the session's fetch offsets
     session_id, epoch = NO_SESSION, 0
     for appended, named, forgotten in steps:
         for index, count in appended.items():

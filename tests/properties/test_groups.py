@@ -1,9 +1,9 @@
-"""Random lives of a group: members come, go, die and return, coordinators fail over, time jumps.
+"""Random histories of a group: members join, leave, die and return, coordinators fail over.
 
-After every step: nobody is handed work of another generation than the log knows (G1), commits are
-taken from the current generation only (G2), whoever waits without having been rung for has nothing
-to be told, and another machine that replays the log knows the same. At the end the group is stable
-in bounded time if all behave (G5); and if all fall silent, nobody is left waiting.
+After every step: assignments belong to the current generation in the log (G1), commits are accepted
+from the current generation only (G2), a waiting member that was not notified has no response due,
+and a machine that replays the log has the same state. At the end a group of correct members becomes
+stable in bounded time (G5). If all members fall silent, no request is left waiting.
 """
 
 from copy import deepcopy
@@ -33,7 +33,7 @@ CLIENTS = 4
 
 @dataclass
 class Client:
-    """One consumer, as far as the coordinator can see it."""
+    """One consumer, as the coordinator sees it."""
 
     name: str
     instance: str | None
@@ -42,7 +42,7 @@ class Client:
     member_id: str = ""
     generation: int = -1
     members: list[str] | None = None
-    """Whom to assign work to, if this one leads and has not done so."""
+    """The members to assign work to, if this client leads and has not done so."""
     assignment: bytes | None = None
     join_wait: NotYet | None = None
     sync_wait: NotYet | None = None
@@ -69,7 +69,7 @@ class Client:
 
 
 class World:
-    """The clients, the coordinator, and what must be true between them."""
+    """The clients, the coordinator, and the invariants between them."""
 
     def __init__(self) -> None:
         self.host = Host(
@@ -85,10 +85,10 @@ class World:
         self.nonce_by_generation: dict[int, bytes] = {}
         self.committed = -1
         self.is_sluggish = False
-        """Whether those that wait are slow to hear the bell, so that much happens in between."""
+        """Whether waiting clients react late to notifications, so that more happens in between."""
 
     def step(self, client: Client) -> None:
-        """Do what a consumer would do next."""
+        """Take a consumer's next step."""
         if client.waits:
             return
         if client.generation < 0:
@@ -138,7 +138,7 @@ class World:
             self.synced(client, client.generation, answer)
 
     def ghostly_sync(self, member_id: str, generation: int, instance: str | None) -> None:
-        """Nobody hears the answer; if the group takes it for the leader's, it is the leader's."""
+        """Sync, and lose the response; the group may still use it as the leader's assignment."""
         group = self.host.machine.group(GROUP)
         work = self.new_work(list(group.members) if group else [])
         answer = self.host.sync(member_id, generation, work, instance=instance)
@@ -151,7 +151,7 @@ class World:
         return {m: b"%d:%s" % (self.assigned, self.owner(m)) for m in members}
 
     def owner(self, member_id: str) -> bytes:
-        """Static members keep their work under a new id, so it belongs to their name."""
+        """Static members keep their work under a new member id, so the instance id is the owner."""
         return member_id.rsplit("-", 5)[0].encode() if "static" in member_id else member_id.encode()
 
     def synced(self, client: Client, generation: int, answer: SyncGroupResponse) -> None:
@@ -165,7 +165,7 @@ class World:
             client.lose_generation()
 
     def check_work(self, member_id: str, generation: int, assignment: bytes) -> None:
-        """G1: it is this member's, of this generation, and the log has it."""
+        """G1: the work is this member's, of this generation, and in the log."""
         group = self.host.group
         assert group.state is GroupState.STABLE
         assert group.stored is not None
@@ -183,7 +183,7 @@ class World:
             client.lose_generation()
 
     def commit(self, member_id: str, generation: int, offset: int) -> None:
-        """G2, by a rule that is said here in other words than in the machine."""
+        """G2, by a rule that is written independently of the machine."""
         group = self.host.machine.group(GROUP)
         if group is None or group.state is GroupState.EMPTY:
             is_allowed = generation < 0
@@ -197,7 +197,7 @@ class World:
         self.notify()
 
     def notify(self) -> None:
-        """Have those ask again that wait in a group whose bell has rung, until all is quiet."""
+        """Let the waiting clients of a notified group ask again, until no notification is left."""
         while self.host.notified and not self.is_sluggish:
             self.host.notified.clear()
             for client in self.clients:
@@ -239,7 +239,7 @@ class World:
 
 
 def known(machine: GroupMachine) -> tuple[object, object]:
-    """What the log says of the group, as the machine has it."""
+    """Return the group's logged state, as the machine has it."""
     group = machine.group(GROUP)
     stored = group.stored if group else None
     if group is not None and stored is not None and group.state is GroupState.STABLE:

@@ -1,7 +1,7 @@
-"""Fuzzing: whatever frame a stranger sends, a broker gets a request or one ProtocolError.
+"""Fuzzing: any frame from a client is either decoded to a request or raises one ProtocolError.
 
-Frames are random bytes, or sound ones with a few bytes changed, cut or put in. The number of
-frames is bounded; the seed is printed with a failure.
+Frames are random bytes, or valid frames with a few bytes changed, cut or inserted. The number of
+frames is bounded; a failure prints the seed.
 """
 
 import random

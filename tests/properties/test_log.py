@@ -1,4 +1,4 @@
-"""A log against a plain list, through a long life of everything that can happen to a log."""
+"""A log compared with a plain list, through long random sequences of operations."""
 
 import os
 from random import Random
@@ -33,7 +33,7 @@ TRANSACTIONAL = range(4, 6)
 
 
 class LogLife(RuleBasedStateMachine):
-    """Segments of three or four batches, and a disk that loses what was not synced."""
+    """Segments of three or four batches, and a disk that loses all unsynced writes."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -94,7 +94,7 @@ class LogLife(RuleBasedStateMachine):
     @precondition(lambda self: any(self.sent.values()))
     @rule(back=st.integers(1, 5), pick=parts)
     def repeat(self, back: int, pick: float) -> None:
-        """A producer did not hear of it, and sends it again: it is never appended twice."""
+        """A producer misses a response and sends its batch again: it is never appended twice."""
         known = [producer for producer, sent in self.sent.items() if sent]
         producer = known[int(pick * (len(known) - 1))]
         sent = self.sent[producer]
@@ -128,7 +128,7 @@ class LogLife(RuleBasedStateMachine):
     def end_transaction(self, producer: int, is_aborted: bool) -> None:
         kind = ControlType.ABORT if is_aborted else ControlType.COMMIT
         self.lead(marker(kind, producer), origin=Origin.COORDINATOR)
-        self.forget_cut()  # of a forgotten producer the marker says that it has written nothing
+        self.forget_cut()  # the marker gives a forgotten producer an entry without batches
 
     @rule(
         counts=st.lists(counts, min_size=1, max_size=4),
@@ -136,7 +136,7 @@ class LogLife(RuleBasedStateMachine):
         cut=st.integers(0, 75),
     )
     def follow(self, counts: list[int], gap: int, cut: int) -> None:
-        """Fetch several batches, the first after a gap, the last cut off."""
+        """Fetch several batches, the first after a gap, the last truncated."""
         sent, end_offset = [], self.model.end + gap
         for count in counts:
             sent.append(stamped(batch(count, 500), end_offset, self.leader_epoch))
@@ -166,7 +166,7 @@ class LogLife(RuleBasedStateMachine):
         elif not is_whole:
             assert data == b""
 
-    # -- cutting --------------------------------------------------------------------------------
+    # -- truncation -----------------------------------------------------------------------------
 
     @rule(part=parts)
     def truncate(self, part: float) -> None:
@@ -185,7 +185,7 @@ class LogLife(RuleBasedStateMachine):
             self.forget_cut()
 
     def forget_cut(self) -> None:
-        """Let producers go on from what is left of theirs, and from what is known of it."""
+        """Let producers continue from their remaining batches, or from their known state."""
         batches = [as_batch(raw) for raw in self.model.past]
         known = {entry.producer_id: entry for entry in self.log.producers.producers()}
         for producer in self.next_sequence:
@@ -275,7 +275,7 @@ class LogLife(RuleBasedStateMachine):
         check_known(self.log, self.model)
         self.forget_cut()
 
-    # -- at all times ---------------------------------------------------------------------------
+    # -- invariants -----------------------------------------------------------------------------
 
     @invariant()
     def is_as_it_should_be(self) -> None:
@@ -291,9 +291,9 @@ class LogLife(RuleBasedStateMachine):
 
 
 class CompactedLogLife(LogLife):
-    """The same life with compaction, of which only is checked that it takes and adds nothing else.
+    """The same operations with compaction, which may only remove records.
 
-    What it has to keep is the subject of test_compaction_properties.
+    test_compaction_properties checks which records it must keep.
     """
 
     @initialize(segment_bytes=st.sampled_from([150, 300, 1000]))
@@ -316,7 +316,7 @@ class CompactedLogLife(LogLife):
         self.model.past = [
             bytes(one.raw) for segment in self.log.segments for one in segment.batches(0)
         ]
-        # Of producers' old batches only what the next one needs is left.
+        # Of a producer's old batches only the state for its next batch is left.
         self.model.forgotten_to = self.model.end
         self.model.is_compacted = True
 

@@ -1,4 +1,4 @@
-"""Every message in every version: what is written is read back, and nothing else is accepted."""
+"""Every message in every version: a round trip is exact, and other bytes are refused."""
 
 import pytest
 from hypothesis import HealthCheck, given, settings

@@ -1,4 +1,4 @@
-"""Plans for moves between brokers keep what they promise, whatever the cluster looks like."""
+"""Reassignment plans keep their guarantees on any cluster."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -62,13 +62,13 @@ def moved_replicas(current: Assignment, plan: Plan) -> int:
 
 
 def crowding(replicas: Sequence[int], sites: Sequence[Site]) -> int:
-    """How badly a partition is spread over racks: the smaller, the better."""
+    """Return the imbalance of a partition over racks; smaller is better."""
     rack = {site.broker_id: site.rack for site in sites}
     return sum(count**2 for count in Counter(rack[one] for one in replicas).values())
 
 
 def least_crowding(size: int, sites: Sequence[Site]) -> int:
-    """The smallest that there is: one replica after the other, each in the emptiest rack."""
+    """Return the smallest possible imbalance: each replica goes to the emptiest rack."""
     left, used = Counter(site.rack for site in sites), Counter[str | None]()
     for _ in range(size):
         rack = min((rack for rack in left if used[rack] < left[rack]), key=lambda rack: used[rack])
@@ -101,7 +101,7 @@ def test_without_racks_replicas_are_even_and_hardly_a_copy_is_made_in_vain(case:
 
 
 def fewest_moves(case: Case) -> int:
-    """What evenness takes at least: every way to place the partitions is tried, by its loads."""
+    """Return the fewest moves to an even load: tries all placements, grouped by their loads."""
     ids = [site.broker_id for site in case.sites]
     moves_by_load = {(0,) * len(ids): 0}
     for replicas in case.current.values():
@@ -181,8 +181,8 @@ def test_a_drain_thinks_again_where_the_first_choice_makes_loads_uneven() -> Non
 
 
 def test_a_new_broker_takes_its_share_and_leads_its_share() -> None:
-    notify = [(1, 2, 3), (2, 3, 1), (3, 1, 2)]
-    current: Assignment = {TopicPartition("letters", n): notify[n % 3] for n in range(12)}
+    ring = [(1, 2, 3), (2, 3, 1), (3, 1, 2)]
+    current: Assignment = {TopicPartition("letters", n): ring[n % 3] for n in range(12)}
     plan = spread(current, [Site(one) for one in (1, 2, 3, 4)])
     assert moved_replicas(current, plan) == 9
     planned = after(current, plan)
@@ -194,8 +194,8 @@ def test_a_new_broker_takes_its_share_and_leads_its_share() -> None:
 def test_a_second_broker_in_a_rack_leads_half_of_it(turn: int, order: list[int]) -> None:
     racks = ("prague", "berlin", "vienna", "prague")
     sites = [Site(number, rack) for number, rack in enumerate(racks, 1)]
-    notify = [(1, 2, 3), (2, 3, 1), (3, 1, 2)]
-    current = {TopicPartition("letters", n): notify[(n + turn) % 3] for n in order}
+    ring = [(1, 2, 3), (2, 3, 1), (3, 1, 2)]
+    current = {TopicPartition("letters", n): ring[(n + turn) % 3] for n in order}
     planned = after(current, spread(current, sites))
     assert loads(planned) == {1: 4, 2: 8, 3: 8, 4: 4}
     assert set(Counter(replicas[0] for replicas in planned.values()).values()) == {2}

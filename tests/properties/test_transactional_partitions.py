@@ -1,8 +1,8 @@
-"""Transactions in a partition of two replicas, against a plain list of what its leader has written.
+"""Transactions in a partition with two replicas, compared with a plain list of the leader's writes.
 
-Producers, markers, fail-overs, power cuts and cuts of logs in any order. After each step every
-replica has to know of its producers what its log tells, and to show to who reads committed data
-what the list says: all of it, in order, and nothing else (T2, T3, T6, T7, T8).
+Producers, markers, fail-overs, power cuts and truncations come in any order. After each step the
+producer state of every replica must equal a replay of its log, and a read_committed consumer must
+get the committed entries of the list: all of them, in order, and no others (T2, T3, T6, T7, T8).
 """
 
 import os
@@ -39,7 +39,7 @@ keeps: st.SearchStrategy[Keep] = st.sampled_from(["lose_all", "keep_all", "rando
 
 
 class Entry(NamedTuple):
-    """A batch in the model: of a record with this value, or a marker."""
+    """A batch in the model: one record with this value, or a marker."""
 
     value: bytes
     producer: int = NOBODY
@@ -48,7 +48,7 @@ class Entry(NamedTuple):
 
 
 class Decision(NamedTuple):
-    """What a coordinator has decided, which it says until it is heard."""
+    """A decision of the coordinator, which it sends until it is acknowledged."""
 
     kind: ControlType
     epoch: int
@@ -56,7 +56,7 @@ class Decision(NamedTuple):
 
 
 class Replica:
-    """A log on a disk of its own, and a partition over it."""
+    """A log on its own disk, with a partition over it."""
 
     def __init__(self, broker_id: int) -> None:
         self.broker_id = broker_id
@@ -73,7 +73,7 @@ class Replica:
 
 
 class TransactionLife(RuleBasedStateMachine):
-    """Offsets are the places in `entries`: each batch has one record."""
+    """Offsets are indexes of `entries`: each batch has one record."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -98,7 +98,7 @@ class TransactionLife(RuleBasedStateMachine):
     # -- the model ------------------------------------------------------------------------------
 
     def transactions(self, end: int) -> Iterator[tuple[int, int | None, ControlType | None]]:
-        """Where transactions begin before an offset, and where and how they end before it."""
+        """Yield transactions before `end`: first offset, marker offset and kind."""
         began: dict[int, int] = {}
         for offset, entry in enumerate(self.entries[:end]):
             if entry.kind is not None:
@@ -131,7 +131,7 @@ class TransactionLife(RuleBasedStateMachine):
             if entry.kind is None and offset not in aborted
         ]
 
-    # -- what happens ---------------------------------------------------------------------------
+    # -- operations -----------------------------------------------------------------------------
 
     @rule()
     def write_plain(self) -> None:
@@ -140,7 +140,7 @@ class TransactionLife(RuleBasedStateMachine):
     @precondition(lambda self: len(self.decided) < len(PRODUCERS))
     @rule(producer=producers)
     def write(self, producer: int) -> None:
-        """A producer that its coordinator knows of; one that is being ended has to wait."""
+        """Write as a verified producer, unless its transaction is being ended."""
         if producer in self.decided:
             return
         epoch, sequence = self.epoch[producer], self.next_sequence(producer)
@@ -152,14 +152,14 @@ class TransactionLife(RuleBasedStateMachine):
 
     @rule(producer=producers)
     def write_unasked(self, producer: int) -> None:
-        """A late batch, of which the coordinator knows nothing, never begins a transaction."""
+        """A late batch that the coordinator has not verified never begins a transaction."""
         if self.is_open(producer):
             return
         data = self.batch_of(Entry(b"late", producer, self.epoch[producer]), 0)
         assert self.refusal(data, Origin.CLIENT, VERIFIED_ONLY) in {
             ErrorCode.INVALID_TXN_STATE,
             ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
-            None,  # one that is known
+            None,  # a duplicate
         }
         assert self.leader.partition.log.end_offset == len(self.entries)
 
@@ -191,7 +191,7 @@ class TransactionLife(RuleBasedStateMachine):
 
     @rule(producer=producers, is_commit=st.booleans())
     def transact(self, producer: int, is_commit: bool) -> None:
-        """A whole transaction of the newest kind, and the beginning of the next."""
+        """A complete version 2 transaction, and the beginning of the next."""
         if producer not in self.decided:
             self.write(producer)
             self.decide(producer, is_commit, 2)
@@ -201,7 +201,7 @@ class TransactionLife(RuleBasedStateMachine):
 
     @rule(producer=producers)
     def end_once_more(self, producer: int) -> None:
-        """A marker that comes again ends no transaction that began after it (KIP-1228)."""
+        """A repeated marker ends no transaction that began after it (KIP-1228)."""
         last = self.last_marker.get(producer)
         if last is not None and last.version == 2 and self.is_open(producer):
             data, terms = self.marker_of(producer, last)
@@ -238,11 +238,11 @@ class TransactionLife(RuleBasedStateMachine):
 
     @rule(keep=keeps)
     def fail_over(self, keep: Keep) -> None:
-        """The leader loses its power, and comes back as the follower of the other one."""
+        """Cut the leader's power; it comes back as the follower of the other replica."""
         high_watermark = self.leader.partition.high_watermark
         end = self.follower.partition.log.end_offset
         if end < high_watermark or not self.is_like_the_leader(self.follower.partition):
-            return  # it has lost its power itself, and has not caught up since
+            return  # the follower had a power cut itself, and has not caught up since
         self.leader.disk.crash(keep)
         self.leader, self.follower = self.follower, self.leader
         self.follower.open(high_watermark)
@@ -251,7 +251,7 @@ class TransactionLife(RuleBasedStateMachine):
 
     @rule()
     def stop_and_go_on(self) -> None:
-        """Both are restarted in good order, and lead as before."""
+        """Restart both replicas cleanly; the leader stays the same."""
         high_watermark = self.leader.partition.high_watermark
         for replica in (self.leader, self.follower):
             replica.folder.stop()
@@ -259,7 +259,7 @@ class TransactionLife(RuleBasedStateMachine):
         self.lead()
 
     def cut(self, end: int) -> None:
-        """Take back what the new leader does not have; what was decided will be said again."""
+        """Drop the entries that the new leader lacks; their decisions will be sent again."""
         for entry in self.entries[end:]:
             if entry.kind is not None:
                 self.decided[entry.producer] = self.decision_of(entry)
@@ -269,7 +269,7 @@ class TransactionLife(RuleBasedStateMachine):
             if epochs:
                 self.epoch[producer] = epochs[-1]
             if producer in self.decided and not self.is_open(producer):
-                # Nothing of it is left: its end comes all the same, and changes the epoch only.
+                # None of its records are left: its marker still comes, and changes only the epoch.
                 self.epoch[producer] = max(self.epoch[producer], self.decided.pop(producer).epoch)
             self.last_marker.pop(producer, None)
 
@@ -278,7 +278,7 @@ class TransactionLife(RuleBasedStateMachine):
         last = self.last_marker.get(entry.producer)
         return Decision(entry.kind, entry.epoch, last.version if last else 1)
 
-    # -- what must hold -------------------------------------------------------------------------
+    # -- invariants -----------------------------------------------------------------------------
 
     @invariant()
     def every_replica_knows_what_its_log_tells(self) -> None:
@@ -332,7 +332,7 @@ class TransactionLife(RuleBasedStateMachine):
         ]
         return mine == wanted
 
-    # -- how ------------------------------------------------------------------------------------
+    # -- helpers --------------------------------------------------------------------------------
 
     def value(self) -> bytes:
         self.count += 1
@@ -371,7 +371,7 @@ class TransactionLife(RuleBasedStateMachine):
 
 
 def read_committed(partition: Partition, bytes_max: int) -> Iterator[bytes]:
-    """Read as consumers do, until there is no more."""
+    """Read as consumers do, to the end."""
     offset = partition.log.log_start_offset
     while True:
         found = partition.read(offset, bytes_max, is_committed_only=True, is_leader_needed=False)
@@ -384,7 +384,7 @@ def read_committed(partition: Partition, bytes_max: int) -> Iterator[bytes]:
 
 
 def without_aborted(data: bytes, aborted: list[tuple[int, int]]) -> Iterator[bytes]:
-    """Drop what belongs to the transactions that a consumer is told of."""
+    """Drop the records of aborted transactions, as a consumer does with the fetched list."""
     coming = sorted(aborted, key=lambda one: one[1])
     producers: set[int] = set()
     for one in batches(data):

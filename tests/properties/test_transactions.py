@@ -1,10 +1,10 @@
-"""Random lives of a transactional id: two clients that believe to have it, requests that come
-again late, answers that are lost, coordinators that fail over, time that passes.
+"""Random histories of a transactional id that two clients share.
 
-After every step T2 to T7 hold, as far as a coordinator can see to it: nobody is heard in an epoch
-that is over, a transaction has one end in all partitions and it is the one that its client was
-told, no request of one transaction touches the next, and every open transaction is one that the
-coordinator knows and will end. Coordinators and partitions with a known flaw are found out.
+Requests arrive again late, responses are lost, coordinators fail over, and time passes. After every
+step the coordinator's part of T2 to T7 holds. Requests with an old epoch are refused. A
+transaction has the same end in all partitions, as reported to its client. A request of one
+transaction never affects the next. The coordinator knows every open transaction and will end it.
+The tests also detect coordinators and partitions with known flaws.
 """
 
 from collections.abc import Callable, Iterable
@@ -37,7 +37,7 @@ seldom = st.sampled_from([False, False, False, True])
 
 
 class Lives(RuleBasedStateMachine):
-    """What may happen, in any order."""
+    """All operations, in any order."""
 
     level = 2
 
@@ -127,7 +127,7 @@ class Lives(RuleBasedStateMachine):
 
 
 class FirstVersionLives(Lives):
-    """The same in a cluster whose transactions are in their first version."""
+    """The same operations in a cluster at transaction version 1."""
 
     level = 1
 
@@ -140,7 +140,7 @@ TestLives = Lives.TestCase
 TestFirstVersionLives = FirstVersionLives.TestCase
 
 
-# -- flaws that must be found: the shortest lives in which they show ------------------------------
+# -- flaws that must be found, each with the shortest history that shows it -----------------------
 
 
 def mark_all(world: World) -> None:

@@ -1,7 +1,7 @@
-"""A transaction coordinator, the partitions it tells of ends, and clients that share an id.
+"""A transaction coordinator, the partitions that it sends markers to, and clients that share an id.
 
-The network may deliver any request again, at any later time; answers may be lost; the coordinator
-may lose what it wrote and had not committed. What must be true between them is asserted here.
+The network may deliver any request again, at any later time; responses may be lost; the coordinator
+may lose its uncommitted writes. This module asserts the invariants between them.
 """
 
 from collections.abc import Callable
@@ -27,11 +27,11 @@ PARTITIONS = (P0, P1, P2)
 
 @dataclass
 class Partition:
-    """A leader, as far as transactions go: open ones, and how those before have ended."""
+    """A partition leader's transaction state: open transactions, and the ends of earlier ones."""
 
     name: TopicPartition
     takes_equal_epochs: bool
-    """A mutant of KIP-1228: markers may have the epoch of the transaction after theirs."""
+    """A mutant without KIP-1228: markers may have the epoch of the next transaction."""
     epochs: dict[int, int] = field(default_factory=dict)
     coordinator_epoch: int = -1
     open: dict[int, int] = field(default_factory=dict)
@@ -39,7 +39,7 @@ class Partition:
     ended: dict[Producer, bool] = field(default_factory=dict)
 
     def append(self, producer: Producer) -> bool:
-        """Take a batch, after the coordinator has agreed; False for an epoch that is over."""
+        """Accept a batch after the coordinator's approval; return False for an old epoch."""
         if producer.epoch < self.epochs.get(producer.producer_id, -1):
             return False
         assert producer not in self.ended, f"T6: {producer} goes on in {self.name} after its end"
@@ -48,7 +48,7 @@ class Partition:
         return True
 
     def write(self, marker: WritableTxnMarker) -> None:
-        """Take a marker; one that is out of date changes nothing."""
+        """Apply a marker, unless it is out of date."""
         if marker.coordinator_epoch < self.coordinator_epoch:
             return
         self.coordinator_epoch = marker.coordinator_epoch
@@ -66,15 +66,15 @@ class Partition:
 
 @dataclass(eq=False)
 class Client:
-    """A producer, or one that was: it does not know when another has come in its place."""
+    """A producer, current or fenced: it does not learn at once that another has replaced it."""
 
     producer: Producer | None = None
     transaction: Producer = NO_PRODUCER
-    """Whose batches an end is about: its own, or those of one that it came after."""
+    """The producer of the transaction to end: this client, or a predecessor."""
 
 
 class World:
-    """All of it."""
+    """The coordinator, the partitions, and the clients."""
 
     def __init__(
         self, level: int = 2, *, takes_equal_epochs: bool = False, is_hasty: bool = False
@@ -88,15 +88,15 @@ class World:
         self.partitions = {name: Partition(name, takes_equal_epochs) for name in PARTITIONS}
         self.clients = [Client(), Client()]
         self.requests: list[Callable[[], object]] = []
-        """What was sent, and may come again."""
+        """Sent requests, each of which may arrive again."""
         self.markers: list[tuple[OwedMarkers, TopicPartition]] = []
         self.told = NO_PRODUCER
-        """The last producer that a client knows itself to be."""
+        """The last producer id and epoch that a client has received."""
         self.decided: dict[Producer, bool] = {}
         self.expected: dict[Producer, bool] = {}
-        """What clients were told about the ends of transactions."""
+        """The ends of transactions, as reported to clients."""
         self.wanted: set[Producer] = set()
-        """The transactions that a client has asked to commit."""
+        """The transactions that clients have asked to commit."""
         self.owners: dict[Producer, int] = {}
 
     # -- clients --------------------------------------------------------------------------------
@@ -178,11 +178,11 @@ class World:
     # -- the coordinator ------------------------------------------------------------------------
 
     def settle(self) -> None:
-        """Let everything be committed that was written."""
+        """Commit all written records."""
         self.committed = len(self.host.log)
 
     def crash(self, kept: int) -> None:
-        """Load another coordinator, which has lost what was not committed, or some of it."""
+        """Load another coordinator, which has lost some or all uncommitted records."""
         end = min(self.committed + kept, len(self.host.log))
         del self.host.log[end:]
         self.host.reload()
@@ -190,7 +190,7 @@ class World:
         self.markers.clear()
 
     def owe(self) -> None:
-        """Begin to send what is owed."""
+        """Begin to send the markers that are due."""
         if not self.is_hasty:
             self.settle()
         while self.host.owed:
@@ -200,7 +200,7 @@ class World:
                 self.host.mark(owed)
 
     def mark(self, index: int, *, is_heard: bool) -> None:
-        """Have one marker written, and maybe hear of it; else it is sent again."""
+        """Have one marker written; without an acknowledgement it is sent again."""
         owed, name = self.markers[index % len(self.markers)]
         message = owed.message([name])
         self.sent(lambda: self.partitions[name].write(message))
@@ -210,7 +210,7 @@ class World:
             self.host.mark(owed, name)
 
     def rest(self) -> None:
-        """Let everything come to its end."""
+        """Let all pending work finish."""
         for _ in range(3):
             self.owe()
             while self.markers:
@@ -219,7 +219,7 @@ class World:
         if (found := self.host.transaction()).state is State.ONGOING:
             assert found.timeout_ms > TIMEOUT_MS
 
-    # -- what must be true ----------------------------------------------------------------------
+    # -- invariants -----------------------------------------------------------------------------
 
     def check(self) -> None:
         self.check_log()
@@ -237,7 +237,7 @@ class World:
         return found
 
     def check_log(self) -> None:
-        """T5: only moves of the table are in the log; another who reads it knows the same (T2)."""
+        """T5: the log has only moves of the table. T2: its last record is the current state."""
         history = self.history()
         for before, after in pairwise(history[1:]):
             assert after.state in MOVES[before.state], f"T5: {before} to {after}"
@@ -249,7 +249,7 @@ class World:
                 assert before == one.is_commit, f"T5: {one} was decided before"
 
     def check_open(self) -> None:
-        """T7: every open transaction of a partition is one that the coordinator will end."""
+        """T7: the coordinator will end every open transaction of a partition."""
         found = self.host.transaction()
         for partition in self.partitions.values():
             for producer_id, epoch in partition.open.items():
@@ -260,7 +260,7 @@ class World:
                     assert found.producer.epoch == epoch, f"T7: {partition}, {found}"
 
     def check_ends(self) -> None:
-        """T4: a transaction has one end everywhere, which is the one that its client was told."""
+        """T4: a transaction has the same end everywhere, as reported to its client."""
         ends: dict[Producer, bool] = dict(self.expected)
         for partition in self.partitions.values():
             for producer, is_commit in partition.ended.items():

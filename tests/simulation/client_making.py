@@ -1,4 +1,4 @@
-"""Clients of production on simulated machines."""
+"""Production clients on simulated machines."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -12,7 +12,7 @@ from ottla.simulation.world.machine import Machine
 
 
 def producer_on(machine: Machine, view: ClusterView, **settings: Any) -> AsyncProducer:
-    """Return a producer that gives up when other calls do."""
+    """Return a producer with the timeout of other calls."""
     timeout_ms = view.settings.timeout_ms
     made = ProducerSettings(delivery_timeout_ms=timeout_ms, max_block_ms=timeout_ms, **settings)
     return AsyncProducer.in_world(view, machine.clock, machine.randomness, made)
@@ -21,13 +21,13 @@ def producer_on(machine: Machine, view: ClusterView, **settings: Any) -> AsyncPr
 async def send_all(
     producer: AsyncProducer, topic: str, values: Iterable[bytes], partition: int | None = None
 ) -> None:
-    """Send values, and raise what has become of one that was not delivered."""
+    """Send values; raise the error of a record that was not delivered."""
     for sent in [await producer.send(topic, value, partition=partition) for value in values]:
         await sent
 
 
 def member_on(machine: Machine, view: ClusterView, group_id: str) -> AsyncConsumer:
-    """Return a member that begins at the start, and is soon missed."""
+    """Return a member that starts at the earliest offset, with a short session timeout."""
     settings = ConsumerSettings(
         group_id=group_id,
         auto_offset_reset="earliest",

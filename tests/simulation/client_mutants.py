@@ -1,4 +1,4 @@
-"""Clients that are wrong, in ways that clients have been: each must be found out."""
+"""Clients with bugs that real clients have had: the checkers must find each."""
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
@@ -11,7 +11,7 @@ from tests.simulation.mutants import patched
 
 
 def numbering_anew_what_is_sent_again() -> AbstractContextManager[None]:
-    """A batch that is sent again gets other sequences, so that no broker knows the copy."""
+    """A retried batch gets new sequence numbers, so that no broker recognizes the duplicate."""
     queue_again = PartitionQueue.queue_again
 
     def queue_numbered(self: PartitionQueue, shipments: Sequence[ReadyBatch]) -> None:
@@ -24,7 +24,7 @@ def numbering_anew_what_is_sent_again() -> AbstractContextManager[None]:
 
 
 def committing_what_was_only_fetched() -> AbstractContextManager[None]:
-    """A consumer commits what it has, before the application has been given it."""
+    """A consumer commits the position of fetched records that the application has not got yet."""
 
     def fetched(self: SubscriptionState) -> dict[TopicPartition, Position]:
         return {
@@ -37,10 +37,10 @@ def committing_what_was_only_fetched() -> AbstractContextManager[None]:
 
 
 def trusting_every_new_leader() -> AbstractContextManager[None]:
-    """A consumer does not ask a new leader whether it has what was read: before KIP-320."""
+    """A consumer does not check its position with a new leader's log: before KIP-320."""
     return patched(Prefetcher, "_must_validate", staticmethod(lambda *_: False))
 
 
 def sending_ahead_of_the_first() -> AbstractContextManager[None]:
-    """A producer sends on to a new leader while its first batch is still on its way to the old."""
+    """A producer sends to a new leader while its first batch is in flight to the old leader."""
     return patched(PartitionQueue, "is_first_awaited", property(lambda _: False))

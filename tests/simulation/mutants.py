@@ -1,7 +1,7 @@
-"""A cluster as it was once wrong, in Kafka or in thought: each must be found out.
+"""Bugs of a cluster, from Kafka's history or made up: the checkers must find each.
 
-Every mutant is named after what it does; the table in `test_mutants.py` says how soon it is found,
-and which of them have tests of their own.
+Every mutant is named after its behaviour; the table in `test_mutants.py` says how soon it is found,
+and which mutants have tests of their own.
 """
 
 from collections.abc import Callable, Iterator
@@ -43,7 +43,7 @@ def patched(owner: Any, name: str, wrong: Any) -> Iterator[None]:
 
 
 def truncating_to_the_high_watermark() -> AbstractContextManager[None]:
-    """A new follower cuts off what it does not know to be committed, as before KIP-101."""
+    """A new follower truncates its log to its high watermark, as before KIP-101."""
     follow = Partition.follow
 
     def cutting(self: Partition, leader_id: int, leader_epoch: int) -> None:
@@ -55,7 +55,7 @@ def truncating_to_the_high_watermark() -> AbstractContextManager[None]:
 
 @contextmanager
 def trusting_the_first_larger_epoch() -> Iterator[None]:
-    """A leader says where the asked epoch would have ended, and a follower cuts there: KIP-279."""
+    """A leader returns the end of the requested epoch, and a follower truncates there: KIP-279."""
     end_of_epoch = epochs.end_of_epoch
 
     def as_asked(log: PartitionLog, leader_epoch: int, epoch: int) -> EpochEnd:
@@ -73,13 +73,13 @@ def trusting_the_first_larger_epoch() -> Iterator[None]:
 
 
 def not_comparing_logs() -> AbstractContextManager[None]:
-    """A follower appends behind whatever it has, if only the offset fits."""
+    """A follower appends after diverging records, if only the offset fits."""
     return patched(partition, "divergence", lambda *_: None)
 
 
 @contextmanager
 def counting_fetches_of_any_epoch() -> Iterator[None]:
-    """A leader answers, and counts, who believes in another epoch and takes what it gets.
+    """A leader serves and counts fetches of any epoch, and the follower appends the records.
 
     That was so before KIP-320.
     """
@@ -96,7 +96,7 @@ def counting_fetches_of_any_epoch() -> Iterator[None]:
 
 
 def not_noting_epochs() -> AbstractContextManager[None]:
-    """Only the first epoch of a log is known, whoever leads later: apache/kafka #5678."""
+    """Only the first epoch of a log is recorded, no later leader's: apache/kafka #5678."""
     note = LeaderEpochs.note
 
     def note_first(self: LeaderEpochs, epoch: int, start_offset: int) -> None:
@@ -106,11 +106,11 @@ def not_noting_epochs() -> AbstractContextManager[None]:
     return patched(LeaderEpochs, "note", note_first)
 
 
-# -- who is in sync --------------------------------------------------------------------------------
+# -- the ISR ---------------------------------------------------------------------------------------
 
 
 def committing_on_what_is_only_proposed() -> AbstractContextManager[None]:
-    """A leader counts only those that it wants to be in sync, before the controller has agreed."""
+    """A leader counts only its proposed ISR, before the controller has committed it."""
 
     def committed_to(self: InSync, leader_end_offset: int, min_isr: int) -> int | None:
         wanted = self.proposed or self.isr
@@ -123,12 +123,12 @@ def committing_on_what_is_only_proposed() -> AbstractContextManager[None]:
 
 
 def forgetting_who_was_proposed() -> AbstractContextManager[None]:
-    """A leader counts only those that it knows to be in sync, not those it has asked for."""
+    """A leader counts only the committed ISR, without the members it has proposed."""
     return patched(InSync, "maximal", property(lambda self: self.isr))
 
 
 def joining_at_the_high_watermark() -> AbstractContextManager[None]:
-    """A follower may join with less than what was there before the leader: KAFKA-7128."""
+    """A follower may join without all records from before the leader's epoch: KAFKA-7128."""
 
     def may_join(self: InSync, broker_id: int, high_watermark: int) -> bool:
         if self.proposed is not None or broker_id in self.isr:
@@ -139,18 +139,18 @@ def joining_at_the_high_watermark() -> AbstractContextManager[None]:
 
 
 def committing_with_too_few() -> AbstractContextManager[None]:
-    """The high watermark moves however few are in sync, as before KIP-966."""
+    """The high watermark moves with any number of in-sync replicas, as before KIP-966."""
     return patched(Partition, "min_isr", property(lambda self: 1))
 
 
 def trusting_who_has_lost_its_tail() -> AbstractContextManager[None]:
-    """The last replica leads again, whatever it has lost: before KIP-966."""
+    """The last replica leads again, even if it has lost its tail: before KIP-966."""
     return patched(LostTail, "may_be_lost", lambda _: False)
 
 
 @contextmanager
 def letting_an_earlier_life_in() -> Iterator[None]:
-    """Who has caught up is let in, though it has started anew since: before KIP-903."""
+    """A follower joins the ISR, though it has restarted since it caught up: before KIP-903."""
     check_members = in_sync._check_members
 
     def check_without_epochs(
@@ -167,12 +167,12 @@ def letting_an_earlier_life_in() -> Iterator[None]:
 
 
 def leaving_the_fenced_in_sync() -> AbstractContextManager[None]:
-    """A broker is fenced, and nothing else is decided of it."""
+    """A fenced broker stays in the ISR, and keeps its leaderships."""
     return patched(Leadership, "leave", lambda *_, **__: [])
 
 
 def keeping_who_may_lead() -> AbstractContextManager[None]:
-    """Who was in sync may lead for as long as not everybody is, however many are."""
+    """Former ISR members stay electable until all replicas are in sync, with any min ISR."""
     candidates = PartitionChange._out_of_sync_candidates
 
     def of_all(self: PartitionChange) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -188,17 +188,17 @@ def leading_on_without_a_session() -> AbstractContextManager[None]:
 
 
 def registering_without_stepping_down() -> AbstractContextManager[None]:
-    """Nobody is told that a session is lost before another one is begun."""
+    """A new session begins, and the loss of the previous session is not reported."""
     return patched(ZooKeeperMetadataStore, "on_session_lost", lambda *_: None)
 
 
 def not_telling_who_waits() -> AbstractContextManager[None]:
-    """Who waits for replicas is not woken when the session may have ended."""
+    """Requests that wait for replicas are not woken when the session lease may have expired."""
     return patched(ZooKeeperMetadataStore, "on_doubt", lambda *_: None)
 
 
 def deciding_on_whatever_zookeeper_says() -> AbstractContextManager[None]:
-    """A term does not end when ZooKeeper refuses what it writes."""
+    """A term does not end when ZooKeeper refuses its writes."""
 
     async def commit(self: controller_term.ControllerTerm, commits: Any) -> None:
         for one in commits:
@@ -210,7 +210,7 @@ def deciding_on_whatever_zookeeper_says() -> AbstractContextManager[None]:
 
 
 def writing_without_the_epoch() -> AbstractContextManager[None]:
-    """A controller's commits do not check that it still has the office."""
+    """A controller's commits do not check its epoch."""
 
     async def commit(self: controller_term.ControllerTerm, commits: Any) -> None:
         for one in commits:
@@ -227,7 +227,7 @@ def writing_without_the_epoch() -> AbstractContextManager[None]:
 
 
 def keeping_the_mark_of_a_clean_stop() -> AbstractContextManager[None]:
-    """What says that all was closed stays there while logs are written to: KAFKA-10471."""
+    """The clean shutdown marker stays while logs are written to: KAFKA-10471."""
 
     def keep(disk: Disk, folder: str, notes: list[str]) -> LastStop:
         last_stop = begin_opening(disk, folder, notes)
@@ -252,7 +252,7 @@ def noting_what_is_not_flushed() -> AbstractContextManager[None]:
 
 
 def trying_again_to_sync() -> AbstractContextManager[None]:
-    """A sync that has failed is tried once more, and believed then: fsyncgate."""
+    """A failed sync is tried once more, and its success believed: fsyncgate."""
     run = Flush.run
 
     def twice(self: Flush) -> None:

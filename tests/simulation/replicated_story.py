@@ -1,4 +1,4 @@
-"""The story of three brokers that replicate: clients write and read while brokers come and go."""
+"""The story of three replicating brokers: clients write and read while brokers fail and restart."""
 
 import asyncio
 from collections import Counter
@@ -37,28 +37,28 @@ SETTINGS = {
 }
 RACKS: dict[str, str] = {}
 FLUSHED = {"log.flush.interval.messages": "1"}
-"""Then nothing is acknowledged that a power cut could take back."""
+"""With these, no acknowledged record can be lost in a power cut."""
 
 
 def faults_of(seed: int, *, is_flushed: bool) -> list[Fault]:
-    """Draw which faults happen in a run: some of them in each, so that each has its own face."""
+    """Draw the faults of a run: a subset in each, so that runs differ."""
     stream = dice(seed, "faults")
     possible = [one for one in Fault if one is not Fault.POWER or is_flushed]
     return [one for one in possible if stream.random() < 0.6] or possible
 
 
 HEALING_SECONDS = 60.0
-"""How long it may take until everything is well again."""
+"""The maximum time until the cluster has recovered."""
 
 
 class InTheSky(Embedded):
-    """Metadata that every broker can decide on, as if it were its own."""
+    """Metadata on which every broker can decide directly."""
 
     is_alone = False
 
 
 class ReplicaProgram:
-    """A broker as a program of its machine, with the sky for a metadata store."""
+    """A broker as a program of its machine, with the sky as its metadata store."""
 
     def __init__(self, name: str, sky: Sky, rules: ReplicaRules, settings: dict[str, str]) -> None:
         self._broker_id = BROKERS[name]
@@ -105,7 +105,7 @@ class ReplicaProgram:
 
 
 class Report:
-    """What came of a run."""
+    """The result of a run."""
 
     def __init__(self, violations: Sequence[Violation], history: History, world: World) -> None:
         self.violations = list(violations)
@@ -118,7 +118,7 @@ class Report:
 
 
 class Story:
-    """Three brokers, their clients, and whoever disturbs them."""
+    """Three brokers, their clients, and the nemesis."""
 
     def __init__(self, seed: int, *, is_flushed: bool, min_isr: int, keeps_lines: bool) -> None:
         self.seed = seed
@@ -161,7 +161,7 @@ Disturb = Callable[[Story], Coroutine[Any, Any, None]]
 
 
 def by_chance(seconds: float, *, is_flushed: bool, pace_seconds: float = 1.0) -> Disturb:
-    """Let faults happen for a while, all drawn from the seed."""
+    """Inject faults for a while, all drawn from the seed."""
 
     async def disturb(story: Story) -> None:
         nemesis = Nemesis(
@@ -188,7 +188,7 @@ def run(
     min_isr: int = 2,
     keeps_lines: bool = False,
 ) -> Report:
-    """Run it, disturbed by chance if nothing else is said; InvariantError if something is wrong."""
+    """Run it, with random faults by default; InvariantError if an invariant is violated."""
     story = Story(seed, is_flushed=is_flushed, min_isr=min_isr, keeps_lines=keeps_lines)
     with complaints_of(story.world) as complaints:
         telling = story.tell(disturb or by_chance(seconds, is_flushed=is_flushed))

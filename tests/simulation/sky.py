@@ -1,9 +1,9 @@
-"""A controller that never fails, and what three brokers hear of it: late, in order, or not at all.
+"""A controller that never fails; its three brokers get metadata late, in order, or not at all.
 
-It stands in for a metadata store while replication is what is tested. Its machine is the real one
+It replaces the metadata store in tests of replication. Its state machine is the real one
 (`machines/controller`). Brokers reach it through links of the simulated network, as if it were a
-machine called `sky`: what cuts them off from it cuts them off from the metadata, and a broker that
-it has not heard of for a while is fenced.
+machine named `sky`: a fault that cuts them off from it cuts them off from the metadata, and a
+broker that sends no heartbeats for a while is fenced.
 """
 
 from collections.abc import Callable, Mapping
@@ -36,7 +36,7 @@ class Decided(NamedTuple):
 
 
 class Sky:
-    """Decides at once, and remembers everything."""
+    """Decides at once, and keeps the whole history."""
 
     def __init__(self, world: World, replicas: int, min_isr: int) -> None:
         self.world = world
@@ -61,7 +61,7 @@ class Sky:
         return decision.response
 
     def register(self, broker: BrokerImage) -> int:
-        """Let a broker's next life begin where the one before has ended for everyone."""
+        """Register a broker's new incarnation after fencing the previous one."""
         known = self.image.brokers.get(broker.broker_id)
         if known is not None and not known.is_fenced:
             self.commit(self.controller.fence_broker(broker.broker_id))
@@ -78,7 +78,7 @@ class Sky:
         await self.world.loop.elapse(self._stream.expovariate(1 / 0.002))
 
     async def look_after_brokers(self) -> None:
-        """Fence whoever is not heard of, and unfence whoever is back; for ever."""
+        """Fence brokers without heartbeats, and unfence returned ones; run forever."""
         while True:
             await self.world.elapse(LOOK_SECONDS)
             for broker_id, broker in list(self.image.brokers.items()):
@@ -90,7 +90,7 @@ class Sky:
 
 
 class SkyTruth:
-    """What is decided, for who compares brokers with it."""
+    """The committed metadata, for checks of brokers against it."""
 
     def __init__(self, sky: Sky) -> None:
         self._sky = sky
@@ -108,7 +108,7 @@ class SkyTruth:
 
 
 class _Registrar:
-    """The controller as a broker sees it that registers."""
+    """The controller's interface for a registering broker."""
 
     def __init__(self, sky: Sky) -> None:
         self._sky = sky
@@ -121,7 +121,7 @@ class _Registrar:
 
 
 class SkyStore(ImagePublisher):
-    """What one life of a broker has for a metadata store."""
+    """The metadata store of one incarnation of a broker."""
 
     def __init__(self, sky: Sky, broker_id: int, machine: Machine) -> None:
         super().__init__(sky.image)
@@ -132,7 +132,7 @@ class SkyStore(ImagePublisher):
         self._position = len(sky.decided)
 
     async def execute(self, decide: Callable[[Any], Decision[MetadataRecord, T]]) -> T:
-        """Ask; a `TimeoutError` says that nobody knows whether the question has arrived."""
+        """Send a request; after a `TimeoutError` it may or may not have been executed."""
         sky = self._sky
         await sky.travel()
         if not sky.can_reach(self._name, SKY):
@@ -146,7 +146,7 @@ class SkyStore(ImagePublisher):
         return response
 
     async def follow(self) -> None:
-        """Publish what is decided, as it comes, and be heard of."""
+        """Publish committed metadata as it arrives, and send heartbeats."""
         sky = self._sky
         while True:
             await sky.travel()

@@ -1,5 +1,5 @@
-"""Brokers in one world that keep no records: their stores, over a simulated ZooKeeper, and all by
-which they speak with the controller among them, over the network."""
+"""Brokers without records in one world: their stores over a simulated ZooKeeper, and all parts
+that talk to the controller over the network."""
 
 import math
 from collections.abc import Awaitable, Callable
@@ -64,7 +64,7 @@ T = TypeVar("T")
 
 @dataclass
 class Speaker:
-    """One life of a broker."""
+    """One incarnation of a broker."""
 
     store: ZooKeeperMetadataStore
     source: ControllerMetadata
@@ -73,7 +73,7 @@ class Speaker:
     producer_ids: ProducerIds
     here: dict[int, Route]
     images: list[ClusterImage] = field(default_factory=list)
-    """All that it has published in this life."""
+    """All images that this incarnation has published."""
 
 
 class Speakers:
@@ -126,11 +126,11 @@ class Speakers:
     async def _connect(self) -> Any:
         return self.zookeeper.connect(SESSION_SECONDS)
 
-    # -- what a test does -----------------------------------------------------------------------
+    # -- actions of a test ----------------------------------------------------------------------
 
     @property
     def controller(self) -> int:
-        """The broker that takes itself for the controller; there must be just one."""
+        """The broker that considers itself the controller; there must be exactly one."""
         (found,) = [one for one, speaker in self.by_id.items() if speaker.store.term is not None]
         return found
 
@@ -142,7 +142,7 @@ class Speakers:
         return self.by_id[broker_id].store.image
 
     async def within(self, broker_id: int, work: Awaitable[T]) -> T:
-        """Do something in the process of a broker."""
+        """Run a coroutine in the process of a broker."""
         process = self.machine(broker_id).process
         assert process is not None
         return await process.context.run(self.world.loop.create_task, _awaited(work))
@@ -150,7 +150,7 @@ class Speakers:
     async def ask(
         self, broker_id: int, version: int, request: Message, client: str = CLIENT
     ) -> Any:
-        """Send a request to a broker, and return what it answers."""
+        """Send a request to a broker, and return the response."""
         key = KEY_BY_REQUEST[type(request)]
 
         async def asking(machine: Machine) -> Any:
@@ -191,7 +191,7 @@ class Speakers:
         raise AssertionError(f"not within {seconds} s")
 
     async def until_settled(self) -> None:
-        """Wait until there is one controller, and everybody who runs knows the same."""
+        """Wait until there is one controller, and all running brokers have the same image."""
         await self.until(self._is_settled)
 
     def _is_settled(self) -> bool:
@@ -205,7 +205,7 @@ class Speakers:
 
 
 def tell(story: Callable[[Speakers], Awaitable[None]], count: int = 3) -> None:
-    """Tell a story of brokers that have begun."""
+    """Run a story with started brokers."""
     speakers = Speakers(count)
 
     async def whole() -> None:
@@ -268,7 +268,7 @@ def _speaker(
         ),
         ApiKey.UPDATE_FEATURES: (update_features, update_features.UpdateFeaturesHandler(store)),
     }
-    # Nobody here has a transactional id.
+    # No client here has a transactional id.
     init = init_producer_id.InitProducerIdHandler(producer_ids, None)  # type: ignore[arg-type]
     here: dict[int, Route] = {
         key: Route(module.VERSIONS, handler.handle, is_for_controller=True)  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""What stories about metadata stores have in common."""
+"""The common parts of stories about metadata stores."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -19,7 +19,7 @@ Story = Callable[[Stores], Awaitable[None]]
 def tell(
     story: Story, seed: int = 1, count: int = 3, rebalance_seconds: float | None = None
 ) -> None:
-    """Start brokers, wait until they are a cluster, and tell a story about them."""
+    """Start brokers, wait until they form a cluster, and run a story with them."""
     stores = Stores(seed, count)
     if rebalance_seconds is not None:
         stores.rebalance_seconds = rebalance_seconds
@@ -62,7 +62,7 @@ def others(stores: Stores, broker_id: int) -> list[int]:
 
 
 async def lose_both_replicas(stores: Stores) -> tuple[int, int]:
-    """Kill the brokers of a topic, one after the other; return the last, and who is left."""
+    """Kill the brokers of a topic, one after the other; return the last, and the survivor."""
     (controller,) = stores.controllers()
     await create(stores, "t", partitions=1, replicas=2)
     replicas = stores.store_by_id[controller].image.topics["t"].partitions[0].replicas
@@ -80,7 +80,7 @@ def leader_of(stores: Stores, broker_id: int) -> int:
 
 
 async def registration(stores: Stores, broker_id: int, after: Stat | None = None) -> Stat:
-    """Wait until a broker is registered, or registered anew."""
+    """Wait until a broker is registered, or registered again."""
     path, tree = f"{BROKER_IDS}/{broker_id}", stores.zookeeper.tree
     await stores.until(lambda: tree.exists(path) not in {None, after}, TIMEOUT_SECONDS - 3)
     return tree.get(path).stat

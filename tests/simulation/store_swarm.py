@@ -37,7 +37,7 @@ class Swarm:
         self._config_told = 0
 
     def run(self) -> None:
-        """Raise AssertionError where something does not hold."""
+        """Raise AssertionError for a violated invariant."""
         self.stores.run(self._story)
         self.stores.rules.check()
 
@@ -61,7 +61,7 @@ class Swarm:
             assert (name in image.topics) == told.is_there, name
         for topic in image.topics.values():
             for partition in topic.partitions:
-                # Nobody lost its tail unless it says so, and all are there: somebody can lead.
+                # No replica lost its tail unless it reports so, and all of them run.
                 is_led = partition.leader != NO_LEADER
                 assert is_led or not partition.eligible_leader_replicas, (topic.name, partition)
         assert int(image.broker_settings(0).get("message.max.bytes", 0)) >= self._config_told
@@ -85,7 +85,7 @@ class Swarm:
                 await fault(victim, self.dice.choice([0.05, 1, 3, 6, 9, 15]) * self.dice.random())
 
     def _victim(self) -> int:
-        """Mostly the controller: that is where things go wrong."""
+        """Draw a broker, mostly the controller: its faults find the most bugs."""
         controllers = self.stores.controllers()
         is_chased = controllers and self.dice.random() < 0.6
         return self.dice.choice(controllers if is_chased else self.stores.ids)
@@ -166,7 +166,7 @@ class Swarm:
                 self._acknowledge(controller, name, is_there=False)
 
     def _acknowledge(self, controller: int, name: str, *, is_there: bool) -> None:
-        """Note what a client was told, unless somebody is deleting the topic since."""
+        """Record a response to a client, unless another client has begun to delete the topic."""
         store = self.stores.store_by_id.get(controller)
         if store is not None and not (is_there and name in self._doomed):
             offset = store.image.end_offset

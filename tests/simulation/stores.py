@@ -1,7 +1,7 @@
-"""Several brokers' metadata stores in one world, over a simulated ZooKeeper, and what must hold.
+"""Several brokers' metadata stores in one world, over a simulated ZooKeeper, and their invariants.
 
-The brokers are nothing but their stores. They pull from each other by messages that take time, get
-lost on blocked ways, and are only answered by processes that run.
+The brokers consist only of their stores. They pull metadata from each other by messages that take
+time, get lost on blocked links, and are answered only by running processes.
 """
 
 import asyncio
@@ -96,16 +96,16 @@ class Stores:
     async def _connect(self) -> Any:
         return self.zookeeper.connect(TIMEOUT_SECONDS)
 
-    # -- what clients do ------------------------------------------------------------------------
+    # -- requests of clients --------------------------------------------------------------------
 
     def controllers(self) -> list[int]:
-        """Return the brokers that take themselves for the controller."""
+        """Return the brokers that consider themselves the controller."""
         return [one for one, store in self.store_by_id.items() if store.term is not None]
 
     async def execute(
         self, broker_id: int, decide: Callable[[Controller], Decision[MetadataRecord, T]]
     ) -> T:
-        """Have a broker decide something, in its own process; TimeoutError if it says nothing."""
+        """Execute a decision in a broker's own process; TimeoutError if it does not respond."""
         process = self.machine(broker_id).process
         assert process is not None
         loop = self.world.loop
@@ -117,7 +117,7 @@ class Stores:
         return task.result()
 
     async def until(self, holds: Callable[[], bool], seconds: float = 60) -> None:
-        """Wait until something holds; that is to be soon."""
+        """Wait for a condition, which must hold soon."""
         for _ in range(int(seconds * 10)):
             if holds():
                 return
@@ -125,7 +125,7 @@ class Stores:
         raise AssertionError(f"not within {seconds} s: {self.describe()}")
 
     async def until_settled(self, seconds: float = 60) -> None:
-        """Wait until there is one controller, and everybody who runs knows the same."""
+        """Wait until there is one controller, and all running brokers have the same image."""
         await self.until(self.is_settled, seconds)
 
     def is_settled(self) -> bool:
@@ -153,7 +153,7 @@ def new_broker(broker_id: int) -> BrokerImage:
 def in_sync_request(
     image: ClusterImage, topic: str, number: int, in_sync: Sequence[int]
 ) -> AlterPartitionRequest:
-    """Return what the leader of a partition asks for, to have these in sync."""
+    """Return a partition leader's request for this ISR."""
     partition = image.topics[topic].partitions[number]
     members = [
         BrokerState(broker_id=one, broker_epoch=image.brokers[one].broker_epoch)
@@ -176,7 +176,7 @@ def in_sync_request(
 
 
 async def news_of(feed: MetadataFeed, seconds: float) -> None:
-    """Wait until something is decided, or so long."""
+    """Wait for the next decision, or until the timeout."""
     is_news = asyncio.Event()
     feed.on_news(is_news.set)
     with suppress(TimeoutError):
@@ -184,7 +184,7 @@ async def news_of(feed: MetadataFeed, seconds: float) -> None:
 
 
 class _Source:
-    """Pulls from another store: a question, a wait over there, an answer."""
+    """Pulls from another store: a request, a wait at the other store, a response."""
 
     def __init__(self, stores: Stores) -> None:
         self._stores = stores
@@ -246,14 +246,14 @@ class _Answering:
 
 @dataclass
 class Acknowledged:
-    """A topic that a client was told about, and up to where the metadata knew of it."""
+    """A topic in a response to a client, and the metadata's end offset at that time."""
 
     offset: int
     is_there: bool
 
 
 class Rules(MetadataRules):
-    """What must hold in every moment (M9, M10), and that nothing which was told is lost."""
+    """The invariants at every moment (M9, M10), and that no acknowledged change is lost."""
 
     def __init__(self, stores: Stores) -> None:
         super().__init__(stores.zookeeper.tree, lambda one: stores.machine(one).process)

@@ -1,4 +1,4 @@
-"""What brokers ask of the controller on their own behalf, and what they do without an answer."""
+"""Brokers' own requests to the controller, and their behaviour without a response."""
 
 import asyncio
 
@@ -144,7 +144,7 @@ def test_a_broker_that_stops_leads_nothing_any_more_and_everyone_knows(
         assert speakers.world.loop.time() - began < 0.2
         for one in speakers.ids:
             if one == stopping and not is_controller:
-                continue  # it may hear of it last
+                continue  # it may be the last to learn of it
             led_by = [part.leader for part in speakers.image(one).topics["t"].partitions]
             assert stopping not in led_by
             assert NO_LEADER not in led_by

@@ -1,8 +1,8 @@
-"""A batch whose answer was lost is sent again, and written once.
+"""A batch with a lost response is sent again, and written once.
 
-It may be in the log, whatever is said of a copy that comes later: a leader with too few replicas in
-sync refuses a copy before it looks at its numbers. Who takes that for the last word, and numbers
-the batch anew, has it written twice.
+It may be in the log, even if a retry is refused: a leader with too few in-sync replicas refuses a
+retry before it looks at its sequence numbers. A producer that takes the refusal as final and
+renumbers the batch writes it twice.
 """
 
 from ottla.clients.cluster.cluster_client import ClusterView
@@ -57,7 +57,7 @@ def test_a_batch_that_was_written_and_then_refused_is_there_once() -> None:
         for other in others:
             other.kill()
         await world.elapse(2 * SESSION_SECONDS + 1)
-        world.network.unblock(leader, WRITER)  # when the first one has just been given up
+        world.network.unblock(leader, WRITER)  # when the first batch has just been given up
         await world.elapse(SESSION_SECONDS)
         for other in others:
             cluster.start(other.name)
@@ -80,7 +80,7 @@ def test_a_single_batch_is_sent_again_when_its_answer_is_late() -> None:
             view = ClusterView(settings, machine.network.connect)
             async with producer_on(machine, view, linger_ms=0) as producer:
                 await (await producer.send(TOPIC, VALUES[0], partition=0))
-                cluster.machine(leader).cut_power()  # which nobody hears of
+                cluster.machine(leader).cut_power()  # without notice to any other process
                 await producer.send(
                     TOPIC, VALUES[1], partition=0, on_delivery=lambda error, _: landed.append(error)
                 )
@@ -95,7 +95,7 @@ def test_a_single_batch_is_sent_again_when_its_answer_is_late() -> None:
 
 
 async def outcome(sent: object) -> BaseException | None:
-    """Return why a record was not delivered, if so."""
+    """Return the delivery error of a record, or None."""
     try:
         await sent  # type: ignore[misc]
     except DeliveryTimeoutError as error:

@@ -1,4 +1,4 @@
-"""Wrong clients are found out, as wrong brokers are (`test_mutants.py`).
+"""The checkers find client bugs, as they find broker bugs (`test_mutants.py`).
 
 Two have stories of their own: a consumer that trusts every new leader (`test_truncated_log.py`),
 and a producer that sends ahead of its first batch (`test_first_batches.py`).

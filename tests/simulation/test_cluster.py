@@ -1,6 +1,6 @@
-"""A cluster of production brokers around a ZooKeeper, and everything that can go wrong.
+"""A cluster of production brokers around a ZooKeeper, under all kinds of faults.
 
-A failure names its seed; `ottla simulate --story cluster --seed N` shows what happened.
+A failure names its seed; `ottla simulate --story cluster --seed N` shows the run.
 """
 
 import os

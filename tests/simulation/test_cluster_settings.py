@@ -1,4 +1,4 @@
-"""What the controller does by its settings, and how long a broker that stops waits for it."""
+"""The controller's background work by its settings, and a stopping broker's wait for it."""
 
 import pytest
 
@@ -10,7 +10,7 @@ REBALANCE = {"leader.imbalance.check.interval.seconds": str(CHECK_SECONDS)}
 
 
 async def depose(cluster: ZooKeeperCluster) -> str:
-    """Let the first leader be another one than the preferred; return who is preferred."""
+    """Make a non-preferred replica lead the first partition; return the preferred one."""
     await cluster.create_topic()
     preferred = BROKERS[cluster.partitions(BROKERS[0])[0].replicas[0]]
     await cluster.stop(preferred)
@@ -73,7 +73,7 @@ def test_without_controlled_shutdown_a_broker_that_leads_just_goes() -> None:
         epoch = cluster.partitions(witness)[0].leader_epoch
         assert not cluster.image(witness).brokers[BROKERS.index(leaving)].is_shutting_down
         await cluster.stop(leaving)
-        # Nobody was asked: the others find out by the end of its session.
+        # It asked no controller: the other brokers find out at the end of its session.
         await cluster.until(lambda: cluster.partitions(witness)[0].leader_epoch > epoch)
         assert not cluster.image(witness).brokers[BROKERS.index(leaving)].is_shutting_down
 

@@ -1,4 +1,4 @@
-"""Committed offsets in a cluster: nobody is told what only one broker has."""
+"""Committed offsets in a cluster: no client gets an offset that only one broker has."""
 
 from typing import Any
 
@@ -42,7 +42,7 @@ async def ask(
 
 
 async def coordinator(cluster: ZooKeeperCluster) -> str:
-    """Return who keeps the group, once all replicas of its partition are in sync."""
+    """Return the group's coordinator, once all replicas of its partition are in sync."""
     request = FindCoordinatorRequest(key=GROUP, key_type=0)
     await ask(cluster, BROKERS[0], request, 3, FindCoordinatorResponse)
 
@@ -84,7 +84,7 @@ def test_an_offset_counts_when_all_replicas_in_sync_have_it() -> None:
         began = cluster.world.loop.time()
         assert await commit(cluster, broker, 9) is ErrorCode.COORDINATOR_NOT_AVAILABLE
         assert cluster.world.loop.time() - began < 2 * TIMEOUT_MS / 1000
-        # Another coordinator would not know of it, so nobody else may.
+        # Another coordinator would not know this offset, so no client may see it.
         assert await committed(cluster, broker) is ErrorCode.NOT_COORDINATOR
         cluster.reconnect(broker, *others)
         await cluster.until(cluster.is_whole)

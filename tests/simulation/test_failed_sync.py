@@ -1,6 +1,6 @@
-"""A sync that fails takes what it was for along: the kernel may have dropped it, and says nothing.
+"""A failed sync loses its data: the kernel may have dropped the dirty pages without notice.
 
-Who asked again would hear that all is well (USENIX ATC 2020, "Can Applications Recover from fsync
+A second sync would report success (USENIX ATC 2020, "Can Applications Recover from fsync
 Failures?").
 """
 
@@ -28,14 +28,14 @@ LOG = f"{DATA}/{NAME}"
 
 
 class Told(NamedTuple):
-    """How many records a client was told to be there, and how many are there in the end."""
+    """How many records were acknowledged to a client, and how many are in the log at the end."""
 
     acknowledged: int
     kept: int
 
 
 def write_while_a_sync_fails() -> Told:
-    """Let one sync of the log fail, and only one; then cut the power, and look."""
+    """Fail exactly one sync of the log; then cut the power, and read the log."""
     world = World(1)
     broker, program = world.machine(BROKER), BrokerProgram({**FLUSHED})
 

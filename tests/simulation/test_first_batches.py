@@ -1,7 +1,7 @@
-"""A leader that knows nothing of a producer takes whatever comes first, as Kafka's do.
+"""A leader without state for a producer accepts any first sequence number, as Kafka's does.
 
-So nothing may overtake the first batch of a producer in a partition, not even by way of another
-leader: what comes behind would be there without it, and then before it.
+So no batch may overtake a producer's first batch in a partition, not even through another leader:
+the later batch would be written without the first, and so before it.
 """
 
 from ottla.clients.cluster.cluster_client import ClusterView
@@ -19,7 +19,7 @@ WRITER = "writer"
 
 
 def written_while_the_leader_moves() -> list[bytes]:
-    """Let the first batch wait for its leader until that is another; return what is there then."""
+    """Hold the first batch until another broker leads; return the values in the log then."""
     found: list[bytes] = []
 
     async def story(cluster: ZooKeeperCluster) -> None:
@@ -40,7 +40,7 @@ def written_while_the_leader_moves() -> list[bytes]:
                 await cluster.until(
                     lambda: BROKERS[cluster.partitions(others[0])[0].leader] in others
                 )
-                await cluster.world.elapse(1)  # by now the producer has looked again
+                await cluster.world.elapse(1)  # by now the producer has refreshed its metadata
                 sent += [await producer.send(TOPIC, one, partition=0) for one in VALUES[1:]]
                 for one in sent:
                     await one

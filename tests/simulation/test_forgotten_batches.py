@@ -1,7 +1,7 @@
-"""A broker that was started anew knows the last batch of a producer, and no copy of those before.
+"""A restarted broker remembers a producer's last batch, and none of the batches before it.
 
-So says Kafka's snapshot of producers, which has one batch for each. A producer that hears "out of
-order" for a batch that it sends again has to see whether a later one is known to be there.
+Kafka's producer snapshot has one batch per producer. A producer that gets "out of order" for a
+retried batch has to check whether a later batch is known to be in the log.
 """
 
 from ottla.clients.admin.async_admin import AsyncAdmin
@@ -42,7 +42,7 @@ def test_batches_whose_answers_were_lost_are_there_once_when_the_broker_comes_ba
     async def story() -> list[bytes]:
         broker.start(program)
         writing = world.machine(WRITER).start(write)
-        await world.elapse(CLIENT.request_timeout_ms / 1000 + 1)  # it waits for them no longer
+        await world.elapse(CLIENT.request_timeout_ms / 1000 + 1)  # its requests have timed out
         program.stop()
         await broker.ended()
         world.network.unblock(BROKER, WRITER)

@@ -1,4 +1,4 @@
-"""Whatever only the controller can answer, every broker answers."""
+"""Every broker forwards requests that only the controller can execute."""
 
 import logging
 
@@ -102,7 +102,7 @@ def test_without_a_controller_clients_are_told_so_before_they_lose_patience() ->
         began = speakers.world.loop.time()
         assert await speakers.create(asked, "t") == ErrorCode.NOT_CONTROLLER
         assert PATIENCE_MS <= (speakers.world.loop.time() - began) * 1000 < 30_000
-        # What can be seen in this broker's own image is told all the same.
+        # Errors that are visible in this broker's own image are returned all the same.
         moves = await speakers.ask(asked, 0, ListPartitionReassignmentsRequest(topics=None))
         assert moves.error_code == ErrorCode.NONE
 

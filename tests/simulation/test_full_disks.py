@@ -1,4 +1,4 @@
-"""A disk fills up: brokers with room lead, and the full one comes back when it has room."""
+"""A disk fills up: brokers with room lead, and the full broker rejoins when it has room."""
 
 import errno
 
@@ -12,7 +12,7 @@ REBALANCE = {
     "leader.imbalance.per.broker.percentage": "0",
 }
 HAND_OVER_SECONDS = 3.0
-"""Two looks for full folders, and the time of the client's retry."""
+"""Two checks for full log dirs, and the time of the client's retry."""
 
 
 def fill(cluster: ZooKeeperCluster, name: str) -> None:

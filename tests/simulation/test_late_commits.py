@@ -1,4 +1,4 @@
-"""A commit that comes after its member has joined again, under the same group.instance.id."""
+"""A commit that arrives after its member has rejoined under the same group.instance.id."""
 
 import asyncio
 
@@ -43,7 +43,7 @@ def test_a_static_member_is_not_fenced_by_itself() -> None:
             assert len(await consumer.poll(timeout=None)) == 1
             group = consumer.core.group
             assert isinstance(group, GroupMembership)
-            async with group._offsets._turn:  # an earlier commit takes its time
+            async with group._offsets._turn:  # holds the lock, as a slow commit does
                 late = asyncio.create_task(consumer.commit({TopicPartition("letters", 0): 1}))
                 await lose_membership(consumer)
             with pytest.raises(CommitFailedError) as refused:
@@ -52,7 +52,7 @@ def test_a_static_member_is_not_fenced_by_itself() -> None:
             await consumer.commit({TopicPartition("letters", 0): 1})
 
     async def lose_membership(consumer: AsyncConsumer) -> None:
-        """Be silent until the coordinator has given up the member, then join again."""
+        """Send no heartbeats until the coordinator has removed the member, then join again."""
         before = consumer.group_metadata()
         world.network.block(MEMBER, BROKER)
         await world.elapse(10)

@@ -1,4 +1,4 @@
-"""Brokers hear from the controller what it has decided, as soon as it has, and from nobody else."""
+"""Brokers pull the controller's decisions as soon as they are made, and from no other broker."""
 
 import asyncio
 

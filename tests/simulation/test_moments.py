@@ -1,4 +1,4 @@
-"""Faults that are aimed: they come at a moment, and to whom it has come."""
+"""Aimed faults: they hit a certain replica at a certain moment."""
 
 from collections.abc import Awaitable, Callable
 
@@ -15,7 +15,7 @@ Disturb = Callable[[ClusterStory], Awaitable[None]]
 
 
 def tell(disturb: Disturb, seed: int = 1) -> None:
-    """Let something happen to a cluster; nothing may be wrong with it afterwards."""
+    """Inject faults into a cluster; no invariant may be violated afterwards."""
     story = ClusterStory(seed, QUIET)
     assert not story.run(lambda: disturb(story)).violations
 
@@ -27,7 +27,7 @@ def replicas(story: ClusterStory, machine: str) -> list[Partition]:
 
 
 def is_ahead(one: Partition) -> bool:
-    """Tell whether a leader has what none of its followers has asked behind."""
+    """Return whether a leader has records beyond the position of every follower."""
     followers = () if one.in_sync is None else one.in_sync.followers.values()
     return bool(followers) and all(each.end_offset < one.log.end_offset for each in followers)
 

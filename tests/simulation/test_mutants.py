@@ -1,20 +1,21 @@
-"""A checker that finds nothing proves nothing: so it is shown what was once wrong.
+"""A checker that finds nothing proves nothing: so it runs against known bugs.
 
-Each mutant is found by chance within so many seeds, or by the one story that was made for it. The
-table says what it took, and what is allowed; who makes a mutant harder to find has to say so here.
+Each mutant is found by chance within a number of seeds, or by a scenario made for it. The table
+says how many seeds it took, and how many are allowed; a change that makes a mutant harder to find
+has to be noted here.
 
-Some have tests of their own: a failed sync that is tried again (`test_failed_sync.py`), who waits
-at a leader in doubt (`test_waiting_in_doubt.py`), answers of an epoch that is over
+Some have tests of their own: a failed sync that is tried again (`test_failed_sync.py`), requests
+that wait at a leader with an expired lease (`test_waiting_in_doubt.py`), responses of a past epoch
 (`tests/unit/broker/replication/test_replica_fetch_state.py`: in a run it would take three elections
-while one answer is on its way).
+while one response is in flight).
 
-Not to be seen here, since another rule holds as well:
+Not visible here, since a second rule prevents the damage:
 
-* A broker that believes a controller of a lower epoch. Whom it asks is read from ZooKeeper, with a
-  watch, and the question ends with the watch; a term is over before its broker can win another. So
-  who has heard of a later controller is never told anything by an earlier one.
-* A term that goes on when the session is lost. Every commit checks the epoch in ZooKeeper, and the
-  first one that fails ends the term (`writing_without_the_epoch`, `deciding_on_...`).
+* A broker that believes a controller of a lower epoch. It reads the controller's address from
+ZooKeeper, with a watch, and the pull ends with the watch; a term is over before its broker can win
+another. So a broker that knows a later controller never gets a response from an earlier one.
+* A term that continues when the session is lost. Every commit checks the epoch in ZooKeeper, and
+the first failed check ends the term (`writing_without_the_epoch`, `deciding_on_...`).
 """
 
 from dataclasses import replace

@@ -1,6 +1,6 @@
-"""A production broker and its clients in simulated worlds: whatever happens, nothing is lost.
+"""A production broker and its clients in simulated worlds: no fault loses acknowledged records.
 
-A failure names its seed; `ottla simulate --seed N` shows what happened.
+A failure names its seed; `ottla simulate --seed N` shows the run.
 """
 
 import asyncio
@@ -74,7 +74,7 @@ def test_whatever_comes_together_the_histories_are_right() -> None:
 
 
 def test_a_power_cut_that_takes_what_was_not_flushed_is_noticed() -> None:
-    """The checkers are not blind: they see what the broker was not asked to prevent."""
+    """The checkers are not blind: they find losses that the broker is not set up to prevent."""
     lossy = setting(Fault.POWER, is_flushed=False)
     reports = [run(seed, seconds=15, setting=lossy) for seed in range(5)]
     found = {violation.invariant for report in reports for violation in report.violations}
@@ -103,7 +103,7 @@ Logs = dict[TopicPartition, list[tuple[int, str]]]
 
 
 def logs_around_a_power_cut(seed: int) -> tuple[Logs, Logs]:
-    """Return what was in the logs of a broker before it lost power, and what after."""
+    """Return the logs of a broker before and after a power cut."""
     world = World(seed)
     workload = Workload(History(), [ADDRESS], seed)
     broker = world.machine(BROKER)

@@ -1,4 +1,4 @@
-"""DeleteRecords in a cluster: records are gone on every replica that is there."""
+"""DeleteRecords in a cluster: records are deleted on every live replica."""
 
 from ottla.broker.peers.peer_connection import PeerConnection
 from ottla.model.error_code import ErrorCode
@@ -22,7 +22,7 @@ UNTIL = 7
 
 
 async def filled(cluster: ZooKeeperCluster) -> str:
-    """Write something to the first partition; return who leads it."""
+    """Write to the first partition; return its leader."""
 
     async def program(machine: Machine) -> None:
         async with cluster.view(machine) as view:
@@ -67,7 +67,7 @@ def test_the_answer_comes_when_no_replica_has_the_records_any_more() -> None:
         result = await delete(cluster, leader)
         assert (result.error_code, result.low_watermark) == (ErrorCode.NONE, UNTIL)
         assert starts(cluster) == [UNTIL] * len(BROKERS)
-        # Followers are told at once: nobody waits for their next fetch to run out.
+        # Followers are notified at once, and do not wait until their pending fetch times out.
         assert cluster.world.loop.time() - began < 0.4
 
     ZooKeeperCluster(seed=1).tell(story)
@@ -94,7 +94,7 @@ def test_a_broker_that_is_dead_is_not_waited_for_and_deletes_when_it_is_back() -
         leader = await filled(cluster)
         dead = next(name for name in BROKERS if name not in {leader, cluster.controller()})
         cluster.machine(dead).kill()
-        # It is alive as far as anybody knows until its session ends.
+        # The cluster considers it alive until its session ends.
         result = await delete(cluster, leader)
         assert (result.error_code, result.low_watermark) == (ErrorCode.NONE, UNTIL)
         cluster.start(dead)

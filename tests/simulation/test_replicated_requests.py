@@ -1,4 +1,4 @@
-"""What clients are told by three brokers that replicate, and what these do without being asked."""
+"""Responses of three replicating brokers, and the brokers' background work."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -69,7 +69,7 @@ class Stage:
         return broker.partitions.get(NAME)
 
     def cut_off(self, name: str) -> None:
-        """Let a broker hear of the metadata, and of no other broker."""
+        """Connect a broker to the metadata only, and to no other broker."""
         for other in BROKERS.keys() - {name}:
             self.world.network.block(name, other)
             self.world.network.block(other, name)
@@ -116,7 +116,7 @@ class Stage:
 
 
 def tell(act: Callable[[Stage], Coroutine[Any, Any, None]], partitions: int = 1) -> None:
-    """Run an act with three brokers that are ready for it."""
+    """Run an act with three ready brokers."""
     story = Story(1, is_flushed=False, min_isr=2, keeps_lines=False)
 
     async def whole() -> None:
@@ -150,12 +150,12 @@ def test_the_first_record_of_a_topic_does_not_wait_for_fetches_of_other_topics()
             topic = CreatableTopic(name=name, num_partitions=1, replication_factor=3)
             topic_id = bytes([number]) * 16
             sky.commit(sky.controller.create_topics([topic], topic_ids=[topic_id], start=0))
-            await stage.world.elapse(0.1)  # all brokers have heard of it
+            await stage.world.elapse(0.1)  # all brokers have the change now
             began = loop.time()
             leader = f"b{sky.image.topics[name].partitions[0].leader}"
             assert await stage.produce(leader, to=name) is ErrorCode.NONE
             took_seconds.append(loop.time() - began)
-        # A leader without news answers after replica.fetch.wait.max.ms, half of which is left.
+        # A leader without new records responds after replica.fetch.wait.max.ms; half is left.
         assert max(took_seconds) < 0.05
 
     tell(act)
@@ -233,7 +233,7 @@ def test_consumers_are_sent_to_the_replica_of_their_rack_and_served_there(
 
     async def act(stage: Stage) -> None:
         await stage.produce(stage.leader)
-        await stage.world.elapse(0.05)  # a follower that serves readers is told at once
+        await stage.world.elapse(0.05)  # a follower that serves readers is notified at once
         rack_by_broker = {"b0": "x", "b1": "y", "b2": "z"}
         near = stage.followers[0]
         sent = await stage.fetch(stage.leader, rack_by_broker[near])

@@ -1,7 +1,7 @@
 """Three brokers replicate under a controller that never fails; nothing acknowledged is lost.
 
-After every step of a run all replicas are looked at (`replica_rules`), at its end what clients have
-seen (`checkers`). Metadata arrives late here, or not at all, which ZooKeeper would not let happen.
+All replicas are checked after every step of a run (`replica_rules`), and the clients' histories at
+its end (`checkers`). Metadata arrives late here, or not at all, which ZooKeeper would not allow.
 """
 
 import pytest

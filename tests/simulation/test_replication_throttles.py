@@ -1,4 +1,4 @@
-"""Moves take as long as their throttle says, and nobody else notices them."""
+"""Moves take as long as their throttle demands, and do not affect other traffic."""
 
 import asyncio
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ BEAT_SECONDS = 0.1
 
 
 class Mover:
-    """Fills a topic that two brokers keep, and has it moved to the third one, too."""
+    """Fills a topic on two brokers, and adds a replica on the third."""
 
     def __init__(self, cluster: ZooKeeperCluster) -> None:
         self.cluster = cluster
@@ -62,7 +62,7 @@ class Mover:
         await self.cluster.machine("setter").start(program)
 
     async def move(self) -> float:
-        """Have it moved; return how long that took."""
+        """Move the replica; return how long that took."""
         plan = {TopicPartition(MOVING, 0): (*self.replicas, self.newcomer)}
 
         async def program(machine: Machine) -> None:
@@ -75,7 +75,7 @@ class Mover:
         return self.cluster.world.loop.time() - began
 
     async def latencies(self, machine: Machine) -> list[float]:
-        """Write to the other topic every now and then; return how long each write took."""
+        """Write to the other topic at intervals; return the duration of each write."""
         loop = self.cluster.world.loop
         taken = []
         async with self.cluster.view(machine) as view:
@@ -85,7 +85,7 @@ class Mover:
                 await send_all(producer, CALM, [b"beat"])
                 taken.append(loop.time() - began)
                 await self.cluster.world.elapse(BEAT_SECONDS)
-        return taken[1:]  # the first one finds out who leads
+        return taken[1:]  # the first fetch finds the leader
 
 
 @pytest.mark.parametrize("side", ["leader", "follower"])

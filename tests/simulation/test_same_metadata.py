@@ -31,7 +31,7 @@ Decide = Callable[[Controller], Decision[MetadataRecord, Any]]
 
 
 class Twins:
-    """A cluster over ZooKeeper and an embedded store, which are told the same."""
+    """A cluster over ZooKeeper and an embedded store, with the same requests."""
 
     def __init__(self, seed: int) -> None:
         self.dice = dice(seed, "twins")
@@ -67,7 +67,7 @@ class Twins:
         return controller
 
     async def both(self, decide: Callable[[ClusterImage], Decide]) -> None:
-        """Decide in both, each by what it is asked with its own broker epochs."""
+        """Execute a decision in both stores, each with its own broker epochs."""
         outcomes = []
         for image, execute in (
             (self.cluster, lambda one: self.stores.execute(self.controller, one)),
@@ -79,7 +79,7 @@ class Twins:
                 outcomes.append(error.code)
         assert outcomes[0] == outcomes[1], self.steps[-1]
 
-    # -- what happens ---------------------------------------------------------------------------
+    # -- the events -----------------------------------------------------------------------------
 
     async def create(self) -> None:
         self.number += 1
@@ -200,7 +200,7 @@ class Twins:
 
 
 def seen(image: ClusterImage) -> object:
-    """Return all but offsets and the epochs of brokers, which depend on where it is kept."""
+    """Return all fields but offsets and broker epochs, which differ between stores."""
     brokers = {
         one.broker_id: replace(one, broker_epoch=0, endpoints=(), incarnation_id=b"")
         for one in image.brokers.values()

@@ -1,4 +1,4 @@
-"""Stories that a file tells end well: nothing is lost, and what was expected has come."""
+"""Scenarios from files end well: no record is lost, and the expected events have happened."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Brokers go on asking and hearing while any of them dies, stands still or is cut off."""
+"""Brokers keep sending and receiving while any of them dies, pauses or is cut off."""
 
 import asyncio
 from collections import Counter
@@ -16,7 +16,7 @@ FAULTS = ("kill", "pause", "cut off", "nothing")
 
 
 class Story:
-    """Clients ask all brokers for topics and producer ids, and nothing that was told is lost."""
+    """Clients ask all brokers for topics and producer ids; no acknowledged change is lost."""
 
     def __init__(self, seed: int) -> None:
         self.speakers = Speakers(3, seed)
@@ -80,7 +80,7 @@ class Story:
                 if answer.error_code == ErrorCode.NONE:
                     self.producer_ids.append(answer.producer_id)
             except OSError:
-                continue  # the broker is dead, and the next one is asked
+                continue  # the broker is dead: ask another
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -1,4 +1,4 @@
-"""Whoever is told of a change of topics finds it at every broker; nobody waits for the dead."""
+"""A client that gets the response to a topic change finds the change at every live broker."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ TIMEOUT_MS = 30_000
 
 
 def to_a_follower(speakers: Speakers) -> Any:
-    """Return the way on which a broker hears from the controller."""
+    """Return the link over which a broker gets the controller's decisions."""
     ways = speakers.world.network
     return ways.link(f"b{speakers.controller}", f"b{speakers.others[0]}")
 

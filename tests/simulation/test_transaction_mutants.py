@@ -1,4 +1,4 @@
-"""Whoever checks transactions is shown what was once wrong with them, as in `test_mutants.py`."""
+"""The checkers of transactions run against known bugs, as in `test_mutants.py`."""
 
 from pathlib import Path
 from typing import NamedTuple

@@ -1,4 +1,4 @@
-"""A log is cut below what was read of it, and grows again: a reader has to hear of that."""
+"""A log is truncated below a reader's position, and grows again: the reader gets an error."""
 
 from collections.abc import Sequence
 
@@ -21,7 +21,7 @@ LATER = [b"later %d" % number for number in range(10)]
 async def read_through_an_unclean_election(
     cluster: ZooKeeperCluster, read: list[bytes]
 ) -> LogTruncationError | None:
-    """Have values lost that were read before, and others written; return what a reader hears."""
+    """Lose values that were read, and write others; return the reader's error, if any."""
     await cluster.create_topic()
     leader = BROKERS[cluster.partitions(BROKERS[0])[0].leader]
     others = [name for name in BROKERS if name != leader]

@@ -1,4 +1,4 @@
-"""A producer that comes again before the markers of its last transaction are written: it waits."""
+"""A producer's next request before the markers of its last transaction are written: it waits."""
 
 import asyncio
 from collections.abc import Callable
@@ -31,7 +31,7 @@ ID = "copier"
 GROUP_KEY, TRANSACTION_KEY = 0, 1
 PREFERRED = 0
 SETTINGS = {
-    # Whom the markers do not reach shall not be missed otherwise.
+    # One replica of the transaction log: brokers out of reach of markers are not needed for it.
     "transaction.state.log.replication.factor": "1",
     "transaction.state.log.min.isr": "1",
     "transaction.state.log.num.partitions": "1",
@@ -39,7 +39,7 @@ SETTINGS = {
 ENDING_SECONDS = ENDING_MS_MAX / 1000
 EARLIER_SECONDS = 0.2
 FOLLOWED_SECONDS_MAX = 5.0
-"""Within which everybody follows a new leader."""
+"""The time within which all replicas follow a new leader."""
 ANSWERS = {api.request: api.response for api in API_BY_KEY.values()}
 
 
@@ -57,7 +57,7 @@ class Story:
     async def begin(cls, cluster: ZooKeeperCluster) -> "Story":
         """Open the second transaction with one partition: there are connections from the first."""
         await cluster.create_topic()
-        await coordinator_of(cluster, GROUP_KEY)  # which has its topic made
+        await coordinator_of(cluster, GROUP_KEY)  # creates its topic
         coordinator = await coordinator_of(cluster, TRANSACTION_KEY)
         leaders = [BROKERS[one.leader] for one in cluster.partitions(coordinator)]
         partition, leader = next(one for one in enumerate(leaders) if one[1] != coordinator)
@@ -73,7 +73,7 @@ class Story:
         return await ask(self.cluster, self.coordinator, version, request)
 
     async def end(self) -> None:
-        """Commit; the leader does not hear of it."""
+        """Commit; the markers do not reach the leader."""
         self.cluster.world.network.block(self.coordinator, self.leader)
         assert code_of(await self.ask(3, self.commit())) is ErrorCode.NONE
 
@@ -81,12 +81,12 @@ class Story:
         self.cluster.world.network.unblock(self.coordinator, self.leader)
 
     def is_led(self) -> bool:
-        """Tell whether the leader leads, as far as the coordinator knows."""
+        """Return whether the leader leads, as far as the coordinator knows."""
         known = self.cluster.partitions(self.coordinator)[self.partition]
         return BROKERS[known.leader] == self.leader
 
     async def elect(self) -> None:
-        """Let those lead who were to lead at first."""
+        """Let the preferred replicas lead."""
         request = ElectLeadersRequest(election_type=PREFERRED, topic_partitions=None)
         controller = self.cluster.controller()
         assert controller is not None
@@ -99,7 +99,7 @@ class Story:
     def commit(self) -> Message:
         return EndTxnRequest(committed=True, **self._who())
 
-    # -- what the producer may ask next ----------------------------------------------------------
+    # -- the producer's next requests -----------------------------------------------------------
 
     def init(self) -> Message:
         return InitProducerIdRequest(transactional_id=ID, transaction_timeout_ms=60_000)

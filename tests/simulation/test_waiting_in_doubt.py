@@ -1,4 +1,4 @@
-"""Who waits at a leader that may have been replaced is told so, and does not wait to the end."""
+"""A produce that waits at a leader with an expired lease gets an error before its timeout."""
 
 from ottla.broker.peers.peer_connection import PeerConnection
 from ottla.model.error_code import ErrorCode
@@ -21,7 +21,7 @@ SOON_SECONDS = SESSION_SECONDS + 1
 
 
 def wait_at_a_leader_that_is_cut_off() -> tuple[ErrorCode, float]:
-    """Write with acks=all; return what the answer was, and how many seconds it took."""
+    """Write with acks=all; return the response's error code, and the seconds it took."""
     story = ClusterStory(1, Setting(partitions=1, members=0, has_operator=False))
     world = story.world
     told: list[tuple[ErrorCode, float]] = []

@@ -1,4 +1,4 @@
-"""Brokers come, go and come back: the controller over ZooKeeper takes each life for another one."""
+"""Brokers stop, die and restart: the controller over ZooKeeper tells incarnations apart."""
 
 import pytest
 
@@ -34,7 +34,7 @@ def test_a_broker_that_comes_back_at_once_is_another_one_for_the_controller() ->
         assert after > before
         image = stores.store_by_id[controller].image
         assert image.brokers[broker_id].broker_epoch == after
-        # Whoever was away has to be seen to catch up before it is in sync again.
+        # A returning replica has to catch up before it is in sync again.
         assert all(broker_id not in one.isr for one in image.topics["t"].partitions)
 
     tell(story)
@@ -46,7 +46,7 @@ def test_a_registration_that_changes_while_nobody_looks_is_noticed(*, is_killed:
         (controller,) = stores.controllers()
         broker_id = others(stores, controller)[0]
         await create(stores, "t", partitions=6, replicas=3)
-        if is_killed:  # the next term has to find it out
+        if is_killed:  # the next term has to detect it
             stores.kill(controller)
         else:
             stores.machine(controller).pause()
@@ -131,7 +131,7 @@ def test_who_loses_its_session_steps_down_and_is_registered_anew() -> None:
 def test_nobody_is_sure_of_a_session_that_zookeeper_has_ended(seed: int) -> None:
     async def story(stores: Stores) -> None:
         store = stores.store_by_id[0]
-        stores.world.network.link(MACHINE, "b0").delay_seconds = 0.9  # answers are old
+        stores.world.network.link(MACHINE, "b0").delay_seconds = 0.9  # responses are stale
         await stores.world.elapse(10 + seed * 0.37)
         assert store.is_session_confirmed
         stores.world.network.block("b0", MACHINE)

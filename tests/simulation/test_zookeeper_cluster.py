@@ -1,4 +1,4 @@
-"""Three production brokers in a world with a ZooKeeper: whatever happens, the cluster goes on."""
+"""Three production brokers in a world with a ZooKeeper: the cluster survives every fault."""
 
 import asyncio
 from collections.abc import Sequence
@@ -98,7 +98,7 @@ def test_a_leader_that_hears_of_nobody_refuses_to_promise_anything() -> None:
         assert await produce(cluster, leader, acks=1) is ErrorCode.NONE
         cluster.cut_off(leader, ZOOKEEPER, *others)
         await cluster.world.elapse(SESSION_SECONDS)
-        # It does not know, but by now another one may lead.
+        # It has no notice of it, but by now another broker may lead.
         assert BROKERS[cluster.partitions(leader)[0].leader] == leader
         assert await produce(cluster, leader, acks=1) is ErrorCode.NOT_LEADER_OR_FOLLOWER
         await cluster.until(
@@ -160,7 +160,7 @@ def test_a_broker_says_that_its_tail_is_lost_if_its_machine_has_lost_power() -> 
 
 
 async def fail_to_start(cluster: ZooKeeperCluster, name: str) -> None:
-    """Start a broker whose second port is taken."""
+    """Start a broker on a machine where its second port is taken."""
     twice = f"A://{name}:{PORT},B://{name}:{PORT}"
     listeners = {
         "listeners": twice,
@@ -320,7 +320,7 @@ def test_a_folder_of_another_cluster_is_refused() -> None:
 
 
 def coordinator_of(cluster: ZooKeeperCluster, group: str) -> str:
-    """Return who keeps a group, as somebody sees it who is alive."""
+    """Return a group's coordinator, from the view of a live broker."""
     partitions = cluster.partitions(cluster.running()[0], CONSUMER_OFFSETS_TOPIC)
     return BROKERS[partitions[partition_of_group(group, len(partitions))].leader]
 
@@ -338,7 +338,7 @@ async def send(cluster: ZooKeeperCluster, values: Sequence[bytes]) -> None:
 
 
 async def produce(cluster: ZooKeeperCluster, broker: str, acks: int) -> ErrorCode:
-    """Ask one broker, and no other, to append something to the first partition."""
+    """Send a Produce for the first partition to one broker, without retries elsewhere."""
     builder = BatchBuilder()
     builder.append(1_700_000_000_000, None, b"a letter")
     data = PartitionProduceData(index=0, records=bytes(builder.build()))

@@ -1,4 +1,4 @@
-"""Metadata stores over ZooKeeper: one decides, all follow, and nothing that was told is lost."""
+"""Metadata stores over ZooKeeper: one decides, all follow, and no acknowledged change is lost."""
 
 import asyncio
 
@@ -95,7 +95,7 @@ def test_a_controller_in_doubt_goes_on_with_a_new_term_of_the_same_session() -> 
         stores.world.network.block(f"b{controller}", MACHINE)
         with pytest.raises(ApiError, match="NOT_CONTROLLER"):
             await create(stores, "t")
-        assert not seen  # what was not written was not told to anybody
+        assert not seen  # changes that were not written were not published
         stores.world.network.unblock(f"b{controller}", MACHINE)
         await stores.until_settled()
         assert stores.controllers() == [controller]

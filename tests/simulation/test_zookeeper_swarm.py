@@ -1,4 +1,4 @@
-"""Whatever happens to brokers and the ways between them, the metadata is one history (M10)."""
+"""Under all faults of brokers and the links between them, the metadata is one history (M10)."""
 
 import pytest
 

@@ -1,6 +1,6 @@
-"""Transactions as they were once wrong, in Kafka or in thought: each must be found out.
+"""Bugs of transactions, from Kafka's history or made up: the checkers must find each.
 
-Every mutant is named after what it does; the table in `test_transaction_mutants.py` says how soon
+Every mutant is named after its behaviour; the table in `test_transaction_mutants.py` says how soon
 it is found.
 """
 
@@ -38,7 +38,7 @@ def taking_markers_of_the_same_epoch() -> AbstractContextManager[None]:
 
 
 def asking_no_coordinator() -> AbstractContextManager[None]:
-    """A late batch begins a transaction that nobody will end: before KIP-890."""
+    """A late batch begins a transaction that will never end: before KIP-890."""
 
     async def verdicts(  # noqa: RUF029
         _self: TransactionVerification, _id: str, writes: Sequence[Any], _support: object
@@ -49,7 +49,7 @@ def asking_no_coordinator() -> AbstractContextManager[None]:
 
 
 def being_slow_to_append() -> AbstractContextManager[None]:
-    """A leader takes its time with what was verified: it does no harm by itself."""
+    """A leader delays the append of verified batches: harmless by itself."""
     verdicts = TransactionVerification.verdicts
 
     async def slow(self: TransactionVerification, *asked: Any) -> dict[Any, Any]:
@@ -62,7 +62,7 @@ def being_slow_to_append() -> AbstractContextManager[None]:
 
 @contextmanager
 def trusting_an_answer_from_before_the_end() -> Iterator[None]:
-    """A batch that was verified is appended, though its transaction has ended since: KIP-890."""
+    """A verified batch is appended, though its transaction has ended since: KIP-890."""
     with (
         being_slow_to_append(),
         patched(ProducerStates, "_check_verified", lambda *_, from_client: None),
@@ -71,7 +71,7 @@ def trusting_an_answer_from_before_the_end() -> Iterator[None]:
 
 
 def obeying_whoever_has_the_producer_id() -> AbstractContextManager[None]:
-    """A coordinator does not look at epochs: zombies take part."""
+    """A coordinator does not check epochs, so zombies can write."""
 
     def checked(self: Enlisting, transactional_id: str, asker: Any) -> Transaction:
         return self._roster.asked_for(transactional_id, asker)
@@ -80,7 +80,7 @@ def obeying_whoever_has_the_producer_id() -> AbstractContextManager[None]:
 
 
 def expiring_producers_all_the_time() -> AbstractContextManager[None]:
-    """Idle producers are looked for after each marker: it does no harm by itself."""
+    """Idle producers are expired after each marker: harmless by itself."""
     apply_marker = ProducerStates._apply_marker
 
     def apply_and_expire(self: ProducerStates, batch: RecordBatch) -> CompletedTransaction | None:
@@ -93,9 +93,9 @@ def expiring_producers_all_the_time() -> AbstractContextManager[None]:
 
 @contextmanager
 def letting_markers_tell_no_time() -> Iterator[None]:
-    """A marker makes its producer look idle: which coordinator wrote it is forgotten: KAFKA-9144.
+    """A marker leaves no timestamp, so its producer expires with its coordinator epoch: KAFKA-9144.
 
-    So a marker of an earlier coordinator may come after it, and end the next transaction.
+    So a marker of an earlier coordinator may arrive later, and end the next transaction.
     """
     end_transaction = producer.Producer.end_transaction
 
@@ -115,7 +115,7 @@ def letting_markers_tell_no_time() -> Iterator[None]:
 
 
 def sending_markers_before_the_end_is_committed() -> AbstractContextManager[None]:
-    """Markers go out at once: a successor may not know of the end, and decide otherwise."""
+    """Markers are sent before the end is committed: a successor may not know it, and abort."""
 
     async def send(  # noqa: RUF029
         self: TransactionCoordinator, index: int, machine: Any, owed: Any
@@ -127,7 +127,7 @@ def sending_markers_before_the_end_is_committed() -> AbstractContextManager[None
 
 
 def forgetting_markers_at_a_fail_over() -> AbstractContextManager[None]:
-    """A new coordinator does not send what the old one owed."""
+    """A new coordinator does not send the pending markers of its predecessor."""
 
     async def on_loaded(  # noqa: RUF029
         _self: TransactionCoordinator, _index: int, machine: Any
@@ -138,7 +138,7 @@ def forgetting_markers_at_a_fail_over() -> AbstractContextManager[None]:
 
 
 def answering_before_the_end_is_committed() -> AbstractContextManager[None]:
-    """A producer is told of a commit that a successor does not know."""
+    """A producer gets the response to a commit that a successor does not know."""
 
     async def settle(_self: TransactionCoordinator, _id: str) -> None:
         pass
@@ -160,7 +160,7 @@ def letting_readers_see_what_is_open() -> Iterator[None]:
 
 
 def telling_nobody_what_was_aborted() -> AbstractContextManager[None]:
-    """Readers take what was aborted for committed."""
+    """Readers take aborted records for committed."""
 
     def none(_self: PartitionLog, *_: object) -> tuple[AbortedTransaction, ...]:
         return ()

@@ -30,7 +30,7 @@ PATIENCE_SECONDS = 120.0
 
 
 class ZooKeeperCluster:
-    """The brokers by the names of their machines; each may die and come back."""
+    """The brokers by the names of their machines; each may die and restart."""
 
     def __init__(self, seed: int, settings: Mapping[str, str] | None = None) -> None:
         self.world = World(seed)
@@ -50,7 +50,7 @@ class ZooKeeperCluster:
         story: Callable[["ZooKeeperCluster"], Coroutine[Any, Any, None]],
         excused: Sequence[str] = (),
     ) -> None:
-        """Start all brokers, tell the story, and stop them; only the excused may log errors."""
+        """Start all brokers, run the story, and stop them; only excused brokers may log errors."""
 
         async def told() -> None:
             async with asyncio.timeout(PATIENCE_SECONDS):
@@ -72,7 +72,7 @@ class ZooKeeperCluster:
         return self.world.machine(name)
 
     def start(self, name: str) -> None:
-        self.programs[name].broker = None  # the one of the life before
+        self.programs[name].broker = None  # the broker of the previous incarnation
         self.machine(name).start(self.programs[name])
 
     async def stop(self, name: str) -> None:
@@ -85,7 +85,7 @@ class ZooKeeperCluster:
         return broker
 
     def running(self) -> list[str]:
-        """Return who lets clients in."""
+        """Return the brokers that accept clients."""
         return [
             name
             for name, program in self.programs.items()
@@ -96,19 +96,19 @@ class ZooKeeperCluster:
         return self.broker(name).metadata.store.image
 
     def controller(self) -> str | None:
-        """Return who says to be the controller."""
+        """Return the broker that considers itself the controller."""
         return next(
             (name for name in self.running() if self.broker(name).metadata.controller.is_here()),
             None,
         )
 
     def partitions(self, name: str, topic: str = TOPIC) -> Sequence[PartitionImage]:
-        """Return what a broker knows of a topic's partitions."""
+        """Return a topic's partitions in a broker's image."""
         found = self.image(name).topics.get(topic)
         return () if found is None else found.partitions
 
     def is_whole(self) -> bool:
-        """Tell whether all brokers are up, agree on who leads, and are all in sync."""
+        """Return whether all brokers run and agree on the leaders, and all replicas are in sync."""
         if len(self.running()) < len(BROKERS):
             return False
         known = [self.partitions(name) for name in BROKERS]
@@ -119,7 +119,7 @@ class ZooKeeperCluster:
         )
 
     def cut_off(self, name: str, *others: str) -> None:
-        """Let nothing through between a broker and others."""
+        """Block all messages between a broker and others."""
         for other in others:
             self.world.network.block(name, other)
             self.world.network.block(other, name)
@@ -140,12 +140,12 @@ class ZooKeeperCluster:
         return ClusterView(settings, machine.network.connect)
 
     async def create_topic(self) -> None:
-        """Make the topic of the workload, and wait until everybody keeps it."""
+        """Create the topic of the workload, and wait until every broker has its replicas."""
         await self.machine("setup").start(self.workload.create_topic)
         await self.until(self.is_whole)
 
     async def work_through(self, trouble: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Let clients write, read and commit through some trouble; check what they have seen."""
+        """Run clients that write, read and commit during some fault; check their histories."""
         clients = self.workload.programs(writers=2)
         await self.create_topic()
         for name, program in clients.items():

@@ -1,4 +1,4 @@
-"""`import ottla` is light, and a client brings along only what it needs."""
+"""`import ottla` is light, and a client loads only the modules that it needs."""
 
 import subprocess
 import sys
@@ -7,7 +7,7 @@ from importlib import metadata
 import pytest
 
 MODULES_MAX = 450
-"""What a client may load at most; it was 374 for all three when this was written."""
+"""The limit of loaded modules per client; all three had 374 when this was written."""
 PROGRAM = """
 import sys
 before = set(sys.modules)

@@ -1,4 +1,4 @@
-"""Without an optional package, one sentence says which it is and how to install it."""
+"""Without an optional package, the error names the package and the install command."""
 
 import subprocess
 import sys
@@ -12,7 +12,7 @@ SPARK_PACKAGES = ("pyspark", "py4j")
 
 
 def run_without(packages: tuple[str, ...], program: str) -> subprocess.CompletedProcess[str]:
-    """Run a program in a process where the packages cannot be imported."""
+    """Run a program in a process that cannot import the packages."""
     command = [sys.executable, "-c", BLOCK.format(packages=packages) + program]
     return subprocess.run(command, capture_output=True, text=True, check=False)
 

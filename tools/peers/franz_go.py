@@ -17,7 +17,7 @@ TEST_SECONDS_MAX: Final = 300
 
 
 def prepare() -> None:
-    """Download and compile what is not there yet."""
+    """Download and compile missing parts."""
     if PROGRAM.exists():
         return
     HOME.mkdir(exist_ok=True)
@@ -28,7 +28,7 @@ def prepare() -> None:
 
 
 def run(brokers: Brokers, tests: Sequence[str]) -> Mapping[str, Outcome]:
-    """Run each test in a process of its own: one that panics takes no other one with it."""
+    """Run each test in a process of its own, so that a panic ends no other test."""
     settings = {"KGO_TEST_RF": str(brokers.count), "KGO_TEST_RECORDS": str(RECORDS)}
     with brokers.start({}) as addresses:
         env = os.environ | settings | {"KGO_SEEDS": addresses}

@@ -1,7 +1,7 @@
 """The integration tests of kafka-python, from its source distribution.
 
-Two small modules that the tests import are not in the distribution. What stands in for them is
-written here: for brokers that run already, nothing has to be started.
+Two small modules that the tests import are not in the distribution. Their substitutes are written
+here: the brokers run already, so the modules have to start no servers.
 """
 
 import os
@@ -57,7 +57,7 @@ _OUTCOME_BY_TAG: Final = {
 
 
 def prepare() -> None:
-    """Download, unpack and install what is not there yet."""
+    """Download, unpack and install missing parts."""
     home = download_source("kafka-python", VERSION)
     (home / "test" / "__init__.py").touch()
     (home / "test" / "service.py").write_text(_SERVICE)
@@ -94,7 +94,7 @@ def _run(address: str, replicas: int, tests: Sequence[str]) -> Mapping[str, Outc
 
 
 def _outcome(case: ElementTree.Element) -> Outcome:
-    """Return how a test ended; it passed if its case has no child that says otherwise."""
+    """Return how a test ended; it passed unless its case has a child with another outcome."""
     ends = [_OUTCOME_BY_TAG[part.tag] for part in case if part.tag in _OUTCOME_BY_TAG]
     return ends[0] if ends else Outcome.PASSED
 

@@ -10,7 +10,7 @@ SECONDS_MAX: Final = 20
 
 
 def main() -> int:
-    """Do what was asked for, and return when it is done; KafkaException where it cannot be."""
+    """Run the command to its completion; KafkaException if it fails."""
     options = _options()
     admin = AdminClient({"bootstrap.servers": options.servers})
     if options.delete:

@@ -25,7 +25,7 @@ NO_AUTO_CREATE: Final = {
     "0107_topic_recreate",
     "0111_delay_create_topics",
 }
-"""What librdkafka's own table has for brokers that make no topics on use."""
+"""The entries of librdkafka's own table for brokers without automatic topic creation."""
 NUMBER_CHARACTERS: Final = 4
 TEST_SECONDS_MAX: Final = 900
 
@@ -33,7 +33,7 @@ _OUTCOME_BY_STATE: Final = {"PASSED": Outcome.PASSED, "SKIPPED": Outcome.SKIPPED
 
 
 def prepare() -> None:
-    """Download and compile what is not there yet."""
+    """Download and compile missing parts."""
     if (TESTS / "test-runner").exists():
         return
     HOME.mkdir(exist_ok=True)
@@ -82,7 +82,7 @@ def _run_scenario(
 
 
 def _kafka_folder() -> Path:
-    """Return a folder that has what the tests call of a Kafka distribution."""
+    """Return a directory with the scripts of a Kafka distribution that the tests call."""
     script = HOME / "kafka" / "bin" / "kafka-topics.sh"
     script.parent.mkdir(parents=True, exist_ok=True)
     script.write_text(f'#!/bin/sh\nexec {sys.executable} -m tools.peers.kafka_topics "$@"\n')
@@ -91,7 +91,7 @@ def _kafka_folder() -> Path:
 
 
 def _run(number: str, env: Mapping[str, str]) -> Mapping[str, Outcome]:
-    """Run what is under one number: the runner can be asked for no less."""
+    """Run the tests of one number, the smallest unit of the runner."""
     report = HOME / f"{number}.json"
     report.unlink(missing_ok=True)
     with (HOME / f"{number}.log").open("wb") as output:

@@ -1,8 +1,8 @@
-"""What every suite has in common: the tests that count, brokers, and a verdict in the end.
+"""The common parts of all suites: the list of tests, brokers, and the final verdict.
 
-Beside this file there is one list for each suite: a test in each line and, behind those that Ottla
-does not pass, the reason. One that begins with `(3)` holds for three brokers only, and one with
-`(1)` for a single one. A test that would pass without any broker is not counted.
+Beside this file there is one list for each suite: a test in each line, followed by the reason if
+Ottla does not pass it. A reason that begins with `(3)` holds for three brokers only, and one with
+`(1)` for a single broker. A test that would pass without any broker is not counted.
 """
 
 import argparse
@@ -30,7 +30,7 @@ FOLDER: Final = HERE.parents[1] / ".peers"
 START_SECONDS_MAX: Final = 20
 STOP_SECONDS_MAX: Final = 20
 
-# What the suites expect of brokers. A group waits a moment for its second member, because
+# Settings that the suites expect of brokers. A group waits a moment for its second member, because
 # librdkafka's 0089 and 0113 subscribe two, and expect one rebalance.
 SETTINGS: Final = {
     "auto.create.topics.enable": "true",
@@ -38,8 +38,7 @@ SETTINGS: Final = {
     "group.initial.rebalance.delay.ms": "500",
     "group.min.session.timeout.ms": "1000",
 }
-# That a broker has the number 0, and that somebody has said where clients find it, are expectations
-# of kafka-python's.
+# kafka-python's tests expect that a broker has the id 0, and that its advertised listeners are set.
 ALONE: Final = SETTINGS | {
     "node.id": "0",
     "offsets.topic.replication.factor": "1",
@@ -50,7 +49,7 @@ _ONLY: Final = re.compile(r"\((\d+)\) +(.*)")
 
 
 class Outcome(Enum):
-    """How a test ended; one that did not run at all is skipped."""
+    """How a test ended; a test that did not run at all is skipped."""
 
     PASSED = "passed"
     FAILED = "failed"
@@ -59,7 +58,7 @@ class Outcome(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Brokers:
-    """What a suite runs against: so many brokers, which have given settings besides the usual."""
+    """The brokers for a suite: their number, and their settings besides the usual ones."""
 
     count: int
     start: Callable[[Mapping[str, str]], AbstractContextManager[str]]
@@ -67,12 +66,12 @@ class Brokers:
 
 
 Runner = Callable[[Brokers, Sequence[str]], Mapping[str, Outcome]]
-"""Runs the named tests, and perhaps others, and tells how they ended."""
+"""Runs the named tests, and perhaps others, and returns their outcomes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Suite:
-    """Tests of other people: how to get them, how to run them, and what they need for that."""
+    """Another project's tests: how to get them and how to run them, with their requirements."""
 
     name: str
     programs: tuple[str, ...]
@@ -95,7 +94,7 @@ def _reason(text: str, brokers: int) -> str:
 
 
 def main(suite: Suite) -> int:
-    """Run a suite, print what came out, and return 1 if it is not what the list says."""
+    """Run a suite, print its results, and return 1 if they differ from the list."""
     options = _options(suite)
     missing = [program for program in suite.programs if shutil.which(program) is None]
     if missing:
@@ -128,7 +127,7 @@ def _options(suite: Suite) -> argparse.Namespace:
 
 
 def judge(suite: str, outcomes: Mapping[str, Outcome], reasons: Mapping[str, str]) -> int:
-    """Print *x of y* and the names of what failed; return 1 if something is not as expected."""
+    """Print *x of y* and the names of failed tests; return 1 for any unexpected result."""
     surprises = 0
     lines = []
     for test, reason in reasons.items():
@@ -144,7 +143,7 @@ def judge(suite: str, outcomes: Mapping[str, Outcome], reasons: Mapping[str, str
 
 
 def call(*words: str | Path, folder: Path, env: Mapping[str, str] | None = None) -> None:
-    """Run a program to its end; `build.log` has what it says. CalledProcessError if it fails."""
+    """Run a program to its end, with output to `build.log`; CalledProcessError if it fails."""
     program = shutil.which(words[0])
     assert program is not None, words[0]
     with (FOLDER / "build.log").open("ab") as log:
@@ -154,7 +153,7 @@ def call(*words: str | Path, folder: Path, env: Mapping[str, str] | None = None)
 
 
 def download_source(package: str, version: str) -> Path:
-    """Download a Python package's source distribution, unpack it, and return its folder."""
+    """Download a Python package's source distribution, unpack it, and return its directory."""
     name = f"{package.replace('-', '_')}-{version}"
     if not (FOLDER / name).exists():
         source = ("--no-deps", "--no-binary", package, f"{package}=={version}")
@@ -166,7 +165,7 @@ def download_source(package: str, version: str) -> Path:
 
 @contextmanager
 def three(settings: Mapping[str, str]) -> Iterator[str]:
-    """Run three brokers with a ZooKeeper; every topic that does not say otherwise is on all."""
+    """Run three brokers with a ZooKeeper; topics are on all brokers by default."""
     with TemporaryDirectory(prefix="data-", dir=FOLDER, ignore_cleanup_errors=True) as folder:
         try:
             with Cluster(3, SETTINGS | dict(settings), data_dir=folder) as cluster:
@@ -178,7 +177,7 @@ def three(settings: Mapping[str, str]) -> Iterator[str]:
 
 @contextmanager
 def one(settings: Mapping[str, str]) -> Iterator[str]:
-    """Run a broker as a process of its own, in a folder that goes with it; give its address."""
+    """Run a broker process in a temporary directory; yield its address."""
     address = f"127.0.0.1:{_free_port()}"
     settings = ALONE | {"advertised.listeners": f"PLAINTEXT://{address}"} | dict(settings)
     with TemporaryDirectory(prefix="data-", dir=FOLDER, ignore_cleanup_errors=True) as folder:

@@ -24,7 +24,7 @@ from tests.clients.driver import (
 
 T = TypeVar("T")
 RECORD_BYTES_MAX = 100
-"""About what a record of the stories takes; batches are bounded in bytes."""
+"""Approximate size of a record in the stories; batch limits are in bytes."""
 
 
 @cache

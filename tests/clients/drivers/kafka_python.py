@@ -36,11 +36,11 @@ from tests.clients.driver import (
     dotted,
 )
 
-# What it logs of lost connections would keep their sockets alive as long as a test's log.
+# Its log records of lost connections would keep the sockets alive as long as a test's log.
 logging.getLogger("kafka").setLevel(logging.CRITICAL)
 POLL_MS = 500
 RECORD_BYTES_MAX = 100
-"""About what a record of the stories takes; batches are bounded in bytes."""
+"""Approximate size of a record in the stories; batch limits are in bytes."""
 
 _connect = KafkaNetSocket.sock_connect
 
@@ -60,7 +60,7 @@ KafkaNetSocket.sock_connect = _connect_or_close
 
 
 class KafkaPythonMember(Member):
-    """A thread that polls all the time: a join that ends between two polls is begun anew."""
+    """A thread that polls all the time: a join that ends between two polls starts again."""
 
     def __init__(self, consumer: KafkaConsumer, topic: str) -> None:
         self._consumer = consumer

@@ -1,7 +1,7 @@
-"""kcat, a program of its own: it has no admin requests besides the list of topics.
+"""kcat, a separate program; of the admin requests it has only the list of topics.
 
-Records go in and out as text. As a member of a group it reads on by itself, so that what it has
-read is what it has printed.
+Records go in and out as text. A group member reads continuously in the background, so the records
+it has printed are the records it has read.
 """
 
 import json

@@ -129,7 +129,7 @@ class LibrdkafkaDriver(Driver):
         return LibrdkafkaMember(self._consumer(group, **more), topic)
 
     def _admin(self) -> AdminClient:
-        """Make a client, to be held as long as it has something to answer."""
+        """Make a client; the caller has to keep it while responses are pending."""
         return AdminClient({"bootstrap.servers": self.servers})
 
     def _consumer(self, group: str, **more: object) -> Consumer:

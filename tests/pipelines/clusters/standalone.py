@@ -17,7 +17,7 @@ END_SECONDS_MAX = 30
 
 
 class Standalone:
-    """A master and workers of one core each on the loopback, with all they write in a folder."""
+    """A master and workers of one core each on loopback, with all their files in a directory."""
 
     def __init__(self, folder: Path, workers: int = 2) -> None:
         folder.mkdir()
@@ -48,7 +48,7 @@ class Standalone:
         return [process.pid for process in self._processes]
 
     def stop(self) -> None:
-        """End them, workers first; whoever does not end in time is killed with its executors."""
+        """End them, workers first; kill processes that do not end in time, with their executors."""
         for process in reversed(self._processes):
             process.terminate()
             try:

@@ -33,7 +33,7 @@ SETTINGS = {
 
 
 def create(servers: str, records: int) -> list[str]:
-    """Make both topics and fill the first; return what must be in the second, sorted."""
+    """Create both topics and fill the first; return the expected rows of the second, sorted."""
     with Admin(bootstrap_servers=servers) as admin:
         admin.topics.create(SOURCE, partitions=PARTITIONS)
         admin.topics.create(TARGET, partitions=PARTITIONS)
@@ -56,7 +56,7 @@ def create(servers: str, records: int) -> list[str]:
 
 
 def run_once(spark: "SparkSession", servers: str, folder: Path, batch_records: int) -> None:
-    """Add up what is in the first topic and not in the second; raise if the query fails."""
+    """Process the new records of the first topic into the second; raise if the query fails."""
     from pyspark.sql.functions import expr, window  # noqa: PLC0415 - only the driver needs Spark
 
     orders = (
@@ -88,7 +88,7 @@ def run_once(spark: "SparkSession", servers: str, folder: Path, batch_records: i
 
 
 def main() -> None:
-    """Be a driver."""
+    """Run as a driver."""
     from ottla.pipelines.sessions import end_session, spark_session  # noqa: PLC0415
 
     master, servers, name, batch_records = sys.argv[1:]

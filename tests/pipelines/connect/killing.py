@@ -1,6 +1,6 @@
-"""Connectors that are killed while a database changes: what was told must be all, and once.
+"""Connectors are killed while a database changes: every change must arrive exactly once.
 
-Writers change rows in transactions that overlap, and roll some back. `ottla connect run` captures
+Writers change rows in overlapping transactions, and roll some back. `ottla connect run` captures
 the table into a topic, and copies the topic into a second table; all its processes are killed with
 SIGKILL, again and again. Each row counts its changes, so a gap or a repetition shows.
 """
@@ -59,7 +59,7 @@ transforms = "unwrap"
 
 
 class Writer(threading.Thread):
-    """Changes random rows, a few in each transaction, until it is told to stop."""
+    """Changes random rows, a few in each transaction, until it is stopped."""
 
     def __init__(self, url: str, seed: int) -> None:
         super().__init__(daemon=True)
@@ -73,7 +73,7 @@ class Writer(threading.Thread):
             with psycopg.connect(self._url) as connection:
                 while not self._done.is_set():
                     self._transaction(connection)
-        except Exception as error:  # noqa: BLE001 - shown by the one who waits for it
+        except Exception as error:  # noqa: BLE001 - raised again in the waiting thread
             self.error = error
 
     def end(self) -> None:
@@ -145,7 +145,7 @@ def wait_until(what: Callable[[], bool], process: "subprocess.Popen[bytes]", log
 
 
 def events_of(servers: str) -> dict[int, list[tuple[str | None, dict[str, Any] | None]]]:
-    """Return op and row of each committed event, by key, in order; of a delete, what was before."""
+    """Return op and row of each committed event, by key, in order; a delete has its old row."""
     found = defaultdict(list)
     with Consumer(
         bootstrap_servers=servers, isolation_level="read_committed", auto_offset_reset="earliest"
@@ -195,7 +195,7 @@ def end_of(servers: str) -> int:
 def killed_rounds(
     postgres: LocalPostgres, servers: str, folder: Path, rounds: int, seed: int
 ) -> int:
-    """Tell the whole story with so many kills; return how many events there were."""
+    """Run the whole story with this many kills; return the number of events."""
     dice = random.Random(seed)
     name = f"killed_{seed}_{os.getpid()}"
     with postgres.database(name) as connection:
@@ -224,7 +224,7 @@ def _run_and_kill(servers: str, file: Path, dice: random.Random) -> None:
     with connectors(file) as process:
         wait_until(lambda: end_of(servers) > enough, process, file.parent / "log")
         time.sleep(dice.random() * 2)
-        if dice.random() < 0.3:  # the driver alone: its JVM and workers may go on for a moment
+        if dice.random() < 0.3:  # the driver alone: its JVM and workers may run for a moment
             process.kill()
             process.wait(WAIT_S)
 

@@ -1,4 +1,4 @@
-"""Capture from a real PostgreSQL, without Spark: what events say, and where they begin and end."""
+"""Capture from a real PostgreSQL, without Spark: contents of events, start and end positions."""
 
 import json
 from pathlib import Path
@@ -95,7 +95,7 @@ class Shop:
         return ChangesReader(slot, "shop", str(folder / "snapshot"), batch_size)
 
     def batch(self, folder: Path, batch_size: int = 1000) -> list[Event]:
-        """Read the next batch, as Spark would, and go on from there."""
+        """Read the next batch, as Spark would, and advance."""
         reader = self.reader(folder, batch_size)
         start = reader.initialOffset() if self.place is None else self.place
         end = reader.latestOffset(start, None)  # type: ignore[arg-type]

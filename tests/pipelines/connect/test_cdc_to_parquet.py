@@ -1,4 +1,4 @@
-"""The worked example does what its page says."""
+"""The worked example has the results that its page shows."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING

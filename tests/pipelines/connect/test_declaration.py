@@ -1,4 +1,4 @@
-"""A file of connectors is read as Kafka's users expect, and what is wrong in it is named."""
+"""A connector file is read as Kafka's users expect, and errors name the wrong setting."""
 
 from pathlib import Path
 

@@ -29,7 +29,7 @@ seen: list[tuple[str, int]] = []
 
 
 class Numbers(SourceConnector):
-    """A source of one's own: so many numbers at once."""
+    """A custom source: this many numbers at once."""
 
     SETTINGS = (Setting("count", whole, REQUIRED, "how many numbers there are"),)
 

@@ -1,4 +1,4 @@
-"""What sinks write is there once, also if a batch comes again."""
+"""Sinks write every record exactly once, even if a batch is repeated."""
 
 import json
 from pathlib import Path
@@ -78,14 +78,14 @@ def test_a_batch_is_made_good_wherever_it_was_killed(spark: "SparkSession", tmp_
     placed = {file: file.read_bytes() for file in out.glob("*/*.parquet")}
     decision = out / ".ottla" / "an-id" / "batch-7.json"
     decided = decision.read_text(encoding="utf-8")
-    # Killed after one of two files was moved: the other one still lies aside.
+    # Killed after the move of one of two files: the other file is still in the staging directory.
     staged = next(Path(text) for text in decided.split('"') if "staged" in text and "tue" in text)
     staged.parent.mkdir(parents=True)
     moved = next(file for file in placed if "tue" in str(file))
     moved.rename(staged)
     sink.write(rows, 7)
     assert {file: file.read_bytes() for file in out.glob("*/*.parquet")} == placed
-    # Killed before the decision: what lay aside is written anew.
+    # Killed before the decision: the staged files are written again.
     for file in placed:
         file.unlink()
     decision.unlink()

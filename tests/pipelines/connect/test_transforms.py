@@ -1,4 +1,4 @@
-"""Transforms by name change what they say, and leave tombstones alone."""
+"""Named transforms change records as documented, and leave tombstones alone."""
 
 import json
 from typing import TYPE_CHECKING, Any

@@ -10,13 +10,13 @@ from tests.pipelines.mirror.mirroring import SETTINGS
 
 @pytest.fixture
 def source() -> Iterator[str]:
-    """Where the cluster is that is copied from."""
+    """The address of the source cluster."""
     with Broker(SETTINGS) as broker:
         yield broker.bootstrap_servers
 
 
 @pytest.fixture
 def target() -> Iterator[str]:
-    """Where the cluster is that is copied to."""
+    """The address of the target cluster."""
     with Broker(SETTINGS) as broker:
         yield broker.bootstrap_servers

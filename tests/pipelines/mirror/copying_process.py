@@ -28,7 +28,7 @@ def main() -> None:
 
 
 def copy_once(options: MirrorOptions, following: Following) -> None:
-    """Copy what is there, unless a cluster is away, which may pass."""
+    """Copy all new records, unless a cluster is unavailable, which may be temporary."""
     try:
         asyncio.run(copy_all(options))
         following.follow()

@@ -1,4 +1,4 @@
-"""Killing mirrors with -9 at random moments, while records are written, and looking what arrives.
+"""Kills mirrors with SIGKILL at random moments during writes, and compares both clusters.
 
 python -m tests.pipelines.mirror.killing --rounds 100            # without Spark: quick
 python -m tests.pipelines.mirror.killing --rounds 10 --spark     # `ottla mirror` itself
@@ -34,7 +34,7 @@ ROOT = Path(__file__).parents[3]
 
 
 class Writer(threading.Thread):
-    """Writes on and on: plain records, and transactions of which some are aborted."""
+    """Writes continuously: plain records, and transactions of which some are aborted."""
 
     def __init__(self, servers: str, seed: int) -> None:
         super().__init__(daemon=True)
@@ -90,7 +90,7 @@ def started(source: str, target: str, folder: str, *, is_spark: bool) -> "subpro
 
 
 def kill(process: "subprocess.Popen[str]", *, is_alone: bool = False) -> None:
-    """Kill it with all that it has started; or it alone, and the others end by themselves."""
+    """Kill a mirror with all its descendants; or the mirror alone, and wait for the others' end."""
     others = descendants(process.pid)
     for pid in [process.pid, *([] if is_alone else others)]:
         with suppress(ProcessLookupError):
@@ -106,7 +106,7 @@ def kill(process: "subprocess.Popen[str]", *, is_alone: bool = False) -> None:
 
 
 def descendants(pid: int) -> list[int]:
-    """Return the processes that a process has started, and those that they have."""
+    """Return the child processes of a process, recursively."""
     found = []
     for path in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError):
@@ -117,7 +117,7 @@ def descendants(pid: int) -> list[int]:
 
 
 def is_running(pid: int) -> bool:
-    """Whether there is such a process, and it is not only waited for."""
+    """Whether there is such a process, and it is not a zombie."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:
@@ -125,7 +125,7 @@ def is_running(pid: int) -> bool:
 
 
 def rounds_of_killing(rounds: int, seed: int, *, is_spark: bool) -> int:
-    """Kill a mirror so often; return how many records were copied once each."""
+    """Kill a mirror this many times; return how many records were copied exactly once."""
     dice = random.Random(seed)
     with Broker(SETTINGS) as a, Broker(SETTINGS) as b, tempfile.TemporaryDirectory() as folder:
         source, target = a.bootstrap_servers, b.bootstrap_servers
@@ -144,7 +144,7 @@ def rounds_of_killing(rounds: int, seed: int, *, is_spark: bool) -> int:
 
 
 def check_all(source: str, target: str) -> int:
-    """Let a mirror finish, and compare everything: records, and every offset's translation."""
+    """Run a mirror to its end, and compare all records, and every offset's translation."""
     following = mirror(options_of(source, target, TOPIC))
     here, there = records_by_partition(source, TOPIC), records_by_partition(target, TOPIC)
     for number in range(PARTITIONS):

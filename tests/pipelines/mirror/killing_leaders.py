@@ -19,13 +19,13 @@ from tests.pipelines.mirror.mirroring import SETTINGS, Truth, records_by_partiti
 
 REPLICATED = SETTINGS | {"zookeeper.session.timeout.ms": "2000"}
 PROGRESS = 300
-"""How many offsets the copy has to grow by after a leader was killed."""
+"""The number of new offsets in the copy after a leader was killed."""
 SECONDS_MAX = 120
 GROUP = "readers"
 
 
 class Reading:
-    """A group on the source that commits again and again; the mirror translates it."""
+    """A group on the source that commits repeatedly; the mirror translates its offsets."""
 
     def __init__(self, servers: str, dice: random.Random) -> None:
         self._servers = servers
@@ -33,7 +33,7 @@ class Reading:
         self.offsets: dict[TopicPartition, int] = {}
 
     def commit(self) -> None:
-        """Go on to any offset that the source has, or to its end."""
+        """Advance to a random offset of the source, or to its end."""
         names = [TopicPartition(TOPIC, number) for number in range(PARTITIONS)]
         with Admin(bootstrap_servers=self._servers) as admin:
             self.offsets = {
@@ -44,7 +44,7 @@ class Reading:
 
 
 def kill_leader(cluster: Cluster, number: int) -> int:
-    """Kill the broker that leads a partition; return which it was."""
+    """Kill the leader of a partition; return its broker id."""
     with Admin(bootstrap_servers=cluster.bootstrap_servers) as admin:
         leader = admin.topics.describe(TOPIC)[TOPIC].partitions[number].leader
     cluster.brokers[leader].kill()
@@ -52,7 +52,7 @@ def kill_leader(cluster: Cluster, number: int) -> int:
 
 
 def copied(cluster: Cluster) -> list[int]:
-    """Return where the copy's partitions end."""
+    """Return the end offsets of the copy's partitions."""
     names = [TopicPartition(TOPIC, number) for number in range(PARTITIONS)]
     with Admin(bootstrap_servers=cluster.bootstrap_servers) as admin:
         ends = admin.offsets.ends(names)
@@ -69,7 +69,7 @@ def wait_for_progress(target: Cluster) -> None:
 
 
 def one_kill(side: Cluster, target: Cluster, number: int) -> None:
-    """Kill a leader, see the mirror go on without it, and start it again."""
+    """Kill a leader, check that the mirror works without it, and restart it."""
     leader = kill_leader(side, number)
     wait_for_progress(target)
     side.brokers[leader].start()
@@ -77,7 +77,7 @@ def one_kill(side: Cluster, target: Cluster, number: int) -> None:
 
 
 def rounds_of_killing(rounds: int, seed: int, folder: Path, *, is_spark: bool) -> int:
-    """Kill so many leaders on each side; return how many records were copied once each."""
+    """Kill this many leaders on each side; return how many records were copied exactly once."""
     dice = random.Random(seed)
     with (
         Cluster(3, REPLICATED, data_dir=folder / "source") as source,
@@ -111,7 +111,7 @@ def rounds_of_killing(rounds: int, seed: int, folder: Path, *, is_spark: bool) -
 
 
 def check_group(source: str, target: str, offsets: dict[TopicPartition, int]) -> None:
-    """See that the group goes on at the same records."""
+    """Check that the group continues at the same records."""
     here, there = records_by_partition(source, TOPIC), records_by_partition(target, TOPIC)
     with Admin(bootstrap_servers=target) as admin:
         found = {name: row.offset for name, row in admin.groups.committed(GROUP).items()}

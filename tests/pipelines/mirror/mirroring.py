@@ -1,4 +1,4 @@
-"""Two clusters, the copying without Spark, and looks at what has arrived."""
+"""Two clusters, copying without Spark, and views of the copied records."""
 
 import asyncio
 from bisect import bisect_left
@@ -18,7 +18,7 @@ SETTINGS = {
 
 
 class Seen(NamedTuple):
-    """What a reader of committed records sees of one, but for where it lies."""
+    """A committed record as a reader sees it, without its position."""
 
     key: bytes | None
     value: bytes | None
@@ -27,13 +27,13 @@ class Seen(NamedTuple):
 
 
 def options_of(source: str, target: str, *topics: str, **others: object) -> MirrorOptions:
-    """Say what is to be mirrored, in a few words."""
+    """Return the options of a mirror of these topics."""
     places = {"bootstrap.servers": source}, {"bootstrap.servers": target}
     return MirrorOptions(*places, topics, **others)  # type: ignore[arg-type]
 
 
 def mirror(options: MirrorOptions) -> Following:
-    """Copy everything that is there, as Spark would have it done; return what knows of it."""
+    """Copy all existing records as a Spark query would; return the mirror's state."""
     following = Following(options.checked())
     with following:
         asyncio.run(copy_all(options))
@@ -84,7 +84,7 @@ def contents(servers: str, topic: str) -> dict[int, list[Seen]]:
 
 
 class Truth:
-    """Where groups go on, found by comparing what both clusters have of a partition."""
+    """The correct positions of groups, from a comparison of a partition in both clusters."""
 
     def __init__(self, source: dict[int, Seen], target: dict[int, Seen]) -> None:
         self._here, self._there = sorted(source), sorted(target)

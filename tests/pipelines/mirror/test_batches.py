@@ -1,4 +1,4 @@
-"""What is made of fetched bytes: whole batches with another header, and the exceptions."""
+"""Batches cut from fetched bytes: whole batches with a new header, and the exceptions."""
 
 from ottla.clients.producer.transactions.transaction_requests import ProducerName
 from ottla.pipelines.mirror.batches import Span, pieces_of, seal

@@ -1,4 +1,4 @@
-"""`ottla mirror` where it needs no Spark: what it shows, and how it refuses."""
+"""`ottla mirror` without Spark: its output and its errors."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""Batches go from broker to broker: nothing lost, nothing twice, nothing changed."""
+"""Batches are copied between brokers: none lost, none doubled, none changed."""
 
 import asyncio
 import random
@@ -183,7 +183,7 @@ def test_who_dies_before_the_commit_has_written_nothing(
     send(source, "dying", 500)
     options = options_of(source, target, "dying")
 
-    async def die(_: object) -> None:  # noqa: RUF029 - in place of one that waits
+    async def die(_: object) -> None:  # noqa: RUF029 - replaces a coroutine function
         raise KeyboardInterrupt
 
     async def half() -> None:

@@ -1,4 +1,4 @@
-"""The worked example runs to its end, and says what is true."""
+"""The worked example runs to its end, and its output is correct."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""Groups go on where they were: their offsets are translated, and not in their way."""
+"""Groups continue at the same records: offsets are translated, active groups are left alone."""
 
 import random
 

@@ -1,4 +1,4 @@
-"""Mirrors are killed with -9, and everything arrives once."""
+"""Mirrors are killed with SIGKILL, and every record arrives once."""
 
 import random
 

@@ -1,4 +1,4 @@
-"""Leaders are killed with -9 on both sides while a mirror copies, and everything arrives once."""
+"""Leaders on both sides are killed while a mirror copies, and every record arrives once."""
 
 import random
 from pathlib import Path

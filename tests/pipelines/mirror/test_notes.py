@@ -1,4 +1,4 @@
-"""Notes outlive compaction: what is left of them says the same."""
+"""Notes survive compaction: the remaining records give the same state."""
 
 import asyncio
 import time
@@ -64,7 +64,7 @@ def test_compaction_takes_old_positions_and_no_others(source: str, target: str) 
 
 
 def check_compaction(source: str, target: str, topic: str) -> None:
-    """Copy record by record until notes have been compacted, and look at them each time."""
+    """Copy record by record until notes have been compacted, and check them each time."""
     options = options_of(source, target, topic)
     written = 0
     deadline = time.monotonic() + COMPACTION_SECONDS_MAX

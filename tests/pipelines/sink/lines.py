@@ -23,7 +23,7 @@ def write_files(folder: Path, batches: int = 3, rows: int = 40) -> list[str]:
 
 
 def run_once(spark: "SparkSession", servers: str, folder: Path, topic: str, tasks: int) -> None:
-    """Write what is in the folder and not in the topic; raise if the query fails."""
+    """Write the lines that are not yet in the topic; raise if the query fails."""
     lines = spark.readStream.option("maxFilesPerTrigger", 1).text(str(folder / "in"))
     keyed = lines.selectExpr("value AS key", "value").repartition(tasks)
     query = (
@@ -39,7 +39,7 @@ def run_once(spark: "SparkSession", servers: str, folder: Path, topic: str, task
 
 
 def main() -> None:
-    """Be a driver."""
+    """Run as a driver."""
     from ottla.pipelines.sessions import end_session, spark_session  # noqa: PLC0415
 
     servers, folder, topic, tasks = sys.argv[1:]

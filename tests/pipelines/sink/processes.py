@@ -26,7 +26,7 @@ def children_by_parent() -> dict[int, list[int]]:
 
 
 def kill_tree(process_id: int) -> None:
-    """Kill a process with all that it has started; parents first, so that nobody starts more."""
+    """Kill a process with all its descendants; parents first, so that no new processes start."""
     for each in (process_id, *descendants(process_id)):
         with suppress(ProcessLookupError):
             os.kill(each, signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""What readers of committed records see of a topic, and whether anything there is still open."""
+"""A topic as read_committed readers see it, and whether any transaction is still open."""
 
 import time
 from collections.abc import Callable
@@ -48,6 +48,6 @@ def committed(servers: str, topic: str) -> list[str]:
 
 
 def all_committed(servers: str, topic: str) -> list[str]:
-    """Wait until nothing is open in a topic, and return what is committed."""
+    """Wait until no transaction is open in a topic, and return the committed values."""
     wait_for(lambda: is_stable(servers, topic), f"{topic} has no open transactions")
     return committed(servers, topic)

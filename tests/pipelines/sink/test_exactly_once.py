@@ -1,7 +1,7 @@
-"""What readers of committed records see is what was to be written, whoever is killed when.
+"""Readers of committed records see exactly the intended rows, even if processes are killed.
 
-Python processes of Spark's, in tasks and in the driver, are killed at requests to the broker. The
-death of a whole driver is in test_driver_deaths.py, and many more in the soak.
+Spark's Python processes, in tasks and in the driver, are killed at requests to the broker. The
+death of a whole driver is in test_driver_deaths.py, and many more kills are in the soak.
 """
 
 import os
@@ -40,7 +40,7 @@ def tripwire() -> Iterator[Tripwire]:
 
 
 def run_until_done(spark: "SparkSession", servers: str, folder: Path, topic: str) -> int:
-    """Start the query until it ends well, each time with more tasks; return how often."""
+    """Restart the query until it succeeds, each time with more tasks; return the number of runs."""
     for start in range(1, STARTS_MAX):
         try:
             run_once(spark, servers, folder, topic, tasks=start + 1)

@@ -62,14 +62,14 @@ class Query:
             admin.topics.create(self.topic, partitions=2)
 
     def move(self, servers: str) -> None:
-        """Find its brokers elsewhere from now on."""
+        """Use other bootstrap servers from now on."""
         self.servers = servers
         self.settings = {"bootstrap.servers": servers}
 
     def write(
         self, value: str, *, task: int = 0, attempt: int = 0, run: str = "r1", **more: str
     ) -> OpenTransaction:
-        """Do what a task does."""
+        """Write as a task does."""
         settings = self.settings | {name.replace("_", "."): value for name, value in more.items()}
         producer = open_producer(settings, AttemptName(self.name, run, task, attempt))
         producer.send_arrow(self.topic, pa.table({"value": [value]}))
@@ -79,7 +79,7 @@ class Query:
         return Decisions(self.settings, self.name)
 
     def decide_and_die(self, opened: list[OpenTransaction]) -> None:
-        """Do the first half of what a driver does for batch 0."""
+        """Do the first half of a driver's work for batch 0."""
         with self.driver() as driver:
             decided = driver._deciding._decided(0, tuple(opened), has_lost=False)
             assert driver._thread.run(decided).batch_id == 0
@@ -89,7 +89,7 @@ class Query:
 
 
 def notes_about(query: Query) -> dict[bytes, bytes | None]:
-    """Return what compaction will leave of a query's decisions."""
+    """Return the records of a query's decisions that compaction will keep."""
     partition = TopicPartition(TOPIC, 0)
     kept = {}
     with Consumer(query.settings, auto_offset_reset="earliest") as consumer:
@@ -280,7 +280,7 @@ def test_a_broker_is_asked_once_for_terms_that_it_refuses(servers: str) -> None:
 
 @contextmanager
 def two_weeks_later(query: Query, folder: Path) -> Iterator[None]:
-    """Run a broker that knows the topics of a query, and nothing of its transactions."""
+    """Run a broker with the topics of a query, and without its transactions."""
     with (
         Broker(SETTINGS | FORGETFUL, data_dir=folder) as broker,
         Admin(bootstrap_servers=broker.bootstrap_servers) as admin,

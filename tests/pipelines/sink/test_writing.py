@@ -1,4 +1,4 @@
-"""What `df.write.format("ottla")` writes, and what it refuses."""
+"""The records that `df.write.format("ottla")` writes, and the rows that it refuses."""
 
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -27,7 +27,7 @@ def write(frame: "DataFrame", servers: str, **options: str) -> None:
 
 
 def records_of(servers: str, topic: str) -> list[Any]:
-    """Return all records of a topic, which end with the last that is there now."""
+    """Return all records of a topic up to its current end."""
     with Admin(bootstrap_servers=servers) as admin:
         partitions = partitions_of(admin, topic)
     found: list[Any] = []

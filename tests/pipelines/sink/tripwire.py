@@ -1,7 +1,7 @@
-"""Stands between Spark and a broker, and lets something happen at a certain request or answer.
+"""A proxy between Spark and a broker that triggers an action at a given request or response.
 
-So a process can be killed with `kill -9` exactly when its broker has been asked for something and
-has not done it yet, or has done it and was not heard; with nothing built into what is killed.
+So a process can be killed with `kill -9` exactly before the broker handles its request, or after
+the broker has handled it and before the response arrives. The killed program needs no hooks.
 """
 
 import asyncio
@@ -18,14 +18,14 @@ from ottla.testing import Broker
 from ottla.wire.api_key import ApiKey
 
 DECISION = b".decisions"
-"""What is in each request of the transaction in which a decision is written."""
+"""Occurs in each request of the transaction in which a decision is written."""
 _FRAME = struct.Struct(">i")
 _REQUEST = struct.Struct(">hhi")
 
 
 @dataclass
 class Wire:
-    """Where something happens: at the so-manieth request of a kind, or at its answer."""
+    """A trigger: the n-th request of a kind, or its response."""
 
     api_key: ApiKey
     act: Callable[[], object]
@@ -50,7 +50,7 @@ class Wire:
 
 
 class Tripwire:
-    """A broker that is reached through here only, as long as the block lasts."""
+    """A broker that clients reach only through this proxy, during the block."""
 
     def __init__(self, settings: dict[str, str]) -> None:
         self._settings = settings
@@ -63,7 +63,7 @@ class Tripwire:
         return f"127.0.0.1:{self._port}"
 
     def stretch(self, wire: Wire) -> None:
-        """Let something happen once from now on, in place of all that was to happen."""
+        """Set the only trigger; earlier triggers are dropped."""
         self._wires = [wire]
 
     def __enter__(self) -> Self:

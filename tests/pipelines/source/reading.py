@@ -28,7 +28,7 @@ def options_of(servers: str, *, is_streaming: bool = False, **options: str) -> S
 
 @contextmanager
 def cluster_of(options: SourceOptions) -> Iterator[SourceCluster]:
-    """Connect to a cluster; nothing is left open."""
+    """Connect to a cluster; close all connections at the end."""
     with SourceCluster(options.client) as cluster:
         yield cluster
 
@@ -65,7 +65,7 @@ def values(rows: list[dict[str, Any]]) -> list[bytes | None]:
 
 
 def make_topic(servers: str, word: str, partitions: int = 1, **configs: str) -> str:
-    """Make a topic of a name that begins like this; settings are written with underscores."""
+    """Create a topic with this name prefix; settings are given with underscores."""
     name = f"{word}-{next(_numbers)}"
     with Admin(bootstrap_servers=servers) as admin:
         dotted = {key.replace("_", "."): value for key, value in configs.items()}
@@ -82,7 +82,7 @@ def send(servers: str, topic: str, sent: Mapping[int, list[str]], **settings: An
 
 
 def numbered(count: int, first: int = 0) -> list[str]:
-    """Return values that tell their place."""
+    """Return consecutively numbered values."""
     return [f"v{number}" for number in range(first, first + count)]
 
 

@@ -1,4 +1,4 @@
-"""The leader of a partition is killed while it is read: tasks find the next, and lose nothing."""
+"""The leader of a partition is killed during a read: tasks find the next, and lose no record."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Options as Spark's Kafka source has them: read, and refused with a sentence that helps."""
+"""Options of Spark's Kafka source: read, or refused with a helpful message."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Answers that a fetch may get from brokers that keep old records elsewhere."""
+"""Fetch responses of brokers that keep old records in remote storage."""
 
 import asyncio
 from types import SimpleNamespace
@@ -19,7 +19,7 @@ END = 1
 
 
 class SlowStore:
-    """A leader that gives out nothing at first, though it says that it has everything."""
+    """A leader that returns no records at first, though it reports the full end offset."""
 
     settings = SimpleNamespace(retry_backoff_ms=1, retry_backoff_max_ms=1)
 

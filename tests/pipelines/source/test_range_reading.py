@@ -1,4 +1,4 @@
-"""What tasks do, against a broker and without Spark: every kind of record, as it was sent."""
+"""Range reads of tasks, with a broker and without Spark: every kind of record, unchanged."""
 
 import json
 import random

@@ -92,7 +92,7 @@ def test_the_first_micro_batch_is_the_same_when_it_is_read_again(servers: str) -
         send(servers, topic, {0: ["a", "b"]})
         first_end = stream.plan.latest(stream.at, None).as_json()
     send(servers, topic, {0: ["c"]})
-    with query(servers, subscribe=topic) as again:  # begins at the end, behind the first end
+    with query(servers, subscribe=topic) as again:  # begins at the end, after the first end
         assert again.read(offsets_of(first_end)) == ["a", "b"]
         again.at = offsets_of(first_end)
         assert again.step() == ["c"]
@@ -139,7 +139,7 @@ def test_what_is_available_now_may_be_nothing(servers: str) -> None:
     with query(servers, subscribe=topic) as stream:
         stream.plan.stop_at_what_is_there()
         send(servers, topic, {0: numbered(5)})
-        stream.at = stream.plan.initial()  # behind what was there
+        stream.at = stream.plan.initial()  # the end of the existing records
         assert stream.step() == []
 
 
@@ -149,7 +149,7 @@ def test_a_topic_that_was_missing_for_a_moment_keeps_its_offsets(servers: str) -
     with query(servers, subscribe=topic, startingOffsets="earliest") as stream:
         assert stream.step() == numbered(5)
         read = stream.at.offset_by_partition
-        stream.plan._target = {}  # as a broker says that does not know the topic
+        stream.plan._target = {}  # as with a broker that does not know the topic
         assert stream.step() == []
         assert stream.at.offset_by_partition == read
 

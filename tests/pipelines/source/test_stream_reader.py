@@ -1,4 +1,4 @@
-"""What Spark calls of a stream's reader, called without Spark."""
+"""The methods that Spark calls on a stream's reader, called without Spark."""
 
 import json
 import pickle
@@ -29,7 +29,7 @@ def reader_of(servers: str, **options: str) -> StreamReader:
 
 
 def passed_on(offset: dict[str, Any]) -> dict[str, Any]:
-    """Do what Spark does with an offset: keep it as text."""
+    """Convert an offset to text and back, as Spark does."""
     kept: dict[str, Any] = json.loads(json.dumps(offset))
     return kept
 

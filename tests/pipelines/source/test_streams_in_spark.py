@@ -1,4 +1,4 @@
-"""Streams in real Spark: restarts, new partitions, topics made again, a broker that is away."""
+"""Streams in real Spark: restarts, new partitions, recreated topics, an unavailable broker."""
 
 import json
 import time
@@ -21,7 +21,7 @@ SECONDS_MAX = 120
 
 
 class Copy:
-    """A query that copies a topic into Parquet files, and goes on from its checkpoint."""
+    """A query that copies a topic into Parquet files, and continues from its checkpoint."""
 
     def __init__(self, spark: "SparkSession", folder: Path, servers: str, **options: str) -> None:
         self._spark = spark
@@ -41,7 +41,7 @@ class Copy:
         return (writer.trigger(**trigger) if trigger else writer).start()
 
     def run(self, name: str | None = None) -> list[int]:
-        """Copy what is there now; return how many rows each micro-batch had."""
+        """Copy the existing records; return the number of rows of each micro-batch."""
         query = self.start(name, availableNow=True)
         assert query.awaitTermination(SECONDS_MAX)
         return [progress.numInputRows for progress in query.recentProgress if progress.sources]

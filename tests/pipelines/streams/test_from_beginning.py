@@ -1,4 +1,4 @@
-"""A pipeline begins again: everything is written once more, and nothing old is in the way."""
+"""A pipeline starts over: all output is written once more, and old state does not interfere."""
 
 import json
 from pathlib import Path
@@ -62,7 +62,7 @@ def test_what_was_decided_and_can_no_more_be_done_is_told_of_and_left(
 
 
 def leave_a_transaction_open(servers: str, checkpoints: Path) -> None:
-    """Write as a task does whose driver is killed before it decides."""
+    """Write as a task does before its driver is killed, without a decision."""
     query_id = json.loads((checkpoints / "big" / "metadata").read_text())["id"]
     name = AttemptName(f"ottla-{query_id}", "run", 0, 0)
     producer = open_producer({"bootstrap.servers": servers}, name)

@@ -1,4 +1,4 @@
-"""Values become columns, and a bad record says where it is and what is wrong with it."""
+"""Values become columns, and a bad record is reported with its position and its error."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""`ottla pipeline` with real processes: run, looked at, killed, run again, failed, stopped."""
+"""`ottla pipeline` with real processes: run, inspected, killed, run again, failed, stopped."""
 
 import os
 import re
@@ -29,7 +29,7 @@ letters.group("n % 5 AS rest").count().to("counts")
 
 
 class Shell:
-    """Calls `ottla pipeline` with a state folder of its own."""
+    """Calls `ottla pipeline` with a state directory of its own."""
 
     def __init__(self, folder: Path, servers: str) -> None:
         self.servers = servers

@@ -1,4 +1,4 @@
-"""Windows on event time against a plain model: late rows, and a query that is started again."""
+"""Windows on event time against a plain model: late rows, and a restarted query."""
 
 import random
 from collections import Counter
@@ -46,7 +46,7 @@ def some_clicks(dice: random.Random, number: int) -> list[Event]:
 
 
 def send_clicks(servers: str, clicks: list[Event]) -> None:
-    # Without a key: the two partitions get what comes as it comes.
+    # Without a key: records go to either partition.
     send(servers, "clicks", [(None, {"user": key, "at": time}) for key, time in clicks])
 
 

@@ -1,4 +1,4 @@
-"""Topics for the tests of streams: what goes in, and what has come out."""
+"""Topics for the tests of streams: their input and their output."""
 
 import json
 from collections.abc import Iterable
@@ -53,6 +53,6 @@ def _value(raw: bytes | None) -> Any:
 
 
 def latest(records: Iterable[tuple[str | None, Any]]) -> dict[str | None, Any]:
-    """Return the newest value of each key, without those that were deleted."""
+    """Return the newest value of each key, without deleted keys."""
     newest = dict(records)
     return {key: value for key, value in newest.items() if value is not None}

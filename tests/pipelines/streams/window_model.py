@@ -1,12 +1,12 @@
-"""What windows should come to, in plain Python: event times in seconds, rounds of a query."""
+"""The expected results of windows, in plain Python: event times in seconds, runs of a query."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable
 
 Event = tuple[str, int]
-"""A key, and when it happened."""
+"""A key, and its event time."""
 Pane = tuple[str, int, int]
-"""A key, where its window begins and where it ends."""
+"""A key, with the start and the end of its window."""
 
 
 class WindowModel:
@@ -19,7 +19,7 @@ class WindowModel:
         self._open: Counter[Pane] = Counter()
 
     def round(self, events: Iterable[Event]) -> Counter[Pane]:
-        """Take what one run of the query reads, and return what it writes."""
+        """Process the input of one run of the query, and return its output."""
         events = list(events)
         for key, time in events:
             for start, end in self._panes(time):
@@ -36,7 +36,7 @@ class WindowModel:
 
 
 class SessionModel(WindowModel):
-    """The same for sessions: those that touch become one."""
+    """The same for sessions: overlapping sessions are merged."""
 
     def __init__(self, late: int, gap: int) -> None:
         super().__init__(late, lambda time: [(time, time + gap)])
@@ -51,7 +51,7 @@ class SessionModel(WindowModel):
 
 
 def hopping(size: int, every: int) -> Callable[[int], list[tuple[int, int]]]:
-    """Return which windows a time is in, if one of this size begins so often."""
+    """Return the windows of a time, for windows of this size and slide."""
 
     def panes(time: int) -> list[tuple[int, int]]:
         last = time - time % every

@@ -1,4 +1,4 @@
-"""A server on a loopback port, clients that talk to it in bytes, and time that tests drive."""
+"""A server on a loopback port, clients that exchange raw bytes with it, and a manual clock."""
 
 import asyncio
 import os
@@ -43,7 +43,7 @@ class StoppedClock:
 
 
 class AllHot:
-    """A page cache that has everything."""
+    """A page cache that holds everything."""
 
     def needs_thread(self, file: File, position: int, size_bytes: int) -> bool:
         return False
@@ -63,7 +63,7 @@ def frame(body: bytes) -> bytes:
 
 
 def answering(answer: Callable[[bytes], Answer | Awaitable[Answer]]) -> Dispatching:
-    """Dispatch to a function of the body, which may wait or not."""
+    """Dispatch to a function of the body, plain or asynchronous."""
 
     async def dispatch(peer: Peer, body: memoryview) -> Answer:
         answered = answer(bytes(body))
@@ -77,7 +77,7 @@ def echo(body: bytes) -> list[Piece]:
 
 
 class Serving:
-    """What a test has of a running server."""
+    """A running server with its ports and clients."""
 
     def __init__(self, server: Server, ports: list[int]) -> None:
         self.server = server
@@ -106,9 +106,9 @@ async def serving(
     cold_reads: ColdReads | None = None,
     listeners: Sequence[Listener] = (PLAINTEXT,),
 ) -> AsyncIterator[Serving]:
-    """Serve; in the end nothing may be left: no connection, no memory, no file descriptor.
+    """Serve; at the end check that no connection, memory or file descriptor is left.
 
-    Nor may anything have gone wrong where only the event loop notices.
+    Unhandled errors in the event loop are failures too.
     """
     unexpected: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: unexpected.append(context))
@@ -141,7 +141,7 @@ async def serving(
 
 
 async def stop_at_once(server: Server) -> None:
-    """Stop a server, whatever is in flight."""
+    """Stop a server at once, with requests still in flight."""
     stopping = asyncio.create_task(server.stop())
     await asyncio.sleep(0)
     server.tick(0)
@@ -152,7 +152,7 @@ async def stop_at_once(server: Server) -> None:
 def open_sockets_at(ports: Sequence[int]) -> list[int]:
     """Return the descriptors of this process that listen at a port or were accepted there.
 
-    Those of other tests, whose clients may still come and go in threads of their own, do not count.
+    Sockets of other tests do not count: clients in their threads may still connect and close.
     """
     descriptors = [int(entry.name) for entry in Path("/proc/self/fd").iterdir()]
     return [descriptor for descriptor in descriptors if _local_port(descriptor) in ports]
@@ -169,7 +169,7 @@ def _local_port(descriptor: int) -> int | None:
 
 
 async def until(condition: Callable[[], object]) -> None:
-    """Wait until something is so."""
+    """Wait until a condition holds."""
     for _ in range(PATIENCE_STEPS):
         if condition():
             return
@@ -178,13 +178,13 @@ async def until(condition: Callable[[], object]) -> None:
 
 
 async def a_while() -> None:
-    """Let everything happen that is going to happen by itself."""
+    """Run the event loop until all pending work is done."""
     for _ in range(10):
         await asyncio.sleep(STEP_SECONDS)
 
 
 class Client:
-    """A client that can do everything wrong."""
+    """A client that can break every rule."""
 
     def __init__(self, connected: socket.socket) -> None:
         self.socket = connected
@@ -194,7 +194,7 @@ class Client:
     async def connect(cls, port: int, *, has_small_buffers: bool = False) -> "Client":
         opened = socket.socket()
         opened.setblocking(False)
-        if has_small_buffers:  # and segments that fit into them
+        if has_small_buffers:  # and segments small enough for them
             opened.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, SMALL_BUFFER_BYTES)
             opened.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SMALL_BUFFER_BYTES)
             opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, SMALL_SEGMENT_BYTES)
@@ -209,7 +209,7 @@ class Client:
         await self._loop.sock_sendall(self.socket, data)
 
     async def send_while_taken(self, data: bytes) -> int:
-        """Send it over and over until the server takes no more; return how many bytes it took."""
+        """Send it over and over until the server stops reading; return the number of bytes sent."""
         sent_bytes = stalls = 0
         while stalls < 10:
             try:
@@ -221,7 +221,7 @@ class Client:
         return sent_bytes
 
     async def receive(self, size_bytes: int) -> bytes:
-        """Receive this much, less only if the connection ends."""
+        """Receive this many bytes, or fewer if the connection ends."""
         received = bytearray()
         while len(received) < size_bytes:
             data = await self._loop.sock_recv(self.socket, min(size_bytes - len(received), 1 << 20))
@@ -239,7 +239,7 @@ class Client:
         return await self.receive_frame()
 
     async def receive_all(self) -> bytes:
-        """Receive until the server closes the connection, gently or not."""
+        """Receive until the server closes the connection, with or without an RST."""
         try:
             return await self.receive(1 << 40)
         except ConnectionError:

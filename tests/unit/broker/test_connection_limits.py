@@ -1,4 +1,4 @@
-"""Clients that do not behave: what they can take is bounded, and others do not notice them."""
+"""Misbehaving clients: their resources are bounded, and other clients are not affected."""
 
 import asyncio
 
@@ -139,7 +139,7 @@ def test_no_more_requests_than_allowed_are_in_flight() -> None:
             await a_while()
             assert begun == bodies[:7]
             running.server.tick(0)
-            running.server.tick(NEVER_MS)  # what waits here is our affair, not the peer's
+            running.server.tick(NEVER_MS)  # the server causes this wait, so the peer is not idle
             released.set()
             assert [await client.receive_frame() for _ in bodies] == bodies
 

@@ -1,4 +1,4 @@
-"""Slices on a connection: whole, between bytes, and a cold one is nobody else's trouble."""
+"""Log slices on a connection: sent whole, in order; a cold slice delays no other connection."""
 
 import asyncio
 import os
@@ -52,7 +52,7 @@ def test_slices_between_bytes_arrive_whole(
 
 
 class OneColdFile(AllHot):
-    """A page cache that has everything but one file, which comes when the disk answers."""
+    """A page cache that holds every file but one, which becomes hot when the disk responds."""
 
     def __init__(self, file: File) -> None:
         self.cold: File | None = file
@@ -76,7 +76,7 @@ class OneColdFile(AllHot):
 
 
 def file_answer(file: File, body: bytes) -> Answer:
-    """Answer "cold" with a part of the file, all else with itself."""
+    """Respond to "cold" with a slice of the file, and echo other bodies."""
     if body != b"cold":
         return echo(body)
     return [frame_prefix(PART_BYTES), LogSlice(file, 0, PART_BYTES)]

@@ -1,4 +1,4 @@
-"""Clients that do anything at any time: the server serves the next one, and nothing is left."""
+"""Clients that act randomly: the server serves the next client, and leaks nothing."""
 
 import asyncio
 from contextlib import suppress
@@ -49,7 +49,7 @@ async def answer(body: bytes) -> Answer:
 
 
 class Troublemaker:
-    """Does one thing after another, and minds nothing that comes of it."""
+    """Performs a sequence of actions, and ignores their errors."""
 
     def __init__(self, running: Serving) -> None:
         self._running = running
@@ -100,7 +100,7 @@ def test_whatever_clients_do_the_server_goes_on(story: list[tuple[int, str]]) ->
 
 
 async def _asked(client: Client) -> bytes:
-    """Ask; nothing is the answer if the connections of those before are not all gone yet."""
+    """Send a request; return no bytes if earlier connections still occupy the limit."""
     try:
         return await client.ask(b"next")
     except ConnectionError:

@@ -1,4 +1,4 @@
-"""The limits of connections are those of the configuration, and -1 is no limit."""
+"""Connection limits come from the configuration, and -1 means no limit."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""A connection over real sockets: to brokers, and to what is none."""
+"""A connection over real sockets: to brokers, and to servers of other protocols."""
 
 import asyncio
 import struct
@@ -32,7 +32,7 @@ SPOKEN: Spoken = {
 
 
 async def request_of(reader: asyncio.StreamReader) -> tuple[int, int, int]:
-    """Read a request; return its API, its version and its number."""
+    """Read a request; return its API key, version and correlation id."""
     (size,) = struct.unpack(">i", await reader.readexactly(4))
     api_key, version, correlation_id = struct.unpack_from(">hhi", await reader.readexactly(size))
     return api_key, version, correlation_id
@@ -60,7 +60,7 @@ def groups_answer(correlation_id: int, version: int, name: str) -> bytes:
 
 
 def run(serve: Serve, work: Callable[[Address], Awaitable[None]]) -> None:
-    """Do some work with a server that behaves as it is told."""
+    """Run `work` against a server with scripted behaviour."""
     asyncio.run(serving(serve, work))
 
 
@@ -263,7 +263,7 @@ def test_a_broker_that_wants_to_be_left_alone_is_and_the_order_is_kept() -> None
         connection = await opened(address)
         await ask_groups(connection, TIMEOUT_MS)
         assert connection.muted_ms > 0
-        # The time that a request may take does not run while it is held back here.
+        # The request timeout does not run while the request is held back here.
         await asyncio.gather(*(ask_groups(connection, TIMEOUT_MS) for _ in range(3)))
         assert connection.muted_ms == 0
         connection.close()
@@ -331,7 +331,7 @@ def test_who_waits_is_not_overtaken_by_who_would_not() -> None:
 
 
 def many_records() -> ProduceRequest:
-    """Return a request that is larger than what the kernel keeps for a socket."""
+    """Return a request larger than the kernel's socket buffers."""
     row = PartitionProduceData(index=0, records=bytes(32 << 20))
     return ProduceRequest(acks=0, topic_data=[TopicProduceData(name="t", partition_data=[row])])
 
@@ -339,7 +339,7 @@ def many_records() -> ProduceRequest:
 def run_telling(
     work: Callable[[Connection, asyncio.Event], Awaitable[None]], *, is_read: bool = True
 ) -> None:
-    """Do some work with a connection to a broker that reads once it is told to, or hangs up."""
+    """Run `work` with a connection to a broker that reads, or closes, when the test says so."""
 
     async def main() -> None:
         is_told = asyncio.Event()

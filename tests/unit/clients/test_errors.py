@@ -1,4 +1,4 @@
-"""What clients raise can be sent to another process, as a pool of them does."""
+"""Client exceptions can be pickled, as a process pool does."""
 
 import pickle
 

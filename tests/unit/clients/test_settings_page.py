@@ -1,4 +1,4 @@
-"""docs/client-settings.md is held against the tables: every setting, default and limit."""
+"""docs/client-settings.md matches the tables: every setting, default and limit."""
 
 from dataclasses import fields
 from pathlib import Path

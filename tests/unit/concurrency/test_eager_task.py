@@ -1,6 +1,6 @@
-"""Coroutines that begin at once: what never waits is done, what waits is a task from then on.
+"""Coroutines that start at once, and become tasks only if they must wait.
 
-Unless it waits for a wake, which needs no task.
+A coroutine that waits for a wake needs no task either.
 """
 
 import asyncio

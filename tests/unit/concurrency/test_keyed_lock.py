@@ -1,4 +1,4 @@
-"""Lines: one after the other, first come, first served, and nothing is left of them."""
+"""FIFO locks per key; a lock without a holder or waiters leaves no state."""
 
 import asyncio
 

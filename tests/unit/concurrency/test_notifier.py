@@ -1,4 +1,4 @@
-"""Notifier: who waits is woken, and nobody waits for ever."""
+"""Notifier: a notification wakes every waiter, and every wait ends."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""Deadlines: everyone is told in time and in order, on one timer."""
+"""Deadlines: all waiters are notified in time and in order, on one timer."""
 
 import asyncio
 from collections import Counter
@@ -91,12 +91,12 @@ def test_a_shared_deadline_is_never_early_and_at_most_a_sixteenth_late(
     start_ms: int, wait_ms: int
 ) -> None:
     late_ms = Deadlines(SystemClock()).shared(start_ms, wait_ms) - start_ms - wait_ms
-    # A millisecond more: the clock cuts off a part of one at the start.
+    # One millisecond more: the clock truncates the start time.
     assert min(wait_ms, 1) <= late_ms <= wait_ms / 16 + 1
 
 
 def moments_of_the_last_round(pollers: int) -> Counter[int]:
-    """Let some begin at different times and ask again and again; tell who ended when at last."""
+    """Start pollers at different times; count them by the deadline of their last round."""
     world = World(1)
     clock, ended = SimulatedClock(world.loop), Counter[int]()
     deadlines = Deadlines(clock)

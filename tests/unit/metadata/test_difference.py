@@ -1,4 +1,4 @@
-"""Whatever lies between two images, the records between them lead from one to the other."""
+"""The records between any two images turn the first image into the second."""
 
 from dataclasses import replace
 
@@ -85,14 +85,14 @@ def records() -> st.SearchStrategy[MetadataRecord]:
 
 
 def image_after(start: ClusterImage, steps: list[MetadataRecord]) -> ClusterImage:
-    """Replay what can be replayed."""
+    """Replay the steps; skip unreplayable records."""
     image = start
     for step in steps:
         try:
             image = replay(image, [step], image.end_offset + 1)
         except UnreplayableRecordError:
             continue
-    # Settings of topics that do not exist cannot be: the controller never writes them.
+    # Drop settings of missing topics: the controller never writes such settings.
     configs = {
         resource: settings
         for resource, settings in image.configs.items()

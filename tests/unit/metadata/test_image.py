@@ -1,4 +1,4 @@
-"""What a broker asks an image."""
+"""A broker's queries of an image."""
 
 import dataclasses
 

@@ -70,7 +70,7 @@ VECTORS: list[tuple[MetadataRecord, str]] = [
         "01 04 00 02 02 74 02 6b 00 00",
     ),
     (
-        # As a controller of version 4.3.1 wrote it when its only broker stopped.
+        # Written by a controller of version 4.3.1 when its only broker stopped.
         PartitionChangeRecord(
             partition_id=0,
             topic_id=ID,

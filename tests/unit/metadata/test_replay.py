@@ -1,4 +1,4 @@
-"""From records to images."""
+"""Replaying records into images."""
 
 from dataclasses import replace
 
@@ -242,7 +242,7 @@ def test_the_next_producer_id_is_the_one_written_last() -> None:
     assert image_of(ProducerIdsRecord(next_producer_id=5000)).next_producer_id == 5000
 
 
-# -- what an image is -----------------------------------------------------------------------------
+# -- images are immutable -------------------------------------------------------------------------
 
 
 def test_an_earlier_image_stays_as_it_was() -> None:

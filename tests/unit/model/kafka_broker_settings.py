@@ -1,6 +1,6 @@
-"""What Kafka declares of the broker settings that Ottla uses, told by its own ConfigDef.
+"""Kafka's declarations of the broker settings that Ottla supports, from its own ConfigDef.
 
-It is version 4.3.1, and 3.9 for those of ZooKeeper.
+The version is 4.3.1, or 3.9 for the ZooKeeper settings.
 """
 
 from typing import NamedTuple

@@ -1,4 +1,4 @@
-"""docs/configuration.md is held against the declarations: every setting, default and limit."""
+"""docs/configuration.md matches the declarations: every setting, default and limit."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Ids as text, and the partitions of a topic together."""
+"""Ids as text, and partitions grouped by topic."""
 
 import pytest
 from hypothesis import given

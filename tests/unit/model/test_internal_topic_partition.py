@@ -1,4 +1,4 @@
-"""Names find their partitions as in Kafka: by Java's String.hashCode."""
+"""Partitions of internal topics, as in Kafka: by Java's String.hashCode of the name."""
 
 import pytest
 
@@ -11,7 +11,7 @@ from ottla.model.internal_topic_partition import partition_of_name
         ("", 0),
         ("a", 97),
         ("hello", 99_162_322),
-        ("polygenelubricants", 0),  # hashes to the number without a positive twin
+        ("polygenelubricants", 0),  # hashes to -2**31, which has no positive counterpart
         ("\u00e9", 233),
         ("\U0001f600", 0xD83D * 31 + 0xDE00),  # two units in Java
         ("hello world", 1_794_106_052),

@@ -1,4 +1,4 @@
-"""Patterns are held against `re`, which knows more and can be made to take forever."""
+"""Patterns compared with `re`, which supports more but can take exponential time."""
 
 import re
 from contextlib import suppress

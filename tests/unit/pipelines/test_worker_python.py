@@ -1,4 +1,4 @@
-"""The Python that Spark runs on this machine: Spark's jar is off its path, all else stays."""
+"""The Python wrapper of Spark's workers: it removes only Spark's jar from the path."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""Where a follower cuts its log, so that it agrees with its leader and loses nothing needlessly."""
+"""A follower truncates its log to agree with the leader's, without unnecessary loss."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -26,8 +26,8 @@ def log_of(*epochs: int) -> PartitionLog:
 
 
 def catch_up(follower: PartitionLog, leader: PartitionLog) -> int:
-    """Let a follower ask until it has everything; return how often it was told to cut."""
-    leader.epochs.assign(NEW_EPOCH, leader.end_offset)  # as a leader does when it begins
+    """Let a follower fetch until it is caught up; return the number of truncations."""
+    leader.epochs.assign(NEW_EPOCH, leader.end_offset)  # as a new leader does
     cuts = 0
     while True:
         wanted = next_fetch(follower)
@@ -71,7 +71,7 @@ def test_an_epoch_that_the_follower_does_not_know_sends_it_back_to_the_one_befor
 
 
 def test_back_to_back_leaders_are_told_apart() -> None:
-    """Two fast changes of leaders: the story of KIP-279."""
+    """Two fast leader changes: the case of KIP-279."""
     follower, leader = log_of(0, 1, 1, 1), log_of(0, 2, 2)
     assert catch_up(follower, leader) >= 1
     assert epochs_of(follower) == [0, 2, 2]
@@ -79,7 +79,7 @@ def test_back_to_back_leaders_are_told_apart() -> None:
 
 @st.composite
 def histories(draw: st.DrawFn) -> tuple[list[int], list[int]]:
-    """Return two logs that share a beginning; what each wrote after it, the other has not seen."""
+    """Return two logs with a common prefix; each then has records that the other lacks."""
     shared = sorted(draw(st.lists(st.integers(0, 4), max_size=6)))
     later = draw(st.lists(st.tuples(st.booleans(), st.integers(1, 3)), max_size=8))
     logs: tuple[list[int], list[int]] = ([*shared], [*shared])

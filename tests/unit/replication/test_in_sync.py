@@ -1,4 +1,4 @@
-"""Who is in sync with a leader, and what is committed."""
+"""The replicas in sync with a leader, and the high watermark."""
 
 from ottla.replication.in_sync import InSync, ReplicaProgress
 
@@ -6,7 +6,7 @@ LAG_MS = 30_000
 
 
 def in_sync(*isr: int, start: int = 0, now_ms: int = 0) -> InSync:
-    """Return what leader 0 knows of replicas 0, 1 and 2 at its start."""
+    """Return leader 0's initial state of replicas 0, 1 and 2."""
     return InSync(0, [0, 1, 2], isr, partition_epoch=5, epoch_start_offset=start, now_ms=now_ms)
 
 
@@ -92,7 +92,7 @@ def test_at_the_start_of_a_leader_everyone_has_the_whole_time() -> None:
 def test_a_follower_of_a_busy_leader_keeps_up_without_ever_reaching_the_end() -> None:
     progress = ReplicaProgress(1)
     for step in range(1, 100):
-        # Each time it has what there was the time before, and there is more already.
+        # Each fetch reaches the end offset of the previous one, and the log has grown meanwhile.
         progress.fetched(100 * (step - 1), 100 * step, broker_epoch=7, now_ms=1_000 * step)
     assert progress.is_caught_up(10_000, 100_000, 2_000)
     assert not progress.is_caught_up(10_000, 101_000, 1_000)

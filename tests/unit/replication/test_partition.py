@@ -1,4 +1,4 @@
-"""A partition as its leader keeps it."""
+"""A partition on its leader."""
 
 import pytest
 

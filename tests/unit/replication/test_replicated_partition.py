@@ -1,4 +1,4 @@
-"""A partition with three replicas: what the leader shows, and what its followers do."""
+"""A partition with three replicas: reads from the leader, and fetches of its followers."""
 
 from typing import TYPE_CHECKING
 
@@ -22,7 +22,7 @@ LAG_MS = 1_000
 
 
 class Replica:
-    """One replica, and what it says."""
+    """One replica, with its recorded notifications and ISR candidates."""
 
     def __init__(self, broker_id: int, **settings: object) -> None:
         self.broker_id = broker_id
@@ -41,7 +41,7 @@ class Replica:
         self.partition.lead(epoch, here)
 
     def write(self, count: int = 1) -> int:
-        """Append a batch, and return where it ends."""
+        """Append a batch; return its end offset."""
         return self.partition.append_as_leader(batch(count), NOW_MS).last_offset + 1
 
     def fetch(self, leader: "Replica", now_ms: int = 0) -> None:
@@ -65,7 +65,7 @@ class Replica:
 
 
 def cluster(epoch: int = 0, **settings: object) -> tuple[Replica, Replica, Replica]:
-    """Return three replicas of which the first leads."""
+    """Return three replicas; the first replica leads."""
     first, second, third = (Replica(number, **settings) for number in ALL)
     first.lead(epoch)
     for follower in (second, third):
@@ -350,7 +350,7 @@ def test_what_another_leader_wrote_where_the_slow_answer_is_read_from_is_not_tak
         each.fetch(old)
     for _ in range(3):
         old.write()
-    named = old.partition.log.read(1, 4, 1 << 20)  # and sent when the connection lets it
+    named = old.partition.log.read(1, 4, 1 << 20)  # a slice, read only when it is sent
     new.lead(6)
     for _ in range(3):
         new.write()

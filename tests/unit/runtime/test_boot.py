@@ -1,4 +1,4 @@
-"""Which start of the machine this is, as the kernel tells it."""
+"""The boot id of the machine, from the kernel."""
 
 from ottla.runtime.boot import boot_id
 

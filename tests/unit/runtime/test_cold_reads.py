@@ -1,4 +1,4 @@
-"""Cold reads, on real files: told apart, fetched by a thread, and given back."""
+"""Cold reads on real files: detected, fetched by a thread, and released."""
 
 import asyncio
 import os
@@ -24,7 +24,7 @@ def file(tmp_path: Path) -> KernelFile:
 
 
 def evict(file: KernelFile) -> bool:
-    """Ask the kernel to forget the file; whether it did is its own affair."""
+    """Advise the kernel to drop the file from the page cache; it may ignore that."""
     os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
     return not is_cached(file, 0, SIZE_BYTES)
 

@@ -1,4 +1,4 @@
-"""What the contract of all disks leaves open: the kernel's half measures, descriptors, modes."""
+"""Kernel behaviour outside the contract of all disks: partial I/O, descriptors, modes."""
 
 import errno
 import os

@@ -1,4 +1,4 @@
-"""The event loop: uvloop's where it is installed, and asyncio's where it is not."""
+"""The event loop: uvloop's if it is installed, else asyncio's."""
 
 import asyncio
 import sys
@@ -10,7 +10,7 @@ from ottla.runtime import event_loop
 
 
 class OtherLoop(asyncio.SelectorEventLoop):
-    """What another package might bring."""
+    """An event loop from another package."""
 
 
 async def loop_kind() -> type[asyncio.AbstractEventLoop]:  # noqa: RUF029

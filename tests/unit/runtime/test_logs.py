@@ -1,4 +1,4 @@
-"""Log lines in both formats, and a reader who does not read."""
+"""Log lines in both formats, and a reader that stops reading."""
 
 import json
 import logging
@@ -18,13 +18,13 @@ Configure = Callable[..., LogWriter]
 
 @pytest.fixture
 def configure() -> Iterator[Configure]:
-    """Configure logging for one test, and leave it as it was."""
+    """Configure logging for one test, and restore it."""
     root = logging.getLogger()
     handlers, level = list(root.handlers), root.level
     writers: list[LogWriter] = []
 
     def begin(*args: object, **named: object) -> LogWriter:
-        root.handlers = []  # pytest's own are not ours to close
+        root.handlers = []  # the test must not close pytest's handlers
         writers.append(configure_logging(*args, **named))
         return writers[-1]
 
@@ -101,7 +101,7 @@ def test_who_logs_does_not_wait_for_who_does_not_read(configure: Configure) -> N
         writer = configure(LogFormat.TEXT, stream=stream)
         line = "x" * 100
         count = LINES_HELD_MAX + 2 * PIPE_BYTES // len(line)
-        for _ in range(count):  # would never end if it waited
+        for _ in range(count):  # would never end if logging blocked
             logging.getLogger("ottla").info(line)
         lost = writer.lost_count
         assert lost > 0

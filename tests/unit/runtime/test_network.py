@@ -1,4 +1,4 @@
-"""What the kernel's sockets are told, which no other network knows of."""
+"""Socket options of the kernel network; other networks have none."""
 
 import asyncio
 from contextlib import ExitStack
@@ -25,7 +25,7 @@ SEND_BUFFER_BYTES = 12_345
 
 
 async def pair() -> tuple[socket, socket]:
-    """Return both ends of a connection: who has connected, and who was connected to."""
+    """Return both ends of a connection: the connecting and the accepting socket."""
     network = KernelNetwork()
     (listening,) = await network.listen(HOST, 0)
     loop = asyncio.get_running_loop()
@@ -100,7 +100,7 @@ def test_an_address_that_swallows_everything_does_not_stand_before_the_next(
         silent = stack.enter_context(create_server(("127.0.0.2", 0), backlog=0))
         port = silent.getsockname()[1]
         stack.enter_context(create_server((HOST, port)))
-        for _ in range(4):  # nobody accepts them: the kernel answers no more then
+        for _ in range(4):  # without accept the backlog fills, and the kernel stops responding
             full = stack.enter_context(socket())
             full.setblocking(False)
             full.connect_ex(("127.0.0.2", port))

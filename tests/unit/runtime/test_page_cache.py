@@ -1,4 +1,4 @@
-"""The kernel's answers are played by a script where it promises too little to be asked itself."""
+"""A script plays the kernel where its behaviour is too unreliable for a real test."""
 
 import ctypes
 import errno
@@ -31,7 +31,7 @@ def file(tmp_path: Path) -> Iterator[KernelFile]:
 
 
 def script_reads(monkeypatch: pytest.MonkeyPatch, answer: Callable[[int], int]) -> list[int]:
-    """Let the kernel answer by this function of the position; return the positions asked."""
+    """Replace preadv by a function of the position; return the list of read positions."""
     asked: list[int] = []
 
     def preadv(descriptor: int, buffers: list[bytearray], position: int, flags: int) -> int:
@@ -50,7 +50,7 @@ def script_advice(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int, int]]
 
 
 def resident_pages(file: KernelFile) -> int:
-    """Count the file's pages in the page cache, by mincore: a second opinion."""
+    """Count the file's pages in the page cache with mincore, as an independent check."""
     libc = ctypes.CDLL(None, use_errno=True)
     libc.mmap.restype = ctypes.c_void_p
     libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t] + 3 * [ctypes.c_int] + [ctypes.c_long]
@@ -77,7 +77,7 @@ def test_what_was_just_written_is_cached(file: KernelFile) -> None:
 
 
 def test_an_evicted_range_is_cold(file: KernelFile) -> None:
-    """Advice binds nobody, so the kernel is asked twice: after a yes the pages must be there."""
+    """The kernel may ignore advice: if it reports the range as cached, pages must be resident."""
     tells = can_tell(file)
     file.sync()
     advise_done(file, 0, SIZE_BYTES)

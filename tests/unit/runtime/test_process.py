@@ -1,4 +1,4 @@
-"""What the kernel says of this process."""
+"""The kernel's figures about this process."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""The kernel's dice."""
+"""The kernel's random numbers."""
 
 import secrets
 from uuid import RFC_4122, UUID

@@ -1,4 +1,4 @@
-"""What the tests of compaction share: a log that is written, compacted, and read back."""
+"""Helpers of the compaction tests: a log that is written, compacted, and read back."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -26,7 +26,7 @@ Pair = tuple[bytes | None, bytes | None]
 
 
 def compacted(**settings: Any) -> TopicConfig:
-    """Return settings under which whatever is dirty is compacted at once."""
+    """Return settings under which every dirty segment is compacted at once."""
     wanted: dict[str, Any] = {
         "cleanup_policy": frozenset({CleanupPolicy.COMPACT}),
         "min_cleanable_dirty_ratio": 0.0,
@@ -88,7 +88,7 @@ class Writer:
         *,
         is_epoch_bumped: bool = False,
     ) -> int:
-        """Append the marker that ends a transaction, in the producer's next epoch if it is so."""
+        """Append an end transaction marker, in the producer's next epoch if `is_epoch_bumped`."""
         epoch = self.epoch_by_producer.get(producer_id, 0)
         if is_epoch_bumped:
             epoch += 1
@@ -115,7 +115,7 @@ def compact(
     now_ms: int = START_MS,
     dedupe_buffer_bytes: int = DEDUPE_BYTES,
 ) -> int:
-    """Compact once, if there is anything to do; return where the log begins to be dirty now."""
+    """Compact once, if anything is dirty; return the new first dirty offset."""
     planned = plan(log, first_dirty_offset, last_stable_offset(log), now_ms)
     if planned is None:
         return first_dirty_offset
@@ -128,7 +128,7 @@ def compact(
 def take_over(
     log: PartitionLog, compaction: Compaction, group: CleanedGroup, now_ms: int = START_MS
 ) -> None:
-    """Put a cleaned segment in its place, by the four steps of a cleaner, one after the other."""
+    """Swap a cleaned segment in, by the four steps of a cleaner in sequence."""
     try:
         prepare(log, group)
         compaction.decide(group)
@@ -160,7 +160,7 @@ def offsets_of(log: PartitionLog) -> list[int]:
 
 
 def committed(log: PartitionLog) -> list[Record]:
-    """Return what a reader of committed data gets, as clients work it out."""
+    """Return the records of a read_committed consumer, filtered as clients do."""
     stable = last_stable_offset(log)
     aborted = log.aborted_transactions(log.log_start_offset, stable)
     found: list[Record] = []
@@ -176,7 +176,7 @@ def committed(log: PartitionLog) -> list[Record]:
 
 
 def state_of(log: PartitionLog) -> dict[bytes, bytes]:
-    """Return the last value of each key that has one."""
+    """Return the last value of each key, without deleted keys."""
     state: dict[bytes, bytes] = {}
     for record in committed(log):
         assert record.key is not None
@@ -188,7 +188,7 @@ def state_of(log: PartitionLog) -> dict[bytes, bytes]:
 
 
 def files_of(disk: Disk) -> dict[str, bytes]:
-    """Return the files of all segments, without those that are only kept for a while."""
+    """Return the files of all segments, without snapshots and files that await deletion."""
     found = {}
     for name in disk.list_directory(DIRECTORY):
         if name[:20].isdigit() and not name.endswith((".deleted", ".snapshot")):

@@ -1,4 +1,4 @@
-"""What the tests of the two sparse indexes share: both kinds, filled with the same numbers."""
+"""Helpers for the tests of both sparse indexes: both kinds, filled with the same numbers."""
 
 import pytest
 
@@ -29,7 +29,7 @@ def opened(kind: Kind, disk: Disk, path: str = PATH) -> Index:
 
 
 def fill(index: Index, count: int, start: int = 0) -> None:
-    """Append entries that are the same for both kinds but for the order of their halves."""
+    """Append the same entries to both kinds, apart from the order of their two fields."""
     for number in range(start, start + count):
         if isinstance(index, OffsetIndex):
             index.append(BASE + 1 + 10 * number, 4096 * (number + 1))

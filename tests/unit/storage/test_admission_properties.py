@@ -1,4 +1,4 @@
-"""Whatever clients send, admission ends in a batch that keeps the rules or in one ApiError."""
+"""For any input of a client, admission returns a valid batch or raises one ApiError."""
 
 import pytest
 from hypothesis import given
@@ -19,7 +19,7 @@ from ottla.wire.records.record import Record, records_of
 from tests.record_strategies import record_lists
 
 NOW_MS = 1_700_000_000_000
-CHECKED_FROM = 16  # before it stand the offset, the size and the leader epoch
+CHECKED_FROM = 16  # after the base offset, the size and the leader epoch
 
 configs = st.builds(
     TopicConfig,

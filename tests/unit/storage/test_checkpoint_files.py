@@ -1,4 +1,4 @@
-"""The checkpoints that are no tables: partition.metadata, .kafka_cleanshutdown, meta.properties."""
+"""Checkpoints without tables: partition.metadata, .kafka_cleanshutdown, meta.properties."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Whatever is written to a log and however often it is compacted: C1 to C5, T2 and T8."""
+"""C1 to C5, T2 and T8, for any writes to a log and any number of compactions."""
 
 from itertools import pairwise
 from typing import NamedTuple
@@ -61,7 +61,7 @@ class Compact(NamedTuple):
 
 
 class Forget(NamedTuple):
-    """All producers that have no transaction open expire."""
+    """All producers without an open transaction expire."""
 
 
 Step = Put | End | Roll | Compact | Forget
@@ -91,7 +91,7 @@ steps = st.lists(
 
 
 class Run:
-    """A log that takes steps, beside a model of it that keeps everything that was written."""
+    """A log that takes steps, next to a model that keeps all written records."""
 
     def __init__(self, segment_bytes: int) -> None:
         self.disk = SimulatedDisk()
@@ -157,7 +157,7 @@ class Run:
         self.check()
 
     def check_untouched(self, before: list[Segment]) -> None:
-        """C4: what is active, or not decided, is still the same segment."""
+        """C4: active segments, and segments with undecided transactions, are never replaced."""
         assert self.log.segments.active is before[-1]
         stable = last_stable_offset(self.log)
         row = list(self.log.segments)
@@ -188,11 +188,11 @@ class Run:
                 if self.now_ms < cleaned_ms + DAY_MS:
                     assert there[record.offset] == record  # C3
         wanted = {key: record.value for key, record in model.items() if record.value is not None}
-        assert state_of(self.log) == wanted  # C1: and nothing deleted is back
+        assert state_of(self.log) == wanted  # C1: and no deleted key is back
         self.check_clean_part()
 
     def check_clean_part(self) -> None:
-        """Nothing is left in the clean part that a record in the clean part replaces."""
+        """The clean part has no record that a later record of the clean part replaces."""
         last: dict[bytes, int] = {}
         for record in self.visible().values():
             if record.offset < self.first_dirty_offset:
@@ -202,7 +202,7 @@ class Run:
                 assert last[record.key or b""] == record.offset
 
     def check_producers(self) -> None:
-        """T2: the log alone tells what the producers' state is, as far as they are active."""
+        """T2: replaying the log restores the state of every active producer."""
         live = _known(self.log.producers)
         state = ProducerStates(self.disk, "/elsewhere")
         for batch in batches_of(self.log):
@@ -230,8 +230,8 @@ class Run:
 
 
 def _known(states: ProducerStates) -> dict[int, ProducerEntry]:
-    # Markers that are gone do not tell the coordinator's epoch any more, nor the time they were
-    # written; none of this is about the producer's own next batch.
+    # Without its marker an entry lacks the coordinator's epoch and the marker's timestamp; neither
+    # affects the producer's own next batch.
     return {
         entry.producer_id: entry._replace(coordinator_epoch=0, timestamp_ms=0)
         for entry in states.producers()

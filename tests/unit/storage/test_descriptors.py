@@ -1,4 +1,4 @@
-"""Without a descriptor a call is refused, and the log stays online."""
+"""Without a free descriptor a call is refused, and the log stays online."""
 
 import errno
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Files of a partition, told entry by entry."""
+"""Files of a partition, printed entry by entry."""
 
 from collections.abc import Iterable
 from contextlib import closing

@@ -1,6 +1,6 @@
-"""A folder that Apache Kafka 4.3.1 wrote, as Ottla opens it, mends it and goes on in it.
+"""Ottla opens, repairs and extends a log dir that Apache Kafka 4.3.1 has written.
 
-The folder and what Kafka's own readers saw in it are in tests/data/kafka-folder.
+The log dir, and the output of Kafka's own readers, are in tests/data/kafka-folder.
 """
 
 import json
@@ -45,7 +45,7 @@ def directory(tmp_path: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def opened(tmp_path_factory: pytest.TempPathFactory) -> OttlaFolder:
-    """Open the folder for those who only look at it."""
+    """Open the log dir, for tests that do not change it."""
     directory = tmp_path_factory.mktemp("opened") / "logs"
     return OttlaFolder(Path(shutil.copytree(DATA / "logs", directory)), CONFIG)
 
@@ -64,7 +64,7 @@ def expected_records(name: str) -> list[SeenRecord]:
 
 
 def contents(directory: Path) -> dict[str, bytes]:
-    """Read all files of all logs, but for the epochs: who leads now is not told there yet."""
+    """Read all files of all logs but the leader epoch checkpoints, which lack the current epoch."""
     return {
         str(path.relative_to(directory)): path.read_bytes()
         for path in directory.glob("*/*")
@@ -72,7 +72,7 @@ def contents(directory: Path) -> dict[str, bytes]:
     }
 
 
-# -- what is there --------------------------------------------------------------------------------
+# -- contents -------------------------------------------------------------------------------------
 
 
 def test_the_folder_says_that_kafka_stopped_properly(directory: Path) -> None:
@@ -188,7 +188,7 @@ def test_indexes_that_a_crash_of_kafka_left_padded_are_mended(directory: Path) -
     assert contents(directory) == contents(DATA / "logs")
 
 
-# -- going on -------------------------------------------------------------------------------------
+# -- continued writes -----------------------------------------------------------------------------
 
 
 def append(log: PartitionLog, raw: bytearray, origin: Origin = Origin.CLIENT) -> int:

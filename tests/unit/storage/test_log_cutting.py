@@ -1,4 +1,4 @@
-"""Cutting a log off at its end, and letting it begin later."""
+"""Truncating a log at its end, and advancing its start."""
 
 import pytest
 
@@ -29,7 +29,7 @@ def bases(log: PartitionLog) -> list[int]:
 
 
 def busy_folder() -> LogFolder:
-    """A log of five segments, with leaders, producers and transactions in all of them."""
+    """A log of five segments, with leader epochs, producers and transactions in all of them."""
     folder = LogFolder(SimulatedDisk())
     log = folder.start()
     sequence = 0

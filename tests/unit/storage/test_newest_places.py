@@ -1,4 +1,4 @@
-"""The newest batches are found without reading, and only as long as they are in the file."""
+"""The newest batches are located without a read, while they are in the file."""
 
 from ottla.storage.segments.segment_batches import BatchPlace, NewestPlaces
 from ottla.wire.records.batch import RecordBatch, batch_at

@@ -1,4 +1,4 @@
-"""T2: whatever happens to the snapshots, the state is the one that the log says."""
+"""T2: with any damage to the snapshots, the producer state equals a replay of the log."""
 
 from random import Random
 
@@ -17,12 +17,12 @@ from ottla.wire.records.control import ControlType, end_txn_marker
 
 DIRECTORY = "/log"
 producer_ids = st.integers(1, 3)
-steps = st.integers(0, 9).map(lambda number: number == 0)  # of epochs: once in a while
+steps = st.integers(0, 9).map(lambda number: number == 0)  # of epochs: in one of ten cases
 keeps: st.SearchStrategy[Keep] = st.sampled_from(["lose_all", "keep_all", "random"])
 
 
 class LogWithProducers(RuleBasedStateMachine):
-    """A log in memory, its producers' snapshots on a disk that fails, and the state over both."""
+    """A log in memory, with producer snapshots on a failing disk and the state from both."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -66,7 +66,7 @@ class LogWithProducers(RuleBasedStateMachine):
         back: int,
         timestamp_ms: int,
     ) -> None:
-        """Append what fits, or try to append something again or out of order."""
+        """Append the next batch, a duplicate, or a batch out of order."""
         self.epochs[producer_id] += is_next_epoch
         builder = BatchBuilder(
             producer_id=producer_id,

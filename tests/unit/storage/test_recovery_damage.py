@@ -1,4 +1,4 @@
-"""What a disk has lost below the recovery point: fenced off, or made anew from the batches."""
+"""Damage below the recovery point: fenced off, or rebuilt from the batches."""
 
 import pytest
 
@@ -45,7 +45,7 @@ def opened_uncleanly(disk: SimulatedDisk, recovery_point: int = 0) -> OpenedLog:
 
 
 class TestOldMessages:
-    """Kafka reads what it wrote before 0.11; we do not, and leave it where it is."""
+    """Kafka reads formats from before 0.11; Ottla does not, and leaves such batches unchanged."""
 
     @pytest.mark.parametrize("recovery_point", [0, 4, 10])
     def test_they_are_neither_cut_off_nor_served(self, recovery_point: int) -> None:
@@ -107,7 +107,7 @@ class TestOldMessages:
 
 
 class TestBelowTheRecoveryPoint:
-    """The segments from 0 on and 3 on, and offset 6, had been durable."""
+    """The segments at 0 and 3, and offset 6, were durable."""
 
     def opened(self, folder: LogFolder) -> OpenedLog:
         return opened_uncleanly(folder.disk, recovery_point=7)

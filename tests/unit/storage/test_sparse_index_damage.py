@@ -137,6 +137,6 @@ def test_a_power_cut_leaves_the_first_entries_or_something_corrupt(
         check(index)
     except CorruptIndexError:
         return
-    # A single entry of zeros says where the segment begins, which is true as well.
+    # A single entry of zeros gives the segment's first position, which is correct too.
     entries = [entry for entry in index.entries() if entry != (BASE, 0)]
     assert entries == written[: len(entries)]

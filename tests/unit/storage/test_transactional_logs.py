@@ -1,7 +1,7 @@
-"""Whatever cleans a log, its open transactions stay, and each one that has ended stays ended.
+"""Cleaning never removes an open transaction, and never reopens an ended transaction.
 
 A log with transactions goes through compaction, retention, DeleteRecords, the expiry of producers
-and restarts, beside a model that forgets nothing: C1, C3, C4, T2, T7 and T8.
+and restarts, next to a model that keeps everything: C1, C3, C4, T2, T7 and T8.
 """
 
 from collections.abc import Iterable
@@ -54,11 +54,11 @@ class Transaction:
     kind: ControlType | None = None
     marker_offset: int = -1
     gone_ms: int | None = None
-    """Since when nothing of it has been in the log but its marker."""
+    """The time since which only its marker has been in the log."""
 
 
 class LogWithTransactions(RuleBasedStateMachine):
-    """A log of small segments that is both compacted and cut off at its beginning."""
+    """A log of small segments with both compaction and retention."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -75,7 +75,7 @@ class LogWithTransactions(RuleBasedStateMachine):
         self.open: dict[int, Transaction] = {}
         self.ended: list[Transaction] = []
 
-    # -- what happens ---------------------------------------------------------------------------
+    # -- operations -----------------------------------------------------------------------------
 
     @rule(pairs=pairs)
     def write(self, pairs: list[tuple[bytes, bytes | None]]) -> None:
@@ -159,14 +159,14 @@ class LogWithTransactions(RuleBasedStateMachine):
             log_start_offset=self.log.log_start_offset,
         ).log
         self.writer.log = self.log
-        # A producer of which nothing is in the log may be known, or not; so may one that expired.
+        # The state of a producer without batches in the log, or after its expiry, is optional.
         sequence_by_producer = self.writer.sequence_by_producer
         sequence_by_producer.clear()
         for entry in self.log.producers.producers():
             if entry.producer_epoch == self.writer.epoch_by_producer.get(entry.producer_id, 0):
                 sequence_by_producer[entry.producer_id] = entry.last_sequence + 1
 
-    # -- what must be so ------------------------------------------------------------------------
+    # -- invariants -----------------------------------------------------------------------------
 
     @invariant()
     def readers_wait_for_what_is_open_and_for_nothing_else(self) -> None:
@@ -187,7 +187,7 @@ class LogWithTransactions(RuleBasedStateMachine):
 
     @invariant()
     def what_an_open_transaction_wrote_is_not_written_twice(self) -> None:
-        """Its producer is remembered, however long ago it wrote."""
+        """The log keeps the producer's state, however old its last write is."""
         for batch in data_batches(self.log):
             one = self.open.get(batch.producer_id)
             if one and batch.base_offset in self.kept(one.offsets):
@@ -234,7 +234,7 @@ class LogWithTransactions(RuleBasedStateMachine):
                 assert one.marker_offset in markers or not self.kept([one.marker_offset])
 
     def kept(self, offsets: Iterable[int]) -> list[int]:
-        """Return the offsets that are not before the log's start."""
+        """Return the offsets from the log start offset on."""
         return [offset for offset in offsets if offset >= self.log.log_start_offset]
 
 

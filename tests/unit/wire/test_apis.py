@@ -1,4 +1,4 @@
-"""The table of APIs: complete, and imported only as far as it is used."""
+"""The table of APIs: complete, and imported only on use."""
 
 import subprocess
 import sys

@@ -21,7 +21,7 @@ from ottla.wire.writing import COPIED_BYTES_MAX
 
 
 class SliceOfAFile:
-    """Stands for records that the kernel will send: all a writer may ask for is the length."""
+    """Stands for records that the kernel will send: a writer may read only the length."""
 
     def __init__(self, size_bytes: int) -> None:
         self._size_bytes = size_bytes

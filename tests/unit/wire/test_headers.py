@@ -1,4 +1,4 @@
-"""Headers: which version goes with which message, and what a hostile one leads to."""
+"""Headers: the header version of each message, and the handling of hostile headers."""
 
 from contextlib import suppress
 

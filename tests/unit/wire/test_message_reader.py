@@ -1,4 +1,4 @@
-"""The compiled reader: it reads what is sound, and leaves whatever is odd to its twin."""
+"""The compiled reader: it reads valid input, and leaves every unusual case to its fallback."""
 
 import gc
 import sys
@@ -120,7 +120,7 @@ each_version = pytest.mark.parametrize("version", [OLD, FLEXIBLE])
 
 
 def compiled(cls: type[Message], version: int) -> Any:
-    """Return the compiled reader; without a compiler there is only one way to read."""
+    """Return the compiled reader; without a compiler there is only the fallback."""
     return compiled_reader_for(cls, version) or reader_for(cls, version).function
 
 
@@ -185,7 +185,7 @@ def test_odd_bytes_are_left_to_the_twin(cls: type[Message], version: int, raw: b
         (Numbers, FLEXIBLE, b"\0\0"),
         (Envelope, FLEXIBLE, b"\xff\0"),
         (Envelope, OLD, b"\x01\0\0\xff\xff"),
-        (Letter, OLD, b"\x07" + encode(Letter(), OLD)[1:]),  # true is whatever is not zero
+        (Letter, OLD, b"\x07" + encode(Letter(), OLD)[1:]),  # every byte but zero is true
     ],
 )
 def test_rare_but_sound_bytes_are_read(cls: type[Message], version: int, raw: bytes) -> None:
@@ -205,7 +205,7 @@ def test_the_budget_is_the_same_to_the_last_item(
     assert Twins(cls, FLEXIBLE).both_read(crowd(item, count))
     too_many = crowd(item, count + 1)
     assert is_left_to_the_twin(cls, FLEXIBLE, memoryview(too_many))
-    # What comes before the message adds nothing to its budget.
+    # Bytes before the message do not add to its budget.
     assert is_left_to_the_twin(cls, FLEXIBLE, memoryview(bytes(1000) + too_many), 1000)
     with pytest.raises(ProtocolError, match=f"{count + 1} items claimed"):
         decode(cls, FLEXIBLE, memoryview(too_many))
@@ -233,7 +233,7 @@ def test_a_message_in_the_middle_of_a_buffer_is_read(version: int) -> None:
 
 @pytest.mark.parametrize("position", [-2, 3, sys.maxsize, -sys.maxsize - 1])
 def test_a_position_outside_the_buffer_is_left_to_the_twin(position: int) -> None:
-    view = memoryview(b"\x01\0\x01\0")[2:]  # there is a note before it
+    view = memoryview(b"\x01\0\x01\0")[2:]  # another note precedes it
     assert is_left_to_the_twin(Note, FLEXIBLE, view, position)
 
 
@@ -317,7 +317,7 @@ def test_a_hundred_thousand_messages_leave_nothing_behind() -> None:
 
 
 def _blocks_after(views: list[tuple[Any, memoryview]], rounds: int) -> int:
-    """Return how many blocks of memory are in use after reading sound and cut messages."""
+    """Return the number of memory blocks in use after reading valid and truncated messages."""
     *sound, old, flexible = views
     for _ in range(rounds):
         for reader, view in sound:
@@ -376,7 +376,7 @@ def test_a_version_that_does_not_exist_is_our_own_mistake() -> None:
 
 
 def test_structures_that_cannot_be_filled_are_our_own_mistake() -> None:
-    if reading._compiled is None:  # then nobody fills them
+    if reading._compiled is None:  # the fallback fills no structures
         return
     make = reading._compiled.StructReader
     for cls, step in [

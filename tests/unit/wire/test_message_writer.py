@@ -1,4 +1,4 @@
-"""The compiled writer: it writes what is sound, and leaves whatever is odd to its twin."""
+"""The compiled writer: it writes valid values, and leaves every unusual case to its fallback."""
 
 import gc
 import sys
@@ -54,7 +54,7 @@ class Stamp(Struct):
 
 
 class SpecialStamp(Stamp):
-    """A stamp that is not quite one."""
+    """A structure similar to a stamp, of another class."""
 
 
 class Letter(Message, versions=(0, 1), flexible_since=1):
@@ -89,7 +89,7 @@ class Letter(Message, versions=(0, 1), flexible_since=1):
 
 
 class Label(Message, versions=(0, 0), flexible_since=0):
-    """Tagged fields of every kind. The tags are not in order, and one of them is long."""
+    """Tagged fields of every kind. The tags are not in order, and one tag is long."""
 
     is_fragile: bool = boolean(tag=300)
     number: int = int64(default=-1, tag=0)
@@ -118,7 +118,7 @@ class Parcel(Message, versions=(0, 1), flexible_since=1):
 
 
 class Ticket(Message, versions=(0, 0)):
-    """A number that null cannot stand for, whatever is declared."""
+    """A number that cannot be null, in spite of its declaration."""
 
     number: int = int32(nullable_since=0)
 
@@ -128,7 +128,7 @@ class Blank(Message, versions=(0, 0)):
 
 
 def letter(**values: Any) -> Letter:
-    """Return a letter that has everything, but for what is given."""
+    """Return a letter with all fields set; `values` override the defaults."""
     full = {
         "is_express": True,
         "tiny": -(1 << 7),
@@ -173,7 +173,7 @@ each_version = pytest.mark.parametrize("version", [OLD, FLEXIBLE])
 
 
 def compiled(cls: type[Message], version: int) -> Any:
-    """Return the compiled writer; without a compiler there is only one way to write."""
+    """Return the compiled writer; without a compiler there is only the fallback."""
     return compiled_writer_for(cls, version) or Twins(cls, version).generated
 
 
@@ -228,7 +228,7 @@ def test_a_message_of_any_size_grows_out_of_its_first_kilobyte() -> None:
         (letter(unsigned=-1), OLD),
         (letter(long=1 << 63), OLD),
         (letter(number=1 << 80), OLD),
-        (letter(number=1.0), OLD),  # what is no number, no text, no list
+        (letter(number=1.0), OLD),  # wrong types for numbers, texts and lists
         (letter(number="1"), OLD),
         (letter(number=None), OLD),
         (letter(weight="heavy"), OLD),
@@ -247,14 +247,14 @@ def test_a_message_of_any_size_grows_out_of_its_first_kilobyte() -> None:
         (letter(text="x" * (STRING_BYTES_MAX + 1)), FLEXIBLE),
         (letter(text="é" * STRING_BYTES_MAX), FLEXIBLE),
         (letter(text="é" * (STRING_BYTES_MAX // 2 + 1)), OLD),
-        (letter(later=0), OLD),  # what this version cannot carry
+        (letter(later=0), OLD),  # fields that this version lacks
         (letter(later_text=""), FLEXIBLE),
         (letter(later_note=""), OLD),
         (letter(later_numbers=[0]), OLD),
         (letter(later_seals=None), OLD),
         (letter(later=Number(3)), OLD),
         (letter(batches=SliceOfAFile()), FLEXIBLE),
-        (without(letter(), "text"), OLD),  # what was never set
+        (without(letter(), "text"), OLD),  # fields that were never set
         (without(letter(), "later"), OLD),
         (without(letter(), "unknown_tags"), FLEXIBLE),
         (without(Label(), "number"), 0),
@@ -272,7 +272,7 @@ def test_odd_values_are_left_to_the_twin(value: Message, version: int) -> None:
 @pytest.mark.parametrize(
     "value",
     [
-        letter(is_express=1),  # the twin takes what is true for True
+        letter(is_express=1),  # the fallback takes any true value for True
         letter(weight=1),
         letter(letter_id=b"short"),  # and fills up with zeros
         letter(letter_id=bytearray(16)),
@@ -365,7 +365,7 @@ def test_a_message_without_fields_is_no_bytes() -> None:
 
 
 def test_small_batches_are_in_one_piece_with_the_rest_and_others_are_not() -> None:
-    if writing._compiled is None:  # then nobody knows in time
+    if writing._compiled is None:  # the fallback cannot tell the size in advance
         return
     assert encode_if_small(letter(), FLEXIBLE) == encode(letter(), FLEXIBLE)
     for batches in (SliceOfAFile(), bytes(COPIED_BYTES_MAX + 1)):
@@ -393,7 +393,7 @@ def test_a_hundred_thousand_messages_leave_nothing_behind() -> None:
 
 
 def _blocks_after(sound: list[tuple[Any, int]], odd: list[tuple[Any, int]], rounds: int) -> int:
-    """Return how many blocks of memory are in use after writing sound and odd messages."""
+    """Return the number of memory blocks in use after writing valid and unusual messages."""
     writers = [(compiled(type(value), version), value) for value, version in sound]
     for _ in range(rounds):
         for writer, value in writers:
@@ -462,7 +462,7 @@ def test_a_version_that_does_not_exist_is_our_own_mistake() -> None:
 
 
 def test_structures_that_cannot_be_written_are_our_own_mistake() -> None:
-    if writing._compiled is None:  # then nobody writes them
+    if writing._compiled is None:  # the fallback writes no such structures
         return
     make = writing._compiled.StructWriter
     for cls, step in [

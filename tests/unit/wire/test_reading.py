@@ -1,4 +1,4 @@
-"""Hostile bytes: one error that says where, and no more memory than the frame deserves."""
+"""Hostile bytes: one error with its position, and memory in proportion to the frame."""
 
 import tracemalloc
 from typing import Any
@@ -15,7 +15,7 @@ from ottla.wire.schema import Field, Message, Struct
 from ottla.wire.writing import encode
 
 FRAME_BYTES = 1 << 18
-# The budget is for what items hold; besides there are the lists that grow as items come.
+# The budget covers the contents of items; the lists that hold the items come on top.
 MEMORY_MULTIPLE_MAX = BUDGET_MULTIPLE + 2
 
 
@@ -95,7 +95,7 @@ def test_the_densest_request_takes_a_small_multiple_of_its_size(cls: type[Messag
 
 
 def _crowded(cls: type[Struct], version: int, path: tuple[str, ...]) -> Any:
-    """Return a value whose array at the path holds as many small items as fill the frame."""
+    """Return a value with enough small items in the array at the path to fill the frame."""
     field = next(f for f in cls.fields if f.name == path[0])
     if len(path) == 1:
         item = _small(field, version)

@@ -1,4 +1,4 @@
-"""A broker that needs ZooKeeper and cannot talk to it says what to install."""
+"""A broker that needs ZooKeeper but lacks kazoo names the package to install."""
 
 import asyncio
 import sys

@@ -1,4 +1,4 @@
-"""The admin listener over real sockets: its pages, its limits, and peers that mean no good."""
+"""The admin listener over real sockets: its pages, its limits, and hostile peers."""
 
 import asyncio
 import json
@@ -67,7 +67,7 @@ def ask(
 
 
 def raw(admin: AdminServer, sent: bytes) -> bytes:
-    """Send bytes as they are, and return all that comes until the end."""
+    """Send raw bytes; return all received bytes until the connection ends."""
     with socket.create_connection((HOST, admin.port), timeout=SECONDS_MAX) as peer:
         answer = b""
         try:
@@ -186,7 +186,7 @@ def test_connections_beyond_the_limit_are_closed(
     monkeypatch.setattr(serving, "CONNECTIONS_MAX", 2)
     opened = [socket.create_connection((HOST, admin.port), SECONDS_MAX) for _ in range(2)]
     try:
-        # Those that came first are answered: they are there, and the next one is one too many.
+        # The response to the first request shows that the limit is already reached.
         assert raw(admin, b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n") == b""
     finally:
         for peer in opened:

@@ -1,4 +1,4 @@
-"""Alive and ready, through a broker's life."""
+"""Liveness and readiness, from the start of a broker to its stop."""
 
 import asyncio
 import errno

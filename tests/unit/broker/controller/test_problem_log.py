@@ -1,4 +1,4 @@
-"""A problem that is tried again and again is logged once."""
+"""A problem that recurs at every retry is logged once."""
 
 import logging
 

@@ -1,4 +1,4 @@
-"""Records of a coordinator in a partition, and how they are loaded without a stall."""
+"""A coordinator's records in a partition, and loading them without blocking the event loop."""
 
 import asyncio
 import logging
@@ -26,7 +26,7 @@ from tests.metadata_building import FixedClock
 
 
 class HastyClock(FixedClock):
-    """On this clock any look takes a whole turn."""
+    """A clock on which every reading uses up a time slice."""
 
     def monotonic_ms(self) -> int:
         self.time_ms += 5

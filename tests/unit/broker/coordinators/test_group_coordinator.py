@@ -1,4 +1,4 @@
-"""What the groups of a partition can do while its replicas, or the cluster, are away."""
+"""Group coordination while replicas or the cluster are unavailable."""
 
 from collections.abc import Callable, Coroutine
 from types import SimpleNamespace
@@ -53,7 +53,7 @@ CONTEXT = RequestContext("", "client", "10.0.0.1", "", 9, 0)
 
 
 class Readers:
-    """One coordinator over one partition with two replicas, of which the other one is silent."""
+    """A coordinator over one partition with two replicas, of which the follower does not fetch."""
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
@@ -83,7 +83,7 @@ class Readers:
         self.coordinator.open_if_there()
 
     def set_isr(self, *isr: int, epoch: int) -> None:
-        """Let these be in sync; both have to be, for anything to be written."""
+        """Set the ISR; writes need both replicas in it."""
         now_ms = self.machine.clock.monotonic_ms()
         self.partition.lead(1, Assignment(0, (0, 1), isr, epoch), now_ms)
 
@@ -130,7 +130,7 @@ class Readers:
 
 
 def tell(story: Callable[[Readers], Coroutine[Any, Any, None]]) -> None:
-    """Run a story on one machine of a world."""
+    """Run a scenario on one machine of a world."""
     world = World(1)
 
     async def program(machine: Machine) -> None:

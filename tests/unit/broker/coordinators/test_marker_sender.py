@@ -1,4 +1,4 @@
-"""Markers go to whoever leads, again and again until they are written, and then no more."""
+"""Markers go to the current partition leaders, with retries until each is written once."""
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
@@ -33,15 +33,15 @@ REST_SECONDS = marker_sender.REST_MS / 1000
 
 
 class Coordinator:
-    """One that owes markers, on a broker whose partitions answer as the test says."""
+    """A coordinator with unwritten markers; the test scripts the responses of partition leaders."""
 
     def __init__(self, machine: Machine, leaders: Sequence[int]) -> None:
         self._machine = machine
         self.image = image_with(leaders)
         self.codes: list[int] = []
-        """What the next markers are answered with; after that they are written."""
+        """Error codes for the next markers; once these are used up, markers are written."""
         self.requests: list[list[tuple[int, int]]] = []
-        """Of each request, the producer ids and how many partitions they are told of."""
+        """Per request, the producer ids and their partition counts."""
         self.written: list[tuple[int, TopicPartition]] = []
         self.may_answer = asyncio.Event()
         self.may_answer.set()
@@ -130,7 +130,7 @@ def image_with(leaders: Sequence[int]) -> ClusterImage:
 
 
 def tell(story: Callable[[Coordinator], Coroutine[Any, Any, None]], *leaders: int) -> None:
-    """Run a story on one machine of a world, with a topic of which these lead the partitions."""
+    """Run a scenario on one machine of a world; `leaders` lead the topic's partitions."""
     world = World(1)
 
     async def program(machine: Machine) -> None:
@@ -170,7 +170,7 @@ def test_a_marker_that_is_refused_is_sent_again_and_others_do_not_wait_for_it() 
         await one.pass_seconds(REST_SECONDS)
         assert one.marked == [(1, 0), (1, 1), (2, 1)]
         await one.pass_seconds(10)
-        assert len(one.requests) == 3  # and then nothing is sent any more
+        assert len(one.requests) == 3  # no more requests are sent after that
 
     tell(story, HERE, HERE)
 
@@ -189,7 +189,7 @@ def test_a_marker_for_a_partition_without_leader_waits_for_one() -> None:
 
 def test_what_is_owed_to_a_broker_that_leads_no_more_goes_to_its_successor() -> None:
     async def story(one: Coordinator) -> None:
-        one.owe(1, 0)  # to somebody of whom nobody knows where to find it
+        one.owe(1, 0)  # to a broker without a known endpoint
         await one.pass_seconds(1)
         assert one.requests == []
         one.led_by(HERE)

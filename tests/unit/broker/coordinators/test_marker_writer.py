@@ -1,4 +1,4 @@
-"""Markers of partitions that are led here: written at once, or left to who can wait for them."""
+"""Markers for partitions led by this broker: appended at once, or by the path that can wait."""
 
 from typing import NamedTuple
 
@@ -23,7 +23,7 @@ class Leader(NamedTuple):
 
 
 def leader(*replicas: int, is_sure: bool = True, **settings: object) -> Leader:
-    """Lead a partition that has these replicas, and an open transaction."""
+    """Lead a partition with these replicas and an open transaction."""
     partition = Partition(PARTITION, bytes(16), new_log(**settings), lambda _: None)
     partition.lead(0, Assignment(HERE, replicas, replicas, 0))
     opening = batch(2, producer_id=PRODUCER, base_sequence=0, is_transactional=True)

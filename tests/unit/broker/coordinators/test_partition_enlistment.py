@@ -1,4 +1,4 @@
-"""Partitions ask the coordinator of a transaction, which is another broker."""
+"""A partition leader enlists partitions at the transaction's coordinator on another broker."""
 
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping
@@ -31,7 +31,7 @@ FIRST = TopicPartition("t", 0)
 
 
 class Partitions:
-    """Those of one broker, whose transactions are coordinated by another."""
+    """The partitions of one broker; another broker coordinates their transactions."""
 
     def __init__(self, world: World, machine: Machine) -> None:
         self.world = world
@@ -44,7 +44,7 @@ class Partitions:
         return await self.peers.ask(THERE, request, version, answer, timeout_ms=TIMEOUT_MS)
 
     async def begin(self, transactional_id: str) -> int:
-        """Return the id of a producer that has come to the coordinator."""
+        """Initialize a producer at the coordinator; return its id."""
         find = FindCoordinatorRequest(key=transactional_id, key_type=1)
         await self.ask_there(find, 3, FindCoordinatorResponse)
         request = InitProducerIdRequest(
@@ -91,7 +91,7 @@ def image() -> ClusterImage:
 
 
 def tell(story: Callable[[Partitions], Coroutine[Any, Any, None]]) -> None:
-    """Run a story on a machine beside that of a whole broker, which has a topic."""
+    """Run a scenario on a machine next to a complete broker with one topic."""
     world = World(1)
 
     async def program(machine: Machine) -> None:

@@ -1,4 +1,4 @@
-"""The topic of transactions, as Kafka would make it."""
+"""The __transaction_state topic, created as in Kafka."""
 
 from ottla.broker.coordinators.consumer_offsets_topic import partition_of_group
 from ottla.broker.coordinators.transaction_state_topic import (

@@ -1,4 +1,4 @@
-"""Coordinators are asked before a transaction begins in a partition, and producers are told."""
+"""Transactions are verified with their coordinator first; producers get the resulting error."""
 
 import asyncio
 from collections.abc import Mapping
@@ -27,7 +27,7 @@ NEW = Support(is_adding=True, knows_abortable=True)
 
 
 class Coordinators:
-    """Answers with what the test has prepared, one answer after the other."""
+    """Returns the prepared error codes, one per call."""
 
     def __init__(self, *answers: ErrorCode) -> None:
         self.answers = list(answers)
@@ -42,7 +42,7 @@ class Coordinators:
 
 
 class PassingClock(FixedClock):
-    """Some milliseconds pass with each look."""
+    """A clock that advances by some milliseconds at each reading."""
 
     def monotonic_ms(self) -> int:
         self.time_ms += 7

@@ -18,7 +18,7 @@ UNKNOWN = ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
 
 class CountingDice:
-    """Ids in their order, so that tests can foresee them."""
+    """Consecutive ids, which tests can predict."""
 
     def __init__(self) -> None:
         self.rolled = 0
@@ -43,7 +43,7 @@ def fetch(*partitions: int, session_id: int = 0, epoch: int = 0, offset: int = 0
 
 
 class Client:
-    """Somebody who fetches; what it is told of every partition is the same unless said."""
+    """A fetching client; every partition has the same result unless the test sets another."""
 
     def __init__(self, sessions: FetchSessions, *, by_id: bool = False) -> None:
         self.sessions = sessions

@@ -1,4 +1,4 @@
-"""Fetches of very many partitions: others have their turn, and nothing is missed meanwhile."""
+"""Fetches of very many partitions: they yield to other requests, and miss no write meanwhile."""
 
 import asyncio
 from typing import Any
@@ -50,7 +50,7 @@ def test_others_have_their_turn_between_partitions_that_are_not_there() -> None:
 
 
 class Written:
-    """Partitions of some sizes, to which is written while others have their turn."""
+    """Partitions of given sizes, to which the test writes while the fetch yields."""
 
     def __init__(self, size_by_index: dict[int, int]) -> None:
         clock = PassingClock()
@@ -66,7 +66,7 @@ class Written:
         return partition, empty()._replace(records=LogSlice(FILE, 0, size_bytes))
 
     async def read(self, bytes_min: int, size_by_index: dict[int, int]) -> tuple[list[Read], int]:
-        """Begin to read, then write, which makes these the sizes; return what is read."""
+        """Begin to read, write so that these become the sizes, then return the reads."""
         reading = asyncio.ensure_future(
             read_in_turns(self.partitions, self._read, bytes_min, self._notifier, self._slices)
         )

@@ -1,4 +1,4 @@
-"""Consumers are sent to the replica of their rack, if it has what they want."""
+"""Consumers are sent to the replica in their rack if it has the offset that they fetch."""
 
 from ottla.broker.data.preferred_replicas import PreferredReplicas
 from ottla.metadata.image import BrokerImage, ClusterImage
@@ -15,7 +15,7 @@ IMAGE = ClusterImage(
 
 
 def led(*ends: int) -> Partition:
-    """Return what broker 0 leads, with ten records; the others have so many of them."""
+    """Return a partition of ten records, led by broker 0; followers have these end offsets."""
     partition = Partition(PARTITION, bytes(16), new_log(), lambda _: None)
     replicas = tuple(range(len(ends) + 1))
     partition.lead(0, Assignment(0, replicas, replicas, 0))

@@ -1,4 +1,4 @@
-"""Who is to push what, and whether a push is in order."""
+"""Telemetry subscriptions of clients, and the validation of their pushes."""
 
 from dataclasses import dataclass, field
 
@@ -29,7 +29,7 @@ NO_ID = bytes(16)
 
 @dataclass
 class Kept:
-    """A sink that keeps what it gets."""
+    """A sink that keeps its input."""
 
     pushes: list[bytes] = field(default_factory=list)
 
@@ -43,7 +43,7 @@ def setting(subscription: str, name: str, value: str | None) -> ConfigRecord:
 
 @dataclass
 class World:
-    """Telemetry, with a clock and a sink of its own."""
+    """Telemetry with its own clock and sink."""
 
     records: list[ConfigRecord] = field(default_factory=list)
     clock: FixedClock = field(default_factory=FixedClock)
@@ -223,7 +223,7 @@ def test_reserved_ids_are_refused(client_id: bytes) -> None:
     assert world().push(client_id, 0) is ErrorCode.INVALID_REQUEST
 
 
-# -- forgetting -----------------------------------------------------------------------------------
+# -- expiry ---------------------------------------------------------------------------------------
 
 
 def test_a_client_that_was_silent_for_long_begins_anew() -> None:
@@ -242,4 +242,4 @@ def test_of_too_many_clients_the_most_silent_are_forgotten(
     first, _ = known.ask()
     known.ask()
     known.ask()
-    known.ask(first)  # made anew: else it would be too early
+    known.ask(first)  # a new instance: a known one would be refused as too early

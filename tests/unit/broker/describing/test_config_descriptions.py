@@ -1,4 +1,4 @@
-"""Where settings come from, and from where they could."""
+"""The sources of settings, and their synonyms."""
 
 import pytest
 

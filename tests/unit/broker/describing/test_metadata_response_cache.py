@@ -1,4 +1,4 @@
-"""What Metadata says of partitions is kept, and never a moment longer than it is true."""
+"""Cached partition rows of Metadata responses are dropped as soon as they are out of date."""
 
 from dataclasses import replace
 
@@ -32,7 +32,7 @@ def image_with(orders: TopicImage) -> ClusterImage:
 
 
 class World:
-    """A broker that looks at one topic of two partitions."""
+    """A broker with a cached response for one topic of two partitions."""
 
     def __init__(self) -> None:
         self.published = image_with(topic(1, 2))

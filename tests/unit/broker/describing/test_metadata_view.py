@@ -1,4 +1,4 @@
-"""What clients are told of the cluster by a broker that may not belong to it any more."""
+"""Cluster metadata from a broker that may no longer belong to the cluster."""
 
 from ottla.broker.describing.leader_hints import UNKNOWN_LEADER, CurrentLeaders
 from ottla.broker.describing.metadata_view import ClusterView

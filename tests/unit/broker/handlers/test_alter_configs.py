@@ -1,4 +1,4 @@
-"""Where nothing can be written, every resource is told so."""
+"""Without a writable metadata store, every resource gets an error."""
 
 from ottla.broker.handlers.alter_configs import AlterConfigsHandler
 from ottla.broker.handlers.incremental_alter_configs import IncrementalAlterConfigsHandler

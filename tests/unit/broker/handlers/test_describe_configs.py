@@ -1,4 +1,4 @@
-"""An answer of DescribeConfigs has a limit."""
+"""DescribeConfigs responses have a size limit."""
 
 import pytest
 

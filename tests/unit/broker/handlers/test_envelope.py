@@ -1,4 +1,4 @@
-"""An envelope is opened by the controller alone, and whatever is in it, it is answered."""
+"""Only the controller opens envelopes; any content gets a response."""
 
 import asyncio
 
@@ -41,7 +41,7 @@ def handle(
     is_controller: bool = True,
     is_over: bool = False,
 ) -> tuple[EnvelopeResponse, list[RequestContext]]:
-    """Open an envelope; return the answer, and how the request inside was introduced."""
+    """Open an envelope; return the response, and the context of the inner request."""
     seen: list[RequestContext] = []
     store = open_store(SimulatedDisk())
     deleting = DeleteTopicsHandler(store)

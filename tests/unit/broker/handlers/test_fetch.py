@@ -1,4 +1,4 @@
-"""Fetch of many partitions that are not there."""
+"""Fetch of many missing partitions."""
 
 import asyncio
 from collections import Counter
@@ -23,7 +23,7 @@ CONTEXT = RequestContext("User:ANONYMOUS", None, "127.0.0.1", "PLAINTEXT", 12, 0
 
 
 class Remembering:
-    """A fetch that keeps what was found."""
+    """A fetch that keeps the reads."""
 
     def __init__(self, count: int = 3) -> None:
         self.reads: list[Read] = []

@@ -1,4 +1,4 @@
-"""ListOffsets of many partitions holds nobody up."""
+"""ListOffsets for many partitions yields to other requests."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""Metadata of many topics holds nobody up."""
+"""Metadata for many topics yields to other requests."""
 
 import asyncio
 from types import SimpleNamespace

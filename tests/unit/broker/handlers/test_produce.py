@@ -1,4 +1,4 @@
-"""Produce, where something happens while it waits."""
+"""Produce, with changes while the handler waits."""
 
 import asyncio
 from collections import Counter
@@ -24,7 +24,7 @@ NAMES = [TopicPartition("orders", index) for index in range(2)]
 
 
 class Electing:
-    """A coordinator during whose answer a partition comes to be led here."""
+    """A coordinator; while it responds, this broker is elected leader of a partition."""
 
     def __init__(self, elected: Partition) -> None:
         self.elected = elected
@@ -46,7 +46,7 @@ def test_a_partition_that_comes_to_be_led_while_another_is_verified_is_tried_aga
 
 
 async def produced(partitions: Partitions, enlist: Enlist) -> list[int]:
-    """Write to each partition in one request of a transaction, and return what is answered."""
+    """Write to each partition in one transactional request; return the error codes."""
     clock = FixedClock()
     notifier = Notifier(clock)
     leader = SimpleNamespace(leader_id=1, leader_epoch=1, endpoint=None)

@@ -1,4 +1,4 @@
-"""Where nothing can be decided, every topic is told so."""
+"""Without a working controller, every topic gets an error."""
 
 import pytest
 

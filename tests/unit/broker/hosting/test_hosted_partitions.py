@@ -1,4 +1,4 @@
-"""What is said of partitions that are not kept here."""
+"""Errors for partitions that this broker does not host."""
 
 from ottla.broker.hosting.hosted_partitions import Partitions
 from ottla.model.error_code import ErrorCode
@@ -11,7 +11,7 @@ HERE, ELSEWHERE = TopicPartition("orders", 0), TopicPartition("orders", 1)
 
 
 def partitions() -> Partitions:
-    """One of two partitions is kept here, and none of the other topic."""
+    """This broker hosts one of a topic's two partitions, and none of the other topic."""
     controller = controller_of(one_broker())
     add_topics(controller, new_topic("orders", 2), new_topic("letters"))
     known = Partitions()

@@ -1,4 +1,4 @@
-"""The configuration follows what was committed."""
+"""The effective configuration follows committed changes."""
 
 import pytest
 

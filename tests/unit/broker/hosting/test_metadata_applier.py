@@ -1,4 +1,4 @@
-"""Partitions follow the metadata, also where a disk is full, has failed, or has too much on it."""
+"""Partitions follow the metadata, even with full or failed disks, or with extra logs on them."""
 
 import asyncio
 import errno
@@ -51,7 +51,7 @@ CREATED = [
 
 
 class Life:
-    """One life of a broker's partitions, on two folders."""
+    """One incarnation of a broker's partitions, on two log dirs."""
 
     def __init__(self, disk: SimulatedDisk, threads: ThreadPoolExecutor) -> None:
         self.dirs = LogDirs(disk, ("/a", "/b"))
@@ -76,7 +76,7 @@ class Life:
         asyncio.run(run())
 
     def codes(self) -> list[ErrorCode | None]:
-        """Write to every partition, and return what came of it."""
+        """Write to every partition; return the error codes."""
         return [refusal(self.write, name) for name in NAMES]
 
     def write(self, name: TopicPartition) -> None:
@@ -157,7 +157,7 @@ def test_a_partition_in_a_folder_that_is_offline_is_not_made_elsewhere(
     assert len(again.partitions.offline) == 2
     assert len(again.dirs.dirs[1].hosted) == 2
     again.delete()
-    again.create()  # nothing of this one can be in the other folder
+    again.create()  # the topic is new: the failed log dir cannot hold any of its logs
     assert again.codes() == [None] * 4
 
 

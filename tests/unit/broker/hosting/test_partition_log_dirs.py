@@ -1,4 +1,4 @@
-"""Logs are opened, and hundreds are made at once, and the loop goes on meanwhile."""
+"""The event loop keeps running while logs are opened or many are created at once."""
 
 import asyncio
 import errno
@@ -61,7 +61,7 @@ def test_each_of_many_logs_is_made_once_and_told_on_the_loop(tmp_path: Path) -> 
 
 
 def test_those_who_produce_do_not_wait_for_many_new_logs(tmp_path: Path) -> None:
-    """The threads that flush are all taken, and the logs are made by others."""
+    """All flush threads are busy, so other threads create the logs."""
     taken, is_over = asyncio.Event(), asyncio.Event()
 
     async def run() -> int:
@@ -85,7 +85,7 @@ def test_those_who_produce_do_not_wait_for_many_new_logs(tmp_path: Path) -> None
 
 
 class SlowLogs:
-    """Tells when a log is about to be opened, and waits for the word to go on."""
+    """Signals that a log is about to be opened, then blocks until the test lets it continue."""
 
     def __init__(self) -> None:
         self.is_reached = threading.Event()
@@ -100,7 +100,7 @@ class SlowLogs:
 
 
 def made(tmp_path: Path) -> None:
-    """Make two logs in each of two folders, and stop cleanly."""
+    """Make two logs in each of two log dirs, and stop cleanly."""
     dirs = opened(tmp_path)
     for wanted in WANTED[:4]:
         dirs.create(wanted.partition, TOPIC_ID, wanted.config, 0)
@@ -109,7 +109,7 @@ def made(tmp_path: Path) -> None:
 
 @asynccontextmanager
 async def being_opened(dirs: LogDirs, slow: SlowLogs) -> AsyncIterator[asyncio.Future[None]]:
-    """Begin to open logs, and stand before the first."""
+    """Begin to open logs, and stop before the first."""
     with ThreadPoolExecutor(1) as threads:
         folders = PartitionFolders(dirs, threads, SystemClock(), SystemRandomness())
         opening = asyncio.ensure_future(folders.open(lambda _: TopicConfig(), slow.is_stray))
@@ -151,7 +151,7 @@ def test_who_does_not_want_logs_any_more_waits_for_one_at_most(tmp_path: Path) -
 
 
 class TestALogThatIsNotOpen:
-    """A full disk did not let us open the first log."""
+    """The first log could not be opened because the disk was full."""
 
     def left_unopened(self) -> LogDirs:
         disk = SimulatedDisk()
@@ -161,7 +161,7 @@ class TestALogThatIsNotOpen:
             fill(dirs.create(wanted.partition, TOPIC_ID, wanted.config, 0), 5)
         disk.kill()
         directory = f"/a/{WANTED[0].partition}"
-        # Recovery writes the file of epochs only if it is damaged.
+        # Recovery writes the leader epoch checkpoint only if it is damaged.
         disk.create_file(f"{directory}/{LEADER_EPOCH_FILE}").write_at(0, b"damaged")
         disk.faults.fail_on(OperationKind.WRITE, under=directory, error=errno.ENOSPC)
         again = LogDirs(disk, ["/a"])
@@ -171,7 +171,7 @@ class TestALogThatIsNotOpen:
         return again
 
     def run(self, dirs: LogDirs, *made: NewLog, deleted: bytes | None = None) -> list[int]:
-        """Return where the logs end that are made, after one may have been deleted."""
+        """Return the end offsets of the created logs, after one may have been deleted."""
         ends: list[int] = []
 
         def on_made(_: NewLog, log: PartitionLog | ApiError) -> None:

@@ -1,4 +1,4 @@
-"""Partitions lead, follow, come and go as the metadata says."""
+"""Partitions lead, follow, appear and disappear as the metadata says."""
 
 import asyncio
 from collections.abc import Iterator
@@ -48,7 +48,7 @@ def image(leader: int, epoch: int = 0, replicas: tuple[int, ...] = (HERE, OTHER)
 
 
 class Followed:
-    """Knows who follows whom, and fetches nothing."""
+    """Records the followed partitions, and fetches nothing."""
 
     def __init__(self) -> None:
         self.leaders: dict[TopicPartition, int] = {}
@@ -61,7 +61,7 @@ class Followed:
 
 
 class Life:
-    """One life of a broker that keeps one partition."""
+    """One incarnation of a broker that hosts one partition."""
 
     def __init__(self, disk: SimulatedDisk, threads: ThreadPoolExecutor) -> None:
         self.broker_epoch = EPOCH

@@ -1,4 +1,4 @@
-"""acks=all: nobody is told that something is committed before it is, or after nobody can know."""
+"""acks=all: no success before the commit, and none once the broker may have lost leadership."""
 
 import asyncio
 from collections.abc import Callable
@@ -18,7 +18,7 @@ EPOCH = 3
 
 
 class Stage:
-    """Two partitions that are led here and followed elsewhere, with a batch in each."""
+    """Two partitions led by this broker and followed by others, with a batch in each."""
 
     def __init__(self, machine: Machine) -> None:
         self.notifier = Notifier(machine.clock)
@@ -46,7 +46,7 @@ class Stage:
 
 
 def outcomes(*acts: Callable[[Stage], None]) -> list[ErrorCode | None]:
-    """Wait for both partitions while something happens, a tenth of a second apart."""
+    """Wait for both partitions while events happen, a tenth of a second apart."""
     world = World(1)
 
     async def program(machine: Machine) -> list[ErrorCode | None]:

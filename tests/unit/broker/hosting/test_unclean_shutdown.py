@@ -1,4 +1,4 @@
-"""A broker knows whether the end of its logs may be gone: unclean stop, and another boot."""
+"""Detect that the tail of a log may be lost: unclean stop, then another boot of the machine."""
 
 import posixpath
 
@@ -48,7 +48,7 @@ def test_a_machine_that_has_started_anew_may_have_lost_something(disk: Simulated
 
 def test_that_is_said_until_it_is_known(disk: SimulatedDisk) -> None:
     LostTail(disk, FOLDERS, "first").note_known()
-    for _ in range(2):  # killed before the cluster has heard of it
+    for _ in range(2):  # killed before it registered with the cluster
         assert LostTail(disk, FOLDERS, "second").may_be_lost()
     LostTail(disk, FOLDERS, "second").note_known()
     assert not LostTail(disk, FOLDERS, "second").may_be_lost()

@@ -1,4 +1,4 @@
-"""The log cleaner: which log it takes, what it notes, and what it does about trouble."""
+"""The log cleaner: log selection, checkpoints, and error handling."""
 
 import asyncio
 import errno
@@ -34,7 +34,7 @@ CHECKPOINT = "/data/cleaner-offset-checkpoint"
 
 
 class World:
-    """Partitions on a simulated disk, and a cleaner that is asked by hand."""
+    """Partitions on a simulated disk, and a cleaner that the test runs by hand."""
 
     def __init__(self, disk: SimulatedDisk | None = None, **settings: Any) -> None:
         self.clock = FixedClock()
@@ -60,7 +60,7 @@ class World:
         return self.host(name, log)
 
     def clean(self) -> bool:
-        """Compact one log, if one wants it."""
+        """Compact the next due log, if any."""
         return run(self.cleaner.clean_dirtiest())
 
     def checkpoint(self) -> str:
@@ -76,7 +76,7 @@ def run(work: Coroutine[Any, Any, bool]) -> bool:
 
 
 def fill(partition: Partition, count: int, keys: int, *, flush: bool = True) -> dict[bytes, bytes]:
-    """Append values to some keys, one after the other, and return the last of each."""
+    """Append values to a few keys in turn; return the last value of each key."""
     last = {}
     for number in range(count):
         key, value = b"key %d" % (number % keys), b"value %d" % number
@@ -265,7 +265,7 @@ def test_stopping_ends_a_compaction_that_would_take_hours() -> None:
 
     async def story() -> None:
         world.cleaner.start()
-        while not world.cleaner.in_progress:  # noqa: ASYNC110 - a thread does it, and tells nobody
+        while not world.cleaner.in_progress:  # noqa: ASYNC110 - a thread sets it, without a notification
             await asyncio.sleep(0.001)
         await world.cleaner.stop()
 
@@ -280,7 +280,7 @@ def test_two_threads_take_two_logs() -> None:
 
     async def story() -> None:
         world.cleaner.start()
-        while len(world.dirs.dirs[0].first_dirty_offsets) < 2:  # noqa: ASYNC110 - a thread does it, and tells nobody
+        while len(world.dirs.dirs[0].first_dirty_offsets) < 2:  # noqa: ASYNC110 - set by a thread
             await asyncio.sleep(0.001)
         await world.cleaner.stop()
 
@@ -306,7 +306,7 @@ def test_more_threads_can_be_asked_for_while_it_runs() -> None:
         world.cleaner.apply(CleanerSettings(threads=0, backoff_ms=1))
         world.cleaner.start()
         world.cleaner.apply(CleanerSettings(threads=1, backoff_ms=1))
-        while not world.dirs.dirs[0].first_dirty_offsets:  # noqa: ASYNC110 - a thread does it, and tells nobody
+        while not world.dirs.dirs[0].first_dirty_offsets:  # noqa: ASYNC110 - set by a thread
             await asyncio.sleep(0.001)
         await world.cleaner.stop()
 

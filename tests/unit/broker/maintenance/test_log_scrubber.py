@@ -1,4 +1,4 @@
-"""The scrubber: which segments it reads, and when."""
+"""The scrubber: segment selection and schedule."""
 
 import asyncio
 import errno
@@ -26,7 +26,7 @@ SIZE = len(batch())
 
 
 class World:
-    """A partition on a simulated disk, and a scrubber that is asked by hand."""
+    """A partition on a simulated disk, and a scrubber that the test runs by hand."""
 
     def __init__(self, **settings: int) -> None:
         self.clock = FixedClock()
@@ -98,7 +98,7 @@ def test_a_disk_that_cannot_be_read_takes_the_log_offline() -> None:
 
 
 async def until(condition: Callable[[], object]) -> None:
-    """Let threads work until something is so."""
+    """Let threads work until a condition holds."""
     for _ in range(10_000):
         if condition():
             return

@@ -1,4 +1,4 @@
-"""Background work: retention on a schedule, and what stands in its way."""
+"""Background work: scheduled retention, and the failures that it survives."""
 
 import asyncio
 from concurrent.futures import ThreadPoolExecutor

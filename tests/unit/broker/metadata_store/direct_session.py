@@ -1,4 +1,4 @@
-"""A session with a tree of ZooKeeper's, without a network between them."""
+"""A session with a simulated ZooKeeper tree, without a network."""
 
 from collections.abc import Sequence
 
@@ -7,7 +7,7 @@ from ottla.simulation.world.zookeeper_tree import ZooKeeperTree
 
 
 class DirectSession:
-    """Everything happens at once, and nothing fails."""
+    """Operations complete at once and never fail."""
 
     def __init__(self, tree: ZooKeeperTree) -> None:
         self.session_id = tree.open_session()

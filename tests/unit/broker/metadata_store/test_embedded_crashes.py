@@ -1,4 +1,4 @@
-"""What was answered is there: after a crash at each disk operation, and after a real kill."""
+"""Acknowledged decisions survive a crash at each disk operation, and a real kill."""
 
 import asyncio
 import os
@@ -35,7 +35,7 @@ MOMENTS: Final[list[CrashMoment]] = ["before", "during"]
 
 
 class Promises:
-    """What clients were told, and what the broker itself was shown."""
+    """The responses that clients got, and the image that the broker published."""
 
     def __init__(self) -> None:
         self.there: set[str] = set()
@@ -44,7 +44,7 @@ class Promises:
         self.seen: ClusterImage | None = None
 
     async def make(self, store: EmbeddedMetadataStore) -> None:
-        """Create topics one after the other and some at once, and delete one."""
+        """Create topics, some in sequence and some at once, and delete one."""
         store.subscribe(lambda image, _: setattr(self, "seen", image))
         await register(store)
         await self._create(store, "one", 1)
@@ -78,11 +78,11 @@ class Promises:
 
 
 def play(disk: SimulatedDisk) -> Promises:
-    """Go on as long as the machine does."""
+    """Run until the machine crashes."""
     promises = Promises()
 
     async def run() -> None:
-        # What dies with the machine is not to be complained about.
+        # Errors of tasks that die with the machine are expected.
         asyncio.get_running_loop().set_exception_handler(lambda *_: None)
         await promises.make(open_store(disk))
 
@@ -157,7 +157,7 @@ def test_what_was_answered_survives_the_death_of_the_process(tmp_path: Path) -> 
 
 
 def topics_until_killed(path: str, prefix: str) -> set[str]:
-    """Let a process create topics, and kill it in the middle of it."""
+    """Let a process create topics, and kill it meanwhile."""
     maker = Path(__file__).with_name("topic_maker.py")
     with subprocess.Popen(
         [sys.executable, str(maker), path, prefix],

@@ -1,4 +1,4 @@
-"""What the store does when the disk fails, somebody has a bug, or the log cannot be trusted."""
+"""The store after a disk failure, a bug in a decision, or damage to the log."""
 
 import asyncio
 import errno
@@ -21,7 +21,7 @@ DIRECTORY = f"{LOG_DIR}/__cluster_metadata-0"
 LOG_FILE = f"{DIRECTORY}/{0:020d}.log"
 
 
-# -- when something fails -------------------------------------------------------------------------
+# -- failures -------------------------------------------------------------------------------------
 
 
 def test_a_full_disk_refuses_and_recovers_by_itself() -> None:
@@ -49,7 +49,7 @@ def test_a_disk_that_is_full_just_before_the_flush_delays_what_was_decided() -> 
         store.subscribe(lambda image, _: heard.append(sorted(image.topics)))
         await create(store, new_topic("large", 100), 1)
         disk.faults.fail_on(OperationKind.WRITE, f"{DIRECTORY}/{0:020d}.index", errno.ENOSPC)
-        for number in (2, 3):  # the second finds a topic that nobody may be told of
+        for number in (2, 3):  # the second finds the topic, which is not yet durable
             with pytest.raises(ApiError) as refused:
                 await create(store, new_topic("a", 100), number)
             assert refused.value.code is ErrorCode.KAFKA_STORAGE_ERROR
@@ -119,7 +119,7 @@ def test_a_listener_that_raises_stops_the_store() -> None:
     tell(SimulatedDisk(), story)
 
 
-# -- when the broker must not start ---------------------------------------------------------------
+# -- refused starts -------------------------------------------------------------------------------
 
 
 def test_another_node_does_not_open_the_log() -> None:

@@ -1,4 +1,4 @@
-"""Images are published one after the other, and only when everything is prepared for them."""
+"""Images are published in order, each only after its preparation is complete."""
 
 import asyncio
 from collections.abc import Sequence

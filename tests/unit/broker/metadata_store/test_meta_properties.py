@@ -1,4 +1,4 @@
-"""Whose log folders these are."""
+"""meta.properties: the cluster and the broker that own the log dirs."""
 
 import errno
 

@@ -1,4 +1,4 @@
-"""What a controller decides in its term reaches who follows, by batches or all at once."""
+"""A controller's decisions reach followers, as batches of records or as a whole image."""
 
 from collections.abc import Sequence
 
@@ -40,7 +40,7 @@ def decide(feed: MetadataFeed, *records: MetadataRecord) -> None:
 
 
 def follow(image: ClusterImage, feed: MetadataFeed) -> ClusterImage:
-    """Do what a follower does that is at an image of the feed's term."""
+    """Read the feed once, as a follower with an image of the feed's term."""
     pulled = feed.read(feed.epoch, image.end_offset)
     assert pulled is not None
     return next_image(image, pulled)[0]

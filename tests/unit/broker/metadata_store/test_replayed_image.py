@@ -1,4 +1,4 @@
-"""Whatever happens, the image after a restart is the one before."""
+"""A restart replays the same image, after any sequence of decisions."""
 
 import asyncio
 from collections.abc import Callable
@@ -97,7 +97,7 @@ def decisions(dice: CountingRandomness) -> st.SearchStrategy[list[Decide]]:
 async def lead_life(
     store: EmbeddedMetadataStore, steps: list[Decide], at_once: int
 ) -> ClusterImage:
-    """Execute the decisions, so many of them at once."""
+    """Execute the decisions, this many concurrently."""
     heard: list[ClusterImage] = []
     store.subscribe(lambda image, _: heard.append(image))
     await register(store)

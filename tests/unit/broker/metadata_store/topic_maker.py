@@ -1,4 +1,4 @@
-"""A process that creates topics for ever, and prints the name of each once it was answered."""
+"""A process that creates topics for ever, and prints each name after the response."""
 
 import asyncio
 import sys
@@ -15,7 +15,7 @@ AT_ONCE = 3
 
 
 async def make_topics(path: str, prefix: str) -> None:
-    """Let a few clients create topics, each one after the other."""
+    """Let a few clients create topics, one after the other each."""
     dice = SystemRandomness()
     with ThreadPoolExecutor(1) as threads:
         store = EmbeddedMetadataStore.open(

@@ -1,4 +1,4 @@
-"""What a scrape tells of a broker, put together by hand."""
+"""Hand-made metric snapshots of a broker."""
 
 from collections import Counter
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Elections are counted where they were decided."""
+"""Elections are counted on the controller that decided them."""
 
 from ottla.broker.metrics.elections import Elections
 from ottla.machines.controller.machine import Controller

@@ -1,4 +1,4 @@
-"""Prometheus' text format, read back by Prometheus' own parser."""
+"""Prometheus' text format, verified with Prometheus' own parser."""
 
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,4 +1,4 @@
-"""What the metrics of Kafka's beans say of a cluster, on the controller and elsewhere."""
+"""The metrics of Kafka's beans, on the controller and on other brokers."""
 
 from ottla.broker.metrics.jmx import jmx_families
 from ottla.broker.metrics.snapshot import PartitionFacts
@@ -20,7 +20,7 @@ CLUSTER = {
 
 
 def values(image: ClusterImage, node_id: int, *, is_controller: bool) -> dict[str, float]:
-    """Return what a broker with one partition of the topic tells, but for what has labels."""
+    """Return the metrics, without labelled ones, of a broker with one partition of the topic."""
     facts = PartitionFacts(topics=["a"], numbers=[0], insync_mins=[2])
     snapshot = snapshot_of(image, facts, node_id=node_id, is_controller=is_controller)
     return {

@@ -1,4 +1,4 @@
-"""What the metrics of kafka_exporter say in a cluster, where no broker has everything."""
+"""The metrics of kafka_exporter in a cluster where no broker hosts every partition."""
 
 from ottla.broker.metrics.kafka_exporter import kafka_exporter_families
 from ottla.broker.metrics.snapshot import GroupFacts, PartitionFacts

@@ -1,4 +1,4 @@
-"""What the log is told of folders that fail and connections that are refused."""
+"""Log lines about failed log dirs and refused connections."""
 
 import errno
 import logging

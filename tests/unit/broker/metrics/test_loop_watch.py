@@ -1,4 +1,4 @@
-"""The watch over the event loop."""
+"""The event loop watchdog."""
 
 import asyncio
 import time

@@ -1,4 +1,4 @@
-"""Meters: buckets, quantiles, what is recent, and the error codes in answers."""
+"""Meters: buckets, quantiles, recent values, and the error codes in responses."""
 
 import pytest
 from hypothesis import given

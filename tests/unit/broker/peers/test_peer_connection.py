@@ -1,4 +1,4 @@
-"""Brokers that talk to each other: over the network as it is, and as it should not be."""
+"""Connections between brokers, over a working and over a faulty network."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -22,7 +22,7 @@ SERVER, PEER = "server", "peer"
 
 
 def tell(story: Callable[[World, Machine], Coroutine[Any, Any, None]]) -> None:
-    """Run a story on a machine beside a broker's."""
+    """Run a scenario on a machine next to a broker's machine."""
     world = World(1)
 
     async def whole() -> None:
@@ -40,7 +40,7 @@ async def connected(machine: Machine) -> PeerConnection:
 
 
 async def ask(connection: PeerConnection, topic: str) -> str:
-    """Ask about a topic, and return which one the answer is about."""
+    """Request metadata of a topic; return the topic name in the response."""
     wanted = ListOffsetsTopic(name=topic, partitions=[ListOffsetsPartition(timestamp=-1)])
     answer = await connection.ask(
         ListOffsetsRequest(topics=[wanted]), 9, ListOffsetsResponse, timeout_ms=TIMEOUT_MS

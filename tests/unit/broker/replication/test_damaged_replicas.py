@@ -1,4 +1,4 @@
-"""What is done with a damaged replica, as one broker sees it."""
+"""The handling of a damaged replica by one broker."""
 
 import asyncio
 import logging
@@ -38,8 +38,7 @@ NAME = TopicPartition("events", 0)
 
 
 class World:
-    """A partition with damage at offset 1, a controller, a fetcher and a repair that are written
-    down."""
+    """A partition with damage at offset 1; records the calls of controller, fetcher and repair."""
 
     def __init__(self, leader: int = ME, isr: tuple[int, ...] = (ME, OTHER, THIRD)) -> None:
         self.clock = FixedClock()

@@ -1,4 +1,4 @@
-"""A full folder: what leaves the ISR, what is followed, and how often that may change."""
+"""A full log dir: its replicas leave the ISR and stop fetching, at a limited rate of change."""
 
 import asyncio
 import errno
@@ -37,7 +37,7 @@ ALL = PartitionImage(replicas=(NODE, 2, 3), isr=(NODE, 2, 3), leader=NODE)
 
 
 class World:
-    """Two folders on one disk, partitions in both, and a controller that takes notes."""
+    """Two log dirs on one disk, partitions in both, and a controller that records its requests."""
 
     def __init__(self, *states: PartitionImage, min_isr: int = 1) -> None:
         self.now = 0
@@ -91,21 +91,21 @@ class World:
         return self.now * 1_000_000
 
     def look(self) -> list[int]:
-        """Look once, and return which partitions were reported."""
+        """Check once; return the reported partitions."""
         self.left = []
         asyncio.run(self.folders.look())
         self.now += LOOK_MS
         return sorted(self.left)
 
     def fill(self, folder: str = "/a") -> None:
-        """Let the disk refuse, and a log in the folder find out."""
+        """Make writes to the log dir fail with ENOSPC, and let one of its logs hit the error."""
         self.disk.faults.fail_on(OperationKind.WRITE, folder, errno.ENOSPC)
         (name, *_) = next(one for one in self.dirs.dirs if one.path == folder).hosted
         with pytest.raises(ApiError):
             self.partitions.get(name).log.append_as_leader(batch(), 0, 0)
 
     def full_for(self) -> int:
-        """Return for how long the folder still counts as full, though it has room."""
+        """Return how long the log dir still counts as full after it has room again."""
         began = self.now
         self.disk.faults.heal()
         while self.look():

@@ -1,4 +1,4 @@
-"""Leaders tell the controller who is in sync, and believe nothing before it has answered."""
+"""Leaders propose ISR changes, and apply none before the controller has confirmed it."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -23,13 +23,13 @@ LEADER = 0
 
 
 class Channel:
-    """The way to a real controller machine, which may lose what it carries."""
+    """A lossy path to a real controller machine."""
 
     def __init__(self, controller: Controller) -> None:
         self.controller = controller
         self.requests: list[AlterPartitionRequest] = []
         self.losses: list[str] = []
-        """For each of the next requests, what gets lost: the question or the answer."""
+        """For each of the next requests, the lost message: "question" or "answer"."""
 
     async def alter_partition(self, request: AlterPartitionRequest) -> AlterPartitionResponse:
         self.requests.append(request)
@@ -92,7 +92,7 @@ class Leader:
 
 
 def tell(story: Callable[[Leader], Coroutine[Any, Any, None]], **configs: str) -> None:
-    """Run a story on one machine of a world."""
+    """Run a scenario on one machine of a world."""
     world = World(1)
 
     async def program(machine: Machine) -> None:
@@ -107,7 +107,7 @@ def tell(story: Callable[[Leader], Coroutine[Any, Any, None]], **configs: str) -
 
 
 async def let_fall_behind(leader: Leader, *members: int) -> None:
-    """Let all others fetch, and these not, until they are late."""
+    """Let these followers lag too far behind, while the others fetch."""
     leader.partition.append_as_leader(batch(), NOW_MS)
     await leader.pass_ms(LAG_MS + 100)
     for one in {1, 2} - set(members):
@@ -172,7 +172,7 @@ def test_nobody_waits_for_one_that_was_fenced_on_its_way_back() -> None:
     async def story(leader: Leader) -> None:
         await let_fall_behind(leader, 2)
         await leader.pass_ms(10)
-        leader.in_sync.propose((0, 1))  # so that it cannot be proposed now
+        leader.in_sync.propose((0, 1))  # a pending change blocks another proposal
         leader.fetched_by(2)
         run(leader.controller, leader.controller.fence_broker(2))
         leader.partition.append_as_leader(batch(), NOW_MS)

@@ -1,4 +1,4 @@
-"""What cannot be used is told to the controller, as long as others count on it."""
+"""Unusable replicas are reported to the controller while the cluster still counts on them."""
 
 import asyncio
 from dataclasses import replace
@@ -32,7 +32,7 @@ def image_of(*partitions: PartitionImage) -> ClusterImage:
 
 
 class Told:
-    """A controller that writes down what it is told, or does not answer; and who follows."""
+    """A controller that records reports or is unavailable; also records unfollowed partitions."""
 
     def __init__(self) -> None:
         self.lost: list[list[int]] = []
@@ -53,7 +53,7 @@ class Told:
 
 @pytest.fixture
 def partitions() -> Partitions:
-    """Three partitions: one whose disk has failed, one that was never opened, and a good one."""
+    """Return three partitions: one with a failed disk, one never opened, and a good one."""
     dirs = LogDirs(SimulatedDisk(), ["/a"])
     dirs.open(lambda _: TopicConfig(), now_ms=0)
     roles = PartitionRoles(NODE, SystemClock(), lambda _: None)

@@ -1,4 +1,4 @@
-"""A follower takes an answer only if it fits what is there now."""
+"""A follower applies a response only if it still matches the follower's state."""
 
 from ottla.broker.replication.replica_fetch_state import FetchPosition
 from ottla.model.identifiers import TopicPartition
@@ -10,7 +10,7 @@ LEADER, EPOCH = 1, 3
 
 
 def asked() -> FetchPosition:
-    """Return a position with one batch, for which the leader was asked what comes next."""
+    """Return the position of a log with one batch, after a request for the next records."""
     partition = Partition(TopicPartition("a", 0), bytes(16), new_log(), lambda _: None)
     partition.follow(LEADER, EPOCH)
     partition.append_as_follower(stamped(batch(), 0, EPOCH), NOW_MS)

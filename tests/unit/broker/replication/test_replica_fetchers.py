@@ -1,4 +1,4 @@
-"""What becomes of a fetcher whose partitions come and go while it waits for an answer."""
+"""Partitions are added to a fetcher and removed while it waits for a response."""
 
 import asyncio
 from collections.abc import Callable
@@ -45,7 +45,7 @@ SETTINGS = FetcherSettings(
 
 
 class Leader:
-    """A leader that does not have what comes next in the first partition."""
+    """A leader for which the fetch offset of the first partition is out of range."""
 
     is_open = True
 
@@ -63,12 +63,12 @@ class Leader:
         self._start_offset = start_offset
 
     async def has_been_asked(self) -> None:
-        """Wait until the fetcher has had time to do something."""
+        """Wait until the fetcher has sent several requests."""
         async with asyncio.timeout(5):
             await self.goes_on.wait()
 
     def close(self) -> None:
-        """Be asked no more."""
+        """Accept no more requests."""
 
     async def ask(self, request: Any, *_: Any, **_more: Any) -> Any:
         await asyncio.sleep(0)
@@ -93,7 +93,7 @@ class Leader:
 def fetchers_of(
     leader: Leader, notifier: Notifier, monkeypatch: pytest.MonkeyPatch
 ) -> ReplicaFetchers:
-    """Return what follows this leader and knows no other."""
+    """Return fetchers that know only this leader."""
 
     async def connect(*_: Any, **_more: Any) -> Any:
         await asyncio.sleep(0)

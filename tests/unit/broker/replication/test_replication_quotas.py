@@ -1,4 +1,4 @@
-"""Throttles of replication: rates over windows, and whom they hold for."""
+"""Replication throttles: rates over windows, and the replicas that they apply to."""
 
 from dataclasses import replace
 
@@ -18,7 +18,7 @@ ORDERS = TopicPartition("orders", 4)
 
 
 def copied_in(seconds: int, rate_per_second: int, piece_bytes: int) -> int:
-    """Copy in pieces whenever that is allowed; return how much it was."""
+    """Copy a piece whenever the rate allows it; return the number of bytes."""
     rate = Rate(WINDOWS, WINDOW_MS)
     total = 0
     for now_ms in range(0, seconds * 1000, 10):
@@ -54,7 +54,7 @@ def test_a_rate_of_nothing_lets_a_piece_pass_now_and_then() -> None:
     assert copied_in(100, 0, 5) == 100 // WINDOWS * 5
 
 
-# -- whom they hold for ----------------------------------------------------------------------------
+# -- throttled replicas ----------------------------------------------------------------------------
 
 
 def throttles(**settings: int) -> Throttles:

@@ -1,4 +1,4 @@
-"""The memory of large requests, and the slices in which they are read and answered."""
+"""The memory of large requests, and the slices in which they are read and handled."""
 
 import asyncio
 from typing import Any

@@ -1,4 +1,4 @@
-"""The limits of requests, one row for each API."""
+"""Request limits, one row for each API."""
 
 import pytest
 

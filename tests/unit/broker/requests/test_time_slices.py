@@ -17,7 +17,7 @@ async def work(slices: TimeSlices, name: str, done: list[str], steps: int = STEP
 
 def test_requests_that_run_side_by_side_share_one_slice_per_iteration() -> None:
     async def story() -> None:
-        slices = TimeSlices(PassingClock())  # each look at it takes a millisecond
+        slices = TimeSlices(PassingClock())  # each reading of the clock takes a millisecond
         done: list[str] = []
         tasks = [asyncio.create_task(work(slices, name, done)) for name in "abcdefgh"]
         steps_per_iteration = []
@@ -26,7 +26,7 @@ def test_requests_that_run_side_by_side_share_one_slice_per_iteration() -> None:
             await asyncio.sleep(0)
             steps_per_iteration.append(len(done) - before)
         assert len(done) == 8 * STEPS
-        # Each of the eight takes a first step; no iteration has more than a slice besides.
+        # Each of the eight takes its first step; beyond that an iteration has only one slice.
         assert max(steps_per_iteration) <= SLICE_MS + 8
         assert slices.slice_count >= 8 * STEPS // (SLICE_MS + 8)
 

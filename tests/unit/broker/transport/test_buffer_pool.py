@@ -1,11 +1,11 @@
-"""Memory is used again when nobody looks at it any more, and not before."""
+"""Buffers are reused once no view of them exists, and not before."""
 
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.unit.broker.test_incoming import frame, receive
 
 from ottla.broker.transport.buffer_pool import SPARE_BYTES_MIN, SpareBodies
 from ottla.broker.transport.frame_reader import Incoming, new_scratch
+from tests.unit.broker.transport.test_frame_reader import frame, receive
 
 LARGE_BYTES = 2 * SPARE_BYTES_MIN
 

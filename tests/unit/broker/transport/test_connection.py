@@ -1,4 +1,4 @@
-"""A connection: requests cut anywhere, answered in order, whole, and none at another's expense."""
+"""A connection: requests cut anywhere, responses complete and in order, fair to all connections."""
 
 import asyncio
 import os
@@ -24,7 +24,7 @@ LARGE = os.urandom(200_000)
 
 
 class Gate:
-    """Answers that wait until they are let through; each request's body is its name."""
+    """Responses that wait until the test releases them, by the body of their request."""
 
     def __init__(self) -> None:
         self.begun: list[bytes] = []

@@ -1,4 +1,4 @@
-"""What arrives: any cut gives the same frames, in memory of their own, and no length is trusted."""
+"""Incoming frames: any cut gives the same frames, each in its own memory; no length is trusted."""
 
 import struct
 

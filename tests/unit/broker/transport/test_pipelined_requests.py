@@ -1,4 +1,4 @@
-"""Requests in flight: answers leave in the order in which the requests came."""
+"""Requests in flight: responses leave in the order of the requests."""
 
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,10 +1,10 @@
-"""Memory for requests: counted, and those who wait for it are woken once."""
+"""The memory limit for requests: use is counted, and waiting connections are notified once."""
 
 from ottla.broker.transport.request_memory_limit import RequestMemory
 
 
 class Waiter:
-    """Remembers how often it was woken."""
+    """Counts its notifications."""
 
     def __init__(self) -> None:
         self.woken = 0

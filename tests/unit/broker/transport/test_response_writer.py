@@ -1,4 +1,4 @@
-"""What leaves: bytes and slices in order and whole, however little the socket takes at a time."""
+"""Outgoing responses: bytes and slices leave whole and in order, however little each send takes."""
 
 import errno
 import os
@@ -29,12 +29,12 @@ from ottla.storage.files.log_slice import LogSlice
 from tests.unit.broker.serving import AllHot
 
 SMALL_BUFFER_BYTES = 4096
-SMALL_SEGMENT_BYTES = 1000  # smaller than the buffers: the kernel holds back what fills no segment
+SMALL_SEGMENT_BYTES = 1000  # smaller than the buffers: the kernel delays partial segments
 CONTENT = os.urandom(3 << 20)
 
 
 class SameThread(ThreadPoolExecutor):
-    """Does at once what it is given to do."""
+    """Runs submitted work at once."""
 
     def submit(self, function: Any, /, *args: Any, **_: Any) -> Future[Any]:
         done: Future[Any] = Future()
@@ -43,7 +43,7 @@ class SameThread(ThreadPoolExecutor):
 
 
 class Cold:
-    """A page cache that has nothing but what was fetched."""
+    """A page cache that holds only the fetched ranges."""
 
     def __init__(self) -> None:
         self.fetched: set[int] = set()
@@ -101,7 +101,7 @@ def content_of(piece: Piece) -> bytes:
 
 
 def send_all(outgoing: Outgoing, sender: socket.socket, receiver: socket.socket) -> bytes:
-    """Send to the end while the peer reads as much as there is, and fetch what is cold."""
+    """Send everything while the peer reads all available bytes; fetch cold slices."""
     received = bytearray()
     due_bytes = outgoing.unsent_bytes
     while len(received) < due_bytes:
@@ -165,7 +165,7 @@ def test_a_peer_that_does_not_read_blocks(pair: tuple[socket.socket, socket.sock
 
 def test_a_turn_ends_even_if_the_peer_could_take_more(kernel_file: File) -> None:
     class Insatiable:
-        """A socket that takes whatever it is given."""
+        """A socket that accepts all bytes."""
 
         taken_bytes = 0
 
@@ -246,7 +246,7 @@ def test_what_is_not_sent_can_be_forgotten(pair: tuple[socket.socket, socket.soc
 
 def test_a_small_hot_slice_leaves_with_its_neighbours(kernel_file: File) -> None:
     class Listening:
-        """Takes everything, and keeps what came at a time."""
+        """Accepts all bytes, and keeps the bytes of each send."""
 
         def __init__(self) -> None:
             self.sent: list[bytes] = []

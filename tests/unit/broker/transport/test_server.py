@@ -1,4 +1,4 @@
-"""A server: where it listens, whom it lets in, how it stops, and what idle clients cost."""
+"""A server: listeners, admission of clients, shutdown, and the cost of idle clients."""
 
 import asyncio
 import errno
@@ -165,7 +165,7 @@ def test_a_host_that_is_not_here_is_an_error_that_says_which(host: str) -> None:
     asyncio.run(story())
 
 
-# Letting in
+# Admission
 
 
 def test_connections_beyond_the_limit_are_closed_at_once() -> None:
@@ -337,7 +337,7 @@ def test_a_pause_of_the_whole_process_is_not_held_against_the_peers(
     monkeypatch.setattr("ottla.broker.transport.server.TICK_SECONDS", 0.001)
 
     class HaltingClock(StoppedClock):
-        """A clock that jumps by an hour each time it is asked."""
+        """A clock that jumps by an hour at each reading."""
 
         asked = 0
 
@@ -374,7 +374,7 @@ def test_a_pause_of_the_whole_process_is_not_held_against_the_peers(
 
 @contextmanager
 def many_descriptors() -> Iterator[int]:
-    """Allow as many as the system does, and yield how many connections that is enough for."""
+    """Raise the descriptor limit to the maximum; yield the number of connections that it allows."""
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (limits[1], limits[1]))
     try:

@@ -1,4 +1,4 @@
-"""`ottla simulate` shows runs, tells which seeds have failed, and shows one of them again."""
+"""`ottla simulate` shows runs, lists failed seeds, and replays a seed."""
 
 import json
 from pathlib import Path
@@ -14,7 +14,7 @@ from ottla.simulation.stories.report import Report
 
 
 def call(*words: str) -> int:
-    """Run the command; return what the shell is told."""
+    """Run the command; return its exit status."""
     with pytest.raises(SystemExit) as ended:
         main(["simulate", *words])
     code = ended.value.code
@@ -23,7 +23,7 @@ def call(*words: str) -> int:
 
 
 def failing(seed: int, **options: Any) -> Report:
-    """Run, and find something wrong with every other seed."""
+    """Run, and report a violation for every other seed."""
     report = run(seed, **options)
     if seed % 2:
         report.violations.append(Violation("J4 unseen", "a letter"))

@@ -1,4 +1,4 @@
-"""The checks of `ottla doctor` that depend on what a machine lacks."""
+"""The checks of `ottla doctor` for features that a machine may lack."""
 
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from ottla.cli.support.checks import (
 from ottla.cli.support.compiled_loops import LOOPS
 from ottla.wire.records.compression.codecs import Compression
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 
 
 def test_every_compiled_loop_is_looked_for() -> None:

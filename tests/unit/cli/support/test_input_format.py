@@ -1,4 +1,4 @@
-"""Records as they are read from stdin."""
+"""Parsing records from stdin."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""Columns as keys of JSON."""
+"""Column names as JSON keys."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Places in a topic, as people write them."""
+"""Parsing positions in a topic."""
 
 import pytest
 

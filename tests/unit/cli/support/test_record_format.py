@@ -1,4 +1,4 @@
-"""Records as they are written to stdout."""
+"""Formatting records for stdout."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Plans in the JSON of Kafka's tool."""
+"""Reassignment plans in the JSON of Kafka's tool."""
 
 import json
 

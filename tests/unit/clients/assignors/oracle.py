@@ -1,4 +1,4 @@
-"""kafka-python's assignors, asked the same."""
+"""kafka-python's assignors, called with the same input."""
 
 import warnings
 from collections.abc import Mapping
@@ -27,7 +27,7 @@ __all__ = [
 
 
 class Cluster:
-    """What kafka-python's assignors look at."""
+    """The cluster interface that kafka-python's assignors need."""
 
     def __init__(self, partitions_by_topic: Mapping[str, int]) -> None:
         self._partitions = partitions_by_topic
@@ -43,7 +43,7 @@ class Cluster:
 def assigned_by(
     assignor: Any, topics: Mapping[str, int], subscriptions: Mapping[str, MemberSubscription]
 ) -> Assignment:
-    """Have kafka-python read what our members would say, and share out."""
+    """Let kafka-python decode Ottla's subscriptions and assign the partitions."""
     rows = [
         SimpleNamespace(
             member_id=name,

@@ -15,7 +15,7 @@ from tests.unit.clients.assignors.groups import (
 )
 from tests.unit.clients.assignors.oracle import RangePartitionAssignor, assigned_by
 
-# What Kafka's RangeAssignorTest expects: topics, replicas, racks of brokers, racks of members.
+# Expectations of Kafka's RangeAssignorTest: topics, replicas, racks of brokers, racks of members.
 UNIFORM = {"t1": 6, "t2": 7, "t3": 2}
 ALIKE = {"t1": 5, "t2": 5, "t3": 5}
 PAIRS = {"t1": 6, "t2": 6, "t3": 2, "t4": 2}

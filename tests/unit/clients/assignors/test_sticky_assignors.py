@@ -1,4 +1,4 @@
-"""Even shares, and few partitions that change hands, whatever the group is like."""
+"""Sticky assignors balance the load and move few partitions, for any group."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -31,13 +31,13 @@ from tests.unit.clients.assignors.oracle import StickyPartitionAssignor, assigne
 STICKY, COOPERATIVE = StickyAssignor(), CooperativeStickyAssignor()
 Subscriptions = Mapping[str, MemberSubscription]
 REBALANCES_MAX = 8
-"""Two where all subscribe to the same; what is held back may fit elsewhere better otherwise."""
+"""Two suffice for equal subscriptions; otherwise a revoked partition may fit better elsewhere."""
 
 
 def after(
     subscriptions: Subscriptions, assignment: Assignment, generation_id: int = 1
 ) -> dict[str, MemberSubscription]:
-    """Let everybody say what it has been given, to either assignor."""
+    """Return subscriptions that report this assignment, in the form of either assignor."""
     rows = {}
     for name, row in subscriptions.items():
         partitions = tuple(assignment.get(name, ()))
@@ -59,7 +59,7 @@ def settled(
 
 
 def is_even(subscriptions: Subscriptions, assignment: Assignment) -> bool:
-    """Whether nobody could take something over from a member that has two more."""
+    """Whether no partition can move to a member from another that has at least two more."""
     return all(
         len(mine) <= len(assignment[other]) + 1
         for mine in assignment.values()
@@ -70,7 +70,7 @@ def is_even(subscriptions: Subscriptions, assignment: Assignment) -> bool:
 
 
 def moved(before: Assignment, now: Assignment) -> int:
-    """Count partitions that have gone from one member to another that was there before."""
+    """Count partitions that moved between two members of the earlier assignment."""
     owner = {name: member for member, names in before.items() for name in names}
     return sum(owner.get(name, member) != member for member, names in now.items() for name in names)
 

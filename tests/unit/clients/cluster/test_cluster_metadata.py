@@ -1,4 +1,4 @@
-"""What a client knows of its cluster only gets newer."""
+"""A client's cluster metadata never goes back to an older state."""
 
 from ottla.clients.cluster.cluster_metadata import KnownCluster
 from ottla.clients.connection import Address

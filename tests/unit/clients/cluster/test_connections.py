@@ -1,4 +1,4 @@
-"""The connections of a client: kept, left alone for a while where they fail, closed for good."""
+"""A client's connections: reuse, backoff after failures, and the final close."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -20,7 +20,7 @@ NOBODY = Address("127.0.0.1", 1)
 
 
 class Counting:
-    """Connects, and counts how often."""
+    """Connects, and counts its connections."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -140,7 +140,7 @@ def test_nothing_is_opened_after_the_end() -> None:
 
 
 class Dice:
-    """Falls as it is told."""
+    """Always draws the given number."""
 
     def __init__(self, fallen: int) -> None:
         self._fallen = fallen

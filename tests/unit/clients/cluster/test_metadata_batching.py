@@ -1,4 +1,4 @@
-"""Many ask about the cluster, and few requests go out."""
+"""Many concurrent callers ask for metadata, and few requests are sent."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -11,7 +11,7 @@ from ottla.wire.messages.metadata import MetadataRequest, MetadataResponse, Meta
 
 
 class Asked:
-    """Answers each request when it is told to."""
+    """Responds to each request when the test says so."""
 
     def __init__(self) -> None:
         self.requests: list[list[str | None] | None] = []

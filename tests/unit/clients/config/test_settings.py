@@ -1,4 +1,4 @@
-"""Settings of clients, by Kafka's names."""
+"""Client settings, under Kafka's names."""
 
 from typing import Any
 

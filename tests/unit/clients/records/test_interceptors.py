@@ -1,4 +1,4 @@
-"""Interceptors see every record, and can lose none."""
+"""Interceptors see every record, and cannot drop any."""
 
 import logging
 import sys

@@ -1,4 +1,4 @@
-"""Keys go where Kafka's own clients put them."""
+"""Keys map to the same partitions as in Kafka's own clients."""
 
 import importlib
 from types import ModuleType

@@ -1,4 +1,4 @@
-"""Values to bytes and back, as Kafka's own serializers do it."""
+"""Serializers and deserializers, compatible with Kafka's own."""
 
 import uuid
 from typing import Any

@@ -1,4 +1,4 @@
-"""An event loop in a thread of its own, seen from the threads that wait for it."""
+"""An event loop in its own thread, used by other threads that wait for its results."""
 
 import asyncio
 import gc
@@ -142,7 +142,7 @@ def test_a_call_that_nobody_comes_to_make_is_cancelled(thread: LoopThread) -> No
 
     async def work() -> None:
         tasks.append(asyncio.create_task(call_in_caller(print)))
-        await asyncio.sleep(0)  # it has asked, and this call ends without waiting for it
+        await asyncio.sleep(0)  # the call is queued, and this coroutine ends without waiting for it
 
     async def outcome() -> bool:
         await asyncio.wait(tasks)
@@ -164,7 +164,7 @@ def test_ctrl_c_ends_the_waiting_and_cancels_what_was_waited_for(thread: LoopThr
     def interrupt() -> None:
         entered.wait(WAIT_SECONDS)
         is_seen = False
-        while not is_seen:  # one that comes just before the thread sleeps is not, by CPython
+        while not is_seen:  # CPython misses a signal that comes just before the thread sleeps
             signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
             is_seen = cancelled.wait(1)
 
@@ -323,7 +323,7 @@ def test_a_client_that_nobody_has_any_more_ends_its_thread() -> None:
 
 
 def in_child(thread: LoopThread, work: Callable[[], object]) -> int:
-    """Fork, do some work in the child, and return its exit code: 0 if the work was true."""
+    """Fork, run `work` in the child, and return its exit code: 0 for a true result."""
     child = os.fork()
     if child == 0:
         signal.alarm(WAIT_SECONDS)

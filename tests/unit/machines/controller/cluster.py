@@ -1,4 +1,4 @@
-"""Three brokers, and one topic on them, for stories about who leads."""
+"""Three brokers with one topic, for tests of leadership."""
 
 from ottla.machines.controller.machine import Controller
 from ottla.metadata.image import PartitionImage
@@ -25,7 +25,7 @@ TOPIC_ID = uuid_of(1)
 
 
 def cluster(*replicas: int, partitions: int = 1, brokers: int = 3, **configs: str) -> Controller:
-    """Return a controller of as many brokers, with topic a, every partition on these replicas."""
+    """Return a controller of these brokers with topic a, every partition on these replicas."""
     controller = controller_of(image_of(*[broker_record(number) for number in range(brokers)]))
     topic = new_topic("a", -1, -1, **configs)
     topic.assignments = [
@@ -48,7 +48,7 @@ def alter(
     partition_epoch: int | None = None,
     epoch_by_broker: dict[int, int] | None = None,
 ) -> AlterPartitionResponsePartition:
-    """Let the leader say who is in sync; unless told otherwise it knows everything."""
+    """Send an ISR change as the leader; by default with the current epochs."""
     known = partition(controller)
     brokers = controller.image.brokers
     sender = known.leader if sender is None else sender

@@ -445,7 +445,7 @@ def test_there_is_a_limit_to_subscriptions(monkeypatch: pytest.MonkeyPatch) -> N
     assert "delete those of another first" in detail
 
 
-# -- who may lead ---------------------------------------------------------------------------------
+# -- eligible leaders -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -463,7 +463,7 @@ def test_who_is_not_needed_any_more_to_commit_is_not_trusted_to_lead(lowering: I
     assert partition(controller).eligible_leader_replicas == (2,)
     change(controller, lowering)
     assert partition(controller).eligible_leader_replicas == ()
-    run(controller, controller.fence_broker(0))  # which has committed alone meanwhile
+    run(controller, controller.fence_broker(0))  # it may have committed alone meanwhile
     run(controller, controller.unfence_broker(2))
     assert partition(controller).leader == NO_LEADER
 

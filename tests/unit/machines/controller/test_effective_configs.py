@@ -1,4 +1,4 @@
-"""What settings come to."""
+"""Effective settings."""
 
 from ottla.machines.controller.effective_configs import (
     TOPIC_SETTING_BY_BROKER_SETTING,

@@ -1,4 +1,4 @@
-"""Levels of features: what may be changed, and what is said to who may not."""
+"""Feature levels: allowed changes, and the errors for others."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Who leads, and who is trusted to, when brokers come and go."""
+"""Leader election and ISR when brokers come and go."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""A broker has lost a disk: others lead what was on it."""
+"""A broker has lost a disk: other brokers take over the leadership of its partitions."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The controller as a machine, and the brokers that it admits."""
+"""The controller machine, and broker registration."""
 
 from ottla.machines.controller.brokers import EPOCH_TO_BE_GIVEN
 from ottla.metadata.image import BrokerImage, ClusterImage, Endpoint

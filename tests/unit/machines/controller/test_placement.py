@@ -1,4 +1,4 @@
-"""Where new partitions are put."""
+"""The placement of new partitions."""
 
 from collections import Counter
 

@@ -1,4 +1,4 @@
-"""Partitions that move to other brokers."""
+"""Reassignment of partitions to other brokers."""
 
 from ottla.machines.controller.machine import Controller
 from ottla.machines.controller.reassignment import ongoing_reassignments

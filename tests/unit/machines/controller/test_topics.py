@@ -47,7 +47,7 @@ def create(
 
 
 def refusal(controller: Controller, topic: CreatableTopic) -> tuple[ErrorCode, str]:
-    """Create a topic that cannot be created, and return why."""
+    """Try to create an invalid topic; return the error."""
     before = controller.image
     (result,) = create(controller, topic)
     assert result.name == topic.name

@@ -1,4 +1,4 @@
-"""What the broker does around the machine: append, replay, ring, watch the clock."""
+"""The broker's part around the machine: append, replay, notify, watch the clock."""
 
 from collections.abc import Iterable
 from typing import Any, TypeVar
@@ -48,7 +48,7 @@ def subscription(*topics: str) -> bytes:
 
 
 class Host:
-    """One machine over one log. Every record goes through its bytes before it is replayed."""
+    """One machine over one log. Every record is encoded and decoded before its replay."""
 
     def __init__(self, *, memory_bytes: int = 128 << 20, **settings: int) -> None:
         self.memory = GroupMemory(memory_bytes)
@@ -77,7 +77,7 @@ class Host:
         return decision.response
 
     def pass_ms(self, duration_ms: int) -> None:
-        """Let time pass, deadline by deadline."""
+        """Advance the time, deadline by deadline."""
         end_ms = self.monotonic_ms + duration_ms
         while True:
             deadline_ms = self.machine.next_deadline_ms()
@@ -93,7 +93,7 @@ class Host:
         self.monotonic_ms = monotonic_ms
 
     def reload(self, *, compacted: bool = False) -> None:
-        """Fail over to a machine that knows the log and nothing else."""
+        """Fail over to a new machine, with only the log."""
         self.machine.stop()
         assert self.memory.used_bytes == 0
         self.machine = self.loaded(compacted=compacted)
@@ -148,7 +148,7 @@ class Host:
         return self.run(self.machine.decide_join(request, caller, self.fresh_uuid(), self.now))
 
     def join_anew(self, **how: Any) -> NotYet:
-        """Join as a dynamic member does: come, be given an id, come again."""
+        """Join as a dynamic member does: join, get a member id, and join again with it."""
         first = self.join(**how)
         assert isinstance(first, JoinGroupResponse)
         second = self.join(first.member_id, **how)
@@ -245,7 +245,7 @@ class Host:
         return response.topics[0].partitions[0].committed_offset
 
     def stable_group(self, *, members: int = 2, **how: Any) -> list[str]:
-        """Gather dynamic members and make the group stable; the first one leads."""
+        """Join dynamic members until the group is stable; the first member leads."""
         waits = [self.join_anew(**how) for _ in range(members)]
         self.pass_ms(3 * self.settings.group_initial_rebalance_delay_ms)
         answers = [self.joined(wait) for wait in waits]

@@ -1,4 +1,4 @@
-"""A group by itself: its moves, its protocols, its leader."""
+"""A single group: its state transitions, protocols and leader."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""How much memory groups take: per group, and all together."""
+"""The memory of groups: per group, and in total."""
 
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,4 +1,4 @@
-"""The machine as a whole: replaying, failing over, time."""
+"""The machine as a whole: replay, fail-over, time."""
 
 import pytest
 

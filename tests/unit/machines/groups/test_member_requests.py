@@ -1,4 +1,4 @@
-"""SyncGroup, Heartbeat, LeaveGroup, and members that fall silent."""
+"""SyncGroup, Heartbeat, LeaveGroup, and session timeouts."""
 
 import pytest
 
@@ -14,7 +14,7 @@ from tests.unit.machines.groups.host import GROUP, REBALANCE_MS, SESSION_MS, Hos
 
 
 def completing(host: Host, members: int = 2) -> list[str]:
-    """A group whose members have joined and await their work."""
+    """Return the members of a group in which all have joined and wait for assignments."""
     waits = [host.join_anew() for _ in range(members)]
     host.pass_ms(9_000)
     return [host.joined(wait).member_id for wait in waits]

@@ -1,4 +1,4 @@
-"""Offsets that expire, groups that go."""
+"""Expiry of offsets and groups."""
 
 import pytest
 
@@ -26,7 +26,7 @@ def commit_many(host: Host, count: int) -> None:
 
 
 def stay_alive(host: Host, member_id: str, duration_ms: int) -> None:
-    """Let time pass in a group whose one member has a long session."""
+    """Pass time while the group's only member, with a long session, stays alive."""
     for _ in range(duration_ms // CHECK_MS):
         assert host.beat(member_id, 1) == ErrorCode.NONE
         host.pass_ms(CHECK_MS)

@@ -1,4 +1,4 @@
-"""Deadlines and attendance."""
+"""Group state outside the log: deadlines, waiting members, notifications."""
 
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,4 +1,4 @@
-"""JoinGroup of members that keep their name, and with it their place, through restarts."""
+"""JoinGroup of static members, which keep their place in the group through restarts."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ def refused(answer: JoinGroupResponse | NotYet) -> int:
 
 
 def static_group(host: Host, **how: Any) -> tuple[JoinGroupResponse, JoinGroupResponse]:
-    """A stable group of two static members, the first of which leads."""
+    """Return a stable group of two static members; the first member leads."""
     waits = [host.join(instance=name, **how) for name in ("one", "two")]
     host.pass_ms(9_000)
     first, second = (host.joined(wait) for wait in waits)

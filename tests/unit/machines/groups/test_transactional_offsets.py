@@ -1,4 +1,4 @@
-"""Offsets that are committed in transactions."""
+"""Offset commits in transactions."""
 
 from random import Random
 
@@ -156,7 +156,7 @@ def test_a_member_is_held_to_its_generation() -> None:
     assert pending(host.machine, 1, **late) == ErrorCode.ILLEGAL_GENERATION
     stranger = {**here, "member_id": "somebody"}
     assert pending(host.machine, 1, **stranger) == ErrorCode.UNKNOWN_MEMBER_ID
-    assert pending(host.machine, 1) == ErrorCode.NONE  # clients that name nobody
+    assert pending(host.machine, 1) == ErrorCode.NONE  # a client without a member id
 
 
 def test_a_generation_of_a_group_that_is_not_there_is_refused(machine: GroupMachine) -> None:
@@ -165,7 +165,7 @@ def test_a_generation_of_a_group_that_is_not_there_is_refused(machine: GroupMach
 
 @pytest.mark.parametrize("seed", range(60))
 def test_what_is_loaded_is_what_was_there(seed: int) -> None:
-    """Any order of offsets, transactions and markers: a log comes to what was replayed."""
+    """Any order of offsets, transactions and markers: loading the log restores the live state."""
     dice = Random(seed)
     live, values = GroupMachine(GroupSettings(), GroupMemory(128 << 20)), LastValues()
     for number in range(60):

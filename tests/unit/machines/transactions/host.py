@@ -1,4 +1,4 @@
-"""What the broker does around the machine: append, replay, fetch producer ids, send markers."""
+"""The broker's part around the machine: append, replay, fetch producer ids, send markers."""
 
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
@@ -31,7 +31,7 @@ P0, P1, P2 = (TopicPartition("events", n) for n in range(3))
 
 
 class Host:
-    """One machine over one log, which it can be loaded from at any time."""
+    """One machine over one log, from which it can be reloaded at any time."""
 
     machine_type = TransactionMachine
 
@@ -72,7 +72,7 @@ class Host:
         return answer
 
     def reload(self, records: list[tuple[bytes, bytes | None]] | None = None) -> None:
-        """Fail over to a machine that knows the log and nothing else."""
+        """Fail over to a new machine, with only the log."""
         self.epoch += 1
         self.machine = self.loaded(self.log if records is None else records)
         self.machine.start(self.now)
@@ -85,7 +85,7 @@ class Host:
         return machine
 
     def pass_ms(self, duration_ms: int) -> None:
-        """Let time pass, deadline by deadline."""
+        """Advance the time, deadline by deadline."""
         end_ms = self.monotonic_ms + duration_ms
         while True:
             deadline_ms = self.machine.next_deadline_ms()
@@ -106,7 +106,7 @@ class Host:
         return found
 
     def go_to_epoch(self, epoch: int) -> Producer:
-        """Let a producer come to an epoch that would take long to reach."""
+        """Move a producer straight to an epoch that would take long to reach."""
         self.init()
         old = self.transaction()
         producer = old.producer._replace(epoch=epoch)
@@ -152,7 +152,7 @@ class Host:
         version: int = 5,
         verify_only: bool = False,
     ) -> ErrorCode:
-        """Add partitions, or verify them; return the code of them all, which is the same."""
+        """Add or verify partitions; return the error code, which is the same for all."""
         wanted = AddPartitionsToTxnTransaction(
             transactional_id=transactional_id,
             producer_id=producer.producer_id,
@@ -206,7 +206,7 @@ class Host:
         )
 
     def end(self, producer: Producer, **how: Any) -> Producer:
-        """End a transaction; return whom the producer is told to be."""
+        """End a transaction; return the producer id and epoch from the response."""
         response = self.end_response(producer, **how)
         assert response.error_code == ErrorCode.NONE, ErrorCode(response.error_code).name
         return Producer(response.producer_id, response.producer_epoch)
@@ -218,7 +218,7 @@ class Host:
         return self.run(self.machine.decide_marked(owed, partitions, self.now))
 
     def mark_all(self) -> None:
-        """Write every marker that is owed."""
+        """Write every pending marker."""
         while self.owed:
             owed = self.owed.pop()
             assert self.mark(owed, *owed.partitions)

@@ -18,7 +18,7 @@ def listed(host: Host, **filters: Any) -> list[str]:
 
 
 def three() -> Host:
-    """Three transactional ids: one idle, one in a transaction, one that has aborted."""
+    """Make three transactional ids: one idle, one in a transaction, and one after an abort."""
     host = Host()
     host.init("idle")
     host.add(host.init("busy"), P0, transactional_id="busy")

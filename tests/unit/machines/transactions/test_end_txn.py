@@ -15,11 +15,11 @@ INVALID = ErrorCode.INVALID_TXN_STATE
 CONCURRENT = ErrorCode.CONCURRENT_TRANSACTIONS
 NEVER_WRITTEN = {State.DEAD, State.PREPARE_EPOCH_FENCE}
 EARLIER = 9
-"""An epoch that the producer of these tests has come to."""
+"""The epoch at which the producer of these tests starts."""
 
 
 def in_state(state: State, level: int = 2, version: int = 5) -> Host:
-    """Bring a transaction to a state, with a producer whose epoch is not its first."""
+    """Bring a transaction to a state; its producer's epoch is not the first."""
     host = Host(level)
     host.go_to_epoch(EARLIER)
     if state is State.EMPTY:

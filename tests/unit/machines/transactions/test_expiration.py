@@ -1,4 +1,4 @@
-"""Transactions that take too long are aborted; ids that nobody uses are forgotten."""
+"""Transactions are aborted after their timeout, and unused transactional ids expire."""
 
 from ottla.machines.transactions.producer_ids import Producer
 from ottla.machines.transactions.transaction import State
@@ -137,7 +137,7 @@ def test_a_clock_that_is_set_back_keeps_nothing_open() -> None:
     host.add(producer, P0)
     host.wall_ms -= DAY_MS
     host.pass_ms(30_000)
-    host.add(producer, P1)  # which does not begin anew
+    host.add(producer, P1)  # it does not restart the timeout
     host.pass_ms(TIMEOUT_MS - 20_000 + 1)
     assert host.transaction().state is State.PREPARE_ABORT
 

@@ -1,4 +1,4 @@
-"""InitProducerId: new producers fence old ones (KIP-360, KIP-588), and old ones may recover."""
+"""InitProducerId: new producers fence old producers, which may recover (KIP-360, KIP-588)."""
 
 import pytest
 

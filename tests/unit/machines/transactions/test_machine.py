@@ -1,4 +1,4 @@
-"""The machine and its log: what is replayed is all there is."""
+"""The machine and its log: replay restores the complete state."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Records in Kafka's format, and what is read back from them."""
+"""Transaction log records in Kafka's format, written and read back."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""Which states follow which, and who comes before whom."""
+"""Legal state transitions, and the order of producers."""
 
 from itertools import product
 

@@ -1,4 +1,4 @@
-"""Two-phase commit (KIP-939): transactions that a coordinator elsewhere ends."""
+"""Two-phase commit (KIP-939): transactions that an external coordinator ends."""
 
 import pytest
 
@@ -9,7 +9,7 @@ from tests.unit.machines.transactions.host import DAY_MS, P0, P1, TIMEOUT_MS, Ho
 
 
 def prepared() -> tuple[Host, Producer]:
-    """Let a producer write all of a transaction, and die before it hears how to end it."""
+    """Let a producer prepare a transaction, and die before it learns the decision."""
     host = Host(transaction_two_phase_commit_enable=True)
     producer = host.init(enable2_pc=True)
     host.add(producer, P0, P1)
@@ -17,7 +17,7 @@ def prepared() -> tuple[Host, Producer]:
 
 
 def keep(host: Host) -> tuple[Producer, Producer]:
-    """Come as its successor; return who that is, and whose transaction is there."""
+    """Initialize its successor; return the successor, and the producer of the open transaction."""
     response = host.init_response(enable2_pc=True, keep_prepared_txn=True)
     assert response.error_code == ErrorCode.NONE
     ongoing = Producer(response.ongoing_txn_producer_id, response.ongoing_txn_producer_epoch)

@@ -1,4 +1,4 @@
-"""Where the admin listener is, read from text."""
+"""Parsing the address of the admin listener."""
 
 import pytest
 

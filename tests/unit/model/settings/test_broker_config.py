@@ -19,7 +19,7 @@ from ottla.model.settings.topic_config import (
 )
 from tests.unit.model.kafka_broker_settings import KAFKA_SETTINGS
 
-# The settings of the file that Kafka 4 comes with.
+# The settings file that Kafka 4 ships.
 SERVER_PROPERTIES = """
 process.roles=broker,controller
 node.id=1

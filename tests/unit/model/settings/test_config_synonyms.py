@@ -1,4 +1,4 @@
-"""What brokers say for topics, and in which units."""
+"""Broker settings that give the defaults of topic settings, with their units."""
 
 import pytest
 

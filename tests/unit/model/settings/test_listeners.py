@@ -85,7 +85,7 @@ def test_other_names_and_protocols_are_refused(kind: Kind, text: str) -> None:
         kind.read(text)
 
 
-# -- what clients are told ------------------------------------------------------------------------
+# -- advertised listeners -------------------------------------------------------------------------
 
 
 def told(listeners: str, advertised: str = "") -> str:

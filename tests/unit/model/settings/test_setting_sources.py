@@ -7,7 +7,7 @@ from ottla.model.settings.broker_config import BrokerConfig
 from ottla.model.settings.setting_sources import gather_settings, settings_from_environment
 from ottla.model.settings.settings import InvalidSettingsError
 
-# The variables that a pod has beside a service called ottla, and one called kafka.
+# The environment of a Kubernetes pod next to services called ottla and kafka.
 IN_KUBERNETES = {
     f"{service}_{rest}": "tcp://10.96.0.1:9092"
     for service in ("OTTLA", "OTTLA_HEADLESS", "KAFKA")
@@ -79,7 +79,7 @@ def test_what_is_not_for_the_broker_is_left_alone() -> None:
 
 def test_a_broker_starts_beside_every_variable_that_other_commands_take() -> None:
     named = re.compile(r'"(OTTLA_[A-Z_]+[A-Z])"')
-    sources = (Path(__file__).parents[3] / "src").rglob("*.py")
+    sources = (Path(__file__).parents[4] / "src").rglob("*.py")
     variables = {name for path in sources for name in named.findall(path.read_text())}
     assert {"OTTLA_BROKERS", "OTTLA_STATE_DIR", "OTTLA_JAVA_HOME"} <= variables
     assert gather_settings(environ=dict.fromkeys(variables, "/here")).settings == {}

@@ -9,7 +9,7 @@ from ottla.model.error_code import ErrorCode
 from ottla.model.settings.settings import INT32_MAX, INT64_MAX
 from ottla.model.settings.topic_config import NO_LIMIT, CleanupPolicy, TimestampType, TopicConfig
 
-# What Kafka 4.2 writes for a topic without settings of its own.
+# The defaults of Kafka 4.2, for a topic without settings of its own.
 KAFKA_DEFAULTS = {
     "cleanup.policy": "delete",
     "compression.type": "producer",

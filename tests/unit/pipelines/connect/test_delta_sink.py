@@ -1,4 +1,4 @@
-"""What a Delta table is not given."""
+"""The Delta sink refuses a checkpoint that is older than its table."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""What a connector is known by, and when it becomes another one."""
+"""The identity of a connector, and the changes that make it a different connector."""
 
 import shutil
 from pathlib import Path

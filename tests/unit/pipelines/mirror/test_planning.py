@@ -1,4 +1,4 @@
-"""Which ranges a micro-batch of a mirror has."""
+"""The offset ranges of a mirror's micro-batch."""
 
 import asyncio
 from typing import Any
@@ -16,7 +16,7 @@ PLANNED = {"trades:ID": {"0": 500}}
 
 
 class SeenInTurn(Planner):
-    """A planner that finds these copies, one answer after another, and then the last again."""
+    """A planner that finds these copies, one list per call, and then repeats the last."""
 
     def __init__(self, *answers: list[MirroredTopic]) -> None:
         places: Any = {"bootstrap.servers": "a:1"}, {"bootstrap.servers": "b:1"}

@@ -1,4 +1,4 @@
-"""A page of Spark's becomes one sentence."""
+"""A page of Spark's errors becomes one sentence."""
 
 from ottla.pipelines.running.failures import sentence_of, where_in
 

@@ -1,4 +1,4 @@
-"""Who runs a pipeline is known, and nobody else is ever signalled."""
+"""The registry names the process of a pipeline, and never signals another process."""
 
 import signal
 import subprocess

@@ -1,4 +1,4 @@
-"""Whether a task has to write its micro-batch, or may not."""
+"""The decision whether a task writes, skips or refuses its micro-batch."""
 
 from types import SimpleNamespace
 from typing import Any, Self
@@ -13,7 +13,7 @@ OPTIONS: Any = SimpleNamespace(settings={})
 
 
 class DecidedUpTo7:
-    """Decisions of a query whose last batch was the seventh."""
+    """The decisions of a query up to batch 7."""
 
     def __init__(self, *_: object) -> None:
         pass

@@ -1,4 +1,4 @@
-"""Archives of classes: made once, used later, never in the way."""
+"""Class archives: made once, reused later, and optional: failures do no harm."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What Spark's Python processes are spared, and that other processes are left alone."""
+"""Spark's Python workers freeze imported objects once per caller; other processes never do."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""Java is found where it is named, on the PATH, or in a package; too old ones are refused."""
+"""Java comes from the setting, the PATH or a package; versions that are too old are refused."""
 
 from pathlib import Path
 

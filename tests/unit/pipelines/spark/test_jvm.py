@@ -1,4 +1,4 @@
-"""What Spark's JVM is told, and what it and its workers say, before it is passed on."""
+"""The options of Spark's JVM, and the output of the JVM and its workers before it is forwarded."""
 
 from pathlib import Path
 

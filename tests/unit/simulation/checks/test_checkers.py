@@ -1,4 +1,4 @@
-"""Every checker catches what it is there for, and is content with a history that is right."""
+"""Every checker finds its violation, and accepts a correct history."""
 
 from collections.abc import Sequence
 
@@ -17,7 +17,7 @@ GROUP = "readers"
 
 
 class Told(History):
-    """A history that is written down in a few words: a letter is a value."""
+    """A history in a short notation: a letter is a value."""
 
     def send(
         self, values: str, offset: int | None = 0, outcome: Outcome = Outcome.OK, client: str = "w"

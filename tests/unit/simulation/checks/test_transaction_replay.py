@@ -1,4 +1,4 @@
-"""Whoever reads transactions from logs knows what cannot be, and what is stable."""
+"""Replaying transactions from logs detects impossible states, and gives the last stable offset."""
 
 import pytest
 

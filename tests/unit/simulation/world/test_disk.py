@@ -1,4 +1,4 @@
-"""How the simulated disk fails. That it works is in tests/contracts/test_disk.py."""
+"""Failures of the simulated disk; tests/contracts/test_disk.py tests its normal operation."""
 
 import errno
 from collections.abc import Callable
@@ -17,7 +17,7 @@ SEEDS = range(500)
 
 
 def durable_file(disk: SimulatedDisk, content: bytes = b"") -> SimulatedFile:
-    """Make /file, with this in it, all of it durable."""
+    """Make /file with this content, all of it durable."""
     file = disk.create_file("/file")
     file.write_at(0, content)
     file.sync()
@@ -30,7 +30,7 @@ def content_of(disk: SimulatedDisk, path: str = "/file") -> bytes:
 
 
 def outcomes(scenario: Callable[[SimulatedDisk], None]) -> set[bytes]:
-    """Return what different power cuts leave of /file after one scenario."""
+    """Return the contents of /file after different power cuts in one scenario."""
     found = set()
     for seed in SEEDS:
         disk = SimulatedDisk(Random(seed))
@@ -92,7 +92,7 @@ class TestPowerCut:
 
         found = outcomes(scenario)
         assert {old, old[:100], old[:100] + b"new"} <= found
-        # The page was written as it was in the cache; the one behind it is as it was before.
+        # The page holds its content from the cache; the page after it holds its old content.
         new_page = (old[:100] + b"new").ljust(SECTOR_BYTES, b"\0")
         assert any(left.startswith(new_page) and left.endswith(b"o") for left in found)
         assert not any(left.startswith(old[:100] + b"newo") for left in found)
@@ -177,7 +177,7 @@ changes = st.one_of(
 def test_a_power_cut_invents_nothing(
     synced: bytes, life: list[tuple[str, int, bytes]], seed: int
 ) -> None:
-    """Each byte left was in its place at some time since the sync, or is zero where it grew."""
+    """Each byte was at its position at some time since the sync, or is zero in new space."""
     disk = SimulatedDisk(Random(seed))
     file = durable_file(disk, synced)
     versions = [synced]
@@ -360,7 +360,7 @@ STEPS = ("write", "sync", "rename", "sync_directory")
 
 
 def replace_file(disk: SimulatedDisk, steps: tuple[str, ...] = STEPS) -> None:
-    """Replace /file as a checkpoint is replaced, or with a step left out."""
+    """Replace /file as a checkpoint is replaced, perhaps without one of the steps."""
     file = disk.create_file("/file.tmp")
     if "write" in steps:
         file.write_at(0, b"new content")
@@ -372,7 +372,7 @@ def replace_file(disk: SimulatedDisk, steps: tuple[str, ...] = STEPS) -> None:
 
 
 def crash_everywhere(steps: tuple[str, ...]) -> set[bytes]:
-    """Return what is in /file after a power cut at each moment of a replacement, and after it."""
+    """Return the contents of /file after a power cut at each operation of a replacement."""
     counted = SimulatedDisk()
     replace_file(counted, steps)
     found = set()

@@ -1,4 +1,4 @@
-"""A world runs by its seed alone; its machines die, pause and lose touch as real ones do."""
+"""A world depends on its seed alone; its machines crash, pause and lose their network."""
 
 import asyncio
 import os
@@ -22,7 +22,7 @@ PORT = 9092
 
 
 async def receive(socket: SimulatedSocket, loop: asyncio.AbstractEventLoop) -> bytes:
-    """Return what arrives next; nothing at the end."""
+    """Return the next bytes; none at the end."""
     readable = loop.create_future()
 
     def on_readable() -> None:
@@ -58,7 +58,7 @@ async def receive_exactly(socket: SimulatedSocket, size: int, loop: Any) -> byte
 
 
 async def echo(machine: Machine) -> None:
-    """Send back whatever comes."""
+    """Send all received bytes back."""
     (listener,) = await machine.network.listen("", PORT)
     loop = machine.loop
     tasks = []
@@ -94,7 +94,7 @@ def test_time_passes_only_when_nobody_has_anything_to_do() -> None:
     assert world.run(story()) == 86_400
 
 
-def test_timers_of_one_moment_notify_in_the_order_in_which_they_were_set() -> None:
+def test_timers_of_one_moment_ring_in_the_order_in_which_they_were_set() -> None:
     world = World(1)
     notified: list[int] = []
 
@@ -122,7 +122,7 @@ def test_a_world_in_which_time_stands_still_says_so(monkeypatch: pytest.MonkeyPa
     world = World(1)
 
     async def story() -> None:
-        while True:  # noqa: ASYNC110 - it is what must be noticed
+        while True:  # noqa: ASYNC110 - the simulation must detect this busy loop
             await asyncio.sleep(0)
 
     with pytest.raises(LivelockError):
@@ -385,7 +385,7 @@ def test_equal_seeds_give_equal_runs_in_any_process_and_under_any_hash_seed() ->
         there = subprocess.run(
             [sys.executable, "-c", code],
             env={**os.environ, "PYTHONHASHSEED": hash_seed},
-            cwd=Path(__file__).parents[3],
+            cwd=Path(__file__).parents[4],
             capture_output=True,
             text=True,
             check=True,

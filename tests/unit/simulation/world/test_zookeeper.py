@@ -1,4 +1,4 @@
-"""The simulated ZooKeeper behaves as the real one: sessions, versions, watches, lost answers."""
+"""The simulated ZooKeeper acts like the real one: sessions, versions, watches, lost responses."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -29,7 +29,7 @@ Story = Callable[[World, SimulatedSession], Awaitable[T]]
 
 
 def tell(story: Story[T], seed: int = 1) -> T:
-    """Run a story on machine a, which has a session."""
+    """Run a scenario on machine a, which has a session."""
     world = World(seed)
     zookeeper = SimulatedZooKeeper(world.loop, world.network)
     world.zookeeper = zookeeper  # type: ignore[attr-defined]
@@ -45,7 +45,7 @@ def tell(story: Story[T], seed: int = 1) -> T:
 
 
 async def beside(world: World, name: str, act: Callable[[SimulatedSession], Awaitable[Any]]) -> Any:
-    """Do something in a session of another machine, which then goes on living."""
+    """Act in a session of another machine, and keep that session open."""
     done = world.loop.create_future()
 
     async def program(_: Machine) -> None:

@@ -1,4 +1,4 @@
-"""What is left of a batch, where the log around it does not matter."""
+"""The remaining records of a single batch, independent of the log around it."""
 
 import pytest
 
@@ -32,7 +32,7 @@ def batch_of(*pairs: tuple[bytes, bytes | None], base_offset: int = 10) -> Recor
 
 
 def cleaner_after(*batches: RecordBatch) -> BatchCleaner:
-    """Return a cleaner for a log that holds these keys as well."""
+    """Return a cleaner for a log that also holds these keys."""
     keys = offset_map(10_000, 100)
     for batch in batches:
         section = BatchBuilder(base_offset=batch.base_offset)

@@ -1,4 +1,4 @@
-"""What compaction knows of transactions on its way through a log."""
+"""The transaction state that compaction tracks on its way through a log."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Whether a log is worth compacting, and which part of it may be."""
+"""The decision to compact a log, and the range to compact."""
 
 import pytest
 
@@ -88,7 +88,7 @@ def test_what_is_younger_than_min_compaction_lag_ms_stays() -> None:
     assert found is not None
     assert found.end_offset == 2
     assert plan(log, 0, log.end_offset, NOW_MS - 2 * DAY_MS) is None
-    # What has been compacted is not asked for its age again.
+    # The age of compacted records is not checked again.
     found = plan(log, 3, log.end_offset, NOW_MS + 2 * DAY_MS)
     assert found is not None
     assert found.end_offset == 4
@@ -113,7 +113,7 @@ def test_nothing_from_a_damaged_segment_on_is_compacted() -> None:
     assert plan(log, 3, log.end_offset, NOW_MS) is None
 
 
-# -- where it begins to be dirty ------------------------------------------------------------------
+# -- first dirty offset ---------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("noted", "expected"), [(None, 1), (0, 1), (1, 1), (3, 3), (4, 4), (5, 1)])

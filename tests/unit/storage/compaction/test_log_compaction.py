@@ -1,4 +1,4 @@
-"""What compaction keeps and what it takes away."""
+"""The records that compaction keeps and removes."""
 
 import pytest
 
@@ -166,7 +166,7 @@ def test_records_that_nobody_can_read_stay_as_they_are(disk: SimulatedDisk) -> N
     writer.put((b"a", b"1"))
     sound = batches_of(log)[0]
     nonsense = bytearray(sound.raw)
-    nonsense[61] = 0x80  # a length that does not end where the record does
+    nonsense[61] = 0x80  # a record length that does not match the record
     batch = type(sound)(memoryview(nonsense))
     batch.stamp_log_append_time(START_MS)
     batch.restamp(1, 3)
@@ -243,7 +243,7 @@ def test_c4_a_marker_stays_until_nothing_of_its_transaction_is_left_and_then_for
         writer.roll()
         dirty = compact(disk, writer.log, dirty, now_ms)
 
-    compact_again(b"a", b"2")  # takes the record: the marker had still been seen with it
+    compact_again(b"a", b"2")  # removes the record, but the marker stays in the same pass
     assert 0 not in offsets_of(writer.log)
     assert not batches_of(writer.log)[0].has_delete_horizon
     compact_again(b"a", b"3")
@@ -308,7 +308,7 @@ def test_t2_no_old_snapshot_brings_a_transaction_back_whose_marker_is_gone(
 ) -> None:
     writer = writer_to(disk)
     writer.put((b"a", b"1"), producer_id=1, is_transactional=True)
-    writer.roll()  # with a snapshot that knows the transaction as open
+    writer.roll()  # with a snapshot in which the transaction is open
     marker = writer.end(1)
     writer.log.producers.expire(START_MS + DAY_MS)
     dirty = 0
@@ -467,7 +467,7 @@ def test_a_tombstone_that_the_map_does_not_know_gets_no_horizon(disk: SimulatedD
     assert batches_of(writer.log)[0].base_timestamp_ms == now_ms + DAY_MS
 
 
-# -- what goes on meanwhile -----------------------------------------------------------------------
+# -- concurrent operations ------------------------------------------------------------------------
 
 
 def test_readers_of_what_was_replaced_read_on(disk: SimulatedDisk) -> None:

@@ -1,4 +1,4 @@
-"""The map of last offsets, compiled and in plain Python: both do the same, byte for byte."""
+"""The map of last offsets: compiled code and fallback agree byte for byte."""
 
 from hashlib import blake2b
 from types import ModuleType
@@ -100,11 +100,11 @@ def test_a_map_is_no_larger_than_it_may_be_or_has_to_be() -> None:
     assert offset_map.offset_map(0, 1000).entries_max == 1
 
 
-# -- both do the same -----------------------------------------------------------------------------
+# -- compiled and fallback ------------------------------------------------------------------------
 
 
 def outcome(module: ModuleType, batches: list[RecordBatch], end_offset: int) -> list[object]:
-    """Put batches into a map, filter them by it, and shift what is left."""
+    """Put batches into a map, filter them by it, and shift the remaining records."""
     known = module.OffsetMap(6, 7)
     found: list[object] = [known.add_keys(batch, batch.records_view, 3) for batch in batches]
     for batch in batches:
@@ -138,7 +138,7 @@ def test_shifting_and_moving_the_base_changes_no_record(records: list[Record], s
 
 
 def broken(section: bytes, record_count: int) -> list[str]:
-    """Say what all three loops think of a section that is not what it was."""
+    """Return the results or errors of all three loops for a corrupted section."""
     batch = batch_of(*[b"key"] * record_count)
     complaints = []
     for module in BOTH:

@@ -1,4 +1,4 @@
-"""C6: a crash anywhere in a compaction leaves the old segments or the new ones."""
+"""C6: a crash anywhere in a compaction leaves either the old or the new segments."""
 
 from collections.abc import Iterator
 from copy import deepcopy
@@ -33,7 +33,7 @@ Files = dict[str, bytes]
 
 
 class Prepared(NamedTuple):
-    """A durable log on a disk; both are copied together for each run."""
+    """A durable log and its disk, copied together for each run."""
 
     disk: SimulatedDisk
     log: PartitionLog
@@ -42,11 +42,11 @@ class Prepared(NamedTuple):
 
 
 def prepared() -> Prepared:
-    """Make a log of which the first two segments are clean already.
+    """Make a log; its first two segments are clean already.
 
-    The next compaction makes one segment of two, which loses the index of aborted transactions
-    that its namesake has; one of three, which gets one that its namesake has not; and one of two
-    that keeps what its namesake has.
+    The next compaction makes three new segments, each of which replaces an old segment of the same
+    name. The first merges two segments, and loses the index of aborted transactions. The second
+    merges three, and gains such an index. The third merges two, and keeps its index.
     """
     disk = SimulatedDisk(Random(7))
     disk.make_directory(DIRECTORY)
@@ -84,7 +84,7 @@ def abort(writer: Writer, producer_id: int) -> None:
 
 
 def compact(run: Prepared) -> Iterator[Files]:
-    """Compact; yield what the segments are at the beginning and after each step."""
+    """Compact; yield the segment files at the beginning and after each step."""
     yield files_of(run.disk)
     planned = plan(run.log, run.first_dirty_offset, last_stable_offset(run.log), START_MS)
     assert planned is not None
@@ -101,7 +101,7 @@ def start() -> Prepared:
 
 @pytest.fixture(scope="module")
 def states(start: Prepared) -> list[Files]:
-    """All that may be found after a crash."""
+    """All states that may be found after a crash."""
     found = list(compact(deepcopy(start)))
     bases = [sorted({int(name[:20]) for name in files}) for files in found]
     assert bases == [
@@ -174,7 +174,7 @@ def test_c6_the_mending_may_be_interrupted_anywhere_too(
     interrupted = 0
     for number, kind in enumerate(operations_of(start)):
         if kind in {OperationKind.CREATE, OperationKind.WRITE, OperationKind.TRUNCATE}:
-            continue  # no name has changed since the operation before
+            continue  # no name has changed since the previous operation
         disk = crashed_at(start, number, "before")
         disk.kill()
         for mended in interrupted_mendings(disk):
@@ -185,7 +185,7 @@ def test_c6_the_mending_may_be_interrupted_anywhere_too(
 
 
 def interrupted_mendings(disk: SimulatedDisk) -> Iterator[SimulatedDisk]:
-    """Crash at each operation of finish_swaps, with the power on and off."""
+    """Crash at each operation of finish_swaps, by a kill and by a power cut."""
     whole = deepcopy(disk)
     first = len(whole.faults.operations)
     finish_swaps(whole, DIRECTORY)

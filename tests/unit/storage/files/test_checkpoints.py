@@ -187,7 +187,7 @@ GOOD = [
 
 @st.composite
 def damaged(draw: st.DrawFn) -> bytes:
-    """A good file with some of it replaced, or anything at all."""
+    """A valid file with a part replaced, or random bytes."""
     good = bytearray(draw(st.sampled_from([*GOOD, b""])))
     start = draw(st.integers(0, len(good)))
     end = draw(st.integers(start, len(good)))

@@ -1,4 +1,4 @@
-"""What the disk has lost of a segment, noted down."""
+"""The record of a segment's damaged ranges."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""One broker per folder, and as many folders as have a disk that works."""
+"""One broker per log dir; a log dir with a failed disk is skipped."""
 
 import errno
 
@@ -14,7 +14,7 @@ def test_folders_are_made_and_locked_until_they_are_given_back() -> None:
     with LogDirs(disk, ["/a", "/b"]).lock():
         with pytest.raises(FolderInUseError, match="/b is in use"):
             LogDirs(disk, ["/c", "/b"]).lock()
-        LogDirs(disk, ["/c"]).lock().close()  # none was taken by who did not get all
+        LogDirs(disk, ["/c"]).lock().close()  # the failed attempt has kept no lock
     LogDirs(disk, ["/a", "/b"]).lock().close()
     assert disk.exists("/a/.lock")
 

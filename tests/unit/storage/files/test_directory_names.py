@@ -1,4 +1,4 @@
-"""What the names in a log folder say, and how long they are."""
+"""The format of directory names in a log dir, and their length."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""A part of a log, named and not read."""
+"""A range of a log that is referenced but not read."""
 
 from ottla.simulation.world.disk import SimulatedDisk
 from ottla.storage.files.log_slice import LogSlice

@@ -1,4 +1,4 @@
-"""Of many indexes only so many are mapped, whatever is searched."""
+"""The number of mapped indexes stays within its limit, for any searches."""
 
 import gc
 from pathlib import Path
@@ -14,13 +14,13 @@ SEGMENTS = 30
 
 
 def mapping_count(folder: Path) -> int:
-    """Return how many files in a folder this process has mapped."""
+    """Return how many files below a directory this process has mapped."""
     gc.collect()
     return Path("/proc/self/maps").read_text().count(str(folder))
 
 
 def filled(path: Path, mappings: Mappings) -> OffsetIndex:
-    """Make an index of two entries that are in its file."""
+    """Make an index with two entries in its file."""
     index = OffsetIndex(KernelDisk(), str(path), 0, 100, mappings)
     for number in (1, 2, 3):
         index.append(10 * number, 100 * number)

@@ -1,4 +1,4 @@
-"""A checkpoint that is told on one thread and written on others."""
+"""One thread updates a checkpoint, and other threads write it."""
 
 from contextlib import nullcontext
 

@@ -1,4 +1,4 @@
-"""Of many files only so many are open."""
+"""The number of open files stays within its limit."""
 
 import gc
 from pathlib import Path

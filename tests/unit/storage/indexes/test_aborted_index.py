@@ -217,7 +217,7 @@ def test_whatever_is_in_the_file_only_one_error_comes_of_it(
 
 @st.composite
 def transactions(draw: st.DrawFn) -> list[AbortedTransaction]:
-    """What a log leaves: markers in order, and a last stable offset that never goes back."""
+    """Draw the entries of a log: markers in order, with last stable offsets that never decrease."""
     last_offsets = sorted(draw(st.sets(st.integers(BASE, 160), max_size=12)))
     result: list[AbortedTransaction] = []
     stable = 0

@@ -137,7 +137,7 @@ def test_a_search_does_not_return_an_impossible_entry(index: OffsetIndex, path: 
 
 
 class IndexAgainstAList(RuleBasedStateMachine):
-    """The same calls to an index and to a plain list of pairs, with answers compared."""
+    """The same calls to an index and to a plain list of pairs, with equal results."""
 
     @initialize(is_simulated=st.booleans())
     def begin(self, is_simulated: bool) -> None:

@@ -32,7 +32,7 @@ def simulated() -> SimulatedDisk:
 
 
 class Reads:
-    """What was read from a simulated disk: sizes of reads, and how often a file was mapped."""
+    """The reads of a simulated disk: their sizes, and the number of file mappings."""
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.sizes: list[int] = []

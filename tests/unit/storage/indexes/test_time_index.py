@@ -124,7 +124,7 @@ def test_what_cannot_be_an_index_is_found(
 
 
 class IndexAgainstAList(RuleBasedStateMachine):
-    """The same calls to an index and to a plain list of pairs, with answers compared."""
+    """The same calls to an index and to a plain list of pairs, with equal results."""
 
     @initialize(is_simulated=st.booleans())
     def begin(self, is_simulated: bool) -> None:

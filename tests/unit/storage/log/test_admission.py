@@ -57,7 +57,7 @@ def produced(
 
 
 def altered(raw: bytearray, *fields: tuple[tuple[str, int], int]) -> bytearray:
-    """Overwrite header fields of a batch and make its CRC right again."""
+    """Overwrite header fields of a batch and correct its CRC."""
     for (layout, position), number in fields:
         struct.pack_into(layout, raw, position, number)
     write_crc(memoryview(raw))
@@ -150,7 +150,7 @@ def test_a_batch_can_be_too_large_for_its_topic() -> None:
     assert too_large is ErrorCode.RECORD_LIST_TOO_LARGE
 
 
-# What clients may not say
+# Batches that clients may not send
 
 
 @pytest.mark.parametrize(
@@ -342,7 +342,7 @@ def test_offsets_must_be_dense() -> None:
 
 def test_what_was_validated_is_admitted_as_it_is_unless_its_topic_was_altered() -> None:
     one = validate(memoryview(produced(b"a", b"b", compression=Compression.GZIP)), PLAIN, NOW_MS)
-    one.batch.raw[-1] ^= 1  # which a second look would find
+    one.batch.raw[-1] ^= 1  # a second validation would find this
     assert admit(one, PLAIN, NOW_MS) is one.batch
     with pytest.raises(ApiError):
         admit(one, replace(PLAIN), NOW_MS)

@@ -1,4 +1,4 @@
-"""Making a log durable: when, how much, and what a failure means."""
+"""Flushing a log: the schedule, the flushed range, and the effects of a failure."""
 
 import pytest
 
@@ -144,7 +144,7 @@ class TestHowMuch:
 
 
 class TestDirectoryEntries:
-    """D9: nothing in a segment is durable before it is durable that the segment is there."""
+    """D9: a segment's directory entry becomes durable before any of its content."""
 
     def test_the_directory_of_a_new_log_is_durable_with_its_first_flush(self) -> None:
         folder = LogFolder(SimulatedDisk())
@@ -169,7 +169,7 @@ class TestDirectoryEntries:
 
 
 class TestFailure:
-    """D8: after a sync has failed no later success is reported."""
+    """D8: after a failed sync no later success is reported."""
 
     def failed(self, log: PartitionLog, disk: SimulatedDisk, under: str = "/") -> None:
         fill(log, 5)

@@ -24,7 +24,7 @@ def simulated(seed: int = 0) -> SimulatedDisk:
 
 
 def write_unwritten(disk: SimulatedDisk, epochs: LeaderEpochs) -> None:
-    """Do what a flush of the log does."""
+    """Write the checkpoint as a flush of the log does."""
     content = epochs.unwritten
     if content is not None:
         write_atomically(disk, epochs.path, content)
@@ -66,7 +66,7 @@ def test_the_empty_file_that_kafka_makes_holds_no_epochs() -> None:
     assert LeaderEpochs.load(disk, PATH).entries == ()
 
 
-# -- what KIP-101 and KIP-279 ask for -------------------------------------------------------------
+# -- the rules of KIP-101 and KIP-279 -------------------------------------------------------------
 
 
 def test_an_epoch_ends_where_the_next_begins_and_the_latest_with_the_log() -> None:
@@ -266,7 +266,7 @@ CHANGES = st.one_of(
 
 
 class NaiveEpochs:
-    """A list of pairs, and answers by looking at all of them."""
+    """The model: a list of pairs, searched in full."""
 
     def __init__(self) -> None:
         self.pairs: list[Pair] = []

@@ -1,4 +1,4 @@
-"""A7: whole segments go by time, by size and by DeleteRecords; never what is not replicated."""
+"""A7: retention by time, size and DeleteRecords removes whole, replicated segments only."""
 
 import pytest
 
@@ -23,7 +23,7 @@ BATCH_BYTES = 87
 
 
 def log_of_days(config: TopicConfig, count: int = 4) -> PartitionLog:
-    """Make a log with a record a day, each in its own segment; the last one is active."""
+    """Make a log with a record per day, each in its own segment; the last segment is active."""
     writer = Writer(opened(SimulatedDisk(), config))
     for day in range(count):
         if day:

@@ -1,4 +1,4 @@
-"""Moves that meet retention, compaction, damage, full disks and disks that fail."""
+"""Replica moves that meet retention, compaction, damage, full disks and failing disks."""
 
 import errno
 
@@ -18,7 +18,7 @@ MARK, OTHER_MARK = b"m" * 16, b"o" * 16
 
 
 class Folders:
-    """A partition with ten batches in /a, and a copy of it that is begun in /b."""
+    """A partition with ten batches in /a, and an unfinished copy of it in /b."""
 
     def __init__(self) -> None:
         self.disk = SimulatedDisk()
@@ -138,7 +138,7 @@ def test_a_source_that_fails_at_the_swap_is_done_without() -> None:
     folders.target.close(NOW_MS, 1)
     folders.disk.faults.heal()
     folders.disk.kill()
-    folders.open()  # where the source has the replica again, as it was
+    folders.open()  # the source hosts the replica again, unchanged
     again = folders.dirs.log_of(PARTITION)
     assert again is not None
     assert (again.end_offset, again.directory) == (12, f"/b/{PARTITION}")

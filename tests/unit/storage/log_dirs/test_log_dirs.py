@@ -1,4 +1,4 @@
-"""Several folders: where logs go, what survives a restart, and what a failing disk takes along."""
+"""Several log dirs: the placement of logs, restarts, and failing disks."""
 
 import errno
 from pathlib import Path
@@ -43,7 +43,7 @@ def append(log: PartitionLog, *values: bytes, epoch: int = 0) -> None:
 
 
 def with_gaps(folder: str) -> SimulatedDisk:
-    """Let a log with gaps before the segments from 3 on and 7 on be closed, as Kafka leaves it."""
+    """Cleanly close a log with gaps before its segments 3 and 7, as Kafka may leave it."""
     disk = SimulatedDisk()
     dirs = opened(disk, folder)
     log = dirs.create(ORDERS[0], TOPIC_ID, CONFIG, now_ms=0)
@@ -312,7 +312,7 @@ def test_what_belongs_to_no_topic_is_set_aside_again_and_again() -> None:
 
 
 def filled(disk: KernelDisk | SimulatedDisk, *paths: str, count: int = 30) -> LogDirs:
-    """Return folders with one log, all of which is durable, and noted to be."""
+    """Return log dirs with one log, flushed, with its recovery point recorded."""
     dirs = opened(disk, *paths)
     log = dirs.dirs[0].create(ORDERS[0], TOPIC_ID, CONFIG, now_ms=0)
     append(log, *(b"%d" % number for number in range(count)))

@@ -19,7 +19,7 @@ from ottla.storage.producers.producer_snapshot import (
 WITHOUT_BATCH = ProducerEntry(4000, 7, -1, -1, 0, 1_700_000_000_123, 12, -1)
 IN_TRANSACTION = ProducerEntry(4001, 0, 41, 99, 9, 1_700_000_000_456, -1, 80)
 
-# Laid out by hand from the description of Kafka's format.
+# Written by hand from the description of Kafka's format.
 BY_HAND = bytes.fromhex(
     "0001 f6a84cb7 00000002"
     "0000000000000fa0 0007 ffffffff ffffffffffffffff 00000000 0000018bcfe5687b 0000000c"
@@ -43,7 +43,7 @@ entry_lists = st.lists(entries, max_size=5, unique_by=lambda entry: entry.produc
 
 
 def sealed(content: bytes) -> bytes:
-    """Put the right CRC into a snapshot, computed by someone else's code."""
+    """Return a snapshot with its correct CRC, computed by independent code."""
     return content[:2] + pack(">I", google_crc32c.value(content[6:])) + content[6:]
 
 

@@ -284,7 +284,7 @@ def test_a_producer_is_not_idle_when_its_marker_has_just_come() -> None:
 
 
 def test_a_late_marker_does_not_end_the_next_transaction() -> None:
-    # Version 2: the marker of epoch 4 ended the transaction of epoch 3, and comes once more.
+    # Version 2: the marker of epoch 4 ended the transaction of epoch 3, and arrives again.
     states = states_after(batch_at(0, epoch=3, transactional=True), marker_at(1, epoch=4))
     marker = marker_at(3, epoch=4)
     assert answer(states, marker, from_client=False, transaction_version=2) is None
@@ -335,7 +335,7 @@ def test_control_batches_of_no_producer_are_nobodys() -> None:
     assert answer(states, leader_change, from_client=False) is None
 
 
-# Forgetting
+# Expiry
 
 
 def test_idle_producers_expire_unless_a_transaction_is_open() -> None:

@@ -1,4 +1,4 @@
-"""Transactions begin in a partition only if they were verified, and verified for this batch."""
+"""A transaction begins in a partition only after a verification for the same batch."""
 
 import pytest
 
@@ -66,7 +66,7 @@ def test_what_is_verified_begins_one_and_then_nobody_is_asked_any_more() -> None
 @pytest.mark.parametrize("kind", [ControlType.ABORT, ControlType.COMMIT])
 def test_a_verified_batch_that_comes_after_the_end_is_refused(kind: ControlType) -> None:
     log = new()
-    terms = verified(log)  # the answer takes its time, and the coordinator ends the transaction
+    terms = verified(log)  # the coordinator ends the transaction before its response arrives
     end(log, kind)
     assert write(log, terms) == ErrorCode.INVALID_TXN_STATE
     assert log.producers.first_unstable_offset is None

@@ -1,4 +1,4 @@
-"""Opening a log: after a clean stop, after a crash, and what is found out of order."""
+"""Opening a log: after a clean stop, after a crash, and with damage."""
 
 import pytest
 
@@ -145,7 +145,7 @@ class TestACleanStop:
 
     @pytest.mark.parametrize("offsets", [[0, 3, 6, 9], [0, 3, 20, 23], [0, 3, 20], [0]])
     def test_it_stays_wherever_that_point_is(self, offsets: list[int]) -> None:
-        wrong_if_last = 9  # a batch of three from 6 on, whose base offset is wrong
+        wrong_if_last = 9  # the third batch would end there if its base offset were 6, not 20
         for recovery_point in {*range(offsets[-1] + 3)} - {wrong_if_last}:
             folder = LogFolder(SimulatedDisk(), tiny(segment_bytes=100_000))
             folder.start()
@@ -318,7 +318,7 @@ class TestAKill:
         folder = filled(4)
         folder.flush()
         fill(folder.log, 2, leader_epoch=5)
-        folder.log.epochs.write()  # durable before the batches are
+        folder.log.epochs.write()  # durable before the batches
         folder.disk.crash("lose_all")
         log, _ = opened_uncleanly(folder.disk, recovery_point=4)
         assert (log.end_offset, log.epochs.entries) == (4, ((0, 0),))
@@ -328,7 +328,7 @@ class TestAKill:
 
 
 class TestAGap:
-    """Before the segment from 6 on, which begins where its first batch does, and before 12."""
+    """Gaps before the segments at 6 and 12; each segment's first batch is at its base offset."""
 
     def with_gaps(self, policy: CleanupPolicy = CleanupPolicy.DELETE) -> LogFolder:
         folder = LogFolder(SimulatedDisk(), tiny(cleanup_policy=frozenset({policy})))
@@ -363,7 +363,7 @@ class TestAGap:
     def test_what_closes_it_is_as_old_to_retention_as_the_records_before_it(self) -> None:
         folder = self.with_gaps()
         folder.disk.create_file(name(12, "index")).truncate(10 << 20)
-        for segment in folder.log.segments:  # as a copy of the folder leaves them
+        for segment in folder.log.segments:  # a copy of the directory has new modification times
             segment.file.set_modified_ms(10 * NOW_MS)
         log, _ = opened_uncleanly(folder.disk)
         assert {greatest_time_ms(segment) for segment in log.segments} == {NOW_MS}

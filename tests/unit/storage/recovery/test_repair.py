@@ -1,4 +1,4 @@
-"""A damaged segment is written anew with the batches of another replica."""
+"""A damaged segment is rewritten with the batches of another replica."""
 
 from collections.abc import Callable
 from typing import Any
@@ -38,7 +38,7 @@ def plain(log: PartitionLog) -> None:
 
 
 def transactional(log: PartitionLog) -> None:
-    """Write what a damaged segment may say about epochs, sequences and transactions."""
+    """Write batches with several epochs, sequences and transactions, for a segment to damage."""
     for number, leader_epoch in enumerate((0, 0, 1, 1)):
         log.append_as_leader(
             batch(1, 500, producer_id=7, base_sequence=number), leader_epoch, NOW_MS
@@ -56,7 +56,7 @@ def stamped_marker(log: PartitionLog, producer_id: int, kind: ControlType) -> me
 
 
 class Replicas:
-    """Two logs with the same batches: the one on `disk` is going to be damaged."""
+    """Two logs with the same batches; the tests damage the log on `disk`."""
 
     def __init__(self, write: Callable[[PartitionLog], None] = plain, **settings: Any) -> None:
         self.disk = SimulatedDisk()
@@ -70,7 +70,7 @@ class Replicas:
         return self.folder.log
 
     def damage(self, base_offset: int, first: int, count: int = 1) -> None:
-        """Overwrite batches of a segment, and have the damage found."""
+        """Overwrite batches of a segment, and let a scrub find the damage."""
         file = self.disk.open_file(name(base_offset))
         content = file.read_at(first * SIZE, count * SIZE)
         file.write_at(first * SIZE, bytes(byte ^ 0xFF for byte in content))
@@ -206,7 +206,7 @@ def test_a_crash_at_any_moment_leaves_the_damaged_segment_or_the_whole_one() -> 
 
 
 def crashed(number: int) -> bool:
-    """Crash at one operation of a repair; tell whether it was whole at the next start."""
+    """Crash at one operation of a repair; return whether the log was whole at the next start."""
     replicas = Replicas(transactional)
     replicas.damage(3, 1)
     replicas.disk.faults.crash_at(len(replicas.disk.faults.operations) + number)

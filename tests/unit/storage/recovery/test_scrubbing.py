@@ -1,4 +1,4 @@
-"""What reading a segment to its end finds, and what is done with it."""
+"""Damage that a complete read of a segment finds, and its handling."""
 
 import pytest
 
@@ -43,7 +43,7 @@ def filled(count: int = 10, **settings: int) -> LogFolder:
 
 
 def scrubbed(log: PartitionLog) -> list[Damage]:
-    """Look through all closed segments; return what was found and fenced off."""
+    """Scrub all closed segments; return the damage that was found and fenced off."""
     found = []
     for first in closed_segments(log):
         target = first

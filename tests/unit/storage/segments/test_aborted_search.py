@@ -1,4 +1,4 @@
-"""Which aborted transactions readers are told of."""
+"""The aborted transactions that a read returns."""
 
 from ottla.model.settings.topic_config import TopicConfig
 from ottla.replication.partition import Partition

@@ -1,4 +1,4 @@
-"""The scan of a segment's batches, compiled and in plain Python: both do the same."""
+"""The scan of a segment's batches: compiled code and fallback agree."""
 
 from struct import Struct
 from types import ModuleType
@@ -40,7 +40,7 @@ def in_a_row(count: int, *, epoch: int = 0, **shape: int) -> list[memoryview]:
 
 
 def scanned(module: ModuleType, block: memoryview, at: int = 0, epoch: int = 0) -> list[object]:
-    """Return all that a scan of one block has found."""
+    """Return the results of scanning one block."""
     scan = module.BatchScan(BASE_OFFSET, INTERVAL_BYTES, INT64_MAX)
     scan.leader_epoch = epoch
     scan.go_on(block, at)
@@ -56,7 +56,7 @@ def scanned(module: ModuleType, block: memoryview, at: int = 0, epoch: int = 0) 
 
 
 def stop_of(module: ModuleType, parts: list[memoryview]) -> int:
-    """Return how many batches a scan goes over."""
+    """Return the number of batches that a scan passes."""
     position = scanned(module, block_of(*parts))[0]
     ends = [sum(map(len, parts[:count])) for count in range(len(parts) + 1)]
     return ends.index(position)
@@ -166,7 +166,7 @@ STEPS = st.lists(
 
 
 def history(steps: list[tuple[str, int, int]]) -> memoryview:
-    """Write what producers did, each in epochs that only rise."""
+    """Write the batches of producers, with epochs that never decrease."""
     parts: list[memoryview] = []
     epoch_by_producer: dict[int, int] = {}
     for kind, producer_id, least_epoch in steps:

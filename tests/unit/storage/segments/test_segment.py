@@ -1,4 +1,4 @@
-"""One segment: its batches, and what its indexes have to say about them."""
+"""One segment: its batches, and its indexes."""
 
 import errno
 
@@ -34,7 +34,7 @@ def reopened(disk: SimulatedDisk, config: TopicConfig | None = None) -> Segment:
 
 @pytest.fixture
 def segment(disk: SimulatedDisk) -> Segment:
-    """Six batches of one record from offset 100 on; each second one is in the index."""
+    """Six batches of one record from offset 100 on; every second batch is in the index."""
     segment = Segment.create(OpenFiles(disk), "", 100, tiny(), NOW_MS)
     for number in range(6):
         put(segment, 100 + number, 1000 + number)
@@ -105,7 +105,7 @@ def test_a_segment_that_cannot_be_made_leaves_no_file(disk: SimulatedDisk) -> No
 
 
 class TestUselessIndexes:
-    """What an index says is believed only as far as the batches bear it out."""
+    """Index entries are used only if they agree with the batches."""
 
     @pytest.fixture(autouse=True)
     def closed(self, segment: Segment) -> None:
@@ -314,7 +314,7 @@ class TestMakingIndexesAnew:
 def test_half_a_batch_that_cannot_be_cut_off_is_no_full_disk(
     segment: Segment, disk: SimulatedDisk
 ) -> None:
-    """ENOSPC would be taken for a refusal that has left the file as it was."""
+    """The caller would take ENOSPC for a refusal that left the file unchanged."""
     disk.faults.fail_on(OperationKind.WRITE, error=errno.ENOSPC)
     disk.faults.fail_on(OperationKind.TRUNCATE, error=errno.ENOSPC)
     added = RecordBatch(stamped(batch(), 106))

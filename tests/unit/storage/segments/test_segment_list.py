@@ -1,4 +1,4 @@
-"""The row of segments, found by offset."""
+"""The list of segments, searched by offset."""
 
 import pytest
 
@@ -56,7 +56,7 @@ def test_segments_are_replaced_by_what_covers_the_same(log: PartitionLog) -> Non
 
 
 class TestDamage:
-    """Damaged offsets are an error, all others are not."""
+    """Damaged offsets raise an error, all others do not."""
 
     def fenced(self, log: PartitionLog) -> None:
         list(log.segments)[1].fence_off(Damage(SIZE, 2 * SIZE, 4, 5))

@@ -20,7 +20,7 @@ from tests.record_strategies import record_lists
 
 try:
     from ottla.wire.records import _arrow
-except ImportError:  # without a compiler there is only one way to read
+except ImportError:  # without a compiler there is only the fallback
     _arrow = _arrow_python
 BOTH = [_arrow.Columns, _arrow_python.Columns]
 IDS = ["compiled", "plain"]
@@ -44,7 +44,7 @@ def reading_with(core: type) -> Iterator[None]:
 
 
 def read(core: type, data: Any, **options: Any) -> pa.RecordBatch:
-    """Read everything, headers too unless told otherwise, and let Arrow check what comes out."""
+    """Read everything, by default with headers, and let Arrow validate the result."""
     with reading_with(core):
         found = arrow.to_arrow(data, "orders", 3, **{"columns": ALL} | options)
     found.validate(full=True)
@@ -52,7 +52,7 @@ def read(core: type, data: Any, **options: Any) -> pa.RecordBatch:
 
 
 def rows_of(found: pa.RecordBatch) -> list[Row]:
-    """Rows as tuples, with timestamps as numbers, which reach further than datetimes."""
+    """Return rows as tuples, with timestamps as numbers, for a wider range than datetimes."""
     columns = [
         column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column
         for column in found.columns
@@ -61,7 +61,7 @@ def rows_of(found: pa.RecordBatch) -> list[Row]:
 
 
 def expected_rows(data: bytes | bytearray) -> list[Row]:
-    """What records_of makes of the same bytes."""
+    """Return the result of `records_of` for the same bytes."""
     return [
         (
             record.key,
@@ -83,7 +83,7 @@ def outcome(core: type, data: Any, **options: Any) -> Any:
 
 
 def ending(work: Callable[[], list[Row]]) -> Any:
-    """The rows, or the protocol error that reading ends in; nothing else may come out."""
+    """Return the rows or the protocol error; other exceptions propagate."""
     try:
         return work()
     except ProtocolError as error:
@@ -91,7 +91,7 @@ def ending(work: Callable[[], list[Row]]) -> Any:
 
 
 def sealed(raw: bytes | bytearray, *fields: tuple[str, int, int]) -> bytearray:
-    """Overwrite fields of one batch, and make its CRC right again."""
+    """Overwrite fields of one batch, and correct its CRC."""
     copy = bytearray(raw)
     for layout, position, number in fields:
         struct.pack_into(layout, copy, position, number)
@@ -264,21 +264,21 @@ def test_a_flipped_bit_is_found_unless_checksums_are_trusted(
 @pytest.mark.parametrize(
     "section",
     [
-        b"\x0c\0\0\0\1\1\0",  # nothing wrong with it
-        b"\x14\0\x80\0\x80\x80\0\1\1\x80\0",  # numbers longer than they need be
+        b"\x0c\0\0\0\1\1\0",  # valid
+        b"\x14\0\x80\0\x80\x80\0\1\1\x80\0",  # varints longer than necessary
         b"\x1e\0" + b"\xff" * 9 + b"\1\0\1\1\0",  # the least timestamp delta
-        b"\x1e\0\xfe" + b"\xff" * 8 + b"\1\0\1\1\0",  # the greatest
-        b"\x1e\0" + b"\x80" * 9 + b"\2\0\1\1\0",  # one that has 65 bits
-        b"\x14\0\0\x80\x80\x80\x80\x10\1\1\0",  # an offset delta of 33
-        b"\x0c\0\0\1\1\1\0",  # a negative one
-        b"\x0c\0\0\2\1\1\0",  # one that is too large
+        b"\x1e\0\xfe" + b"\xff" * 8 + b"\1\0\1\1\0",  # the greatest timestamp delta
+        b"\x1e\0" + b"\x80" * 9 + b"\2\0\1\1\0",  # a timestamp delta of 65 bits
+        b"\x14\0\0\x80\x80\x80\x80\x10\1\1\0",  # an offset delta of 33 bits
+        b"\x0c\0\0\1\1\1\0",  # a negative offset delta
+        b"\x0c\0\0\2\1\1\0",  # an offset delta that is too large
         b"\x0c\0\0\0\3\1\0",  # a key of -2 bytes
         b"\x0c\0\0\0\1\3\0",  # a value of -2 bytes
         b"\x0c\0\0\0\1\2\0",  # a value that takes the header count for itself
         b"\x0c\0\0\0\1\1\1",  # -1 headers
         b"\x10\0\0\0\1\1\2\1\1",  # a header without a key
         b"\x12\0\0\0\1\1\2\2\xff\1",  # a header key that is not text
-        b"\x14\0\0\0\1\1\2\4\xc3\xa9\1",  # one that is, in two bytes
+        b"\x14\0\0\0\1\1\2\4\xc3\xa9\1",  # a header key of one character in two bytes
         b"\x0e\0\0\0\1\1\0\0",  # a byte more than the record has
         b"\x0c\0\0\0\1\1\0\0",  # a byte more than the batch has
         b"\0\0\0\0\0\0\0",  # no attributes
@@ -362,7 +362,7 @@ def test_a_claimed_count_allocates_nothing(
 
 
 def agree(data: bytes | bytearray) -> None:
-    """Hold compiled and plain reading of the same bytes, damaged or not, against each other."""
+    """Compare the compiled reader and the fallback on the same bytes, damaged or not."""
     for check_crcs in (True, False):
         compiled, plain = (outcome(core, data, check_crcs=check_crcs) for core in BOTH)
         assert compiled == plain

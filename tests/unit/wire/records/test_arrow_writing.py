@@ -19,7 +19,7 @@ from tests.record_strategies import record_lists
 
 try:
     from ottla.wire.records import _arrow_rows
-except ImportError:  # without a compiler there is only one way to write
+except ImportError:  # without a compiler there is only the fallback
     _arrow_rows = _arrow_rows_python
 BOTH = [_arrow_rows.Rows, _arrow_rows_python.Rows]
 IDS = ["compiled", "plain"]
@@ -301,7 +301,7 @@ def test_buffers_that_cannot_be_arrows_are_refused(
 
 @pytest.mark.parametrize("core", BOTH, ids=IDS)
 def test_a_row_too_large_for_a_record_is_refused(core: type) -> None:
-    size = 2**31 - 61  # a record's own fields make it too large
+    size = 2**31 - 61  # the record's own fields exceed the limit
     with mmap.mmap(-1, size) as untouched, memoryview(untouched) as content:
         ends = b"".join(end.to_bytes(8, "little") for end in (0, 0, size))
         rows = core(2, StringBuffers(None, memoryview(ends), content, 0, True), None, None, None, 0)

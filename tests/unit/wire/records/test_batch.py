@@ -20,7 +20,7 @@ BASE_SEQUENCE = (">i", 53)
 RECORD_COUNT = (">i", 57)
 Field = tuple[str, int]
 
-# From the protocol's description: at offset 7, in a transaction, a value and then a tombstone.
+# Built from the protocol's description: at offset 7, transactional, a value and then a tombstone.
 BY_HAND = bytes.fromhex(
     "0000000000000007 00000041 00000003 02 d45f402c 0010 00000001"
     "0000018bcfe56800 0000018bcfe56805 00000000000003e9 0002 0000000a 00000002"
@@ -36,7 +36,7 @@ def batch_of(*values: bytes | None, base_offset: int = 0) -> bytearray:
 
 
 def altered(raw: bytes | bytearray, *fields: tuple[Field, int]) -> RecordBatch:
-    """Overwrite header fields of one batch, make its CRC right again, and read it."""
+    """Overwrite header fields of one batch, correct its CRC, and read it."""
     copy = bytearray(raw)
     for (layout, position), number in fields:
         struct.pack_into(layout, copy, position, number)
@@ -199,7 +199,7 @@ def test_a_flipped_bit_is_found_by_the_crc() -> None:
             try:
                 batch = RecordBatch(memoryview(raw))
             except ProtocolError:
-                continue  # the header already gave it away
+                continue  # the header is refused already
             assert not batch.has_valid_crc()
             with pytest.raises(ProtocolError, match="CRC") as caught:
                 batch.check_crc()

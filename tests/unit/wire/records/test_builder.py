@@ -14,7 +14,7 @@ from tests.record_strategies import headers, payloads, record_lists, timestamps
 
 try:
     from ottla.wire.records import _writing
-except ImportError:  # without a compiler there is only one way to write
+except ImportError:  # without a compiler there is only the fallback
     _writing = _writing_python
 BOTH = [_writing.RecordAccumulator, _writing_python.RecordAccumulator]
 Accumulator = type[_writing_python.RecordAccumulator]
@@ -79,7 +79,7 @@ def test_others_write_the_same_bytes(peer: Any, leader_epoch: int, records: list
         leader_epoch=leader_epoch,
     )
     for index, record in enumerate(records):
-        timestamp_ms = abs(record.timestamp_ms)  # aiokafka takes -1 for none so far
+        timestamp_ms = abs(record.timestamp_ms)  # aiokafka still takes -1 for no timestamp
         theirs.append(index, timestamp_ms, record.key, record.value, plain(record))
         ours.append(timestamp_ms, record.key, record.value, record.headers)
     assert ours.build() == bytes(theirs.build())

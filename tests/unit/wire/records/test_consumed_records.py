@@ -1,4 +1,4 @@
-"""Records taken a few at a time, by the compiled reader and its twin."""
+"""Records read a few at a time, by the compiled reader and its fallback."""
 
 import gc
 from types import ModuleType
@@ -18,7 +18,7 @@ from tests.record_strategies import record_lists
 
 try:
     from ottla.wire.records import _reading
-except ImportError:  # without a compiler there is only one way to read
+except ImportError:  # without a compiler there is only the fallback
     _reading = _reading_python
 BOTH = [_reading, _reading_python]
 RECORDS = [
@@ -53,7 +53,7 @@ def batch_of(records: list[Record]) -> RecordBatch:
 
 
 def all_steps(consumed: Any, count: int) -> list[Any]:
-    """What every call gives, the offset after it, and how it ends."""
+    """Return the result of every call, the offset after it, and the final state or error."""
     steps: list[Any] = []
     for _ in range(100):
         try:
@@ -142,7 +142,7 @@ def test_compiled_and_plain_agree_on_damage(
 @pytest.mark.parametrize("module", BOTH)
 def test_what_is_collected_in_a_circle_lets_go_of_its_bytes(module: ModuleType) -> None:
     content = bytearray(build_batch(RECORDS))
-    circle: dict[str, Any] = {}  # to the collector, younger than what is put into it
+    circle: dict[str, Any] = {}  # the collector sees it as younger than its contents
     circle["consumed"] = opened(module, batch_at(content), readers=(circle, None))
     with pytest.raises(BufferError):
         content.append(0)

@@ -12,7 +12,7 @@ from ottla.wire.records import crc32c as module
 Checksum = Callable[..., int]
 BOTH: list[Checksum] = [module.crc32c, module.packaged_crc32c]
 
-# Around three parts of 256 bytes, and three of 4096, the way through the input changes.
+# At three parts of 256 bytes, and at three of 4096, the algorithm changes.
 EDGES = [
     3 * part * count + near
     for part in (256, 4096)

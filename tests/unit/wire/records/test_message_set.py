@@ -1,4 +1,4 @@
-"""The two formats before record batches: read, and refused when they lie."""
+"""Reading the two formats before record batches, and refusing invalid sets."""
 
 import itertools
 import struct
@@ -108,7 +108,7 @@ def test_lz4_in_the_first_format_may_have_the_wrong_header_checksum() -> None:
     assert error.detail.startswith("lz4: ")
 
 
-# Where a set ends
+# The end of a set
 
 
 @each_magic
@@ -128,7 +128,7 @@ def test_a_cut_off_end_inside_a_compressed_message_is_never_allowed() -> None:
     assert error.detail.startswith("message at byte 0: inside it, message at byte 39: breaks off")
 
 
-# Lies
+# Invalid sets
 
 
 @pytest.mark.parametrize("size_bytes", [-(1 << 31), -13, -12, -1, 0, 4, 13])
@@ -231,7 +231,7 @@ def test_compressed_messages_are_limited_in_number_as_equal_ones_take_up_no_room
 
 @given(data=st.data())
 def test_changed_sets_give_records_or_a_protocol_error(data: st.DataObject) -> None:
-    """With the right checksum each time, or nothing but the checksum would be tested."""
+    """The checksum is corrected each time, so that the test covers more than the checksum."""
     inner = message(0, b"a", key=b"b") + message(1, b"c")
     whole = data.draw(st.sampled_from([inner, gzipped(1, inner), gzipped(1, inner, magic=0)]))
     changed = bytearray(whole[16:])

@@ -28,7 +28,7 @@ from tests.record_strategies import record_lists
 
 try:
     from ottla.wire.records import _reading
-except ImportError:  # without a compiler there is only one way to read
+except ImportError:  # without a compiler there is only the fallback
     _reading = _reading_python
 BOTH = [_reading, _reading_python]
 
@@ -39,7 +39,7 @@ RECORDS = [PLAIN, TOMBSTONE, EMPTY]
 
 
 def batch_with(section: bytes, record_count: int, **fields: int) -> RecordBatch:
-    """Put these bytes into an uncompressed batch that claims to have so many records."""
+    """Put these bytes into an uncompressed batch with this claimed record count."""
     header = {"base_offset": 0, "last": max(record_count - 1, 0), "base_ms": 0, "attributes": 0}
     header |= fields
     raw = bytearray(HEADER_BYTES) + section
@@ -55,7 +55,7 @@ def read(module: ModuleType, batch: RecordBatch) -> Any:
 
 
 def outcome(function: Any, *arguments: Any) -> Any:
-    """What a call returns, or the protocol error that it ends in; nothing else may come out."""
+    """Return the result of a call or its protocol error; other exceptions propagate."""
     try:
         return function(*arguments)
     except ProtocolError as error:
@@ -321,7 +321,7 @@ def test_a_search_by_time_goes_no_further_than_it_has_to() -> None:
 
 
 def agree(raw: bytes | bytearray) -> None:
-    """Hold compiled and plain reading of a batch, damaged or not, against each other."""
+    """Compare the compiled reader and the fallback on one batch, damaged or not."""
     try:
         batch = RecordBatch(memoryview(raw))
     except ProtocolError:

@@ -1,4 +1,4 @@
-"""The metadata log by itself."""
+"""The metadata log alone."""
 
 import errno
 from dataclasses import replace
@@ -160,7 +160,7 @@ def test_damage_to_what_was_promised_keeps_the_broker_from_starting() -> None:
     closed_log(disk)
     batch_bytes = size_of(disk, FIRST_SEGMENT) // 4
     disk.flip_bit(FIRST_SEGMENT, batch_bytes + 70, 1)
-    for _ in range(2):  # trying again does not help
+    for _ in range(2):  # a second attempt fails too
         with pytest.raises(DamagedMetadataError, match="damaged from offset 1 to 2"):
             opened(disk)
         disk.kill()

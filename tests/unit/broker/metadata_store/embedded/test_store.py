@@ -1,4 +1,4 @@
-"""The store: decisions become durable, published and answered, in this order."""
+"""The store: each decision becomes durable, then is published, then gets its response."""
 
 import asyncio
 from collections.abc import Callable
@@ -33,7 +33,7 @@ DIRECTORY = f"{LOG_DIR}/__cluster_metadata-0"
 
 
 class HeldExecutor(Executor):
-    """Runs what is submitted when the test says so."""
+    """Holds submitted work until the test releases it."""
 
     def __init__(self) -> None:
         self.held: list[tuple[Future[Any], Callable[..., Any]]] = []
@@ -53,7 +53,7 @@ class HeldExecutor(Executor):
 
 
 def tell_held(story: Callable[[EmbeddedMetadataStore, HeldExecutor], Any]) -> None:
-    """Tell a story in which the disk waits for the test."""
+    """Run a scenario in which the test controls the disk."""
 
     async def run() -> None:
         threads = HeldExecutor()

@@ -1,4 +1,4 @@
-"""The office of the controller: one has it at a time, and no two ever have the same epoch."""
+"""The controller's term: one holder at a time, and no two terms share an epoch."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

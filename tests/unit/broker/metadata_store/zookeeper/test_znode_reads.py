@@ -1,4 +1,4 @@
-"""What brokers read in ZooKeeper: before they are of the cluster, and to decide for it."""
+"""Reads from ZooKeeper: by a broker before it registers, and by a new controller."""
 
 import asyncio
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ TOPICS = (new_topic("plain", 3), new_topic("set", 1, retention_ms="4096"))
 async def cluster_with_topics(
     tree: ZooKeeperTree, topics: Sequence[CreatableTopic] = TOPICS
 ) -> ClusterImage:
-    """Let a controller decide on some topics, and return what is decided."""
+    """Let a controller create some topics; return its image."""
     session = DirectSession(tree)
     await make_paths(session)
     await register(session, LiveBroker(new_broker(1, uuid_of(9)), has_lost_tail=False), 0)

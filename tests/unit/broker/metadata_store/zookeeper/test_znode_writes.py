@@ -1,4 +1,4 @@
-"""What decisions write to ZooKeeper: enough, in pieces that can stand alone, and no more."""
+"""The ZooKeeper writes of decisions: complete, minimal, and consistent after each commit."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -36,7 +36,7 @@ from tests.unit.broker.metadata_store.direct_session import DirectSession
 
 
 class Keeper:
-    """A controller whose decisions go into a tree, and what is in the tree afterwards."""
+    """A controller that writes its decisions to a tree, and the contents of that tree."""
 
     def __init__(self) -> None:
         self.tree = ZooKeeperTree()
@@ -60,7 +60,7 @@ class Keeper:
         return run(lambda: load(self.session))
 
     def reload(self) -> ClusterImage:
-        """Return what a next term would know of everything but brokers."""
+        """Return the image, without brokers, that a next term would load."""
         return replay(ClusterImage(CLUSTER_ID), self.loaded().records, 10**9)
 
     def check(self) -> None:

@@ -1,4 +1,4 @@
-"""Nodes are Kafka's: what Kafka writes is read, and what we write Kafka would read."""
+"""Znodes are compatible with Kafka: Ottla reads Kafka's, and Kafka could read Ottla's."""
 
 import json
 

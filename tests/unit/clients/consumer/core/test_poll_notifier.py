@@ -1,4 +1,4 @@
-"""Who waits is told: a task, or a thread, whenever it is rung."""
+"""PollNotifier: each notification wakes the waiting task or thread."""
 
 import asyncio
 from queue import SimpleQueue

@@ -1,4 +1,4 @@
-"""What waits between the fetcher and the application."""
+"""The buffer between the fetcher and the application."""
 
 from collections.abc import Callable, Collection, Iterator
 
@@ -14,7 +14,7 @@ COUNT = 3
 
 
 class Columns(Collection[str]):
-    """Names columns, and does something when they are asked for: in the midst of decoding."""
+    """Column names with a side effect when they are read: in the middle of decoding."""
 
     def __init__(self, act: Callable[[], object]) -> None:
         self._act = act

@@ -1,4 +1,4 @@
-"""Sessions: what a broker is told of anew, and what it remembers."""
+"""Fetch sessions: partitions that a request repeats, and partitions that a broker remembers."""
 
 from ottla.clients.consumer.fetching.fetch_session import Asked, FetchSession, version_max_for
 from ottla.clients.consumer.state.settings import ConsumerSettings

@@ -1,4 +1,4 @@
-"""What an application sees of the batches of one fetch."""
+"""The records that an application gets from the batches of one fetch."""
 
 import pytest
 
@@ -234,7 +234,7 @@ def test_a_marker_that_compaction_has_emptied_is_passed_over(
 ) -> None:
     emptied = marker(0, ControlType.COMMIT, 7)[:HEADER_BYTES]
     fields = list(HEADER.unpack_from(emptied))
-    fields[1], fields[-1] = HEADER_BYTES - LOG_OVERHEAD_BYTES, 0  # its length, how many records
+    fields[1], fields[-1] = HEADER_BYTES - LOG_OVERHEAD_BYTES, 0  # batch length, record count
     HEADER.pack_into(emptied, 0, *fields)
     write_crc(memoryview(emptied))
     assert offsets(fetched(emptied, batch(1), aborted=aborted)) == [1]

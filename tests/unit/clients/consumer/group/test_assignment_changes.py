@@ -1,4 +1,4 @@
-"""What listeners hear, in which order, and what they find when they are called."""
+"""Rebalance listeners: the calls, their order, and the state during each call."""
 
 import asyncio
 from collections.abc import Collection
@@ -13,7 +13,7 @@ A, B, C = (TopicPartition("letters", number) for number in range(3))
 
 
 class Heard:
-    """A consumer with listeners that write everything down."""
+    """A consumer with listeners that record every call."""
 
     def __init__(self, *, has_on_lost: bool = True) -> None:
         self.state = SubscriptionState()

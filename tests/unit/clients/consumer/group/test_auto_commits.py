@@ -1,4 +1,4 @@
-"""Which offsets are committed by themselves, when, and how commits in the background end."""
+"""Automatic commits: their offsets, their schedule, and the results of background commits."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""The commit before partitions go: begun once, waited for by nobody, and never in the way."""
+"""The commit before partitions are revoked: begun once, in the background, without blocking."""
 
 import asyncio
 import gc
@@ -16,7 +16,7 @@ A, B = TopicPartition("letters", 0), TopicPartition("letters", 1)
 
 
 class Commits:
-    """Commits that take as long as they are told to."""
+    """Commits that end when the test says so."""
 
     def __init__(self) -> None:
         state = SubscriptionState()

@@ -1,4 +1,4 @@
-"""How far a partition is done, whatever order its records end in."""
+"""The progress of a partition when its records end in any order."""
 
 from hypothesis import given
 from hypothesis import strategies as st

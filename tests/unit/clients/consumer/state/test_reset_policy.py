@@ -1,4 +1,4 @@
-"""auto.offset.reset, in words and as a time."""
+"""auto.offset.reset, as a name and as a duration."""
 
 import pytest
 

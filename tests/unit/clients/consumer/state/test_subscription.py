@@ -1,4 +1,4 @@
-"""What is subscribed, assigned and read, and how far."""
+"""Subscriptions, assignments and positions."""
 
 import re
 

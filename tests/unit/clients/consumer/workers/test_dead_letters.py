@@ -1,4 +1,4 @@
-"""What a dead letter says about itself."""
+"""The headers of a dead letter."""
 
 from ottla.clients.consumer.workers.dead_letters import TEXT_BYTES_MAX, error_headers
 from ottla.clients.consumer.workers.executors import Failure, Stage

@@ -1,4 +1,4 @@
-"""What is said of a record that cannot be worked on."""
+"""Error messages about a record that cannot be processed."""
 
 from ottla.clients.consumer.state.partition_progress import Progress
 from ottla.clients.consumer.workers.errors import handler_error, stuck_error

@@ -1,4 +1,4 @@
-"""Which record may start, held against a plain model through random stories."""
+"""The records that may start, compared with a plain model in random scenarios."""
 
 import pytest
 from hypothesis import settings
@@ -17,7 +17,7 @@ def record(offset: int, key: bytes | None = None, partition: int = 0) -> Consume
 
 
 def started(workload: Workload) -> list[int]:
-    """Start all that may, and return the offsets."""
+    """Start all records that may start; return their offsets."""
     return [work.record.offset for work in start_all(workload)]
 
 
@@ -110,7 +110,7 @@ def test_every_partition_has_its_share_and_an_end_to_how_far_it_runs_ahead() -> 
 
 
 class WorkloadStories(RuleBasedStateMachine):
-    """Records of two partitions and three keys come, end, rest, fail and are dropped."""
+    """Records of two partitions and three keys arrive, end, rest, fail and are dropped."""
 
     @initialize(ordering=st.sampled_from(["key", "partition", "none"]), workers=st.integers(1, 4))
     def begin(self, ordering: Ordering, workers: int) -> None:
@@ -180,7 +180,7 @@ class WorkloadStories(RuleBasedStateMachine):
     @precondition(lambda self: self.running)
     @rule(data=st.data())
     def abandon(self, data: st.DataObject) -> None:
-        """As before a rebalance: it is never done, and its partition is dropped next."""
+        """As before a rebalance: the record never ends, and its partition is dropped next."""
         work = data.draw(st.sampled_from(self.running))
         self.running.remove(work)
         self.workload.abandon(work)
@@ -188,7 +188,7 @@ class WorkloadStories(RuleBasedStateMachine):
 
     @rule(partition=st.sampled_from([0, 1]))
     def lose(self, partition: int) -> None:
-        """The partition goes to others, and comes back at the first record that is not done."""
+        """The partition is revoked, and comes back at the first unfinished record."""
         self.workload.drop(lambda work: work.record.partition == partition)
         self.resting = [work for work in self.resting if not work.is_dropped]
         first = min(self.undone[partition], default=self.next_offset[partition])
@@ -213,7 +213,7 @@ class WorkloadStories(RuleBasedStateMachine):
         assert all(work.state is WorkState.RUNNING for work in self.running)
 
     def teardown(self) -> None:
-        """All that was taken is done in the end: no lane is forgotten."""
+        """At the end all accepted records are done: no lane is forgotten."""
         for work in self.resting:
             self.workload.wake(work)
         while works := start_all(self.workload) + self.running:

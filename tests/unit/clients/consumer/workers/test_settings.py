@@ -1,4 +1,4 @@
-"""What `run` can be told, and what not."""
+"""Valid and invalid settings of `run`."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The accumulator and its twin: the same records in, the same batches and answers out."""
+"""Both accumulators, compiled and fallback: equal records give equal batches and results."""
 
 import asyncio
 import threading
@@ -21,7 +21,7 @@ TWINS: list[Any] = [PLAIN]
 try:
     from ottla.clients.producer.batching import _accumulator
     from ottla.wire.records import _writing
-except ImportError:  # pragma: no cover - without a compiler there is one twin
+except ImportError:  # pragma: no cover - without a compiler there is only the fallback
     pass
 else:
     TWINS.append(
@@ -39,7 +39,7 @@ def twin(request: pytest.FixtureRequest) -> ModuleType:
 
 
 class World:
-    """An accumulator with clocks that stand still, and what it asked of the outside."""
+    """An accumulator with clocks that stand still; counts its notifications and callbacks."""
 
     def __init__(self, twin: Any, **limits: Any) -> None:
         self.now_ms = 1_000
@@ -69,7 +69,7 @@ class World:
 
     def _wake(self) -> None:
         self.rings += 1
-        self.accumulator.is_notified = False
+        self.accumulator.is_rung = False
 
     def lane(self, partition: int = 0) -> Any:
         return next(row for row in self.accumulator.lanes() if row.partition == partition)
@@ -112,7 +112,7 @@ def test_a_full_batch_is_closed_and_the_sender_woken(twin: Any) -> None:
     assert lane.open.record_count == 2
     assert lane.take().record_count == 2
     assert lane.take() is None
-    assert world.rings == 2  # for the first batch, which nobody waited for, and for the full one
+    assert world.rings == 2  # for the first batch, which had no waiter, and for the full batch
 
 
 def test_who_looks_in_time_anyway_is_not_woken(twin: Any) -> None:
@@ -125,10 +125,10 @@ def test_who_looks_in_time_anyway_is_not_woken(twin: Any) -> None:
     assert world.rings == 1
 
 
-def test_a_notify_is_heard_once(twin: Any) -> None:
+def test_a_ring_is_heard_once(twin: Any) -> None:
     world = World(twin)
-    world.accumulator.is_notified = True
-    world.accumulator.notify()
+    world.accumulator.is_rung = True
+    world.accumulator.ring()
     assert world.rings == 0
 
 
@@ -183,7 +183,7 @@ def test_keys_choose_partitions_as_kafka_does(twin: Any) -> None:
 def test_records_without_a_key_stay_until_the_batch_is_closed(twin: Any) -> None:
     world = World(twin, memory_bytes_max=1 << 20)
     used = [world.accumulator.append("t", b"x" * 300).partition for _ in range(7)]
-    assert used == [0, 0, 0, 1, 1, 1, 2]  # the first that does not fit closes the batch
+    assert used == [0, 0, 0, 1, 1, 1, 2]  # the first record that does not fit closes the batch
     world.accumulator.close_open(world.lane(2))
     assert world.accumulator.append("t", b"x").partition == 0
 

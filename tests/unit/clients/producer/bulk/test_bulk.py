@@ -1,4 +1,4 @@
-"""Bulk encoding: both twins sort, read and encode alike, and nothing is lost or out of order."""
+"""Bulk encoding: compiled code and fallback sort, read and encode alike; order is kept."""
 
 from collections.abc import Iterator
 from types import ModuleType
@@ -19,7 +19,7 @@ from ottla.wire.records.record import records_of
 
 try:
     from ottla.clients.producer.bulk import _bulk
-except ImportError:  # without a compiler there is only one way
+except ImportError:  # without a compiler there is only the fallback
     _bulk = _bulk_python
 BOTH = [_bulk, _bulk_python]
 NOW_MS = 1_700_000_000_000
@@ -75,7 +75,7 @@ def sent(pieces: Iterator[bulk.Piece]) -> dict[int | None, list[tuple[Any, ...]]
 
 
 def expected_of(rows: list[Any], partition_count: int) -> dict[int | None, list[tuple[Any, ...]]]:
-    """What one row after another would come to."""
+    """Return the records per partition, as if each row were sent alone."""
     found: dict[int | None, list[tuple[Any, ...]]] = {}
     for row in rows:
         record = row if isinstance(row, dict) else {"value": row}

@@ -1,4 +1,4 @@
-"""Looking for leaders: until whoever waits for one has it, and not longer."""
+"""The search for leaders runs until every awaited partition has one, and no longer."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -21,7 +21,7 @@ T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
 class View(ClusterView):
-    """A view of a cluster in which partition 0 is led, and partition 1 from an answer on."""
+    """A cluster view: partition 0 has a leader; partition 1 has one from a given response on."""
 
     def __init__(self, *, led_from: int = 10**9) -> None:
         address = Address("127.0.0.1", 1)
@@ -43,7 +43,7 @@ class View(ClusterView):
 
 
 class Counts:
-    """Stands for the accumulator: what leaders need of it."""
+    """Stands for the accumulator, with the methods that `Leaders` calls."""
 
     def partition_count(self, _topic: str) -> int:
         return 0
@@ -57,7 +57,7 @@ def run(
     work: Callable[[Leaders, asyncio.Queue[int]], Awaitable[None]],
     awaited: TopicPartition | None = None,
 ) -> None:
-    """Do the work with leaders, and a queue of news: who leads the partition that is awaited."""
+    """Run `work` with leaders and a queue; each change queues the awaited partition's leader."""
 
     async def main() -> None:
         news: asyncio.Queue[int] = asyncio.Queue()

@@ -1,4 +1,4 @@
-"""Turns in the event loop, and turns that are lent to a thread."""
+"""The lock of a transaction's calls, held by coroutines or briefly by a thread."""
 
 import asyncio
 import sys
@@ -14,7 +14,7 @@ ROUNDS = 500
 
 @pytest.fixture(autouse=True)
 def _hasty_threads() -> Iterator[None]:
-    """Let threads take turns often, so that they come between each other's steps."""
+    """Make threads switch often, so that their steps interleave."""
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     yield

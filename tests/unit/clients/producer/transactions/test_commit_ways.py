@@ -1,4 +1,4 @@
-"""Which way commits go, by how long they have taken."""
+"""The choice between the short and the long commit path, by the duration of recent commits."""
 
 from collections.abc import Callable
 
@@ -9,7 +9,7 @@ HELD_MS = 21.0
 
 
 def commit(ways: CommitWays, count: int, took_ms: Callable[[int], float]) -> int:
-    """Commit so often; return how many commits have gone the long way."""
+    """Commit `count` times; return the number of commits on the long path."""
     long_count = 0
     for number in range(count):
         long_count += not ways.is_short

@@ -1,4 +1,4 @@
-"""The states of a producer's transactions: every walk ends where the drawing says."""
+"""The states of a producer's transactions: every path ends as the state diagram says."""
 
 import pytest
 

@@ -1,6 +1,6 @@
-"""A producer's transactions where two things happen at the same time, one of them badly.
+"""A producer's transactions when two operations overlap and one fails.
 
-The coordinator is played: it answers when, and what, the test says.
+The test plays the coordinator: it sets the time and the content of each response.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ SETTINGS: Any = SimpleNamespace(
 
 
 class Coordinator:
-    """Answers whatever it is asked with the next epoch, after a while."""
+    """Responds to every request with the next epoch, after a delay."""
 
     transactional_id = "copier"
     view = None
@@ -58,7 +58,7 @@ class Coordinator:
 
 
 class NoRecords:
-    """Nothing waits to be sent, which takes a moment to find out."""
+    """An empty accumulator; its flush takes one loop iteration."""
 
     def refuse(self, _: Exception | None) -> None: ...
 
@@ -70,7 +70,7 @@ class NoRecords:
 
 
 async def begun() -> tuple[Transactions, Coordinator]:
-    """Return a producer in a transaction of the second version, of which its broker knows."""
+    """Return a producer in a version 2 transaction that its coordinator has registered."""
     coordinator: Any = Coordinator()
     transactions = Transactions(coordinator, SETTINGS, NoRecords())
     transactions._version = 2

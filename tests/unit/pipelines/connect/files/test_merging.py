@@ -1,4 +1,4 @@
-"""Which files go together, and that nothing in them changes."""
+"""The choice of files to merge, and that merging keeps their contents."""
 
 import gzip
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Decompress every bomb in a folder, each named by its codec, and print how the process grew."""
+"""Decompress every bomb in a directory, named by its codec; print the growth of the process."""
 
 import sys
 from pathlib import Path
@@ -20,7 +20,7 @@ def main(folder: Path) -> None:
         decompress(codec, compress(codec, b"loads the library"))
     for path in sorted(folder.iterdir()):
         bomb = path.read_bytes()
-        CLEAR.write_text("5")  # the high-water mark starts anew
+        CLEAR.write_text("5")  # resets the high-water mark
         before_bytes = memory_bytes("VmRSS")
         try:
             decompress(Compression(int(path.name.split()[0])), bomb)

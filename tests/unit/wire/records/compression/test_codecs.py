@@ -1,4 +1,4 @@
-"""Compression: what goes in comes out, in all the forms that peers use, and damage is found."""
+"""Compression: round trips in all forms that peers use, and detection of damage."""
 
 import gzip
 import struct
@@ -111,7 +111,7 @@ def test_high_levels_compress_better_than_the_default() -> None:
 def test_gzip_takes_zlib_where_isal_is_not_installed() -> None:
     script = (
         "import sys, zlib; sys.modules['isal'] = None;"
-        "from ottla.wire.records import gzip_members; assert gzip_members.engine is zlib"
+        "from ottla.wire.records.compression import gzip_members as g; assert g.engine is zlib"
     )
     subprocess.run([sys.executable, "-c", script], check=True)
 
@@ -123,7 +123,7 @@ def test_gzip_is_the_same_by_either_library(gzip_engine: str) -> None:
         assert gzip.decompress(frame) == TEXT
 
 
-# Names and numbers
+# Names and ids
 
 
 def test_codecs_have_the_names_that_configs_use() -> None:
@@ -155,7 +155,7 @@ def test_no_codec_library_is_loaded_before_it_is_needed() -> None:
     assert ran.stdout.decode().split("\n")[:2] == ["[]", "['lz4']"]
 
 
-# Other people's forms
+# Other implementations' forms
 
 
 def test_bare_snappy_is_read() -> None:
@@ -287,7 +287,7 @@ def test_a_missing_end_is_noticed_wherever_it_begins(codec: Compression) -> None
     frame = compress(codec, TEXT[:300])
     for length in range(len(frame)):
         if codec is Compression.SNAPPY and length == len(snappy_blocks.XERIAL_HEADER):
-            continue  # a header without blocks is a whole, if empty, stream
+            continue  # a header without blocks is a complete, empty stream
         with pytest.raises(ProtocolError, match=codec.config_name):
             decompress(codec, frame[:length])
 

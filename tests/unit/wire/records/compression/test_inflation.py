@@ -1,4 +1,4 @@
-"""Bombs and other lies about size: refused, and never held in memory."""
+"""Bombs and false sizes: refused, and never held in memory."""
 
 import gzip
 import struct
@@ -33,7 +33,7 @@ PEAK_BYTES_MAX = 16 * MIB
 
 
 def gzip_zeros(mebibytes: int) -> bytes:
-    # After a full flush the same bytes mean the same again.
+    # A full flush resets the state, so the same bytes can be repeated after it.
     stream = zlib.compressobj(9, zlib.DEFLATED, -15)
     mebibyte = stream.compress(bytes(MIB)) + stream.flush(zlib.Z_FULL_FLUSH)
     crc = 0
@@ -61,7 +61,7 @@ def xerial_zeros(mebibytes: int) -> bytes:
 
 
 def snappy_zeros(mebibytes: int) -> bytes:
-    # A literal zero, then copies of 64 bytes from one byte back: nothing is denser.
+    # A literal zero, then copies of 64 bytes from one byte back: the highest ratio.
     copies = mebibytes * MIB // 64
     return _snappy_length(1 + 64 * copies) + b"\x00\x00" + b"\xfe\x01\x00" * copies
 
@@ -97,7 +97,7 @@ def bomb_of(form: str) -> bytes:
 
 
 def refused(codec: Compression, data: bytes, *, match: str) -> int:
-    """Have the data refused; the most memory that was held meanwhile."""
+    """Check that the data is refused; return the peak memory of the attempt."""
     tracemalloc.start()
     try:
         with pytest.raises(ProtocolError, match=match) as raised:
@@ -186,7 +186,7 @@ def test_the_default_limit_is_128_mebibytes() -> None:
     assert len(decompress(Compression.GZIP, gzip_zeros(128))) == 128 * MIB
 
 
-# Lies
+# False sizes
 
 
 @pytest.mark.parametrize("claimed", [MIB, 1 << 31, (1 << 32) - 1, 1 << 32, 1 << 60])
@@ -227,7 +227,7 @@ def test_a_window_that_nobody_needs_is_refused(window_log: int) -> None:
     assert refused(Compression.ZSTD, lie, match="zstd") < 2 * MIB
 
 
-# Much ado: input that is all overhead must not take more than its length
+# Overhead: input without content must not take more memory than its length
 
 
 def test_gzip_members_are_limited() -> None:
