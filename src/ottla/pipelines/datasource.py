@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSource
 
 from ottla.pipelines.spark.gc_freeze import spare_what_is_there
+from ottla.pipelines.spark.spark_version import BATCHES, STREAMS, check_spark_version
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import (
@@ -36,6 +37,7 @@ class OttlaDataSource(DataSource):
 
     def reader(self, schema: "StructType") -> "DataSourceReader":
         """Return the reader of offset ranges that are fixed before the query runs."""
+        check_spark_version(BATCHES, "reading topics")
         from ottla.pipelines.source.batch_reader import BatchReader  # noqa: PLC0415
 
         spare_what_is_there(BatchReader.__module__)
@@ -43,6 +45,7 @@ class OttlaDataSource(DataSource):
 
     def streamReader(self, schema: "StructType") -> "DataSourceStreamReader":  # noqa: N802
         """Return the reader of micro-batches."""
+        check_spark_version(STREAMS, "reading topics as a stream")
         from ottla.pipelines.source.stream_reader import StreamReader  # noqa: PLC0415
 
         spare_what_is_there(StreamReader.__module__)
@@ -50,6 +53,7 @@ class OttlaDataSource(DataSource):
 
     def writer(self, schema: "StructType", overwrite: bool) -> "DataSourceArrowWriter":
         """Return the writer of a DataFrame, which appends to topics; ValueError for overwrite."""
+        check_spark_version(BATCHES, "writing topics")
         from ottla.pipelines.sink.writers import BatchWriter  # noqa: PLC0415
 
         if overwrite:
@@ -61,6 +65,7 @@ class OttlaDataSource(DataSource):
         self, schema: "StructType", overwrite: bool
     ) -> "DataSourceStreamArrowWriter":
         """Return the writer of micro-batches."""
+        check_spark_version(BATCHES, "writing topics")
         from ottla.pipelines.sink.writers import StreamWriter  # noqa: PLC0415
 
         del overwrite

@@ -11,9 +11,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from ottla.pipelines.spark.executors import check_executors
 from ottla.pipelines.spark.java import find_java
 from ottla.pipelines.spark.jvm import LOGGING, DriverJvm, start_jvm, wants_sparks_own_way
 from ottla.pipelines.spark.spark_extra import check_spark_extra
+from ottla.pipelines.spark.spark_version import Version, spark_version
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -21,7 +23,6 @@ if TYPE_CHECKING:
 TASK_TRIES: Final = 4
 """The attempts per task; `local[2]` alone would never retry."""
 WORKER_PYTHON: Final = Path(__file__).with_name("worker_python.sh")
-Version = tuple[int, int]
 _STREAMING: Final = "org.apache.spark.sql.execution.streaming"
 SETTINGS: Final[tuple[tuple[Version, str, str], ...]] = (
     ((4, 0), "spark.buffer.size", "1048576"),
@@ -41,6 +42,8 @@ _LOCAL: Final = {
     "spark.driver.host": "127.0.0.1",
     "spark.ui.enabled": "false",
 }
+_CHECKED_MASTERS: Final = ("spark://", "yarn", "k8s://")
+"""The masters whose executors may run another Python than the driver."""
 _jvms: Final[list[DriverJvm]] = []
 """The JVM that this process started, if any; PySpark has one at most."""
 
@@ -54,9 +57,10 @@ def spark_session(
 ) -> "SparkSession":
     """Return the session of this process, and create it if there is none.
 
-    Without a master it uses all cores of this machine. The caller's settings override the defaults.
-    A quick session starts sooner and computes slower: for tests and short jobs. ImportError,
-    JavaNotFoundError or SparkStartError if a part is missing.
+    Without a master it uses all cores of this machine. The caller's settings and those of
+    spark-submit override the defaults. A quick session starts sooner and computes slower: for tests
+    and short jobs. ImportError, JavaNotFoundError, SparkStartError or ExecutorError if a part is
+    missing.
     """
     check_spark_extra()
     from pyspark.sql import SparkSession  # noqa: PLC0415 - an optional package
@@ -65,9 +69,10 @@ def spark_session(
     if running is not None:
         return running
     _mute_log_of_errors()
-    master = master or default_master()
-    wanted = {"spark.app.name": name, "spark.master": master}
-    wanted |= default_settings(_version(), master) | dict(settings or {})
+    submitted = _submitted()
+    master = master or submitted.get("spark.master") or default_master()
+    wanted = {"spark.app.name": name} | default_settings(spark_version(), master)
+    wanted |= submitted | {"spark.master": master} | dict(settings or {})
     _name_the_python(master)
     if not _is_running() and not os.environ.get("SPARK_REMOTE"):
         _start(wanted, is_quick=is_quick)
@@ -75,6 +80,8 @@ def spark_session(
     for key, value in wanted.items():
         builder = builder.config(key, value)
     spark: SparkSession = builder.getOrCreate()
+    if master.startswith(_CHECKED_MASTERS):
+        _check(spark)
     _show_groups(spark)
     return spark
 
@@ -127,13 +134,6 @@ def default_settings(version: Version, master: str) -> dict[str, str]:
     return settings
 
 
-def _version() -> Version:
-    from pyspark import __version__  # noqa: PLC0415
-
-    major, minor = __version__.split(".")[:2]
-    return int(major), int(minor)
-
-
 def _name_the_python(master: str) -> None:
     """Make workers run this Python; on a cluster its path may differ, and can be configured."""
     if not master.startswith("local"):
@@ -144,6 +144,25 @@ def _name_the_python(master: str) -> None:
     python = str(WORKER_PYTHON) if is_ours else sys.executable
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = python
     os.environ["PYSPARK_REAL_PYTHON"] = sys.executable
+
+
+def _submitted() -> dict[str, str]:
+    """Return what spark-submit has set: its JVM runs already, and waits for Python to connect."""
+    if not os.environ.get("PYSPARK_GATEWAY_PORT"):
+        return {}
+    from pyspark import SparkConf, SparkContext  # noqa: PLC0415
+
+    SparkContext._ensure_initialized()  # noqa: SLF001
+    return dict(SparkConf().getAll())
+
+
+def _check(spark: "SparkSession") -> None:
+    """End the session if its executors cannot run it: a caller has nothing to end then."""
+    try:
+        check_executors(spark)
+    except BaseException:
+        end_session(spark)
+        raise
 
 
 def _is_running() -> bool:

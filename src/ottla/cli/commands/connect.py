@@ -17,6 +17,7 @@ from ottla.pipelines.connect.running import check, run
 from ottla.pipelines.sessions import end_session, spark_session
 from ottla.pipelines.spark.java import JavaNotFoundError
 from ottla.pipelines.spark.jvm import SparkStartError
+from ottla.pipelines.spark.spark_version import STREAMS, SparkVersionError, check_spark_version
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -72,8 +73,9 @@ def check_file(
 @contextmanager
 def _session(name: str, master: str | None) -> Iterator["SparkSession"]:
     try:
+        check_spark_version(STREAMS, "a connector")
         spark = spark_session(name, master=master)
-    except (JavaNotFoundError, SparkStartError) as error:
+    except (JavaNotFoundError, SparkStartError, SparkVersionError) as error:
         raise CommandError(str(error)) from None
     try:
         yield spark

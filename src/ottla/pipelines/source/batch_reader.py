@@ -1,7 +1,7 @@
 """Reads a range of topics that is fixed before the query runs."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
@@ -19,6 +19,10 @@ from ottla.pipelines.source.options import SourceOptions, read_options
 from ottla.pipelines.source.planning import OffsetRange, split
 from ottla.pipelines.source.range_reading import read_range
 from ottla.pipelines.spark.gc_freeze import spare_what_is_there
+from ottla.pipelines.spark.spark_version import STREAMS, spark_version
+
+_IN_UTC: Final[Mapping[str, Any]] = {"timezone": "UTC"} if spark_version() >= STREAMS else {}
+"""PySpark 4.1 has no such argument, and its timestamps are always in UTC."""
 
 
 class PushFilters:
@@ -44,7 +48,7 @@ class BatchReader(DataSourceReader):
     def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
         check_columns(schema)
         self._options = read_options(options, is_streaming=False)
-        self._columns: pa.Schema = to_arrow_schema(schema, timezone="UTC")
+        self._columns: pa.Schema = to_arrow_schema(schema, **_IN_UTC)
         self.wanted = Wanted()
         self.pushFilters: Any = PushFilters(self)
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import DataFrame
 
 from ottla.pipelines.sessions import spark_session
+from ottla.pipelines.spark_version import STREAMS, check_spark_version
 from ottla.pipelines.streams.flow import FORMAT, Emit, Flow
 from ottla.pipelines.streams.stream import Stream
 from ottla.pipelines.streams.table import UnreadTable
@@ -77,6 +78,8 @@ class Pipeline:
         options: Mapping[str, str] | None = None,
     ) -> DataFrame:
         """Return a topic as a batch DataFrame or as a streaming one."""
+        if not is_static:
+            check_spark_version(STREAMS, "reading topics as a stream")
         reader = self.spark.read if is_static else self.spark.readStream
         committed = {"kafka.isolation.level": "read_committed"}  # skip aborted records
         wanted = {"subscribe": topic, **committed, **self.options, **(options or {})}

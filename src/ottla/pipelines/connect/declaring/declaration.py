@@ -31,6 +31,7 @@ from ottla.pipelines.connect.declaring.settings import (
 )
 from ottla.pipelines.connect.declaring.transforms import TRANSFORMS, transform_name
 from ottla.pipelines.spark.spark_extra import PACKAGES, check_spark_extra
+from ottla.pipelines.spark.spark_version import STREAMS, check_spark_version
 
 DEFAULT_BROKERS: Final = "127.0.0.1:9092"
 CONVERTERS: Final = ("json", "string", "bytes")
@@ -227,6 +228,7 @@ def _missing_spark(error: ImportError) -> str | None:
         return None
     try:
         check_spark_extra("pipelines")
+        check_spark_version(STREAMS, "a connector")
     except ImportError as missing:
         return str(missing)
     return None
