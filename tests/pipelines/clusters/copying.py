@@ -8,8 +8,8 @@ import json
 import sys
 from pathlib import Path
 
-from ottla.pipelines.executors import ExecutorError
 from ottla.pipelines.sessions import end_session, spark_session
+from ottla.pipelines.spark.executors import ExecutorError
 from tests.pipelines.clusters.windows import SETTINGS
 
 SOURCE = "letters"

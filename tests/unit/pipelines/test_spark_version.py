@@ -5,7 +5,7 @@ import pytest
 from pyspark.sql.types import StructType
 
 from ottla.pipelines.datasource import OttlaDataSource
-from ottla.pipelines.spark_version import (
+from ottla.pipelines.spark.spark_version import (
     BATCHES,
     STREAMS,
     SparkVersionError,

@@ -3,7 +3,7 @@
 import re
 from typing import TYPE_CHECKING, Final
 
-from ottla.pipelines.jvm import SparkStartError
+from ottla.pipelines.spark.jvm import SparkStartError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

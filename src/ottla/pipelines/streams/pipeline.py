@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import DataFrame
 
 from ottla.pipelines.sessions import spark_session
-from ottla.pipelines.spark_version import STREAMS, check_spark_version
+from ottla.pipelines.spark.spark_version import STREAMS, check_spark_version
 from ottla.pipelines.streams.flow import FORMAT, Emit, Flow
 from ottla.pipelines.streams.stream import Stream
 from ottla.pipelines.streams.table import UnreadTable
