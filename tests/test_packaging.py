@@ -92,4 +92,4 @@ def test_an_installed_wheel_loads_every_compiled_loop(wheel: Path, tmp_path: Pat
     shown = run(environment / "bin" / "ottla", "doctor", "--format", "json", cwd=tmp_path)
     found = {row["check"]: row for row in json.loads(shown)}
     assert str(packages) in found["ottla"]["finding"]
-    assert found["compiled loops"]["finding"] == "all 11"
+    assert found["compiled loops"]["finding"] == "all 12"

@@ -48,7 +48,7 @@ def test_a_sound_installation_has_no_error(tmp_path: Path) -> None:
         shown = rows("doctor", "--data-dir", tmp_path / "data", brokers=broker.bootstrap_servers)
     assert "error" not in {row["status"] for row in shown}
     found = {row["check"]: row for row in shown}
-    assert found["compiled loops"]["finding"] == "all 11"
+    assert found["compiled loops"]["finding"] == "all 12"
     assert broker.bootstrap_servers in found["cluster"]["finding"]
     assert not (tmp_path / "data").exists()
 
@@ -95,7 +95,7 @@ def test_a_broker_without_compiled_loops_logs_one_warning(
 
     assert log_of({**os.environ}) == []
     (warning,) = log_of(uncompiled)
-    assert "7 of 7 compiled loops are missing" in warning
+    assert "8 of 8 compiled loops are missing" in warning
     assert "up to 20 times slower: `ottla doctor` says what to do" in warning
 
 

@@ -51,9 +51,10 @@ class WatchedProcess(Process):
         return float(found[1])
 
 
-@pytest.fixture(scope="module")
-def process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WatchedProcess]:
-    running = WatchedProcess(tmp_path_factory.mktemp("large"))
+@pytest.fixture
+def process(tmp_path: Path) -> Iterator[WatchedProcess]:
+    """Start a broker for each attack: the limit of memory is that of one attack."""
+    running = WatchedProcess(tmp_path)
     with RawConnection(running.servers) as connection:
         for name in (attacks.TOPIC, "crowded", CONSUMER_OFFSETS_TOPIC):
             make_topic(connection, name)

@@ -168,9 +168,10 @@ class World:
         """G1: the work is this member's, of this generation, and in the log."""
         group = self.host.group
         assert group.state is GroupState.STABLE
-        assert group.stored is not None
-        assert group.stored.generation == group.generation == generation
-        assert {m.member_id: m.assignment for m in group.stored.members}[member_id] == assignment
+        logged = self.host.loaded().group(GROUP)
+        assert logged is not None
+        assert logged.generation == group.generation == generation
+        assert logged.members[member_id].assignment == assignment
         nonce, owner = assignment.split(b":")
         assert owner == self.owner(member_id)
         assert self.nonce_by_generation.setdefault(generation, nonce) == nonce
@@ -233,19 +234,32 @@ class World:
         for compacted in (False, True):
             twin = self.host.loaded(compacted=compacted)
             assert known(twin) == known(self.host.machine)
+            check_stable_group(self.host.machine.group(GROUP), twin.group(GROUP))
 
     def all_work(self) -> bool:
         return all(client.is_working for client in self.clients)
 
 
 def known(machine: GroupMachine) -> tuple[object, object]:
-    """Return the group's logged state, as the machine has it."""
+    """Return the time of the group's record in the log, and its committed offset."""
     group = machine.group(GROUP)
-    stored = group.stored if group else None
-    if group is not None and stored is not None and group.state is GroupState.STABLE:
-        assert group.generation == stored.generation
-        assert list(group.members) == [member.member_id for member in stored.members]
-    return stored, machine.committed(GROUP, "events", 0)
+    return group and group.stored_ms, machine.committed(GROUP, "events", 0)
+
+
+def check_stable_group(group: ClassicGroup | None, loaded: ClassicGroup | None) -> None:
+    """A stable group is the one that is loaded from the log."""
+    if group is None or group.stored_ms is None or group.state is not GroupState.STABLE:
+        return
+    assert loaded is not None
+    assert loaded.state is GroupState.STABLE
+    assert (loaded.generation, loaded.protocol, loaded.leader) == (
+        group.generation,
+        group.protocol,
+        group.leader,
+    )
+    assignments = {name: member.assignment for name, member in group.members.items()}
+    assert {name: member.assignment for name, member in loaded.members.items()} == assignments
+    assert list(loaded.members) == list(group.members)
 
 
 def check_group(group: ClassicGroup) -> None:
