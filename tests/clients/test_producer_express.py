@@ -231,7 +231,7 @@ BEFORE_IT_IS_TAKEN = {
     "ExpressDesk._make_flight",
     "ReadyBatch.__init__",
     "InFlightRequests.make",
-    "Flight.__init__",
+    "InFlightRequest.__init__",
     "SystemClock.monotonic_ms",
     "ProduceCalls.taking",
     "Connection.expect",
