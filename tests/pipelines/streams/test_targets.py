@@ -6,11 +6,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
+from deltalake import DeltaTable
 
 from ottla.streams import Pipeline, run, run_batch, stream
 from tests.pipelines.streams.topics import committed, create, send
-
-READ_DELTA = pytest.importorskip("deltalake").DeltaTable
 
 
 def parquet(folder: Path) -> list[dict[str, Any]]:
@@ -45,7 +44,7 @@ def test_one_definition_writes_a_topic_files_and_a_table_each_row_once(
     go()
     expected = [{"n": n, "rest": n % 2} for n in range(40)]
     assert parquet(files) == expected
-    found = READ_DELTA(str(table)).to_pyarrow_table().column("n").to_pylist()
+    found = DeltaTable(str(table)).to_pyarrow_table().column("n").to_pylist()
     assert sorted(found) == [*range(40)]
     assert sorted(row["n"] for _, row in committed(broker_servers, "noted")) == [*range(40)]
 

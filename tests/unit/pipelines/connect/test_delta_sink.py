@@ -14,7 +14,6 @@ NO_ROWS: Any = None
 def test_a_checkpoint_that_is_older_than_the_table_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pytest.importorskip("deltalake")
     sink = DeltaSink(Home("orders", tmp_path, "an-id"), {"path": str(tmp_path), "storage.": {}})
     monkeypatch.setattr(sink, "_last_batch", lambda _: 7)
     sink.write(NO_ROWS, 7)
