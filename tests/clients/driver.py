@@ -69,8 +69,6 @@ class Driver(ABC):
     """One client library, and one broker."""
 
     name: str
-    has_admin = True
-    """Whether the client changes topics and lists groups; else those methods are not there."""
     sets_timestamps = True
 
     def __init__(self, servers: str) -> None:
@@ -111,21 +109,25 @@ class Driver(ABC):
     ) -> Member:
         """Become a member of a group that reads a topic from its start."""
 
+
+class AdminDriver(Driver):
+    """A client library that also changes topics and lists groups."""
+
+    @abstractmethod
     def create_topic(self, name: str, partitions: int = 1, **settings: str) -> None:
         """Make a topic. Settings have underscores for dots."""
-        raise NotImplementedError
 
+    @abstractmethod
     def add_partitions(self, name: str, count: int) -> None:
         """Grow a topic to this many partitions."""
-        raise NotImplementedError
 
+    @abstractmethod
     def delete_topic(self, name: str) -> None:
         """Delete a topic."""
-        raise NotImplementedError
 
+    @abstractmethod
     def groups(self) -> set[str]:
         """Return the ids of all groups."""
-        raise NotImplementedError
 
 
 def dotted(settings: dict[str, str]) -> dict[str, str]:

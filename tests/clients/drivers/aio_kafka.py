@@ -15,7 +15,7 @@ from tests.clients.driver import (
     HEARTBEAT_MS,
     SECONDS_MAX,
     SESSION_MS,
-    Driver,
+    AdminDriver,
     Member,
     Received,
     Sent,
@@ -67,7 +67,7 @@ class AioKafkaMember(Member):
         return []
 
 
-class AioKafkaDriver(Driver):
+class AioKafkaDriver(AdminDriver):
     name = "aiokafka"
 
     def create_topic(self, name: str, partitions: int = 1, **settings: str) -> None:

@@ -29,7 +29,7 @@ from tests.clients.driver import (
     HEARTBEAT_MS,
     SECONDS_MAX,
     SESSION_MS,
-    Driver,
+    AdminDriver,
     Member,
     Received,
     Sent,
@@ -103,7 +103,7 @@ class KafkaPythonMember(Member):
         return self.read()
 
 
-class KafkaPythonDriver(Driver):
+class KafkaPythonDriver(AdminDriver):
     name = "kafka-python"
 
     def create_topic(self, name: str, partitions: int = 1, **settings: str) -> None:

@@ -85,7 +85,6 @@ class KcatMember(Member):
 
 class KcatDriver(Driver):
     name = "kcat"
-    has_admin = False
     sets_timestamps = False
 
     def topics(self) -> dict[str, int]:

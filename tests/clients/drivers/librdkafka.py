@@ -11,7 +11,7 @@ from tests.clients.driver import (
     IMPATIENCE,
     SECONDS_MAX,
     SESSION_MS,
-    Driver,
+    AdminDriver,
     Member,
     Received,
     Sent,
@@ -38,7 +38,7 @@ class LibrdkafkaMember(Member):
         return []
 
 
-class LibrdkafkaDriver(Driver):
+class LibrdkafkaDriver(AdminDriver):
     name = "librdkafka"
 
     def create_topic(self, name: str, partitions: int = 1, **settings: str) -> None:
