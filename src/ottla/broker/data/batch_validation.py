@@ -8,7 +8,7 @@ of one connection keep their order. Requests for other partitions do not wait.
 """
 
 import asyncio
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import Executor
 from functools import partial
 from typing import Final, TypeAlias
@@ -82,7 +82,7 @@ class BatchValidation:
     def __init__(self, threads: Executor) -> None:
         self._threads = threads
         self._locks = KeyedLock()
-        self._is_thread_free = asyncio.Semaphore(THREADS_MAX)
+        self._free_threads = asyncio.Semaphore(THREADS_MAX)
 
     def is_at_work(self, names: Collection[TopicPartition]) -> bool:
         """Return whether a request for these partitions would overtake one under validation."""
@@ -108,9 +108,15 @@ class BatchValidation:
             validated = _on_loop(found, configs, now_ms)
             if validated is not None:
                 return validated
-            work = partial(_all, found, configs, now_ms)
-            async with self._is_thread_free:
-                return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+            return await self._on_thread(partial(_all, found, configs, now_ms))
+
+    async def _on_thread(self, work: Callable[[], list[Prepared]]) -> list[Prepared]:
+        await self._free_threads.acquire()
+        running = asyncio.get_running_loop().run_in_executor(self._threads, work)
+        # Where the connection breaks, this coroutine is cancelled, but not the thread's work:
+        # the thread is free when that has ended.
+        running.add_done_callback(lambda _: self._free_threads.release())
+        return await asyncio.shield(running)
 
 
 def is_left_to_append(sent: Iterable[memoryview | None]) -> bool:
