@@ -71,7 +71,7 @@ class BrokerConfig:
     max_connections_per_ip: int = 2_000
     connections_max_idle_ms: int = 600_000
     queued_max_requests: int = 500
-    queued_max_request_bytes: int = 256 << 20
+    queued_max_request_bytes: int = 192 << 20
     fetch_max_bytes: int = 55 << 20
     max_incremental_fetch_session_cache_slots: int = 1_000
     telemetry_max_bytes: int = 1 << 20
