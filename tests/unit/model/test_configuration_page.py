@@ -5,8 +5,10 @@ from pathlib import Path
 import pytest
 
 from ottla.model.settings.broker_config import BrokerConfig
-from ottla.model.settings.broker_settings import BROKER_SETTING_GROUPS, BROKER_SETTINGS
-from ottla.model.settings.config_synonyms import TOPIC_SYNONYMS
+from ottla.model.settings.broker_settings import (
+    BROKER_SETTINGS,
+    TOPIC_SYNONYMS,
+)
 from ottla.model.settings.settings import Setting
 from ottla.model.settings.topic_config import TOPIC_SETTINGS, TopicConfig
 from tests.unit.model.kafka_broker_settings import KAFKA_SETTINGS
@@ -43,9 +45,18 @@ def topic_row(setting: Setting) -> str:
     )
 
 
-@pytest.mark.parametrize("heading", BROKER_SETTING_GROUPS)
+def settings_by_section() -> dict[str, list[Setting]]:
+    sections: dict[str, list[Setting]] = {}
+    heading = ""
+    for setting in BROKER_SETTINGS.values():
+        heading = setting.section or heading
+        sections.setdefault(heading, []).append(setting)
+    return sections
+
+
+@pytest.mark.parametrize("heading", settings_by_section())
 def test_the_page_tells_every_broker_setting_as_it_is_declared(heading: str) -> None:
-    assert section(heading) == [broker_row(setting) for setting in BROKER_SETTING_GROUPS[heading]]
+    assert section(heading) == [broker_row(row) for row in settings_by_section()[heading]]
 
 
 def test_the_page_tells_every_topic_setting_as_it_is_declared() -> None:

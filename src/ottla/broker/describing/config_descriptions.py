@@ -13,14 +13,14 @@ from ottla.broker.describing.log_levels import log_levels
 from ottla.broker.hosting.live_config import LiveConfig, topic_config
 from ottla.machines.controller.effective_configs import ConfigSource
 from ottla.metadata.image import EVERY_BROKER, ClusterImage, ConfigResource, ResourceType
-from ottla.model.settings.broker_config import BrokerConfig
+from ottla.model.settings.broker_config import BrokerConfig, is_unknown
 from ottla.model.settings.broker_settings import (
     BROKER_SETTINGS,
+    BROKER_SYNONYMS,
+    TOPIC_SYNONYMS,
     can_change_while_running,
-    is_unknown,
 )
 from ottla.model.settings.client_metrics_config import CLIENT_METRICS_SETTINGS, ClientMetricsConfig
-from ottla.model.settings.config_synonyms import BROKER_SYNONYMS, TOPIC_SYNONYMS
 from ottla.model.settings.group_config import GROUP_SETTINGS, GroupConfig
 from ottla.model.settings.settings import Setting, SettingType, split_list
 from ottla.model.settings.topic_config import TOPIC_SETTINGS

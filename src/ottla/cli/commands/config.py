@@ -28,7 +28,8 @@ from ottla.clients.admin.admin_configs import (
 )
 from ottla.clients.admin.async_admin import AsyncAdmin
 from ottla.clients.cluster.cluster_client import ClusterView
-from ottla.model.settings.broker_settings import BROKER_SETTINGS, is_unknown
+from ottla.model.settings.broker_config import is_unknown
+from ottla.model.settings.broker_settings import BROKER_SETTINGS
 from ottla.model.settings.kafka_settings import KAFKA_SETTING_NAMES
 from ottla.model.settings.settings import nearest_to
 

@@ -13,10 +13,10 @@ from ottla.machines.controller.settings import ControllerSettings
 from ottla.metadata.image import EVERY_BROKER, ClusterImage, ConfigResource, ResourceType
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
+from ottla.model.settings.broker_config import is_unknown
 from ottla.model.settings.broker_settings import (
     BROKER_SETTINGS,
     can_change_while_running,
-    is_unknown,
 )
 from ottla.model.settings.client_metrics_config import ClientMetricsConfig
 from ottla.model.settings.group_config import GroupConfig

@@ -1,26 +1,25 @@
-"""A broker's settings: Kafka's names, and Kafka's defaults where those are safe.
+"""A broker's configuration: the settings in `broker_settings`, parsed and checked.
 
 A setting is `num.partitions` in files and `num_partitions` here. Kafka has far more settings than
 Ottla uses: a file that sets them is accepted, and `notes_on` lists those without an effect.
 Settings that protect something are refused instead.
 """
 
-import sys
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Final, Self
 
-from ottla.model.settings.admin_listener import DEFAULT_ADMIN_LISTENER, AdminListener
-from ottla.model.settings.broker_settings import BROKER_SETTINGS
-from ottla.model.settings.config_synonyms import TOPIC_SYNONYMS
+from ottla.model.settings.broker_settings import BROKER_SETTINGS, TOPIC_SYNONYMS, BrokerSettings
 from ottla.model.settings.kafka_settings import (
     GUARDING_SETTINGS,
+    KAFKA_4_SETTING_NAMES,
     KAFKA_SETTING_NAMES,
     is_known_to_kafka,
 )
 from ottla.model.settings.listeners import (
     Listener,
-    ListenerProtocol,
     SecurityProtocol,
     advertised_listeners,
 )
@@ -33,150 +32,18 @@ from ottla.model.settings.settings import (
     texts_of,
     unknown_settings,
 )
-from ottla.model.settings.topic_config import NO_LIMIT, CleanupPolicy, TimestampType, TopicConfig
+from ottla.model.settings.topic_config import TopicConfig
 
 SERVED_PROTOCOLS: Final = frozenset({SecurityProtocol.PLAINTEXT})
 """The supported listener protocols. Serving any other as plain text would expose users' data."""
 
-_OF_TOPICS = TopicConfig()
-
 
 @dataclass(frozen=True, slots=True)
-class BrokerConfig:
+class BrokerConfig(BrokerSettings):
     """All settings of one broker that Ottla uses.
 
-    The constructor validates nothing; `parse` does. None means that the setting follows another
-    one.
+    The constructor validates nothing; `parse` does.
     """
-
-    node_id: int = 1
-    broker_rack: str | None = None
-
-    zookeeper_connect: str | None = None
-    zookeeper_session_timeout_ms: int = 18_000
-
-    listeners: tuple[Listener, ...] = (Listener("PLAINTEXT", "127.0.0.1", 9092),)
-    advertised_listeners: tuple[Listener, ...] = ()
-    listener_security_protocol_map: tuple[ListenerProtocol, ...] = tuple(
-        ListenerProtocol(protocol, protocol) for protocol in SecurityProtocol
-    )
-    inter_broker_listener_name: str | None = None
-    controller_listener_names: tuple[str, ...] = ()
-
-    socket_request_max_bytes: int = 100 << 20
-    socket_send_buffer_bytes: int = 100 << 10
-    socket_receive_buffer_bytes: int = 1 << 20
-    socket_listen_backlog_size: int = 50
-    max_connections: int = 10_000
-    max_connections_per_ip: int = 2_000
-    connections_max_idle_ms: int = 600_000
-    queued_max_requests: int = 500
-    queued_max_request_bytes: int = 192 << 20
-    fetch_max_bytes: int = 55 << 20
-    max_incremental_fetch_session_cache_slots: int = 1_000
-    telemetry_max_bytes: int = 1 << 20
-
-    auto_create_topics_enable: bool = True
-    delete_topic_enable: bool = True
-    num_partitions: int = 1
-    default_replication_factor: int = 1
-
-    log_dirs: tuple[str, ...] = ("ottla-data",)
-    log_retention_check_interval_ms: int = 300_000
-    log_flush_offset_checkpoint_interval_ms: int = 60_000
-    log_flush_start_offset_checkpoint_interval_ms: int = 60_000
-    replica_high_watermark_checkpoint_interval_ms: int = 5_000
-    log_cleaner_enable: bool = True
-    log_cleaner_threads: int = 1
-    log_cleaner_backoff_ms: int = 15_000
-    log_cleaner_dedupe_buffer_size: int = 128 << 20
-    log_cleaner_io_max_bytes_per_second: float = sys.float_info.max
-    log_scrub_interval_ms: int = 7 * 86_400_000
-    log_scrub_io_max_bytes_per_second: int = 8 << 20
-    producer_id_expiration_ms: int = 86_400_000
-    producer_id_expiration_check_interval_ms: int = 600_000
-    transaction_partition_verification_enable: bool = True
-
-    compression_type: str = _OF_TOPICS.compression_type
-    compression_gzip_level: int = _OF_TOPICS.compression_gzip_level
-    compression_lz4_level: int = _OF_TOPICS.compression_lz4_level
-    compression_zstd_level: int = _OF_TOPICS.compression_zstd_level
-    log_cleaner_delete_retention_ms: int = _OF_TOPICS.delete_retention_ms
-    log_cleaner_max_compaction_lag_ms: int = _OF_TOPICS.max_compaction_lag_ms
-    log_cleaner_min_cleanable_ratio: float = _OF_TOPICS.min_cleanable_dirty_ratio
-    log_cleaner_min_compaction_lag_ms: int = _OF_TOPICS.min_compaction_lag_ms
-    log_cleanup_policy: frozenset[CleanupPolicy] = _OF_TOPICS.cleanup_policy
-    log_flush_interval_messages: int = _OF_TOPICS.flush_messages
-    log_flush_interval_ms: int | None = None
-    log_flush_scheduler_interval_ms: int = NO_LIMIT
-    log_index_interval_bytes: int = _OF_TOPICS.index_interval_bytes
-    log_index_size_max_bytes: int = _OF_TOPICS.segment_index_bytes
-    log_message_timestamp_after_max_ms: int = _OF_TOPICS.message_timestamp_after_max_ms
-    log_message_timestamp_before_max_ms: int = _OF_TOPICS.message_timestamp_before_max_ms
-    log_message_timestamp_type: TimestampType = _OF_TOPICS.message_timestamp_type
-    log_preallocate: bool = _OF_TOPICS.preallocate
-    log_retention_bytes: int = _OF_TOPICS.retention_bytes
-    log_retention_ms: int | None = None
-    log_retention_minutes: int | None = None
-    log_retention_hours: int = 7 * 24
-    log_roll_ms: int | None = None
-    log_roll_hours: int = 7 * 24
-    log_roll_jitter_ms: int | None = None
-    log_roll_jitter_hours: int = 0
-    log_segment_bytes: int = _OF_TOPICS.segment_bytes
-    log_segment_delete_delay_ms: int = _OF_TOPICS.file_delete_delay_ms
-    message_max_bytes: int = _OF_TOPICS.max_message_bytes
-    min_insync_replicas: int = _OF_TOPICS.min_insync_replicas
-    unclean_leader_election_enable: bool = _OF_TOPICS.unclean_leader_election_enable
-
-    replica_lag_time_max_ms: int = 30_000
-    replica_fetch_wait_max_ms: int = 500
-    replica_fetch_min_bytes: int = 1
-    replica_fetch_max_bytes: int = 1 << 20
-    replica_fetch_response_max_bytes: int = 10 << 20
-    replica_fetch_backoff_ms: int = 1_000
-    replica_socket_timeout_ms: int = 30_000
-    replica_selector_class: str | None = None
-    auto_leader_rebalance_enable: bool = True
-    leader_imbalance_check_interval_seconds: int = 300
-    leader_imbalance_per_broker_percentage: int = 10
-    controlled_shutdown_enable: bool = True
-    controlled_shutdown_max_retries: int = 3
-    controlled_shutdown_retry_backoff_ms: int = 5_000
-    leader_replication_throttled_rate: int = NO_LIMIT
-    follower_replication_throttled_rate: int = NO_LIMIT
-    replica_alter_log_dirs_io_max_bytes_per_second: int = NO_LIMIT
-    replication_quota_window_num: int = 11
-    replication_quota_window_size_seconds: int = 1
-    alter_log_dirs_replication_quota_window_num: int = 11
-    alter_log_dirs_replication_quota_window_size_seconds: int = 1
-
-    group_min_session_timeout_ms: int = 6_000
-    group_max_session_timeout_ms: int = 1_800_000
-    group_initial_rebalance_delay_ms: int = 3_000
-    group_max_size: int = 5_000
-    offsets_topic_num_partitions: int = 50
-    offsets_topic_replication_factor: int = 3
-    offsets_topic_segment_bytes: int = 100 << 20
-    offsets_topic_compression_codec: int = 0
-    offsets_retention_minutes: int = 7 * 24 * 60
-    offsets_retention_check_interval_ms: int = 600_000
-    offset_metadata_max_bytes: int = 4_096
-    offsets_commit_timeout_ms: int = 5_000
-
-    transaction_state_log_num_partitions: int = 50
-    transaction_state_log_replication_factor: int = 3
-    transaction_state_log_min_isr: int = 2
-    transaction_state_log_segment_bytes: int = 100 << 20
-    transaction_max_timeout_ms: int = 900_000
-    transactional_id_expiration_ms: int = 7 * 24 * 60 * 60_000
-    transaction_abort_timed_out_transaction_cleanup_interval_ms: int = 10_000
-    transaction_remove_expired_transaction_cleanup_interval_ms: int = 3_600_000
-    transaction_two_phase_commit_enable: bool = False
-
-    ottla_admin_listener: AdminListener | None = DEFAULT_ADMIN_LISTENER
-    ottla_group_max_bytes: int = 8 << 20
-    ottla_groups_max_bytes: int = 128 << 20
 
     given: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
     """The settings as they were written; all others have their defaults."""
@@ -217,7 +84,7 @@ class BrokerConfig:
             )
             for topic_name, synonyms in TOPIC_SYNONYMS.items()
         }
-        return replace(_OF_TOPICS, **value_by_field)
+        return replace(TopicConfig(), **value_by_field)
 
     @classmethod
     def parse(cls, settings: Mapping[str, str], defaults: Self | None = None) -> Self:
@@ -252,6 +119,23 @@ def notes_on(settings: Mapping[str, str]) -> list[str]:
         for name in settings
         if name not in BROKER_SETTINGS and is_known_to_kafka(name)
     ]
+
+
+DEFAULT_CONFIG: Final = BrokerConfig()
+"""The configuration of a broker without any settings."""
+
+
+_OF_LISTENER: Final = re.compile(r"listener\.name\.[^.]+\.")
+
+
+def is_unknown(name: str) -> bool:
+    """Whether neither Ottla nor Kafka 4 declares this setting, so that it may be a plug-in's.
+
+    A declared setting may have the prefix of a listener. Kafka lets an unknown setting be altered
+    and never shows its value, as it may be a secret.
+    """
+    declared = _OF_LISTENER.sub("", name, count=1)
+    return declared not in BROKER_SETTINGS and declared not in KAFKA_4_SETTING_NAMES
 
 
 # -- validation -----------------------------------------------------------------------------------
@@ -344,25 +228,19 @@ def _check_inter_broker_listener(config: BrokerConfig) -> str | None:
     )
 
 
-def _check_sessions(config: BrokerConfig) -> str | None:
-    least, most = config.group_min_session_timeout_ms, config.group_max_session_timeout_ms
+def _check_order(least_name: str, most_name: str, config: BrokerConfig) -> str | None:
+    """Refuse a minimum that is above its maximum."""
+    least, most = getattr(config, field_name(least_name)), getattr(config, field_name(most_name))
     if least <= most:
         return None
-    return (
-        f"group.min.session.timeout.ms cannot be {least}:"
-        f" it must be at most group.max.session.timeout.ms, {most}"
-    )
+    return f"{least_name} cannot be {least}: it must be at most {most_name}, {most}"
 
 
-def _check_compaction_lags(config: BrokerConfig) -> str | None:
-    least, most = config.log_cleaner_min_compaction_lag_ms, config.log_cleaner_max_compaction_lag_ms
-    if least <= most:
-        return None
-    return (
-        f"log.cleaner.min.compaction.lag.ms cannot be {least}:"
-        f" it must be at most log.cleaner.max.compaction.lag.ms, {most}"
-    )
-
+_IN_ORDER: Final = (
+    ("group.min.session.timeout.ms", "group.max.session.timeout.ms"),
+    ("log.cleaner.min.compaction.lag.ms", "log.cleaner.max.compaction.lag.ms"),
+)
+"""Minimums and their maximums."""
 
 _CHECKS: Final[Mapping[tuple[str, ...], Callable[[BrokerConfig], str | None]]] = {
     ("listeners", "controller.listener.names"): _check_some_are_open,
@@ -378,10 +256,6 @@ _CHECKS: Final[Mapping[tuple[str, ...], Callable[[BrokerConfig], str | None]]] =
         "inter.broker.listener.name",
         "controller.listener.names",
     ): _check_inter_broker_listener,
-    ("group.min.session.timeout.ms", "group.max.session.timeout.ms"): _check_sessions,
-    (
-        "log.cleaner.min.compaction.lag.ms",
-        "log.cleaner.max.compaction.lag.ms",
-    ): _check_compaction_lags,
+    **{names: partial(_check_order, *names) for names in _IN_ORDER},
 }
 """Checks across settings; a check is skipped if one of its settings could not be read."""

@@ -1,29 +1,36 @@
-"""Every broker setting that Ottla uses: its type, its meaning, and when it can change.
+"""The broker settings that Ottla uses: one field declares each setting.
 
 Names, types and limits are Kafka's. Where Kafka accepts a value that it later refuses, or that
 cannot work, the limit here is narrower.
 """
 
-import re
+import sys
 from collections.abc import Mapping
-from itertools import chain
-from typing import Final
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
 
-from ottla.model.settings.admin_listener import ADMIN_LISTENER
-from ottla.model.settings.config_synonyms import TOPIC_SYNONYMS
-from ottla.model.settings.kafka_settings import KAFKA_4_SETTING_NAMES
+from ottla.model.settings.admin_listener import (
+    ADMIN_LISTENER,
+    DEFAULT_ADMIN_LISTENER,
+    AdminListener,
+)
 from ottla.model.settings.listeners import (
     ADVERTISED_LISTENERS,
     LISTENER_NAME,
     LISTENER_NAMES,
     LISTENER_PROTOCOLS,
     LISTENERS,
+    Listener,
+    ListenerProtocol,
+    SecurityProtocol,
 )
-from ottla.model.settings.replication_settings import REPLICATION
 from ottla.model.settings.settings import (
     FLAG,
+    HOUR_MS,
     INT16_MAX,
+    MINUTE_MS,
     TEXT,
+    Alias,
     Kind,
     Setting,
     SettingType,
@@ -33,24 +40,35 @@ from ottla.model.settings.settings import (
     integer,
     long,
     optional,
+    setting,
+    settings_of,
     short,
     split_list,
-    table_of,
 )
-from ottla.model.settings.topic_config import TOPIC_SETTINGS
-from ottla.model.settings.transaction_settings import TRANSACTIONS
+from ottla.model.settings.topic_config import (
+    NO_LIMIT,
+    TOPIC_SETTINGS,
+    CleanupPolicy,
+    TimestampType,
+)
+
+_T = TypeVar("_T")
 
 
-def _per_broker(name: str, kind: Kind, documentation: str) -> Setting:
-    return Setting(name, kind, documentation, UpdateMode.PER_BROKER)
+def _per_broker(default: _T, kind: Kind, documentation: str, section: str = "") -> _T:
+    return setting(default, kind, documentation, UpdateMode.PER_BROKER, section)
 
 
-def _default_of_topics(topic_name: str) -> Setting:
+def _default_of_topics(topic_setting: str, section: str = "") -> Any:
     """Declare the broker setting that is the default of a topic setting."""
-    topic, (synonym,) = TOPIC_SETTINGS[topic_name], TOPIC_SYNONYMS[topic_name]
+    topic = TOPIC_SETTINGS[topic_setting]
     meaning = topic.documentation[0].lower() + topic.documentation[1:]
-    return Setting(
-        synonym.name, topic.kind, f"The default of {topic_name} in topics without one: {meaning}"
+    return setting(
+        topic.default,
+        topic.kind,
+        f"The default of {topic_setting} in topics without one: {meaning}",
+        section=section,
+        topic_setting=topic_setting,
     )
 
 
@@ -63,339 +81,504 @@ def _folders(text: str) -> tuple[str, ...]:
 
 _FOLDERS = Kind(SettingType.LIST, "a list of different folders", _folders)
 
-_IDENTITY = (
-    at_start("node.id", integer(0), "The number that tells this broker from the others."),
-    at_start("broker.id", integer(0), "The old name of node.id.", alias_of="node.id"),
-    at_start(
-        "broker.rack",
-        optional(TEXT),
-        "Where this broker stands, so that replicas can be kept apart.",
-    ),
-)
-_ZOOKEEPER = (
-    at_start(
-        "zookeeper.connect",
+
+# Only BrokerConfig is instantiated: it generates the methods for all fields.
+@dataclass(frozen=True, slots=True, init=False, repr=False, eq=False)
+class BrokerSettings:
+    """The fields of BrokerConfig. None means that the setting follows another one."""
+
+    node_id: int = at_start(
+        1,
+        integer(0),
+        "The number that tells this broker from the others.",
+        section="Identity",
+        alias=Alias("broker.id", "The old name of node.id."),
+    )
+    broker_rack: str | None = at_start(
+        None, optional(TEXT), "Where this broker stands, so that replicas can be kept apart."
+    )
+
+    zookeeper_connect: str | None = at_start(
+        None,
         optional(TEXT),
         "Where the ZooKeeper is that holds the cluster's metadata, as HOST:PORT,HOST:PORT/PATH; if"
         " empty, this broker is the whole cluster and keeps its metadata itself.",
-    ),
-    at_start(
-        "zookeeper.session.timeout.ms",
+        section="ZooKeeper",
+    )
+    zookeeper_session_timeout_ms: int = at_start(
+        18_000,
         integer(1),
         "How long a broker may be silent before ZooKeeper, and so the cluster, takes it for dead.",
-    ),
-)
-_LISTENERS = (
-    _per_broker("listeners", LISTENERS, "Where the broker listens; no host is every address."),
-    at_start(
-        "advertised.listeners",
+    )
+
+    listeners: tuple[Listener, ...] = _per_broker(
+        (Listener("PLAINTEXT", "127.0.0.1", 9092),),
+        LISTENERS,
+        "Where the broker listens; no host is every address.",
+        section="Listeners",
+    )
+    advertised_listeners: tuple[Listener, ...] = at_start(
+        (),
         ADVERTISED_LISTENERS,
         "Where clients are told to connect; a listener that is not in it is told as it is, with the"
         " name of the machine for every address.",
-    ),
-    _per_broker(
-        "listener.security.protocol.map",
+    )
+    listener_security_protocol_map: tuple[ListenerProtocol, ...] = _per_broker(
+        tuple(ListenerProtocol(protocol, protocol) for protocol in SecurityProtocol),
         LISTENER_PROTOCOLS,
         "Which protocol the listeners of a name speak.",
-    ),
-    at_start(
-        "inter.broker.listener.name",
+    )
+    inter_broker_listener_name: str | None = at_start(
+        None,
         optional(LISTENER_NAME),
         "By which listener brokers reach each other; if empty, by the one called PLAINTEXT, or else"
         " by the first.",
-    ),
-    at_start(
-        "controller.listener.names",
+    )
+    controller_listener_names: tuple[str, ...] = at_start(
+        (),
         LISTENER_NAMES,
         "Which listeners are for controllers only, and are not opened for clients.",
-    ),
-)
-_CONNECTIONS = (
-    at_start("socket.request.max.bytes", integer(1), "How many bytes a request may have."),
-    at_start(
-        "socket.send.buffer.bytes",
+    )
+
+    socket_request_max_bytes: int = at_start(
+        100 << 20,
+        integer(1),
+        "How many bytes a request may have.",
+        section="Connections and requests",
+    )
+    socket_send_buffer_bytes: int = at_start(
+        100 << 10,
         integer(1, also=-1),
         "How many bytes the kernel buffers for sending; -1 leaves it to the kernel.",
-    ),
-    at_start(
-        "socket.receive.buffer.bytes",
+    )
+    socket_receive_buffer_bytes: int = at_start(
+        1 << 20,
         integer(1, also=-1),
         "How many bytes the kernel buffers of what arrives; -1 leaves it to the kernel.",
-    ),
-    at_start(
-        "socket.listen.backlog.size",
+    )
+    socket_listen_backlog_size: int = at_start(
+        50,
         integer(1),
         "Without effect: as many connections may wait to be accepted as the kernel lets wait.",
-    ),
-    Setting("max.connections", integer(0), "How many connections may be open in all."),
-    Setting(
-        "max.connections.per.ip",
-        integer(1),
-        "How many connections may be open from one address.",
-    ),
-    at_start(
-        "connections.max.idle.ms",
+    )
+    max_connections: int = setting(10_000, integer(0), "How many connections may be open in all.")
+    max_connections_per_ip: int = setting(
+        2_000, integer(1), "How many connections may be open from one address."
+    )
+    connections_max_idle_ms: int = at_start(
+        600_000,
         long(1, also=-1),
         "How long a connection may be silent before it is closed; -1 is no limit.",
-    ),
-    at_start(
-        "queued.max.requests",
+    )
+    queued_max_requests: int = at_start(
+        500,
         integer(1),
         "How many requests of one connection may be in progress before no more are read from it; 32"
         " at most.",
-    ),
-    at_start(
-        "queued.max.request.bytes",
+    )
+    queued_max_request_bytes: int = at_start(
+        192 << 20,
         long(1, also=-1),
         "How many bytes the requests of all connections may take together before those that have a"
         " share in it are not read from; -1 is no limit.",
-    ),
-    at_start(
-        "fetch.max.bytes", integer(1024), "How many bytes of records a fetch may be answered with."
-    ),
-    at_start(
-        "max.incremental.fetch.session.cache.slots",
-        integer(0),
-        "How many fetch sessions are remembered.",
-    ),
-    at_start(
-        "telemetry.max.bytes",
-        integer(1),
-        "How many bytes of its metrics a client may push at once.",
-    ),
-)
-_TOPICS = (
-    at_start(
-        "auto.create.topics.enable",
+    )
+    fetch_max_bytes: int = at_start(
+        55 << 20, integer(1024), "How many bytes of records a fetch may be answered with."
+    )
+    max_incremental_fetch_session_cache_slots: int = at_start(
+        1_000, integer(0), "How many fetch sessions are remembered."
+    )
+    telemetry_max_bytes: int = at_start(
+        1 << 20, integer(1), "How many bytes of its metrics a client may push at once."
+    )
+
+    auto_create_topics_enable: bool = at_start(
+        True,
         FLAG,
         "Whether a topic that a client asks for, and that is not there, is created.",
-    ),
-    at_start("delete.topic.enable", FLAG, "Whether topics can be deleted."),
-    at_start(
-        "num.partitions", integer(1), "How many partitions a topic gets if nobody says how many."
-    ),
-    at_start(
-        "default.replication.factor",
-        integer(1, INT16_MAX),
-        "How many replicas a partition gets if nobody says how many.",
-    ),
-)
-_LOGS = (
-    at_start("log.dirs", _FOLDERS, "The folders that hold the logs, usually one for each disk."),
-    at_start("log.dir", _FOLDERS, "The folders if log.dirs is not set.", alias_of="log.dirs"),
-    at_start("log.retention.check.interval.ms", long(1), "How often old segments are looked for."),
-    at_start(
-        "log.flush.offset.checkpoint.interval.ms",
-        integer(1),
-        "How often it is noted up to where logs are durable.",
-    ),
-    at_start(
-        "log.flush.start.offset.checkpoint.interval.ms",
+        section="Topics",
+    )
+    delete_topic_enable: bool = at_start(True, FLAG, "Whether topics can be deleted.")
+    num_partitions: int = at_start(
+        1, integer(1), "How many partitions a topic gets if nobody says how many."
+    )
+    default_replication_factor: int = at_start(
+        1, integer(1, INT16_MAX), "How many replicas a partition gets if nobody says how many."
+    )
+
+    log_dirs: tuple[str, ...] = at_start(
+        ("ottla-data",),
+        _FOLDERS,
+        "The folders that hold the logs, usually one for each disk.",
+        section="Logs",
+        alias=Alias("log.dir", "The folders if log.dirs is not set."),
+    )
+    log_retention_check_interval_ms: int = at_start(
+        300_000, long(1), "How often old segments are looked for."
+    )
+    log_flush_offset_checkpoint_interval_ms: int = at_start(
+        60_000, integer(1), "How often it is noted up to where logs are durable."
+    )
+    log_flush_start_offset_checkpoint_interval_ms: int = at_start(
+        60_000,
         integer(1),
         "Without effect: where logs begin is noted with log.flush.offset.checkpoint.interval.ms.",
-    ),
-    at_start(
-        "replica.high.watermark.checkpoint.interval.ms",
-        long(1),
-        "How often the high watermarks are noted on disk.",
-    ),
-    at_start("log.cleaner.enable", FLAG, "Whether logs are compacted."),
-    Setting("log.cleaner.threads", integer(0), "How many logs may be compacted at a time."),
-    Setting(
-        "log.cleaner.backoff.ms",
-        long(1),
-        "How long compaction rests when there is nothing to compact.",
-    ),
-    Setting(
-        "log.cleaner.dedupe.buffer.size",
-        long(1 << 20),
-        "How many bytes compaction may use to remember keys.",
-    ),
-    Setting(
-        "log.cleaner.io.max.bytes.per.second",
-        double(1),
-        "How many bytes compaction may read and write in a second.",
-    ),
-    Setting(
-        "producer.id.expiration.ms",
-        integer(1),
-        "How long a partition remembers a producer that writes no more.",
-    ),
-    at_start(
-        "producer.id.expiration.check.interval.ms",
+    )
+    replica_high_watermark_checkpoint_interval_ms: int = at_start(
+        5_000, long(1), "How often the high watermarks are noted on disk."
+    )
+    log_cleaner_enable: bool = at_start(True, FLAG, "Whether logs are compacted.")
+    log_cleaner_threads: int = setting(1, integer(0), "How many logs may be compacted at a time.")
+    log_cleaner_backoff_ms: int = setting(
+        15_000, long(1), "How long compaction rests when there is nothing to compact."
+    )
+    log_cleaner_dedupe_buffer_size: int = setting(
+        128 << 20, long(1 << 20), "How many bytes compaction may use to remember keys."
+    )
+    log_cleaner_io_max_bytes_per_second: float = setting(
+        sys.float_info.max, double(1), "How many bytes compaction may read and write in a second."
+    )
+    producer_id_expiration_ms: int = setting(
+        86_400_000, integer(1), "How long a partition remembers a producer that writes no more."
+    )
+    producer_id_expiration_check_interval_ms: int = at_start(
+        600_000,
         integer(1),
         "Without effect: producers that write no more are looked for with old segments.",
-    ),
-    Setting(
-        "transaction.partition.verification.enable",
+    )
+    transaction_partition_verification_enable: bool = setting(
+        True,
         FLAG,
         "Whether a partition asks the coordinator before it takes a transaction's first batch.",
-    ),
-)
-_TIMES = (
-    Setting(
-        "log.flush.interval.ms",
+    )
+
+    log_cleanup_policy: frozenset[CleanupPolicy] = _default_of_topics(
+        "cleanup.policy", section="Defaults of topics"
+    )
+    compression_type: str = _default_of_topics("compression.type")
+    compression_gzip_level: int = _default_of_topics("compression.gzip.level")
+    compression_lz4_level: int = _default_of_topics("compression.lz4.level")
+    compression_zstd_level: int = _default_of_topics("compression.zstd.level")
+    log_cleaner_delete_retention_ms: int = _default_of_topics("delete.retention.ms")
+    log_segment_delete_delay_ms: int = _default_of_topics("file.delete.delay.ms")
+    log_flush_interval_messages: int = _default_of_topics("flush.messages")
+    log_index_interval_bytes: int = _default_of_topics("index.interval.bytes")
+    log_cleaner_max_compaction_lag_ms: int = _default_of_topics("max.compaction.lag.ms")
+    message_max_bytes: int = _default_of_topics("max.message.bytes")
+    log_message_timestamp_after_max_ms: int = _default_of_topics("message.timestamp.after.max.ms")
+    log_message_timestamp_before_max_ms: int = _default_of_topics("message.timestamp.before.max.ms")
+    log_message_timestamp_type: TimestampType = _default_of_topics("message.timestamp.type")
+    log_cleaner_min_cleanable_ratio: float = _default_of_topics("min.cleanable.dirty.ratio")
+    log_cleaner_min_compaction_lag_ms: int = _default_of_topics("min.compaction.lag.ms")
+    min_insync_replicas: int = _default_of_topics("min.insync.replicas")
+    log_preallocate: bool = _default_of_topics("preallocate")
+    log_retention_bytes: int = _default_of_topics("retention.bytes")
+    log_segment_bytes: int = _default_of_topics("segment.bytes")
+    log_index_size_max_bytes: int = _default_of_topics("segment.index.bytes")
+    unclean_leader_election_enable: bool = _default_of_topics("unclean.leader.election.enable")
+    log_flush_interval_ms: int | None = setting(
+        None,
         optional(long(0)),
         "The default of flush.ms in topics without one; if empty, as"
         " log.flush.scheduler.interval.ms says.",
-    ),
-    at_start(
-        "log.flush.scheduler.interval.ms",
+        topic_setting="flush.ms",
+    )
+    log_flush_scheduler_interval_ms: int = at_start(
+        NO_LIMIT,
         long(1),
         "How often it is looked which logs are to be synced.",
-    ),
-    Setting(
-        "log.retention.ms",
+        topic_setting="flush.ms",
+    )
+    log_retention_ms: int | None = setting(
+        None,
         optional(long(1, also=-1)),
         "The default of retention.ms in topics without one, -1 being no limit; if empty, as"
         " log.retention.minutes says.",
-    ),
-    at_start(
-        "log.retention.minutes",
+        topic_setting="retention.ms",
+    )
+    log_retention_minutes: int | None = at_start(
+        None,
         optional(integer(1, also=-1)),
         "What log.retention.ms says, in minutes; if empty, as log.retention.hours says.",
-    ),
-    at_start("log.retention.hours", integer(1, also=-1), "What log.retention.ms says, in hours."),
-    Setting(
-        "log.roll.ms",
+        topic_setting="retention.ms",
+        factor=MINUTE_MS,
+    )
+    log_retention_hours: int = at_start(
+        7 * 24,
+        integer(1, also=-1),
+        "What log.retention.ms says, in hours.",
+        topic_setting="retention.ms",
+        factor=HOUR_MS,
+    )
+    log_roll_ms: int | None = setting(
+        None,
         optional(long(1)),
         "The default of segment.ms in topics without one; if empty, as log.roll.hours says.",
-    ),
-    at_start("log.roll.hours", integer(1), "What log.roll.ms says, in hours."),
-    Setting(
-        "log.roll.jitter.ms",
+        topic_setting="segment.ms",
+    )
+    log_roll_hours: int = at_start(
+        7 * 24,
+        integer(1),
+        "What log.roll.ms says, in hours.",
+        topic_setting="segment.ms",
+        factor=HOUR_MS,
+    )
+    log_roll_jitter_ms: int | None = setting(
+        None,
         optional(long(0)),
         "The default of segment.jitter.ms in topics without one; if empty, as log.roll.jitter.hours"
         " says.",
-    ),
-    at_start("log.roll.jitter.hours", integer(0), "What log.roll.jitter.ms says, in hours."),
-)
-_DEFAULTS_OF_TOPICS = tuple(
-    _default_of_topics(name) for name, synonyms in TOPIC_SYNONYMS.items() if len(synonyms) == 1
-)
-_GROUPS = (
-    at_start(
-        "group.min.session.timeout.ms",
+        topic_setting="segment.jitter.ms",
+    )
+    log_roll_jitter_hours: int = at_start(
+        0,
+        integer(0),
+        "What log.roll.jitter.ms says, in hours.",
+        topic_setting="segment.jitter.ms",
+        factor=HOUR_MS,
+    )
+
+    replica_lag_time_max_ms: int = at_start(
+        30_000,
+        long(1),
+        "How long a replica may be without all that its leader has before it is not in sync.",
+        section="Replication",
+    )
+    replica_fetch_wait_max_ms: int = at_start(
+        500,
+        integer(0),
+        "How long a leader lets a follower wait for more; less than replica.lag.time.max.ms.",
+    )
+    replica_fetch_min_bytes: int = at_start(
+        1, integer(0), "How many bytes a follower waits for, if it waits."
+    )
+    replica_fetch_max_bytes: int = at_start(
+        1 << 20,
+        integer(0),
+        "How many bytes a follower fetches of a partition at once, unless a batch is larger.",
+    )
+    replica_fetch_response_max_bytes: int = at_start(
+        10 << 20, integer(0), "How many bytes a follower fetches at once, unless a batch is larger."
+    )
+    replica_fetch_backoff_ms: int = at_start(
+        1_000,
+        integer(0),
+        "How long a follower leaves a partition alone at most whose leader has refused it; it"
+        " begins with 20 ms and doubles.",
+    )
+    replica_socket_timeout_ms: int = at_start(
+        30_000,
+        integer(1),
+        "How long a broker waits for the answer of another, besides what it lets it wait.",
+    )
+    replica_selector_class: str | None = at_start(
+        None,
+        optional(TEXT),
+        "Who may serve consumers: the leader, or with Kafka's RackAwareReplicaSelector, by its"
+        " whole name, the replica in their rack.",
+    )
+    auto_leader_rebalance_enable: bool = at_start(
+        True, FLAG, "Whether the controller lets preferred replicas lead again by itself."
+    )
+    leader_imbalance_check_interval_seconds: int = at_start(
+        300, long(1), "How often the controller looks whether preferred replicas lead."
+    )
+    leader_imbalance_per_broker_percentage: int = at_start(
+        10,
+        integer(0),
+        "How many percent of what a broker should lead others may lead before it leads again.",
+    )
+    controlled_shutdown_enable: bool = at_start(
+        True, FLAG, "Whether a broker that stops lets others lead before it goes."
+    )
+    controlled_shutdown_max_retries: int = at_start(
+        3,
+        integer(0),
+        "How often controlled.shutdown.retry.backoff.ms may pass before a broker stops though it"
+        " still leads.",
+    )
+    controlled_shutdown_retry_backoff_ms: int = at_start(
+        5_000,
+        long(0),
+        "How long each try takes to have others lead; the controller is asked all the time.",
+    )
+    leader_replication_throttled_rate: int = setting(
+        NO_LIMIT,
+        long(0),
+        "How many bytes a second this broker sends of leader.replication.throttled.replicas.",
+    )
+    follower_replication_throttled_rate: int = setting(
+        NO_LIMIT,
+        long(0),
+        "How many bytes a second this broker fetches of follower.replication.throttled.replicas.",
+    )
+    replica_alter_log_dirs_io_max_bytes_per_second: int = setting(
+        NO_LIMIT,
+        long(0),
+        "How many bytes a second are copied of replicas that move between folders.",
+    )
+    replication_quota_window_num: int = at_start(
+        11, integer(1), "How many windows the rates of replication are taken over."
+    )
+    replication_quota_window_size_seconds: int = at_start(
+        1, integer(1), "How long each of these windows is."
+    )
+    alter_log_dirs_replication_quota_window_num: int = at_start(
+        11, integer(1), "How many windows the rate of moves between folders is taken over."
+    )
+    alter_log_dirs_replication_quota_window_size_seconds: int = at_start(
+        1, integer(1), "How long each of these windows is."
+    )
+
+    group_min_session_timeout_ms: int = at_start(
+        6_000,
         integer(1),
         "The shortest session that a member can ask for.",
-    ),
-    at_start(
-        "group.max.session.timeout.ms", integer(1), "The longest session that a member can ask for."
-    ),
-    at_start(
-        "group.initial.rebalance.delay.ms",
-        integer(0),
-        "How long the first member of an empty group waits for others.",
-    ),
-    at_start("group.max.size", integer(1), "How many members a group may have."),
-    at_start(
-        "offsets.topic.num.partitions",
+        section="Groups and offsets",
+    )
+    group_max_session_timeout_ms: int = at_start(
+        1_800_000, integer(1), "The longest session that a member can ask for."
+    )
+    group_initial_rebalance_delay_ms: int = at_start(
+        3_000, integer(0), "How long the first member of an empty group waits for others."
+    )
+    group_max_size: int = at_start(5_000, integer(1), "How many members a group may have.")
+    offsets_topic_num_partitions: int = at_start(
+        50,
         integer(1),
         "How many partitions the topic of committed offsets gets; not to be changed afterwards.",
-    ),
-    at_start(
-        "offsets.topic.replication.factor",
+    )
+    offsets_topic_replication_factor: int = at_start(
+        3,
         short(1),
         "How many replicas the topic of committed offsets gets; a broker without others makes one.",
-    ),
-    at_start(
-        "offsets.topic.segment.bytes",
+    )
+    offsets_topic_segment_bytes: int = at_start(
+        100 << 20,
         integer(1 << 20),
         "How large a segment of the topic of committed offsets may become.",
-    ),
-    at_start(
-        "offsets.topic.compression.codec",
+    )
+    offsets_topic_compression_codec: int = at_start(
+        0,
         integer(0, 4),
         "How commits are compressed: 0 not at all, 1 by gzip, 2 snappy, 3 LZ4, 4 Zstandard.",
-    ),
-    at_start(
-        "offsets.retention.minutes",
-        integer(1),
-        "How long the offsets of a group without members are kept.",
-    ),
-    at_start(
-        "offsets.retention.check.interval.ms", long(1), "How often old offsets are looked for."
-    ),
-    at_start(
-        "offset.metadata.max.bytes", integer(0), "How many bytes a member may add to a commit."
-    ),
-    at_start(
-        "offsets.commit.timeout.ms",
+    )
+    offsets_retention_minutes: int = at_start(
+        7 * 24 * 60, integer(1), "How long the offsets of a group without members are kept."
+    )
+    offsets_retention_check_interval_ms: int = at_start(
+        600_000, long(1), "How often old offsets are looked for."
+    )
+    offset_metadata_max_bytes: int = at_start(
+        4_096, integer(0), "How many bytes a member may add to a commit."
+    )
+    offsets_commit_timeout_ms: int = at_start(
+        5_000,
         integer(1),
         "How long the replicas in sync may take to have what a group has decided.",
-    ),
-)
-_OWN = (
-    at_start(
-        "ottla.admin.listener",
+    )
+
+    transaction_state_log_num_partitions: int = at_start(
+        50,
+        integer(1),
+        "How many partitions the topic of transactions gets; not to be changed afterwards.",
+        section="Transactions",
+    )
+    transaction_state_log_replication_factor: int = at_start(
+        3,
+        short(1),
+        "How many replicas the topic of transactions gets; a broker without others makes one.",
+    )
+    transaction_state_log_min_isr: int = at_start(
+        2,
+        integer(1),
+        "How many replicas must have what the topic of transactions gets; a broker without others"
+        " needs none but itself.",
+    )
+    transaction_state_log_segment_bytes: int = at_start(
+        100 << 20, integer(1 << 20), "How large a segment of the topic of transactions may become."
+    )
+    transaction_max_timeout_ms: int = at_start(
+        900_000, integer(1), "The longest time that a producer can ask for its transactions."
+    )
+    transactional_id_expiration_ms: int = at_start(
+        7 * 24 * 60 * 60_000,
+        integer(1),
+        "How long a transactional id is remembered that nobody uses.",
+    )
+    transaction_abort_timed_out_transaction_cleanup_interval_ms: int = at_start(
+        10_000,
+        integer(1),
+        "How often transactions are looked for that take too long, to be aborted.",
+    )
+    transaction_remove_expired_transaction_cleanup_interval_ms: int = at_start(
+        3_600_000,
+        integer(1),
+        "How often transactional ids are looked for that nobody uses, to be forgotten.",
+    )
+    transaction_two_phase_commit_enable: bool = at_start(
+        False,
+        FLAG,
+        "Whether a producer may prepare transactions that a coordinator elsewhere will end, and"
+        " that are never aborted for their age.",
+    )
+
+    ottla_admin_listener: AdminListener | None = at_start(
+        DEFAULT_ADMIN_LISTENER,
         ADMIN_LISTENER,
         "Where metrics, health and log levels are told by HTTP, empty being nowhere; if it is not"
         " set, a broker that finds the port taken goes on without.",
-    ),
-    Setting(
-        "log.scrub.interval.ms",
+        section="Ottla's own",
+    )
+    log_scrub_interval_ms: int = setting(
+        7 * 86_400_000,
         long(1, also=-1),
         "How long after a round the closed segments are read again to find damage; -1 is never.",
-    ),
-    Setting(
-        "log.scrub.io.max.bytes.per.second",
-        long(1),
-        "How many bytes of logs may be read in a second to find damage.",
-    ),
-    at_start(
-        "ottla.group.max.bytes",
+    )
+    log_scrub_io_max_bytes_per_second: int = setting(
+        8 << 20, long(1), "How many bytes of logs may be read in a second to find damage."
+    )
+    ottla_group_max_bytes: int = at_start(
+        8 << 20,
         long(1 << 16),
         "How many bytes of memory one group may take: the names, metadata and assignments of its"
         " members.",
-    ),
-    at_start(
-        "ottla.groups.max.bytes",
+    )
+    ottla_groups_max_bytes: int = at_start(
+        128 << 20,
         long(1 << 20),
         "How many bytes of memory all groups of this broker may take together, with the offsets of"
         " transactions that have not ended.",
-    ),
-)
-
-BROKER_SETTING_GROUPS: Final[Mapping[str, tuple[Setting, ...]]] = {
-    "Identity": _IDENTITY,
-    "ZooKeeper": _ZOOKEEPER,
-    "Listeners": _LISTENERS,
-    "Connections and requests": _CONNECTIONS,
-    "Topics": _TOPICS,
-    "Logs": _LOGS,
-    "Defaults of topics": _DEFAULTS_OF_TOPICS + _TIMES,
-    "Replication": REPLICATION,
-    "Groups and offsets": _GROUPS,
-    "Transactions": TRANSACTIONS,
-    "Ottla's own": _OWN,
-}
-BROKER_SETTINGS: Final[Mapping[str, Setting]] = table_of(
-    *chain.from_iterable(BROKER_SETTING_GROUPS.values())
-)
-"""Every broker setting that Ottla uses, by its name."""
-
-NEEDS_RESTART: Final = frozenset({"listeners", "listener.security.protocol.map"})
-"""Settings that Kafka can change dynamically, and Ottla only at start."""
-
-
-def can_change_while_running(name: str) -> bool:
-    """Whether this is a setting that takes effect at once when it is altered."""
-    setting = BROKER_SETTINGS.get(name)
-    return (
-        setting is not None
-        and setting.update_mode is not UpdateMode.READ_ONLY
-        and name not in NEEDS_RESTART
     )
 
 
-_OF_LISTENER: Final = re.compile(r"listener\.name\.[^.]+\.")
+BROKER_SETTINGS: Final[Mapping[str, Setting]] = settings_of(BrokerSettings)
+"""Every broker setting that Ottla uses, by its name."""
+
+TOPIC_SYNONYMS: Final[Mapping[str, tuple[Setting, ...]]] = {
+    topic_setting: synonyms
+    for topic_setting in TOPIC_SETTINGS
+    if (
+        synonyms := tuple(
+            one for one in BROKER_SETTINGS.values() if one.topic_setting == topic_setting
+        )
+    )
+}
+"""The broker settings that replace an unset topic setting; the first set one counts."""
+
+BROKER_SYNONYMS: Final[Mapping[str, tuple[str, ...]]] = {
+    synonym.name: tuple(other.name for other in synonyms)
+    for synonyms in TOPIC_SYNONYMS.values()
+    if len(synonyms) > 1
+    for synonym in synonyms
+}
+"""The broker settings with the same meaning in other units; the first set name counts."""
 
 
-def is_unknown(name: str) -> bool:
-    """Whether neither Ottla nor Kafka 4 declares this setting, so that it may be a plug-in's.
+def can_change_while_running(name: str) -> bool:
+    """Whether this is a setting that takes effect at once when it is altered.
 
-    A declared setting may have the prefix of a listener. Kafka lets an unknown setting be altered
-    and never shows its value, as it may be a secret.
+    Kafka also changes the settings of listeners, which are per broker, in a running broker.
     """
-    declared = _OF_LISTENER.sub("", name, count=1)
-    return declared not in BROKER_SETTINGS and declared not in KAFKA_4_SETTING_NAMES
+    declared = BROKER_SETTINGS.get(name)
+    return declared is not None and declared.update_mode is UpdateMode.CLUSTER_WIDE

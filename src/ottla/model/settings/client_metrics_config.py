@@ -11,11 +11,11 @@ from ottla.model.settings.settings import (
     Setting,
     SettingType,
     integer,
-    read_settings,
+    read_known_settings,
+    setting,
+    settings_of,
     split_list,
-    table_of,
     texts_of,
-    unknown_settings,
 )
 
 ALL_METRICS: Final = "*"
@@ -42,39 +42,6 @@ class ClientMatch:
         return f"{self.attribute}={self.pattern.text}"
 
 
-@dataclass(frozen=True, slots=True)
-class ClientMetricsConfig:
-    """All settings of one subscription. Metrics are prefixes of names, or all of them."""
-
-    metrics: tuple[str, ...] = ()
-    interval_ms: int = INTERVAL_MS_DEFAULT
-    match: tuple[ClientMatch, ...] = ()
-
-    @classmethod
-    def parse(cls, settings: Mapping[str, str]) -> Self:
-        """Read settings by their dotted names; InvalidSettingsError names the valid values."""
-        known = {name: text for name, text in settings.items() if name in CLIENT_METRICS_SETTINGS}
-        unknown = [name for name in settings if name not in known]
-        problems = unknown_settings(unknown, "client metrics", CLIENT_METRICS_SETTINGS)
-        values, problem_by_name = read_settings(CLIENT_METRICS_SETTINGS, known)
-        problems += problem_by_name.values()
-        if problems:
-            raise InvalidSettingsError(problems)
-        return replace(cls(), **values)
-
-    def as_strings(self) -> dict[str, str]:
-        """Write every setting by its dotted name, as `parse` reads it."""
-        return texts_of(self, CLIENT_METRICS_SETTINGS)
-
-    def is_for(self, attributes: Mapping[str, str | None]) -> bool:
-        """Return whether all conditions hold for a client; without conditions, true."""
-        return all(
-            (text := attributes.get(condition.attribute)) is not None
-            and condition.pattern.matches(text)
-            for condition in self.match
-        )
-
-
 def _distinct(text: str) -> tuple[str, ...]:
     items = split_list(text)
     if "" in items or len(set(items)) != len(items):
@@ -97,15 +64,20 @@ def _condition(text: str) -> ClientMatch:
         raise ValueError(text) from error
 
 
-CLIENT_METRICS_SETTINGS: Final[Mapping[str, Setting]] = table_of(
-    Setting(
-        "metrics",
+@dataclass(frozen=True, slots=True)
+class ClientMetricsConfig:
+    """All settings of one subscription. Metrics are prefixes of names, or all of them."""
+
+    metrics: tuple[str, ...] = setting(
+        (),
         Kind(SettingType.LIST, "a list of different prefixes, or * for all", _distinct),
         "Which metrics clients push: all whose names begin so; none if the list is empty.",
-    ),
-    Setting("interval.ms", integer(100, 3_600_000), "How often clients push their metrics."),
-    Setting(
-        "match",
+    )
+    interval_ms: int = setting(
+        INTERVAL_MS_DEFAULT, integer(100, 3_600_000), "How often clients push their metrics."
+    )
+    match: tuple[ClientMatch, ...] = setting(
+        (),
         Kind(
             SettingType.LIST,
             f"a list of conditions as client_id=app-.*, on {', '.join(ATTRIBUTES)}",
@@ -113,6 +85,28 @@ CLIENT_METRICS_SETTINGS: Final[Mapping[str, Setting]] = table_of(
         ),
         "Which clients are meant: those of which every pattern is the whole of the attribute; all"
         " clients if the list is empty.",
-    ),
-)
+    )
+
+    @classmethod
+    def parse(cls, settings: Mapping[str, str]) -> Self:
+        """Read settings by their dotted names; InvalidSettingsError names the valid values."""
+        values, problems = read_known_settings(CLIENT_METRICS_SETTINGS, settings, "client metrics")
+        if problems:
+            raise InvalidSettingsError(problems)
+        return replace(cls(), **values)
+
+    def as_strings(self) -> dict[str, str]:
+        """Write every setting by its dotted name, as `parse` reads it."""
+        return texts_of(self, CLIENT_METRICS_SETTINGS)
+
+    def is_for(self, attributes: Mapping[str, str | None]) -> bool:
+        """Return whether all conditions hold for a client; without conditions, true."""
+        return all(
+            (text := attributes.get(condition.attribute)) is not None
+            and condition.pattern.matches(text)
+            for condition in self.match
+        )
+
+
+CLIENT_METRICS_SETTINGS: Final[Mapping[str, Setting]] = settings_of(ClientMetricsConfig)
 """Every setting of a subscription, by its name."""

@@ -16,47 +16,14 @@ from ottla.model.settings.settings import (
     SettingType,
     integer,
     one_of,
-    read_settings,
-    table_of,
+    read_known_settings,
+    setting,
+    settings_of,
     texts_of,
-    unknown_settings,
 )
 
 _SESSION = integer(45_000, 60_000)
 _HEARTBEAT = integer(5_000, 15_000)
-
-
-@dataclass(frozen=True, slots=True)
-class GroupConfig:
-    """All settings of one group."""
-
-    consumer_session_timeout_ms: int = 45_000
-    consumer_heartbeat_interval_ms: int = 5_000
-    share_session_timeout_ms: int = 45_000
-    share_heartbeat_interval_ms: int = 5_000
-    share_record_lock_duration_ms: int = 30_000
-    share_auto_offset_reset: str = "latest"
-    share_isolation_level: str = "read_uncommitted"
-    streams_session_timeout_ms: int = 45_000
-    streams_heartbeat_interval_ms: int = 5_000
-    streams_num_standby_replicas: int = 0
-    streams_initial_rebalance_delay_ms: int = 3_000
-
-    @classmethod
-    def parse(cls, settings: Mapping[str, str]) -> Self:
-        """Read settings by their dotted names; InvalidSettingsError names the valid values."""
-        unknown = [name for name in settings if name not in GROUP_SETTINGS]
-        problems = unknown_settings(unknown, "group", GROUP_SETTINGS)
-        known = {name: text for name, text in settings.items() if name in GROUP_SETTINGS}
-        values, problem_by_name = read_settings(GROUP_SETTINGS, known)
-        problems += problem_by_name.values()
-        if problems:
-            raise InvalidSettingsError(problems)
-        return replace(cls(), **values)
-
-    def as_strings(self) -> dict[str, str]:
-        """Write every setting by its dotted name, as `parse` reads it."""
-        return texts_of(self, GROUP_SETTINGS)
 
 
 _DURATION = re.compile(
@@ -74,55 +41,67 @@ _OFFSET_RESET = Kind(
     SettingType.STRING, "earliest, latest, or by_duration: and a duration as PT1H30M", _offset_reset
 )
 
-GROUP_SETTINGS: Final[Mapping[str, Setting]] = table_of(
-    Setting(
-        "consumer.session.timeout.ms",
-        _SESSION,
-        "How long a consumer may be silent before others get its partitions.",
-    ),
-    Setting(
-        "consumer.heartbeat.interval.ms", _HEARTBEAT, "How often consumers say that they live."
-    ),
-    Setting(
-        "share.session.timeout.ms",
+
+@dataclass(frozen=True, slots=True)
+class GroupConfig:
+    """All settings of one group."""
+
+    consumer_session_timeout_ms: int = setting(
+        45_000, _SESSION, "How long a consumer may be silent before others get its partitions."
+    )
+    consumer_heartbeat_interval_ms: int = setting(
+        5_000, _HEARTBEAT, "How often consumers say that they live."
+    )
+    share_session_timeout_ms: int = setting(
+        45_000,
         _SESSION,
         "How long a member of a share group may be silent before it is taken for gone.",
-    ),
-    Setting(
-        "share.heartbeat.interval.ms",
-        _HEARTBEAT,
-        "How often members of a share group say that they live.",
-    ),
-    Setting(
-        "share.record.lock.duration.ms",
+    )
+    share_heartbeat_interval_ms: int = setting(
+        5_000, _HEARTBEAT, "How often members of a share group say that they live."
+    )
+    share_record_lock_duration_ms: int = setting(
+        30_000,
         integer(15_000, 60_000),
         "How long a record is given to one member of a share group before another may have it.",
-    ),
-    Setting("share.auto.offset.reset", _OFFSET_RESET, "Where a new share group begins to read."),
-    Setting(
-        "share.isolation.level",
+    )
+    share_auto_offset_reset: str = setting(
+        "latest", _OFFSET_RESET, "Where a new share group begins to read."
+    )
+    share_isolation_level: str = setting(
+        "read_uncommitted",
         one_of("read_committed", "read_uncommitted"),
         "Whether a share group waits for the end of transactions.",
-    ),
-    Setting(
-        "streams.session.timeout.ms",
+    )
+    streams_session_timeout_ms: int = setting(
+        45_000,
         _SESSION,
         "How long a member of a streams group may be silent before others get its tasks.",
-    ),
-    Setting(
-        "streams.heartbeat.interval.ms",
-        _HEARTBEAT,
-        "How often members of a streams group say that they live.",
-    ),
-    Setting(
-        "streams.num.standby.replicas",
+    )
+    streams_heartbeat_interval_ms: int = setting(
+        5_000, _HEARTBEAT, "How often members of a streams group say that they live."
+    )
+    streams_num_standby_replicas: int = setting(
+        0,
         integer(0, 2),
         "How many copies of its state each task of a streams group has in reserve.",
-    ),
-    Setting(
-        "streams.initial.rebalance.delay.ms",
-        integer(0),
-        "How long the first member of an empty streams group waits for others.",
-    ),
-)
+    )
+    streams_initial_rebalance_delay_ms: int = setting(
+        3_000, integer(0), "How long the first member of an empty streams group waits for others."
+    )
+
+    @classmethod
+    def parse(cls, settings: Mapping[str, str]) -> Self:
+        """Read settings by their dotted names; InvalidSettingsError names the valid values."""
+        values, problems = read_known_settings(GROUP_SETTINGS, settings, "group")
+        if problems:
+            raise InvalidSettingsError(problems)
+        return replace(cls(), **values)
+
+    def as_strings(self) -> dict[str, str]:
+        """Write every setting by its dotted name, as `parse` reads it."""
+        return texts_of(self, GROUP_SETTINGS)
+
+
+GROUP_SETTINGS: Final[Mapping[str, Setting]] = settings_of(GroupConfig)
 """Every setting of a group, by its name."""

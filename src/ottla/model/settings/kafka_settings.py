@@ -5,19 +5,16 @@ from typing import Final
 
 _OF_KAFKA_4 = """
     add.partitions.to.txn.retry.backoff.max.ms add.partitions.to.txn.retry.backoff.ms
-    alter.config.policy.class.name authorizer.class.name background.threads
-    broker.heartbeat.interval.ms
-    broker.session.timeout.ms client.quota.callback.class config.providers
+    broker.heartbeat.interval.ms broker.session.timeout.ms client.quota.callback.class
     connection.failed.authentication.delay.ms connections.max.reauth.ms
-    controller.performance.always.log.threshold.ms
-    controller.performance.sample.period.ms controller.quorum.append.linger.ms
-    controller.quorum.auto.join.enable controller.quorum.bootstrap.servers
-    controller.quorum.election.backoff.max.ms controller.quorum.election.timeout.ms
-    controller.quorum.fetch.max.bytes controller.quorum.fetch.snapshot.max.bytes
-    controller.quorum.fetch.timeout.ms controller.quorum.request.timeout.ms
-    controller.quorum.retry.backoff.ms controller.quorum.voters controller.quota.window.num
-    controller.quota.window.size.seconds controller.socket.timeout.ms cordoned.log.dirs
-    create.topic.policy.class.name delegation.token.expiry.check.interval.ms
+    controller.performance.always.log.threshold.ms controller.performance.sample.period.ms
+    controller.quorum.append.linger.ms controller.quorum.auto.join.enable
+    controller.quorum.bootstrap.servers controller.quorum.election.backoff.max.ms
+    controller.quorum.election.timeout.ms controller.quorum.fetch.max.bytes
+    controller.quorum.fetch.snapshot.max.bytes controller.quorum.fetch.timeout.ms
+    controller.quorum.request.timeout.ms controller.quorum.retry.backoff.ms
+    controller.quorum.voters controller.quota.window.num controller.quota.window.size.seconds
+    controller.socket.timeout.ms cordoned.log.dirs delegation.token.expiry.check.interval.ms
     delegation.token.expiry.time.ms delegation.token.max.lifetime.ms delegation.token.secret.key
     delete.records.purgatory.purge.interval.requests early.start.listeners
     fetch.purgatory.purge.interval.requests follower.fetch.last.tiered.offset.enable
@@ -43,26 +40,22 @@ _OF_KAFKA_4 = """
     group.share.session.timeout.ms group.streams.assignment.interval.ms
     group.streams.heartbeat.interval.ms group.streams.initial.rebalance.delay.ms
     group.streams.max.assignment.interval.ms group.streams.max.heartbeat.interval.ms
-    group.streams.max.session.timeout.ms group.streams.max.size
-    group.streams.max.standby.replicas group.streams.min.assignment.interval.ms
-    group.streams.min.heartbeat.interval.ms group.streams.min.session.timeout.ms
-    group.streams.num.standby.replicas group.streams.session.timeout.ms
-    initial.broker.registration.timeout.ms internal.metadata.delete.delay.millis
-    internal.metadata.log.segment.bytes internal.metadata.max.batch.size.in.bytes
-    kafka.metrics.polling.interval.secs kafka.metrics.reporters
-    log.cleaner.io.buffer.load.factor
-    log.cleaner.io.buffer.size log.dir.failure.timeout.ms
-    log.initial.task.delay.ms log.local.retention.bytes log.local.retention.ms
-    max.connection.creation.rate max.connections.per.ip.overrides
-    max.request.partition.size.limit metadata.log.dir
+    group.streams.max.session.timeout.ms group.streams.max.size group.streams.max.standby.replicas
+    group.streams.min.assignment.interval.ms group.streams.min.heartbeat.interval.ms
+    group.streams.min.session.timeout.ms group.streams.num.standby.replicas
+    group.streams.session.timeout.ms initial.broker.registration.timeout.ms
+    internal.metadata.delete.delay.millis internal.metadata.log.segment.bytes
+    internal.metadata.max.batch.size.in.bytes kafka.metrics.polling.interval.secs
+    kafka.metrics.reporters log.dir.failure.timeout.ms log.initial.task.delay.ms
+    log.local.retention.bytes log.local.retention.ms max.connection.creation.rate
+    max.connections.per.ip.overrides max.request.partition.size.limit metadata.log.dir
     metadata.log.max.record.bytes.between.snapshots metadata.log.max.snapshot.interval.ms
     metadata.log.segment.bytes metadata.log.segment.ms metadata.max.idle.interval.ms
     metadata.max.retention.bytes metadata.max.retention.ms metric.reporters metrics.num.samples
-    metrics.recording.level metrics.sample.window.ms num.io.threads num.network.threads
-    num.recovery.threads.per.data.dir num.replica.alter.log.dirs.threads num.replica.fetchers
+    metrics.recording.level metrics.sample.window.ms num.replica.alter.log.dirs.threads
     offsets.load.buffer.size principal.builder.class process.roles
-    producer.purgatory.purge.interval.requests quota.window.num
-    quota.window.size.seconds remote.fetch.max.wait.ms remote.list.offsets.request.timeout.ms
+    producer.purgatory.purge.interval.requests quota.window.num quota.window.size.seconds
+    remote.fetch.max.wait.ms remote.list.offsets.request.timeout.ms
     remote.log.index.file.cache.total.size.bytes remote.log.index.file.cache.ttl.ms
     remote.log.manager.copier.thread.pool.size remote.log.manager.copy.max.bytes.per.second
     remote.log.manager.copy.quota.window.num remote.log.manager.copy.quota.window.size.seconds
@@ -76,27 +69,21 @@ _OF_KAFKA_4 = """
     remote.log.metadata.manager.listener.name remote.log.reader.max.pending.tasks
     remote.log.reader.threads remote.log.storage.manager.class.name
     remote.log.storage.manager.class.path remote.log.storage.manager.impl.prefix
-    remote.log.storage.system.enable replica.socket.receive.buffer.bytes
-    request.timeout.ms sasl.client.callback.handler.class sasl.enabled.mechanisms
-    sasl.jaas.config sasl.kerberos.kinit.cmd sasl.kerberos.min.time.before.relogin
+    remote.log.storage.system.enable replica.socket.receive.buffer.bytes request.timeout.ms
+    sasl.client.callback.handler.class sasl.enabled.mechanisms sasl.jaas.config
     sasl.kerberos.principal.to.local.rules sasl.kerberos.service.name
-    sasl.kerberos.ticket.renew.jitter sasl.kerberos.ticket.renew.window.factor
     sasl.login.callback.handler.class sasl.login.class sasl.login.connect.timeout.ms
-    sasl.login.read.timeout.ms sasl.login.refresh.buffer.seconds
-    sasl.login.refresh.min.period.seconds sasl.login.refresh.window.factor
-    sasl.login.refresh.window.jitter sasl.login.retry.backoff.max.ms sasl.login.retry.backoff.ms
+    sasl.login.read.timeout.ms sasl.login.retry.backoff.max.ms sasl.login.retry.backoff.ms
     sasl.mechanism.controller.protocol sasl.mechanism.inter.broker.protocol
     sasl.oauthbearer.assertion.algorithm sasl.oauthbearer.assertion.claim.aud
     sasl.oauthbearer.assertion.claim.exp.seconds sasl.oauthbearer.assertion.claim.iss
     sasl.oauthbearer.assertion.claim.jti.include sasl.oauthbearer.assertion.claim.nbf.seconds
     sasl.oauthbearer.assertion.claim.sub sasl.oauthbearer.assertion.file
-    sasl.oauthbearer.assertion.private.key.file
-    sasl.oauthbearer.assertion.private.key.passphrase sasl.oauthbearer.assertion.template.file
-    sasl.oauthbearer.client.credentials.client.id
+    sasl.oauthbearer.assertion.private.key.file sasl.oauthbearer.assertion.private.key.passphrase
+    sasl.oauthbearer.assertion.template.file sasl.oauthbearer.client.credentials.client.id
     sasl.oauthbearer.client.credentials.client.secret sasl.oauthbearer.clock.skew.seconds
     sasl.oauthbearer.expected.audience sasl.oauthbearer.expected.issuer
-    sasl.oauthbearer.jwks.endpoint.refresh.ms
-    sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms
+    sasl.oauthbearer.jwks.endpoint.refresh.ms sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms
     sasl.oauthbearer.jwks.endpoint.retry.backoff.ms sasl.oauthbearer.jwks.endpoint.url
     sasl.oauthbearer.jwt.retriever.class sasl.oauthbearer.jwt.validator.class
     sasl.oauthbearer.scope sasl.oauthbearer.scope.claim.name sasl.oauthbearer.sub.claim.name
@@ -112,13 +99,12 @@ _OF_KAFKA_4 = """
     share.coordinator.threads share.coordinator.write.timeout.ms
     share.fetch.purgatory.purge.interval.requests socket.connection.setup.timeout.max.ms
     socket.connection.setup.timeout.ms ssl.allow.dn.changes ssl.allow.san.changes
-    ssl.cipher.suites ssl.client.auth ssl.enabled.protocols
-    ssl.endpoint.identification.algorithm ssl.engine.factory.class ssl.key.password
-    ssl.keymanager.algorithm ssl.keystore.certificate.chain ssl.keystore.key
-    ssl.keystore.location ssl.keystore.password ssl.keystore.type ssl.principal.mapping.rules
-    ssl.protocol ssl.provider ssl.secure.random.implementation ssl.trustmanager.algorithm
-    ssl.truststore.certificates ssl.truststore.location ssl.truststore.password
-    ssl.truststore.type
+    ssl.cipher.suites ssl.client.auth ssl.enabled.protocols ssl.endpoint.identification.algorithm
+    ssl.engine.factory.class ssl.key.password ssl.keymanager.algorithm
+    ssl.keystore.certificate.chain ssl.keystore.key ssl.keystore.location ssl.keystore.password
+    ssl.keystore.type ssl.principal.mapping.rules ssl.protocol ssl.provider
+    ssl.secure.random.implementation ssl.trustmanager.algorithm ssl.truststore.certificates
+    ssl.truststore.location ssl.truststore.password ssl.truststore.type
     transaction.state.log.load.buffer.size unclean.leader.election.interval.ms
     unstable.api.versions.enable unstable.feature.versions.enable
 """
@@ -154,25 +140,6 @@ _OPEN_PREFIXES = (
     "rsm.config.",
 )
 
-_ALTERABLE = """
-    background.threads
-    log.cleaner.io.buffer.load.factor log.cleaner.io.buffer.size num.io.threads
-    num.network.threads num.recovery.threads.per.data.dir num.replica.fetchers
-    sasl.kerberos.kinit.cmd
-    sasl.kerberos.min.time.before.relogin sasl.kerberos.ticket.renew.jitter
-    sasl.kerberos.ticket.renew.window.factor sasl.login.refresh.buffer.seconds
-    sasl.login.refresh.min.period.seconds sasl.login.refresh.window.factor
-    sasl.login.refresh.window.jitter
-"""
-
-KAFKA_4_SETTING_NAMES: Final = frozenset(_OF_KAFKA_4.split())
-"""The settings that Kafka 4 declares; it treats any other name as a plug-in's setting."""
-
-KAFKA_SETTING_NAMES: Final = frozenset((_OF_KAFKA_4 + _OF_PLUGINS + _OF_KAFKA_3).split())
-
-IDLE_SETTINGS: Final = frozenset(_ALTERABLE.split())
-"""Settings that tools alter in a running Kafka and Ottla does not use: stored without effect."""
-
 _NO_POLICIES = "Ottla has no policies yet, and would let everything pass"
 
 GUARDING_SETTINGS: Final[Mapping[str, str]] = {
@@ -182,6 +149,34 @@ GUARDING_SETTINGS: Final[Mapping[str, str]] = {
     "create.topic.policy.class.name": _NO_POLICIES,
 }
 """Settings that cannot be ignored safely, with the reason. They must be empty."""
+
+IDLE_SETTINGS: Final = frozenset(
+    [
+        "background.threads",
+        "log.cleaner.io.buffer.load.factor",
+        "log.cleaner.io.buffer.size",
+        "num.io.threads",
+        "num.network.threads",
+        "num.recovery.threads.per.data.dir",
+        "num.replica.fetchers",
+        "sasl.kerberos.kinit.cmd",
+        "sasl.kerberos.min.time.before.relogin",
+        "sasl.kerberos.ticket.renew.jitter",
+        "sasl.kerberos.ticket.renew.window.factor",
+        "sasl.login.refresh.buffer.seconds",
+        "sasl.login.refresh.min.period.seconds",
+        "sasl.login.refresh.window.factor",
+        "sasl.login.refresh.window.jitter",
+    ]
+)
+"""Settings that tools alter in a running Kafka and Ottla does not use: stored without effect."""
+
+KAFKA_4_SETTING_NAMES: Final = (
+    frozenset(_OF_KAFKA_4.split()) | IDLE_SETTINGS | set(GUARDING_SETTINGS)
+)
+"""The settings that Kafka 4 declares; it treats any other name as a plug-in's setting."""
+
+KAFKA_SETTING_NAMES: Final = KAFKA_4_SETTING_NAMES.union((_OF_PLUGINS + _OF_KAFKA_3).split())
 
 
 def is_known_to_kafka(name: str) -> bool:

@@ -1,16 +1,17 @@
-"""The common part of topic and broker settings: a table declares them, and text is parsed by it.
+"""The common part of broker, topic and group settings: their declarations, parsing and writing.
 
-A `Setting` has the facts for DescribeConfigs and the documentation; its default is the default of
-the configuration's field of the same name, `segment_bytes` for `segment.bytes`.
+A setting is declared once, as a field of its configuration: `segment_bytes: int = setting(1 << 30,
+integer(1 << 20), "How large …")` declares `segment.bytes`. Its table (`settings_of`), parsing,
+validation, DescribeConfigs and docs/configuration.md follow from that.
 """
 
 import re
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields, replace
 from difflib import get_close_matches
 from enum import IntEnum, StrEnum
-from typing import Any, Final
+from typing import Any, Final, NamedTuple, TypeVar
 
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
@@ -21,6 +22,12 @@ INT64_MAX: Final = 2**63 - 1
 UNKNOWN_NAMES_MAX: Final = 10
 """The number of unknown names in an error message; the others are counted."""
 
+MINUTE_MS: Final = 60_000
+HOUR_MS: Final = 60 * MINUTE_MS
+
+_SETTING = "setting"
+"""The key of a field's declaration in its metadata."""
+_T = TypeVar("_T")
 _NUMBER = re.compile(r"[+-]?[0-9]{1,20}")
 _DECIMAL = re.compile(r"([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,3})?")
 _SHOWN_CHARACTERS_MAX = 100
@@ -69,15 +76,30 @@ class Kind:
     read: Callable[[str], Any]
 
 
+class Alias(NamedTuple):
+    """Another name of a setting, which counts if the setting itself is not set."""
+
+    name: str
+    documentation: str
+
+
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One setting. An alias is another name of a setting, which counts if that is not set."""
+    """One setting."""
 
     name: str
     kind: Kind
+    default: Any
     documentation: str
-    update_mode: UpdateMode = UpdateMode.CLUSTER_WIDE
+    update_mode: UpdateMode
+    section: str = ""
+    """The section of docs/configuration.md that begins with this setting."""
+    alias: Alias | None = None
     alias_of: str = ""
+    topic_setting: str = ""
+    """The topic setting whose default this broker setting is."""
+    factor: int = 1
+    """The unit, in units of the topic setting."""
 
     @property
     def field(self) -> str:
@@ -94,20 +116,63 @@ class Setting:
         given = "what was given" if self.is_sensitive else shown(text)
         return f"{self.name} cannot be {given}: it must be {self.kind.allowed}"
 
+    def converted(self, value: Any) -> Any:
+        """Return the value for the topic setting; a negative value means no limit."""
+        return value if self.factor == 1 else max(value * self.factor, -1)
+
+
+# -- declarations ---------------------------------------------------------------------------------
+
+
+def setting(
+    default: _T,
+    kind: Kind,
+    documentation: str,
+    update_mode: UpdateMode = UpdateMode.CLUSTER_WIDE,
+    section: str = "",
+    alias: Alias | None = None,
+    topic_setting: str = "",
+    factor: int = 1,
+) -> _T:
+    """Declare a field of a dataclass as a setting; the name is the field's, with dots."""
+    declared = Setting(
+        "", kind, default, documentation, update_mode, section, alias, "", topic_setting, factor
+    )
+    return field(default=default, metadata={_SETTING: declared})
+
+
+def at_start(
+    default: _T,
+    kind: Kind,
+    documentation: str,
+    section: str = "",
+    alias: Alias | None = None,
+    topic_setting: str = "",
+    factor: int = 1,
+) -> _T:
+    """Declare a setting that is fixed while a broker runs."""
+    mode = UpdateMode.READ_ONLY
+    return setting(default, kind, documentation, mode, section, alias, topic_setting, factor)
+
+
+def settings_of(config: type) -> dict[str, Setting]:
+    """Return the settings that a dataclass declares, and their aliases, by name."""
+    table: dict[str, Setting] = {}
+    for one in fields(config):
+        if (declared := one.metadata.get(_SETTING)) is None:
+            continue
+        name = one.name.replace("_", ".")
+        assert name not in table, "a name is declared twice"
+        table[name] = replace(declared, name=name)
+        if (alias := declared.alias) is not None:
+            assert alias.name not in table, "a name is declared twice"
+            table[alias.name] = replace(
+                declared, name=alias.name, documentation=alias.documentation, alias_of=name
+            )
+    return table
+
 
 # -- tables ---------------------------------------------------------------------------------------
-
-
-def at_start(name: str, kind: Kind, documentation: str, alias_of: str = "") -> Setting:
-    """Declare a setting that is fixed while a broker runs."""
-    return Setting(name, kind, documentation, UpdateMode.READ_ONLY, alias_of)
-
-
-def table_of(*settings: Setting) -> dict[str, Setting]:
-    """Make a table by name."""
-    table = {setting.name: setting for setting in settings}
-    assert len(table) == len(settings), "a name is declared twice"
-    return table
 
 
 def read_settings(
@@ -124,6 +189,16 @@ def read_settings(
         except ValueError:
             problem_by_name[name] = setting.problem_with(settings[name])
     return value_by_field, problem_by_name
+
+
+def read_known_settings(
+    table: Mapping[str, Setting], settings: Mapping[str, str], noun: str
+) -> tuple[dict[str, Any], list[str]]:
+    """Read settings of which each must be in the table: values by field, and all problems."""
+    known = {name: text for name, text in settings.items() if name in table}
+    unknown = [name for name in settings if name not in table]
+    values, problem_by_name = read_settings(table, known)
+    return values, [*unknown_settings(unknown, noun, table), *problem_by_name.values()]
 
 
 def unknown_settings(names: Sequence[str], noun: str, known: Collection[str]) -> list[str]:
@@ -149,12 +224,11 @@ def texts_of(config: object, table: Mapping[str, Setting]) -> dict[str, str]:
 
     A setting with a default that is set to nothing is written as empty text.
     """
-    default = type(config)()
     values = {name: getattr(config, setting.field) for name, setting in table.items()}
     return {
         name: "" if value is None else text_of(value)
         for name, value in values.items()
-        if value is not None or getattr(default, table[name].field) is not None
+        if value is not None or table[name].default is not None
     }
 
 

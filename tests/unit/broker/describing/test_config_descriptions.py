@@ -1,5 +1,7 @@
 """The sources of settings, and their synonyms."""
 
+from dataclasses import replace
+
 import pytest
 
 from ottla.broker.describing import config_descriptions
@@ -9,7 +11,7 @@ from ottla.machines.controller.effective_configs import ConfigSource
 from ottla.metadata.records import ConfigRecord
 from ottla.model.settings.broker_config import BrokerConfig
 from ottla.model.settings.broker_settings import BROKER_SETTINGS
-from ottla.model.settings.settings import TEXT, Kind, Setting, SettingType
+from ottla.model.settings.settings import TEXT, Kind, SettingType
 from ottla.wire.messages.describe_configs import DescribeConfigsResourceResult
 from tests.metadata_building import image_of
 
@@ -154,7 +156,8 @@ def test_topics_share_what_they_inherit() -> None:
 
 
 def test_nobody_is_shown_a_secret(monkeypatch: pytest.MonkeyPatch) -> None:
-    secret = Setting("broker.rack", Kind(SettingType.PASSWORD, "any", TEXT.read), "A secret.")
+    kind = Kind(SettingType.PASSWORD, "any", TEXT.read)
+    secret = replace(BROKER_SETTINGS["broker.rack"], kind=kind)
     monkeypatch.setattr(
         config_descriptions, "BROKER_SETTINGS", {**BROKER_SETTINGS, "broker.rack": secret}
     )

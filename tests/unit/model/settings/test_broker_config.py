@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from ottla.model.error_code import ErrorCode
 from ottla.model.settings.broker_config import BrokerConfig, notes_on
-from ottla.model.settings.broker_settings import BROKER_SETTING_GROUPS, BROKER_SETTINGS
+from ottla.model.settings.broker_settings import BROKER_SETTINGS
 from ottla.model.settings.kafka_settings import GUARDING_SETTINGS, KAFKA_SETTING_NAMES
 from ottla.model.settings.listeners import Listener, SecurityProtocol
 from ottla.model.settings.properties import read_properties
@@ -85,11 +85,6 @@ def test_a_setting_is_explained_in_one_sentence(setting: Setting) -> None:
     assert documentation[0].isupper()
     assert documentation.endswith(".")
     assert ". " not in documentation
-
-
-def test_groups_hold_every_setting_once() -> None:
-    grouped = [setting.name for group in BROKER_SETTING_GROUPS.values() for setting in group]
-    assert sorted(grouped) == sorted(BROKER_SETTINGS)
 
 
 def test_no_name_is_both_used_and_not_used() -> None:

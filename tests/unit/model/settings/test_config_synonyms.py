@@ -3,8 +3,7 @@
 import pytest
 
 from ottla.model.settings.broker_config import BrokerConfig
-from ottla.model.settings.broker_settings import BROKER_SETTINGS
-from ottla.model.settings.config_synonyms import BROKER_SYNONYMS, TOPIC_SYNONYMS
+from ottla.model.settings.broker_settings import BROKER_SETTINGS, BROKER_SYNONYMS, TOPIC_SYNONYMS
 from ottla.model.settings.topic_config import TOPIC_SETTINGS, TopicConfig
 
 

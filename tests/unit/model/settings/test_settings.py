@@ -7,17 +7,20 @@ from ottla.model.settings.settings import (
     FLAG,
     TEXT,
     UNKNOWN_NAMES_MAX,
+    Alias,
     Kind,
-    Setting,
     SettingType,
+    UpdateMode,
+    at_start,
     double,
     integer,
     long,
     one_of,
     optional,
     read_settings,
+    setting,
+    settings_of,
     short,
-    table_of,
     texts_of,
     unknown_settings,
 )
@@ -71,33 +74,45 @@ def test_a_kind_refuses_the_rest(kind: Kind, text: str) -> None:
         kind.read(text)
 
 
+@dataclass(frozen=True, slots=True)
+class FewSettings:
+    new_name: str = setting("0", TEXT, "What counts.", alias=Alias("old", "The old name."))
+    segment_bytes: int = setting(1, integer(0), "How many.")
+    flush_ms: int | None = at_start(None, optional(integer(0)), "How often.")
+    retention_ms: int | None = setting(1, optional(integer(0)), "How long.")
+    secret: float = setting(0.5, Kind(SettingType.PASSWORD, "right", float), "Which.")
+    given: str = ""
+
+
+FEW = settings_of(FewSettings)
+
+
+def test_a_field_declares_a_setting_and_its_alias() -> None:
+    assert list(FEW) == ["new.name", "old", "segment.bytes", "flush.ms", "retention.ms", "secret"]
+    assert FewSettings().segment_bytes == FEW["segment.bytes"].default == 1
+    assert FEW["old"].alias_of == "new.name"
+    assert FEW["old"].documentation == "The old name."
+    assert FEW["flush.ms"].update_mode is UpdateMode.READ_ONLY
+    assert FEW["segment.bytes"].update_mode is UpdateMode.CLUSTER_WIDE
+
+
 def test_a_name_goes_before_its_alias_in_any_order() -> None:
-    table = table_of(Setting("new.name", TEXT, ""), Setting("old", TEXT, "", alias_of="new.name"))
     for settings in ({"new.name": "1", "old": "2"}, {"old": "2", "new.name": "1"}):
-        assert read_settings(table, settings) == ({"new_name": "1"}, {})
-    assert read_settings(table, {"old": "2"}) == ({"new_name": "2"}, {})
+        assert read_settings(FEW, settings) == ({"new_name": "1"}, {})
+    assert read_settings(FEW, {"old": "2"}) == ({"new_name": "2"}, {})
 
 
-def test_a_password_is_not_told() -> None:
-    kind = Kind(SettingType.PASSWORD, "right", float)
-    setting = Setting("secret", kind, "")
-    assert setting.is_sensitive
-    _, problems = read_settings(table_of(setting), {"secret": "hunter2"})
+def test_the_text_of_a_password_is_not_repeated() -> None:
+    assert FEW["secret"].is_sensitive
+    _, problems = read_settings(FEW, {"secret": "hunter2"})
     assert problems == {"secret": "secret cannot be what was given: it must be right"}
 
 
-@dataclass
-class FewSettings:
-    segment_bytes: int = 1
-    flush_ms: int | None = None
-    retention_ms: int | None = 1
-
-
-def test_what_has_no_value_is_not_written_unless_it_mostly_has_one() -> None:
-    names = ("segment.bytes", "flush.ms", "retention.ms")
-    table = table_of(*(Setting(name, integer(0), "") for name in names))
-    config = FewSettings(segment_bytes=7, flush_ms=None, retention_ms=None)
-    assert texts_of(config, table) == {"segment.bytes": "7", "retention.ms": ""}
+def test_a_setting_without_a_value_is_written_only_if_its_default_is_a_value() -> None:
+    texts = texts_of(FewSettings(segment_bytes=7, retention_ms=None), FEW)
+    assert texts["segment.bytes"] == "7"
+    assert texts["retention.ms"] == ""
+    assert "flush.ms" not in texts
 
 
 def test_a_flood_of_unknown_names_is_counted_rather_than_told() -> None:
