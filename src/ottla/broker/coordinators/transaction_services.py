@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass
 
-from ottla.broker.config_parts import transaction_settings
 from ottla.broker.coordinators.coordinator_log import CoordinatorLog
 from ottla.broker.coordinators.coordinator_runtime import CoordinatorWorld
 from ottla.broker.coordinators.marker_sender import TransactionMarkers
@@ -14,6 +13,7 @@ from ottla.broker.coordinators.producer_id_allocator import ProducerIds
 from ottla.broker.coordinators.transaction_coordinator import TransactionCoordinator
 from ottla.broker.coordinators.transaction_state_topic import TransactionsTopic
 from ottla.broker.peers.broker_clients import Peers, PeersWorld
+from ottla.machines.transactions.settings import TransactionSettings
 from ottla.model.settings.broker_config import BrokerConfig
 from ottla.wire.coordinator_records.codec import TRANSACTION_STATE, RecordCodec
 from ottla.wire.records.compression.codecs import Compression
@@ -50,7 +50,7 @@ class Transactions:
         codec = RecordCodec(TRANSACTION_STATE)
         coordinator = TransactionCoordinator(
             world,
-            transaction_settings(config),
+            TransactionSettings.from_config(config),
             _topic(config, is_alone=is_alone),
             CoordinatorLog(codec, world.clock, threads, Compression.NONE),
             markers,

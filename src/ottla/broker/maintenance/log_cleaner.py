@@ -16,14 +16,14 @@ import logging
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from math import inf
-from typing import Final, TypeVar, TypeVarTuple
+from typing import Final, Self, TypeVar, TypeVarTuple
 
 from ottla.broker.hosting.hosted_partitions import Partitions
 from ottla.broker.maintenance.cleaner_throttle import CleaningPace, CleaningStoppedError
 from ottla.concurrency.yield_budget import YieldBudget
 from ottla.environment.clock import Clock
 from ottla.model.identifiers import TopicPartition
+from ottla.model.settings.broker_config import DEFAULT_CONFIG, BrokerConfig
 from ottla.replication.partition import Partition
 from ottla.storage.compaction.compaction_plan import CompactionPlan, first_dirty_offset, plan
 from ottla.storage.compaction.log_compaction import (
@@ -33,7 +33,6 @@ from ottla.storage.compaction.log_compaction import (
     prepare,
     replace,
 )
-from ottla.storage.compaction.offset_map import DEDUPE_BUFFER_BYTES
 from ottla.storage.log.log import PartitionLog
 from ottla.storage.log.offline_on_error import is_refusal
 from ottla.storage.log_dirs.log_dirs import LogDirs
@@ -49,11 +48,21 @@ _log = logging.getLogger(__name__)
 class CleanerSettings:
     """Kafka's `log.cleaner.…`."""
 
-    threads: int = 1
-    backoff_ms: int = 15_000
-    dedupe_buffer_bytes: int = DEDUPE_BUFFER_BYTES
+    threads: int = DEFAULT_CONFIG.log_cleaner_threads
+    backoff_ms: int = DEFAULT_CONFIG.log_cleaner_backoff_ms
+    dedupe_buffer_bytes: int = DEFAULT_CONFIG.log_cleaner_dedupe_buffer_size
     """Shared by all threads."""
-    bytes_per_second: float = inf
+    bytes_per_second: float = DEFAULT_CONFIG.log_cleaner_io_max_bytes_per_second
+
+    @classmethod
+    def from_config(cls, config: BrokerConfig) -> Self:
+        """Return the settings of a configuration."""
+        return cls(
+            threads=config.log_cleaner_threads,
+            backoff_ms=config.log_cleaner_backoff_ms,
+            dedupe_buffer_bytes=config.log_cleaner_dedupe_buffer_size,
+            bytes_per_second=config.log_cleaner_io_max_bytes_per_second,
+        )
 
 
 class LogCleaner:

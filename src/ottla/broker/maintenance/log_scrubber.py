@@ -13,11 +13,12 @@ import logging
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Final, TypeVar, TypeVarTuple
+from typing import Final, Self, TypeVar, TypeVarTuple
 
 from ottla.broker.hosting.hosted_partitions import Partitions
 from ottla.broker.maintenance.cleaner_throttle import CleaningPace, CleaningStoppedError
 from ottla.environment.clock import Clock
+from ottla.model.settings.broker_config import DEFAULT_CONFIG, BrokerConfig
 from ottla.replication.partition import Partition
 from ottla.storage.log.log import PartitionLog
 from ottla.storage.log.offline_on_error import is_full
@@ -38,7 +39,6 @@ CHECKED_AGAIN_MS: Final = 60_000
 """How soon a suspect segment is read again that was found sound, or fenced off."""
 URGENT_BYTES_PER_SECOND: Final = 64 << 20
 """How fast suspect segments are read, and damaged ones rewritten."""
-OFF: Final = -1
 _THREADS: Final = 2
 _T = TypeVar("_T")
 _Ts = TypeVarTuple("_Ts")
@@ -49,8 +49,16 @@ _log = logging.getLogger(__name__)
 class ScrubSettings:
     """The settings `log.scrub.…`."""
 
-    interval_ms: int = OFF
-    bytes_per_second: int = 8 << 20
+    interval_ms: int = DEFAULT_CONFIG.log_scrub_interval_ms
+    bytes_per_second: int = DEFAULT_CONFIG.log_scrub_io_max_bytes_per_second
+
+    @classmethod
+    def from_config(cls, config: BrokerConfig) -> Self:
+        """Return the settings of a configuration."""
+        return cls(
+            interval_ms=config.log_scrub_interval_ms,
+            bytes_per_second=config.log_scrub_io_max_bytes_per_second,
+        )
 
 
 @dataclass(slots=True)

@@ -4,13 +4,17 @@ from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import dataclass
 
-from ottla.broker.config_parts import scrub_settings
 from ottla.broker.controller.controller_client import ActiveController
 from ottla.broker.hosting.high_watermark_checkpoint import HighWatermarks
 from ottla.broker.hosting.hosted_partitions import Partitions
 from ottla.broker.hosting.log_flusher import Flushing
 from ottla.broker.hosting.partition_roles import PartitionRoles
-from ottla.broker.maintenance.log_scrubber import SUSPECTS_MS, LogScrubber, ScrubThreads
+from ottla.broker.maintenance.log_scrubber import (
+    SUSPECTS_MS,
+    LogScrubber,
+    ScrubSettings,
+    ScrubThreads,
+)
 from ottla.broker.maintenance.periodic_tasks import Background
 from ottla.broker.replication.damaged_replicas import LOOK_MS as DAMAGED_LOOK_MS
 from ottla.broker.replication.damaged_replicas import DamagedReplicas
@@ -90,7 +94,7 @@ class Replication:
             sources.page_cache,
             sources.clock,
             self._scrub_threads,
-            scrub_settings(config),
+            ScrubSettings.from_config(config),
         )
         self._damaged_replicas = self._watch_damaged(sources, world)
         self.roles = PartitionRoles(
@@ -146,7 +150,7 @@ class Replication:
 
     def apply(self, config: BrokerConfig) -> None:
         """Go by these settings from now on."""
-        self.scrubber.apply(scrub_settings(config))
+        self.scrubber.apply(ScrubSettings.from_config(config))
 
     async def _check_in_sync(self) -> None:
         budget = YieldBudget(self._clock)

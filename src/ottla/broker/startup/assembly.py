@@ -7,7 +7,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from typing import Final, Self
 
-from ottla.broker.config_parts import cleaner_settings, connection_limits, group_settings
 from ottla.broker.controller.broker_registration import registration
 from ottla.broker.controller.metadata_propagation import nobody
 from ottla.broker.controller.topic_creation import TopicCreation
@@ -25,7 +24,7 @@ from ottla.broker.hosting.live_config import LiveConfig
 from ottla.broker.hosting.log_flusher import Flushing
 from ottla.broker.hosting.metadata_applier import ImageFollower
 from ottla.broker.hosting.partition_log_dirs import PartitionFolders
-from ottla.broker.maintenance.log_cleaner import LogCleaner
+from ottla.broker.maintenance.log_cleaner import CleanerSettings, LogCleaner
 from ottla.broker.maintenance.periodic_tasks import Background
 from ottla.broker.peers.broker_clients import PeersWorld
 from ottla.broker.replication.log_dir_moves import ReplicaMoves
@@ -33,11 +32,12 @@ from ottla.broker.replication.replication_quotas import Throttles
 from ottla.broker.replication.replication_service import Replication, ReplicationSources
 from ottla.broker.requests.routes import Route
 from ottla.broker.requests.time_slices import TimeSlices
-from ottla.broker.startup.descriptors import make_log_dirs
+from ottla.broker.startup.descriptors import make_log_dirs, share_descriptors
 from ottla.broker.startup.environment import Environment
 from ottla.broker.startup.metadata_backend import MetadataMode, open_metadata
 from ottla.broker.startup.observability import Operations
 from ottla.broker.transport.advertised_listeners import Endpoints
+from ottla.broker.transport.connection_limits import ConnectionLimits
 from ottla.broker.transport.server import Server
 from ottla.broker.wiring.cluster import cluster_routes
 from ottla.broker.wiring.configs import config_routes
@@ -50,6 +50,7 @@ from ottla.broker.wiring.topics import topic_routes
 from ottla.broker.wiring.transactions import transaction_routes
 from ottla.concurrency.notifier import Notifier
 from ottla.machines.groups.group_memory import GroupMemory
+from ottla.machines.groups.settings import GroupSettings
 from ottla.model.settings.broker_config import BrokerConfig
 from ottla.model.settings.listeners import Listener
 from ottla.storage.log_dirs.log_dirs import LogDirs
@@ -97,7 +98,7 @@ class Broker:
         self._server = Server(
             Dispatch.of(self._routes, clock, operations.meters, self._slices),
             self._slices,
-            connection_limits(config, environment.descriptors_max),
+            _connection_limits(config, environment),
             clock,
             operations.cold_reads,
             threads,
@@ -105,7 +106,9 @@ class Broker:
         )
         self._coordinator: GroupCoordinator | None = None
         self._transactions: Transactions | None = None
-        self._cleaner = LogCleaner(self.partitions, log_dirs, clock, cleaner_settings(config))
+        self._cleaner = LogCleaner(
+            self.partitions, log_dirs, clock, CleanerSettings.from_config(config)
+        )
         self._background: Background | None = None
         self._moves: ReplicaMoves | None = None
         self._are_logs_open = False
@@ -168,11 +171,11 @@ class Broker:
     async def _open_partitions(self) -> ImageFollower:
         """Open the logs on the disks, and apply the metadata to them from now on."""
         self._live_config.subscribe(
-            lambda config: self._server.change_limits(
-                connection_limits(config, self._environment.descriptors_max)
-            )
+            lambda config: self._server.change_limits(_connection_limits(config, self._environment))
         )
-        self._live_config.subscribe(lambda config: self._cleaner.apply(cleaner_settings(config)))
+        self._live_config.subscribe(
+            lambda config: self._cleaner.apply(CleanerSettings.from_config(config))
+        )
         self._live_config.subscribe(self._throttles.apply)
         self._live_config.subscribe(self._replication.apply)
         self._live_config.take(self._store.image)
@@ -303,7 +306,7 @@ class Broker:
         codec = RecordCodec(CONSUMER_OFFSETS)
         coordinator = GroupCoordinator(
             world,
-            group_settings(config),
+            GroupSettings.from_config(config),
             OffsetsTopic(
                 config.offsets_topic_num_partitions,
                 config.offsets_topic_segment_bytes,
@@ -406,3 +409,8 @@ class Broker:
             self._replication.close()
             self._log_dirs.close(self._environment.clock.now_ms(), broker_epoch)
         self._threads.shutdown()
+
+
+def _connection_limits(config: BrokerConfig, environment: Environment) -> ConnectionLimits:
+    connections_max = share_descriptors(environment.descriptors_max).connections
+    return ConnectionLimits.from_config(config, connections_max)

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from concurrent.futures import Executor
 from typing import Protocol
 
-from ottla.broker.config_parts import controller_settings
 from ottla.broker.controller.cluster_membership import Cluster
 from ottla.broker.controller.controller_client import ActiveController
 from ottla.broker.controller.metadata_log_client import ControllerMetadata
@@ -29,6 +28,7 @@ from ottla.concurrency.first_of import first_of
 from ottla.concurrency.notifier import Notifier
 from ottla.environment.clock import Clock
 from ottla.environment.zookeeper import ZooKeeperSession
+from ottla.machines.controller.settings import ControllerSettings
 from ottla.metadata.image import BrokerImage, ClusterImage
 from ottla.metadata.records import MetadataRecord
 from ottla.model.api_error import ApiError
@@ -157,7 +157,7 @@ class Embedded:
         store = EmbeddedMetadataStore.open(
             environment.disk,
             log_dirs.online_paths,
-            controller_settings(config),
+            ControllerSettings.from_config(config),
             clock=environment.clock,
             randomness=environment.randomness,
             threads=threads,
@@ -262,7 +262,7 @@ class InZooKeeper:
         )
         store = await ZooKeeperMetadataStore.open(
             begin,
-            controller_settings(config),
+            ControllerSettings.from_config(config),
             source,
             clock=clock,
             randomness=environment.randomness,

@@ -2,12 +2,12 @@
 
 import sys
 
-from ottla.broker.config_parts import connection_limits
+from ottla.broker.transport.connection_limits import ConnectionLimits
 from ottla.model.settings.broker_config import BrokerConfig
 
 
 def test_every_limit_that_can_be_set_is_taken_over() -> None:
-    limits = connection_limits(
+    limits = ConnectionLimits.from_config(
         BrokerConfig.parse(
             {
                 "socket.request.max.bytes": "1",
@@ -26,5 +26,5 @@ def test_every_limit_that_can_be_set_is_taken_over() -> None:
 
 def test_minus_one_is_no_limit() -> None:
     settings = {"connections.max.idle.ms": "-1", "queued.max.request.bytes": "-1"}
-    limits = connection_limits(BrokerConfig.parse(settings))
+    limits = ConnectionLimits.from_config(BrokerConfig.parse(settings))
     assert (limits.idle_ms_max, limits.request_bytes_max) == (sys.maxsize, sys.maxsize)
