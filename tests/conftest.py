@@ -1,7 +1,17 @@
-"""The number of examples of property tests."""
+"""Requirements of tests, and the number of examples of property tests."""
 
+import pytest
 from hypothesis import settings
+
+from ottla.testing.zookeeper_server import why_not
 
 # The time of an example depends on the machine's load: there is no deadline.
 settings.register_profile("suite", deadline=None)
 settings.load_profile("suite")
+
+
+@pytest.fixture(scope="session")
+def needs_zookeeper() -> None:
+    """Skip the test where a ZooKeeper server cannot run."""
+    if reason := why_not():
+        pytest.skip(reason)

@@ -13,13 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from ottla.testing.zookeeper_server import why_not
 from tests.clients.cli_calls import OTTLA, call, refused, rows, text
 
 SECONDS_MAX = 60
 START = [*OTTLA, "cluster", "start", "--base-port", "0"]
 SHORT = ("-X", "zookeeper.session.timeout.ms=2000")
-pytestmark = pytest.mark.skipif(bool(why_not()), reason=why_not() or "it can be had")
+pytestmark = pytest.mark.usefixtures("needs_zookeeper")
 
 
 def wait_for(is_so: Callable[[], object]) -> None:

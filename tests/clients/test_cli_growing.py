@@ -20,13 +20,11 @@ from ottla.clients.admin.async_admin import AsyncAdmin
 from ottla.clients.cluster.cluster_client import ClusterView
 from ottla.clients.config.settings import parse_settings
 from ottla.testing import Broker, Cluster
-from ottla.testing.zookeeper_server import why_not
 from tests.clients.cli_calls import OTTLA, call, refused, rows
 
 RACKS = ("prague", "berlin", "vienna")
 SECONDS_MAX = 60
 T = TypeVar("T")
-needs_zookeeper = pytest.mark.skipif(bool(why_not()), reason=why_not())
 
 
 @pytest.fixture(scope="module")
@@ -181,7 +179,7 @@ def fourth_broker(cluster: Cluster) -> Iterator[str]:
     assert broker_row(others, broker.id) == {}
 
 
-@needs_zookeeper
+@pytest.mark.usefixtures("needs_zookeeper")
 def test_a_broker_comes_takes_its_share_is_emptied_and_goes_while_records_flow(
     cluster: Cluster, servers: str
 ) -> None:
@@ -212,7 +210,7 @@ def test_a_broker_comes_takes_its_share_is_emptied_and_goes_while_records_flow(
     assert sorted(found) == sorted(load.acknowledged)
 
 
-@needs_zookeeper
+@pytest.mark.usefixtures("needs_zookeeper")
 def test_a_dry_run_writes_the_plan_that_a_file_gives_back(servers: str, tmp_path: Path) -> None:
     create(servers, "planned", [[1, 2], [2, 1], [1, 2]])
     asked = ("partition", "reassign", "planned", "--to", "1,2,3", "--dry-run")
@@ -227,7 +225,7 @@ def test_a_dry_run_writes_the_plan_that_a_file_gives_back(servers: str, tmp_path
     assert rows(*asked[:-1], brokers=servers) == []
 
 
-@needs_zookeeper
+@pytest.mark.usefixtures("needs_zookeeper")
 def test_an_order_decides_who_is_elected(servers: str, tmp_path: Path) -> None:
     create(servers, "elected", [[2, 3, 1]])
     file = plan("elected", [[3, 2, 1]], tmp_path)
@@ -240,7 +238,7 @@ def test_an_order_decides_who_is_elected(servers: str, tmp_path: Path) -> None:
     assert row["result"] == "ELECTION_NOT_NEEDED"
 
 
-@needs_zookeeper
+@pytest.mark.usefixtures("needs_zookeeper")
 def test_a_throttled_move_is_left_alone_shown_and_taken_back(servers: str) -> None:
     create(servers, "heavy", [[1]])
     call("bench", "produce", "heavy", "--num", "6000", "--size", "1000", brokers=servers)
@@ -271,7 +269,7 @@ def test_a_throttled_move_is_left_alone_shown_and_taken_back(servers: str) -> No
     assert rows("partition", "reassign", "--status", brokers=servers) == []
 
 
-@needs_zookeeper
+@pytest.mark.usefixtures("needs_zookeeper")
 def test_a_throttle_is_gone_when_its_move_is(servers: str) -> None:
     create(servers, "light", [[1]])
     call("produce", "light", brokers=servers, stdin=b"Dearest Ottla\n")
@@ -286,7 +284,7 @@ def test_a_throttle_is_gone_when_its_move_is(servers: str) -> None:
     assert call("consume", "light", brokers=servers).stdout == b"Dearest Ottla\n"
 
 
-@needs_zookeeper
+@pytest.mark.usefixtures("needs_zookeeper")
 def test_a_throttle_that_was_left_behind_is_taken_off(servers: str) -> None:
     create(servers, "left", [[1]])
     entry = "follower.replication.throttled.replicas=0:1"
@@ -298,7 +296,7 @@ def test_a_throttle_that_was_left_behind_is_taken_off(servers: str) -> None:
     eventually(lambda: not dynamic(servers, ResourceType.BROKER, "1"))
 
 
-@needs_zookeeper
+@pytest.mark.usefixtures("needs_zookeeper")
 def test_what_a_broker_that_is_away_leaves_behind_is_listed(cluster: Cluster, servers: str) -> None:
     create(servers, "copied", [[2, 3]])
     create(servers, "single", [[3]])
@@ -330,7 +328,7 @@ def test_what_a_broker_that_is_away_leaves_behind_is_listed(cluster: Cluster, se
     eventually(lambda: not partitions(servers, "copied", "--under-replicated"))
 
 
-@needs_zookeeper
+@pytest.mark.usefixtures("needs_zookeeper")
 def test_a_replication_factor_that_cannot_be_kept_is_one_sentence(servers: str) -> None:
     call("topic", "create", "tight", "-p", "1", "-r", "3", brokers=servers)
     sentence = refused("broker", "drain", "1", brokers=servers)

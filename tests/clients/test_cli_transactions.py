@@ -12,7 +12,6 @@ import pytest
 from confluent_kafka import KafkaException, Producer
 
 from ottla.testing import Broker, Cluster
-from ottla.testing.zookeeper_server import why_not
 from ottla.wire.api_key import ApiKey
 from ottla.wire.messages.list_offsets import (
     ListOffsetsPartition,
@@ -299,7 +298,7 @@ def test_numbers_that_no_request_can_carry_are_wrong_calls(
     assert words[-1].encode() in call("transaction", *words, expect=2, brokers=servers).stderr
 
 
-@pytest.mark.skipif(bool(why_not()), reason=why_not())
+@pytest.mark.usefixtures("needs_zookeeper")
 def test_every_broker_is_asked_and_each_replica_tells_what_hangs(topic: str) -> None:
     with Cluster(2, SETTINGS) as cluster:
         servers = cluster.bootstrap_servers

@@ -15,11 +15,9 @@ from kazoo.client import KazooClient
 from ottla.testing import Cluster, ClusterError
 from ottla.testing.child_process import wait_until
 from ottla.testing.ports import ReservedPort
-from ottla.testing.zookeeper_server import why_not
 
 SECONDS_MAX = 60
 SETTINGS = {"zookeeper.session.timeout.ms": "2000", "num.partitions": "1"}
-NEEDS_JAVA = pytest.mark.skipif(bool(why_not()), reason=why_not() or "it can be had")
 PARENT = """
 import os, signal, sys, threading
 from ottla.testing import Cluster
@@ -85,7 +83,7 @@ def registered(cluster: Cluster) -> list[str]:
         zookeeper.close()
 
 
-@NEEDS_JAVA
+@pytest.mark.usefixtures("needs_zookeeper")
 def test_a_killed_broker_is_missed_and_comes_back_to_its_port_and_its_data(
     cluster: Cluster,
 ) -> None:
@@ -104,7 +102,7 @@ def test_a_killed_broker_is_missed_and_comes_back_to_its_port_and_its_data(
     assert first_record(controller.bootstrap_servers, "letters") == b"Dear Ottla"
 
 
-@NEEDS_JAVA
+@pytest.mark.usefixtures("needs_zookeeper")
 def test_a_paused_broker_answers_nobody_until_it_is_resumed(cluster: Cluster) -> None:
     broker = cluster.brokers[1]
     broker.pause()
@@ -116,7 +114,7 @@ def test_a_paused_broker_answers_nobody_until_it_is_resumed(cluster: Cluster) ->
     cluster.wait_until_ready()
 
 
-@NEEDS_JAVA
+@pytest.mark.usefixtures("needs_zookeeper")
 def test_a_stop_and_a_restart_are_clean_and_a_new_broker_is_known_to_all(cluster: Cluster) -> None:
     broker = cluster.brokers[2]
     broker.stop()
@@ -129,7 +127,7 @@ def test_a_stop_and_a_restart_are_clean_and_a_new_broker_is_known_to_all(cluster
     newcomer.stop()
 
 
-@NEEDS_JAVA
+@pytest.mark.usefixtures("needs_zookeeper")
 def test_nothing_survives_a_parent_that_is_killed(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", PARENT, str(tmp_path)],
@@ -144,7 +142,7 @@ def test_nothing_survives_a_parent_that_is_killed(tmp_path: Path) -> None:
     wait_for(lambda: not any(map(is_there, pids)))
 
 
-@NEEDS_JAVA
+@pytest.mark.usefixtures("needs_zookeeper")
 def test_data_outlive_the_cluster_if_they_have_a_folder(tmp_path: Path) -> None:
     with Cluster(1, data_dir=tmp_path) as first:
         produce(first.bootstrap_servers, "letters", b"Dear Ottla")
@@ -154,7 +152,7 @@ def test_data_outlive_the_cluster_if_they_have_a_folder(tmp_path: Path) -> None:
         assert first_record(second.bootstrap_servers, "letters") == b"Dear Ottla"
 
 
-@NEEDS_JAVA
+@pytest.mark.usefixtures("needs_zookeeper")
 def test_an_ensemble_goes_on_without_one_of_its_servers(tmp_path: Path) -> None:
     with Cluster(1, SETTINGS, data_dir=tmp_path, zookeeper_servers=3) as cluster:
         assert len(cluster.zookeeper_connect.split(",")) == 3
@@ -167,7 +165,7 @@ def test_an_ensemble_goes_on_without_one_of_its_servers(tmp_path: Path) -> None:
         cluster.wait_until_ready()
 
 
-@NEEDS_JAVA
+@pytest.mark.usefixtures("needs_zookeeper")
 def test_a_broker_that_cannot_start_says_why(tmp_path: Path) -> None:
     with (
         pytest.raises(ClusterError, match=r"broker 1 did not start:\n(.*\n)*.*num\.partitions"),

@@ -7,7 +7,6 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from ottla.testing import BrokerProcess, Cluster
 from ottla.testing.child_process import wait_until
-from ottla.testing.zookeeper_server import why_not
 from ottla.wire.api_key import ApiKey
 from ottla.wire.messages.describe_transactions import DescribeTransactionsRequest
 from ottla.wire.messages.find_coordinator import FindCoordinatorRequest
@@ -15,7 +14,7 @@ from tests.clients.plain_socket import PlainSocket
 from tests.clients.test_transactions import read, read_until
 from tests.clients.transactional_producers import SECONDS_MAX, Librdkafka
 
-pytestmark = pytest.mark.skipif(bool(why_not()), reason=why_not() or "it can be had")
+pytestmark = pytest.mark.usefixtures("needs_zookeeper")
 SETTINGS = {
     "transaction.state.log.num.partitions": "1",
     "replica.lag.time.max.ms": "2000",

@@ -5,14 +5,11 @@ from collections.abc import Iterator
 import pytest
 
 from ottla.testing.cluster import Cluster
-from ottla.testing.zookeeper_server import why_not
 from tests.cluster.watching import BROKERS, SETTINGS, Watcher
 
 
 @pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    if why_not():
-        pytest.skip(why_not())
+def running(needs_zookeeper: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     folder = tmp_path_factory.mktemp("cluster")
     with Cluster(BROKERS, SETTINGS, data_dir=folder) as cluster:
         yield cluster
@@ -26,11 +23,9 @@ def cluster(running: Cluster) -> Cluster:
 
 
 @pytest.fixture
-def watcher(cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[Watcher]:
+def watcher(cluster: Cluster) -> Iterator[Watcher]:
     watcher = Watcher(cluster)
     watcher.wait_until_whole()
-    if getattr(request.node, "execution_count", 1) > 1:
-        watcher.delete_topics()  # of the first try
     yield watcher
     watcher.close()
     mend(cluster)

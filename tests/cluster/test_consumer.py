@@ -10,7 +10,6 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from ottla import Consumer
 from ottla.testing import Cluster
-from ottla.testing.zookeeper_server import why_not
 
 RACKS = {1: "prague", 2: "berlin", 3: "prague"}
 SELECTOR = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
@@ -20,9 +19,7 @@ SECONDS_MAX = 120
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[Cluster]:
-    if why_not():
-        pytest.skip(why_not())
+def cluster(needs_zookeeper: None) -> Iterator[Cluster]:
     settings = {"replica.selector.class": SELECTOR, "min.insync.replicas": "2"}
     with Cluster(brokers=len(RACKS), racks=list(RACKS.values()), settings=settings) as running:
         yield running

@@ -5,7 +5,6 @@ from collections.abc import Iterator
 import pytest
 
 from ottla.testing.cluster import Cluster
-from ottla.testing.zookeeper_server import why_not
 from tests.cluster.load import say
 from tests.cluster.network import ZOOKEEPER, Network
 from tests.cluster.stories import told
@@ -22,10 +21,10 @@ def network() -> Iterator[Network]:
 
 
 @pytest.fixture(scope="module")
-def running(network: Network, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+def running(
+    needs_zookeeper: None, network: Network, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Cluster]:
     """Brokers that reach each other and ZooKeeper through gates."""
-    if why_not():
-        pytest.skip(why_not())
     cluster = Cluster(BROKERS, SETTINGS, data_dir=tmp_path_factory.mktemp("cut-off"))
     for number, broker in cluster.brokers.items():
         gate = network.gate_to_broker(number, broker.port)

@@ -10,7 +10,6 @@ from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartit
 
 import ottla
 from ottla.testing.cluster import Cluster
-from ottla.testing.zookeeper_server import why_not
 from ottla.wire.records.batch import batches
 from tests.cluster.load import WAIT_SECONDS_MAX, Load
 from tests.cluster.watching import BROKERS, SETTINGS, Watcher
@@ -22,9 +21,7 @@ SEGMENTS = {"segment_bytes": str(1 << 20)}
 
 
 @pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    if why_not():
-        pytest.skip(why_not())
+def running(needs_zookeeper: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     folder = tmp_path_factory.mktemp("cluster")
     with Cluster(BROKERS, SETTINGS | SCRUBBED, data_dir=folder) as cluster:
         yield cluster

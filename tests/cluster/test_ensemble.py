@@ -6,7 +6,6 @@ from collections.abc import Iterator
 import pytest
 
 from ottla.testing.cluster import Cluster
-from ottla.testing.zookeeper_server import why_not
 from tests.cluster.load import say
 from tests.cluster.stories import ASSIGNMENT, told
 from tests.cluster.watching import BROKERS, SETTINGS, Watcher
@@ -15,9 +14,7 @@ SESSION_SECONDS = 6
 
 
 @pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    if why_not():
-        pytest.skip(why_not())
+def running(needs_zookeeper: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     folder = tmp_path_factory.mktemp("ensemble")
     settings = {**SETTINGS, "zookeeper.session.timeout.ms": str(1000 * SESSION_SECONDS)}
     with Cluster(BROKERS, settings, data_dir=folder, zookeeper_servers=3) as cluster:

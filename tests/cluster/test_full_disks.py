@@ -9,7 +9,6 @@ from confluent_kafka import Consumer, TopicPartition
 from ottla.model.topic_names import CONSUMER_OFFSETS_TOPIC
 from ottla.testing.broker_process import BrokerProcess
 from ottla.testing.cluster import Cluster
-from ottla.testing.zookeeper_server import why_not
 from tests import full_disk
 from tests.cluster.load import say
 from tests.cluster.stories import ASSIGNMENT, Story, told
@@ -28,8 +27,8 @@ LOOKS_SECONDS = 3
 
 
 @pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    if missing := why_not() or full_disk.why_not():
+def running(needs_zookeeper: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    if missing := full_disk.why_not():
         pytest.skip(missing)
     folder = tmp_path_factory.mktemp("cluster")
     cluster = Cluster(BROKERS, SETTINGS | REBALANCE, data_dir=folder)

@@ -9,7 +9,6 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from ottla.testing import Cluster
-from ottla.testing.zookeeper_server import why_not
 
 RACKS = {1: "prague", 2: "berlin", 3: "prague", 4: "berlin"}
 SELECTOR = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
@@ -19,9 +18,7 @@ SECONDS_MAX = 60
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[Cluster]:
-    if why_not():
-        pytest.skip(why_not())
+def cluster(needs_zookeeper: None) -> Iterator[Cluster]:
     settings = {"replica.selector.class": SELECTOR}
     with Cluster(brokers=len(RACKS), racks=list(RACKS.values()), settings=settings) as running:
         yield running

@@ -18,7 +18,7 @@ from ottla.metadata.image import PartitionImage
 from ottla.model.settings.broker_config import BrokerConfig
 from ottla.runtime.disk import KernelDisk
 from ottla.storage.files.checkpoints import CLEAN_SHUTDOWN_FILE
-from ottla.testing.zookeeper_server import ZooKeeperServer, running, why_not
+from ottla.testing.zookeeper_server import ZooKeeperServer, running
 from tests.clients.cli_calls import OTTLA
 from tests.metadata_building import new_topic, uuid_of
 
@@ -44,9 +44,9 @@ class BlockedDisk(KernelDisk):
 
 
 @pytest.fixture(scope="module")
-def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperServer]:
-    if why_not():
-        pytest.skip(why_not())
+def zookeeper(
+    needs_zookeeper: None, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[ZooKeeperServer]:
     with running(tmp_path_factory.mktemp("zookeeper")) as started:
         yield started
 

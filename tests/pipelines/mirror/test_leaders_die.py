@@ -5,10 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from ottla.testing.zookeeper_server import why_not
 from tests.pipelines.mirror.killing_leaders import rounds_of_killing
 
-pytestmark = pytest.mark.skipif(bool(why_not()), reason=why_not() or "it can be had")
+pytestmark = pytest.mark.usefixtures("needs_zookeeper")
 
 
 def test_a_leader_of_the_source_dies_and_then_one_of_the_target(tmp_path: Path) -> None:

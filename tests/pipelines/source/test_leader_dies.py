@@ -10,7 +10,6 @@ from ottla.pipelines.source.planning import OffsetRange
 from ottla.pipelines.source.range_reading import read_range
 from ottla.pipelines.source.stream_plan import StreamPlan
 from ottla.testing import Cluster
-from ottla.testing.zookeeper_server import why_not
 from tests.pipelines.source.reading import (
     COLUMNS,
     cluster_of,
@@ -22,7 +21,7 @@ from tests.pipelines.source.reading import (
 
 SETTINGS = {"zookeeper.session.timeout.ms": "2000", "default.replication.factor": "3"}
 COUNT = 2000
-pytestmark = pytest.mark.skipif(bool(why_not()), reason=why_not() or "it can be had")
+pytestmark = pytest.mark.usefixtures("needs_zookeeper")
 
 
 @pytest.fixture
