@@ -1,5 +1,7 @@
 """Requirements of tests, and the number of examples of property tests."""
 
+from importlib.util import find_spec
+
 import pytest
 from hypothesis import settings
 
@@ -15,3 +17,10 @@ def needs_zookeeper() -> None:
     """Skip the test where a ZooKeeper server cannot run."""
     if reason := why_not():
         pytest.skip(reason)
+
+
+@pytest.fixture(scope="session")
+def needs_compiled_loops() -> None:
+    """Skip a comparison of compiled code with its fallback where only the fallback exists."""
+    if find_spec("ottla.wire.records._reading") is None:
+        pytest.skip("the loops are not compiled: that needs a C compiler")

@@ -17,6 +17,7 @@ DAMAGES = 16
 TELLING_BYTES = (0, 1, 2, 0x7F, 0x80, 0xFE, 0xFF)
 
 
+@pytest.mark.usefixtures("needs_compiled_loops")
 @CASES
 @FEW
 @given(data=st.data(), seed=st.integers(0, 1 << 32))

@@ -17,6 +17,7 @@ CASES = pytest.mark.parametrize(("cls", "version"), every_version(), ids=name_of
 MISUSES = 16
 
 
+@pytest.mark.usefixtures("needs_compiled_loops")
 @CASES
 @FEW
 @given(data=st.data(), seed=st.integers(0, 1 << 32))

@@ -1,16 +1,18 @@
 """Produce, with changes while the handler waits."""
 
 import asyncio
-from collections import Counter
 from collections.abc import Mapping
-from types import SimpleNamespace
-from typing import Any
-from unittest.mock import AsyncMock
 
 from ottla.broker.coordinators.partition_enlistment import Enlist
 from ottla.broker.coordinators.transaction_verification import TransactionVerification
+from ottla.broker.data.batch_validation import BatchValidation
+from ottla.broker.data.message_format_conversion import OldFormats
+from ottla.broker.describing.leader_hints import CurrentLeaders
 from ottla.broker.handlers.produce import ProduceHandler
 from ottla.broker.hosting.hosted_partitions import Partitions
+from ottla.broker.hosting.log_flusher import Flushing
+from ottla.broker.metrics.request_metrics import Meters
+from ottla.broker.requests.request_context import RequestContext
 from ottla.concurrency.notifier import Notifier
 from ottla.machines.transactions.add_partitions import Enlistment
 from ottla.model.error_code import ErrorCode
@@ -18,8 +20,9 @@ from ottla.model.identifiers import TopicPartition
 from ottla.replication.partition import Partition
 from ottla.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from tests.log_building import batch, new_log
-from tests.metadata_building import FixedClock
+from tests.metadata_building import FixedClock, InlineExecutor, one_broker
 
+CONTEXT = RequestContext("User:ANONYMOUS", None, "127.0.0.1", "PLAINTEXT", 12, 0)
 NAMES = [TopicPartition("orders", index) for index in range(2)]
 
 
@@ -47,25 +50,19 @@ def test_a_partition_that_comes_to_be_led_while_another_is_verified_is_tried_aga
 
 async def produced(partitions: Partitions, enlist: Enlist) -> list[int]:
     """Write to each partition in one transactional request; return the error codes."""
-    clock = FixedClock()
+    clock, threads = FixedClock(), InlineExecutor()
     notifier = Notifier(clock)
-    leader = SimpleNamespace(leader_id=1, leader_epoch=1, endpoint=None)
-    unused: Any = SimpleNamespace(
-        flush_where_due=AsyncMock(return_value=[]), find=lambda *_: leader, errors=Counter()
-    )
-    validation: Any = SimpleNamespace(is_at_work=lambda _: False)
-    verification = TransactionVerification(clock, notifier, lambda: True, enlist)
     handler = ProduceHandler(
         partitions,
-        unused,
+        Flushing(threads, clock),
         clock,
-        unused,
-        unused,
-        validation,
-        unused,
+        CurrentLeaders(one_broker),
+        OldFormats(threads),
+        BatchValidation(threads),
+        Meters(),
         notifier,
         lambda: True,
-        verification,
+        TransactionVerification(clock, notifier, lambda: True, enlist),
     )
     rows = [
         PartitionProduceData(
@@ -76,7 +73,6 @@ async def produced(partitions: Partitions, enlist: Enlist) -> list[int]:
     ]
     topics = [TopicProduceData(name=NAMES[0].topic, partition_data=rows)]
     request = ProduceRequest(transactional_id="copier", acks=1, timeout_ms=1_000, topic_data=topics)
-    context: Any = SimpleNamespace(api_version=12, received_ms=0, listener="PLAINTEXT")
-    response = await handler.handle(context, request)
+    response = await handler.handle(CONTEXT, request)
     assert response is not None
     return [row.error_code for row in response.responses[0].partition_responses]

@@ -118,6 +118,7 @@ def outcome(module: ModuleType, batches: list[RecordBatch], end_offset: int) -> 
     return [*found, known.entry_count]
 
 
+@pytest.mark.usefixtures("needs_compiled_loops")
 @given(st.lists(record_lists(), min_size=1, max_size=4), st.integers(0, 2**41))
 def test_compiled_and_plain_python_agree(lists: list[list[Record]], end_offset: int) -> None:
     batches = [RecordBatch(memoryview(build_batch(records))) for records in lists]
@@ -158,6 +159,7 @@ def broken(section: bytes, record_count: int) -> list[str]:
 SOUND = bytes(batch_of(b"key", b"key", b"key").records_view)
 
 
+@pytest.mark.usefixtures("needs_compiled_loops")
 @settings(max_examples=300)
 @given(
     st.lists(st.tuples(st.integers(0, len(SOUND) - 1), st.integers(0, 255)), max_size=3),
@@ -176,6 +178,7 @@ def test_compiled_and_plain_python_agree_on_what_makes_no_sense(
     assert complaints[:3] == complaints[3:]
 
 
+@pytest.mark.usefixtures("needs_compiled_loops")
 @given(st.binary(max_size=60), st.integers(1, 5))
 def test_compiled_and_plain_python_agree_on_noise(noise: bytes, record_count: int) -> None:
     complaints = broken(noise, record_count)

@@ -229,6 +229,7 @@ def test_of_a_busy_producer_only_the_last_batches_are_left(module: ModuleType) -
     assert len(module.producers_batches(block, 0)[1]) == 5
 
 
+@pytest.mark.usefixtures("needs_compiled_loops")
 @settings(deadline=None, max_examples=200)
 @given(
     epochs=st.lists(st.sampled_from([0, 0, 0, 0, -1, 1]), max_size=12),

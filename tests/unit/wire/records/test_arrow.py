@@ -375,6 +375,7 @@ def test_no_single_wrong_byte_does_more_than_a_protocol_error() -> None:
             agree(raw[:position] + bytes([byte]) + raw[position + 1 :] + batch_of(60))
 
 
+@pytest.mark.usefixtures("needs_compiled_loops")
 @settings(UNHURRIED, max_examples=250)
 @given(
     records=record_lists(),
@@ -391,6 +392,7 @@ def test_compiled_and_plain_readers_agree_on_any_damage(
     agree(sealed(raw, (">i", 8, len(raw) - 12)) + tail)
 
 
+@pytest.mark.usefixtures("needs_compiled_loops")
 @UNHURRIED
 @given(noise=st.binary(max_size=60), record_count=st.integers(0, 4))
 def test_noise_is_read_alike(noise: bytes, record_count: int) -> None:

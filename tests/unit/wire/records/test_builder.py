@@ -36,6 +36,7 @@ def state(accumulator: Any) -> tuple[Any, ...]:
     )
 
 
+@pytest.mark.usefixtures("needs_compiled_loops")
 @pytest.mark.parametrize("count", [1, 60, 64, 65, 70, 300, 1000])
 def test_compiled_and_plain_writers_agree_however_large_a_batch_grows(count: int) -> None:
     batches = []
@@ -47,6 +48,7 @@ def test_compiled_and_plain_writers_agree_however_large_a_batch_grows(count: int
     assert batches[0] == batches[1]
 
 
+@pytest.mark.usefixtures("needs_compiled_loops")
 @given(records=record_lists())
 def test_compiled_and_plain_writers_agree(records: list[Record]) -> None:
     compiled, plain = (kind() for kind in BOTH)

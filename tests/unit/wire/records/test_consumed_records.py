@@ -115,6 +115,7 @@ def test_what_a_reader_refuses_is_told_with_its_offset_after_all_before_it(
         assert (consumed.tried_offset, consumed.next_offset) == (45, 42)
 
 
+@pytest.mark.usefixtures("needs_compiled_loops")
 @given(records=record_lists(), count=st.integers(1, 5), skipped=st.integers(0, 5))
 def test_compiled_and_plain_agree(records: list[Record], count: int, skipped: int) -> None:
     batch = batch_of(records)
@@ -125,6 +126,7 @@ def test_compiled_and_plain_agree(records: list[Record], count: int, skipped: in
     assert given_out == expected([record for record in records if record.offset >= start])
 
 
+@pytest.mark.usefixtures("needs_compiled_loops")
 @given(records=record_lists(), count=st.integers(1, 5), damage=st.data())
 def test_compiled_and_plain_agree_on_damage(
     records: list[Record], count: int, damage: st.DataObject

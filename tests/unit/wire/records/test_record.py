@@ -83,6 +83,7 @@ def test_what_is_written_is_read_back(codec: Compression, records: list[Record])
     assert all(type(record) is Record for record in records_of(batch))
 
 
+@pytest.mark.usefixtures("needs_compiled_loops")
 @given(records=record_lists())
 def test_compiled_and_plain_readers_agree(records: list[Record]) -> None:
     batch = batch_at(build_batch(records))
@@ -350,6 +351,7 @@ def test_no_single_wrong_byte_does_more_than_a_protocol_error() -> None:
             agree(raw[:position] + bytes([byte]) + raw[position + 1 :])
 
 
+@pytest.mark.usefixtures("needs_compiled_loops")
 @settings(max_examples=400)
 @given(
     records=record_lists(),
@@ -377,6 +379,7 @@ def test_a_damaged_batch_of_any_codec_ends_in_records_or_a_protocol_error(
     assert isinstance(found, list) or isinstance(found[0], ErrorCode)
 
 
+@pytest.mark.usefixtures("needs_compiled_loops")
 @given(st.binary(max_size=60), st.integers(0, 4))
 def test_noise_is_read_alike(noise: bytes, record_count: int) -> None:
     agree(batch_with(noise, record_count, last=100).raw.tobytes())
