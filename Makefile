@@ -26,6 +26,7 @@ check: $(READY) ## Run the linters, mypy and the import contracts
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/python tools/tidy.py
+	$(BIN)/python tools/vague_words.py
 
 bench: $(READY) ## Run the benchmarks; ARGS name some of them
 	$(BIN)/python -m benchmarks $(ARGS)
