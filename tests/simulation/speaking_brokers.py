@@ -4,7 +4,6 @@ that talk to the controller over the network."""
 import math
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from types import SimpleNamespace
 from typing import Any, TypeVar
 
 from ottla.broker.controller.cluster_membership import Cluster
@@ -34,10 +33,9 @@ from ottla.broker.peers.peer_connection import PeerConnection
 from ottla.broker.replication.replication_quotas import Throttles
 from ottla.broker.requests.routes import Route
 from ottla.broker.requests.time_slices import TimeSlices
+from ottla.broker.startup.route_table import controller_routes, replica_routes
 from ottla.broker.transport.connection_limits import ConnectionLimits
 from ottla.broker.transport.server import Server
-from ottla.broker.wiring.controller import controller_routes
-from ottla.broker.wiring.replicas import replica_routes
 from ottla.concurrency.notifier import Notifier
 from ottla.machines.controller.settings import ControllerSettings
 from ottla.metadata.image import ClusterImage
@@ -233,10 +231,6 @@ def _speaker(
 ) -> Speaker:
     creation = TopicCreation(store, machine.randomness, True, cluster.controller)
     producer_ids = ProducerIds(cluster.controller.allocate_producer_ids)
-    config = SimpleNamespace(inter_broker_listener=LISTENER)
-    services: Any = SimpleNamespace(
-        store=store, cluster=cluster, config=config, clock=machine.clock
-    )
     fetching = fetch.FetchHandler(
         Partitions(),
         notifier,
@@ -274,9 +268,9 @@ def _speaker(
         key: Route(module.VERSIONS, handler.handle, is_for_controller=True)  # type: ignore[attr-defined]
         for key, (module, handler) in handlers.items()
     }
-    here |= replica_routes(services) | {
+    here |= replica_routes(store, machine.clock) | {
         ApiKey.FETCH: Route(fetch.VERSIONS, fetching.handle),
         ApiKey.INIT_PRODUCER_ID: Route(init_producer_id.VERSIONS, init.handle),
     }
-    here |= controller_routes(services, lambda: here)
+    here |= controller_routes(store, cluster, LISTENER, lambda: here)
     return Speaker(store, source, cluster, creation, producer_ids, here)

@@ -1,6 +1,6 @@
 """A row of the table of APIs, which ApiVersions reports and dispatch follows.
 
-The rows are in `wiring/`, and `assembly.py` puts them together.
+The rows are in `startup/route_table.py`, and `assembly.py` puts them together.
 """
 
 from collections.abc import Awaitable, Callable, Mapping

@@ -16,6 +16,8 @@ from ottla.broker.coordinators.coordinator_runtime import CoordinatorWorld
 from ottla.broker.coordinators.group_coordinator import GroupCoordinator
 from ottla.broker.coordinators.transaction_services import Transactions
 from ottla.broker.coordinators.transaction_verification import TransactionVerification
+from ottla.broker.data.message_format_conversion import OldFormats
+from ottla.broker.describing.leader_hints import CurrentLeaders
 from ottla.broker.describing.metadata_view import ClusterView
 from ottla.broker.dispatch import Dispatch
 from ottla.broker.handlers import api_versions
@@ -36,18 +38,24 @@ from ottla.broker.startup.descriptors import make_log_dirs, share_descriptors
 from ottla.broker.startup.environment import Environment
 from ottla.broker.startup.metadata_backend import MetadataMode, open_metadata
 from ottla.broker.startup.observability import Operations
+from ottla.broker.startup.route_table import (
+    cluster_routes,
+    config_routes,
+    controller_routes,
+    fetch_routes,
+    group_routes,
+    log_dir_routes,
+    offset_routes,
+    produce_routes,
+    replica_routes,
+    security_routes,
+    topic_routes,
+    transaction_routes,
+    unsupported_routes,
+)
 from ottla.broker.transport.advertised_listeners import Endpoints
 from ottla.broker.transport.connection_limits import ConnectionLimits
 from ottla.broker.transport.server import Server
-from ottla.broker.wiring.cluster import cluster_routes
-from ottla.broker.wiring.configs import config_routes
-from ottla.broker.wiring.controller import controller_routes
-from ottla.broker.wiring.data import data_routes
-from ottla.broker.wiring.groups import group_routes
-from ottla.broker.wiring.replicas import replica_routes
-from ottla.broker.wiring.services import Services
-from ottla.broker.wiring.topics import topic_routes
-from ottla.broker.wiring.transactions import transaction_routes
 from ottla.concurrency.notifier import Notifier
 from ottla.machines.groups.group_memory import GroupMemory
 from ottla.machines.groups.settings import GroupSettings
@@ -217,36 +225,8 @@ class Broker:
         if self.config.log_cleaner_enable:
             self._cleaner.start()
         self._moves = self._resume_moves()
-        services = Services(
-            config=self.config,
-            live_config=self._live_config,
-            clock=self._environment.clock,
-            slices=self._slices,
-            randomness=self._environment.randomness,
-            disk=self._environment.disk,
-            store=self._store,
-            partitions=self.partitions,
-            notifier=self._notifier,
-            threads=self._threads,
-            flushing=self._flushing,
-            throttles=self._throttles,
-            creation=creation,
-            view=self._view(),
-            folders=self._folders,
-            moves=self._moves,
-            coordinator=self._coordinator,
-            meters=self.operations.meters,
-            controller=self.metadata.controller,
-            transactions=self._transactions,
-            verification=TransactionVerification(
-                self._environment.clock,
-                self._notifier,
-                lambda: self._live_config.current.transaction_partition_verification_enable,
-                self._transactions.channel.enlist,
-            ),
-            cluster=self.metadata.cluster,
-        )
-        self._routes.update(self._make_routes(services))
+        parts = (world, self._coordinator, self._transactions)
+        self._routes.update(self._make_routes(*parts, self._moves))
         self._server.start()
         self._tell_that_it_is_ready(self._coordinator, self._transactions)
 
@@ -353,21 +333,82 @@ class Broker:
         broker = registration(self.config, advertised, incarnation_id, directory_ids)
         await self.metadata.register(broker)
 
-    def _make_routes(self, services: Services) -> dict[int, Route]:
+    def _make_routes(
+        self,
+        world: CoordinatorWorld,
+        groups: GroupCoordinator,
+        transactions: Transactions,
+        moves: ReplicaMoves,
+    ) -> dict[int, Route]:
         """Return the whole table, which ApiVersions advertises."""
-        versions = api_versions.ApiVersionsHandler(lambda: self._routes, lambda: self._store.image)
+        store, slices, cluster = self._store, self._slices, self.metadata.cluster
+        clock, randomness = self._environment.clock, self._environment.randomness
+        view = self._view()
+        verification = self._verification(transactions)
+        versions = api_versions.ApiVersionsHandler(lambda: self._routes, lambda: store.image)
         here: dict[int, Route] = {
             ApiKey.API_VERSIONS: Route(api_versions.VERSIONS, versions.handle),
-            **data_routes(services),
-            **topic_routes(services),
-            **cluster_routes(services),
-            **replica_routes(services),
-            **config_routes(services),
-            **group_routes(services),
-            **transaction_routes(services),
-            **controller_routes(services, lambda: here),
+            **self._data_routes(world, view, transactions, verification),
+            **topic_routes(
+                view,
+                world.creation,
+                groups,
+                slices,
+                is_deletion_enabled=self.config.delete_topic_enable,
+            ),
+            **replica_routes(store, clock),
+            **log_dir_routes(self._folders, moves, self._environment.disk, self._threads, slices),
+            **cluster_routes(view, self.metadata.controller, store),
+            **config_routes(store, self._live_config, clock, randomness, slices),
+            **group_routes(world, view, groups, transactions, verification, slices),
+            **transaction_routes(groups, transactions, store),
+            **controller_routes(store, cluster, self.config.inter_broker_listener, lambda: here),
+            **security_routes(),
+            **unsupported_routes(),
         }
         return self.metadata.routes(here)
+
+    def _data_routes(
+        self,
+        world: CoordinatorWorld,
+        view: ClusterView,
+        transactions: Transactions,
+        verification: TransactionVerification,
+    ) -> dict[int, Route]:
+        cluster, meters, slices = self.metadata.cluster, self.operations.meters, self._slices
+        leaders = CurrentLeaders(lambda: view.image)
+        old_formats = OldFormats(self._threads)
+        return {
+            **produce_routes(
+                world,
+                leaders,
+                old_formats,
+                self._threads,
+                meters,
+                transactions,
+                verification,
+                slices,
+            ),
+            **fetch_routes(
+                world,
+                view,
+                self.config,
+                old_formats,
+                meters,
+                self._throttles.leader,
+                slices,
+                None if cluster is None else cluster.metadata_fetch,
+            ),
+            **offset_routes(world, leaders, slices),
+        }
+
+    def _verification(self, transactions: Transactions) -> TransactionVerification:
+        return TransactionVerification(
+            self._environment.clock,
+            self._notifier,
+            lambda: self._live_config.current.transaction_partition_verification_enable,
+            transactions.channel.enlist,
+        )
 
     async def serve_until(self, stopping: asyncio.Event) -> None:
         """Wait until the broker is to stop, or raise why it cannot go on; `stop` it then."""

@@ -1,1 +1,0 @@
-"""The handler of each API: one row each, in one file for each family."""
