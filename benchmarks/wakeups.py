@@ -13,9 +13,8 @@ from benchmarks.storage import NOW_MS, batch_of, new_log
 from ottla.concurrency.notifier import Notifier
 from ottla.model.identifiers import TopicPartition
 from ottla.model.settings.topic_config import TopicConfig
-from ottla.replication.follower_keys import log_end_key
+from ottla.replication.in_sync import Assignment, log_end_key
 from ottla.replication.partition import Partition
-from ottla.replication.roles import Assignment
 from ottla.runtime.clock import SystemClock
 
 TITLE = "Followers that wait at a leader"

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from ottla.model.error_code import ErrorCode
-from ottla.replication.fetched import Fetched
-from ottla.replication.partition import Partition
+from ottla.replication.partition import Fetched, Partition
 from ottla.testing import Broker
 from ottla.wire.api_key import ApiKey
 from ottla.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState

@@ -4,8 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.broker.data.fetch_sessions import NO_SESSION, FetchedPartition, FetchSessions
-from ottla.replication.fetched import Fetched
-from ottla.replication.traffic import Traffic
+from ottla.replication.partition import Fetched, Traffic
 from ottla.simulation.world.disk import SimulatedDisk
 from ottla.storage.files.log_slice import LogSlice
 from ottla.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic

@@ -18,8 +18,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.replication.follower import next_fetch
+from ottla.replication.in_sync import Assignment, Follower
 from ottla.replication.partition import Partition
-from ottla.replication.roles import Assignment, Follower
 from ottla.simulation.world.disk import SimulatedDisk
 from ottla.simulation.world.disk_nodes import Keep
 from ottla.storage.log.admission import Origin

@@ -18,7 +18,7 @@ from ottla.environment.disk import Disk
 from ottla.machines.controller import in_sync
 from ottla.machines.controller.leadership import Leadership
 from ottla.machines.controller.partition_change import PartitionChange
-from ottla.replication import epochs, partition
+from ottla.replication import partition
 from ottla.replication.in_sync import InSync
 from ottla.replication.partition import Partition
 from ottla.storage.files.checkpoints import CLEAN_SHUTDOWN_FILE
@@ -56,7 +56,7 @@ def truncating_to_the_high_watermark() -> AbstractContextManager[None]:
 @contextmanager
 def trusting_the_first_larger_epoch() -> Iterator[None]:
     """A leader returns the end of the requested epoch, and a follower truncates there: KIP-279."""
-    end_of_epoch = epochs.end_of_epoch
+    end_of_epoch = partition.end_of_epoch
 
     def as_asked(log: PartitionLog, leader_epoch: int, epoch: int) -> EpochEnd:
         end = end_of_epoch(log, leader_epoch, epoch)
@@ -66,7 +66,7 @@ def trusting_the_first_larger_epoch() -> Iterator[None]:
         return min(diverging.end_offset, log.end_offset)
 
     with (
-        patched(epochs, "end_of_epoch", as_asked),
+        patched(partition, "end_of_epoch", as_asked),
         patched(partition, "truncation_offset", cut_there),
     ):
         yield

@@ -1,21 +1,73 @@
-"""The in-sync replicas of a leader, and the high watermark.
+"""The replicas of a led partition: the ISR, the high watermark, and the keys of waiting followers.
 
 A follower's fetch offset is its progress: a fetch from offset 7 means that it has everything before
 7. The high watermark is the minimum over the **maximal** ISR: the current ISR, and the replicas
 that the leader has asked the controller to add. Replicas that it has asked to remove count until
 the response arrives. So, whatever the controller has decided by now, every replica that it may
 elect has everything below the high watermark (KIP-497).
+
+Fetches of followers wait for keys: one per following broker and kind of news. An append notifies
+the replicas of its partition only, and a fetch waits for one or two keys, however many partitions
+it names.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
+NO_LEADER: Final = -1
 REPEATS_MIN: Final = 3
 """So often in a row a follower repeats a fetch before it counts as stuck. A throttle, or a
 response that is full with other partitions, makes it repeat one, too."""
 NEVER_MS: Final = -(1 << 62)
 """When a replica was caught up that is not known to have been."""
+
+FollowerKey = tuple[str, int]
+"""A kind of news, and the broker that follows."""
+
+
+class Follower(NamedTuple):
+    """A fetching replica: broker id and broker epoch."""
+
+    broker_id: int
+    broker_epoch: int
+
+
+class Assignment(NamedTuple):
+    """The replicas in the metadata, and this broker's id."""
+
+    broker_id: int
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+    partition_epoch: int
+
+
+def log_end_key(broker_id: int) -> FollowerKey:
+    """Return the key that is notified of an append to any log that this broker follows."""
+    return "end", broker_id
+
+
+def committed_key(broker_id: int) -> FollowerKey:
+    """Return the key that is notified when the high watermark of such a log rises."""
+    return "committed", broker_id
+
+
+class FollowerKeys(NamedTuple):
+    """The keys of all followers of one partition."""
+
+    end: tuple[FollowerKey, ...] = ()
+    committed: tuple[FollowerKey, ...] = ()
+
+    @classmethod
+    def of(cls, leader: int, replicas: Iterable[int]) -> "FollowerKeys":
+        """Return the keys of all replicas but the leader."""
+        ids = tuple(one for one in replicas if one != leader)
+        return cls(tuple(map(log_end_key, ids)), tuple(map(committed_key, ids)))
+
+    def notify_changed(self, former: "FollowerKeys", notify: Callable[[Hashable], None]) -> None:
+        """Notify all followers, and replicas that have just lost their place or their leader."""
+        for key in dict.fromkeys((*former.end, *self.end)):
+            notify(key)
 
 
 @dataclass(slots=True)

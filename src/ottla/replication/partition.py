@@ -11,23 +11,108 @@ never falls. With a single replica, everything in the log is committed.
 """
 
 from collections.abc import Callable, Hashable
+from typing import Final, NamedTuple
 
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
-from ottla.replication.deletion import deletion_offset
-from ottla.replication.epochs import divergence, end_of_epoch
-from ottla.replication.fetched import Fetched
+from ottla.model.settings.topic_config import CleanupPolicy
 from ottla.replication.follower import truncation_offset
-from ottla.replication.follower_keys import FollowerKeys
-from ottla.replication.in_sync import InSync, ReplicaProgress
-from ottla.replication.roles import NO_LEADER, Assignment, Follower
-from ottla.replication.traffic import Traffic
+from ottla.replication.in_sync import (
+    NO_LEADER,
+    Assignment,
+    Follower,
+    FollowerKeys,
+    InSync,
+    ReplicaProgress,
+)
 from ottla.storage.files.log_slice import LogSlice
 from ottla.storage.log.admission import Origin, Validated
-from ottla.storage.log.leader_epochs import NO_EPOCH, EpochEnd
+from ottla.storage.log.leader_epochs import NO_EPOCH, UNKNOWN_END, EpochEnd
 from ottla.storage.log.log import Appended, PartitionLog
 from ottla.storage.producers.transaction_terms import ANY_TRANSACTION, TransactionTerms
+
+NO_REPLICA: Final = -1
+HIGH_WATERMARK: Final = -1
+"""In the place of an offset up to which records are deleted."""
+
+
+class Traffic:
+    """What came into a partition and went out of it since the broker started.
+
+    Plain numbers that only grow: counting must cost next to nothing.
+    """
+
+    __slots__ = ("batches_in", "bytes_in", "bytes_out", "reads", "records_in")
+
+    def __init__(self) -> None:
+        self.batches_in = 0
+        self.records_in = 0
+        self.bytes_in = 0
+        self.reads = 0
+        self.bytes_out = 0
+
+    def add(self, other: "Traffic") -> None:
+        """Add the counts of another instance."""
+        self.batches_in += other.batches_in
+        self.records_in += other.records_in
+        self.bytes_in += other.bytes_in
+        self.reads += other.reads
+        self.bytes_out += other.bytes_out
+
+
+class Fetched(NamedTuple):
+    """The records that a fetch gets of one partition, and the partition's offsets."""
+
+    records: LogSlice
+    high_watermark: int
+    last_stable_offset: int
+    log_start_offset: int
+    traffic: Traffic
+    """Where it is to be counted that this was sent."""
+    aborted: list[tuple[int, int]] | None = None
+    """For read_committed: producer and first offset of each aborted transaction in the records."""
+    diverging: EpochEnd | None = None
+    """If the reader has something else than this log: up to where the two may agree."""
+    preferred_replica: int = NO_REPLICA
+    """A replica closer to the consumer, which should fetch from it instead."""
+
+
+def end_of_epoch(log: PartitionLog, leader_epoch: int, epoch: int) -> EpochEnd:
+    """Return the largest epoch up to this one and its end offset; UNKNOWN_END for later epochs.
+
+    The leader's own epoch begins at the end of the log even if it has no records.
+    """
+    latest = log.epochs.latest_epoch
+    is_begun = latest is not None and latest >= leader_epoch
+    if is_begun or not (latest or 0) <= epoch <= leader_epoch:
+        return log.epochs.end_offset_for(epoch, log.end_offset)
+    is_known = latest is None or epoch == leader_epoch
+    return EpochEnd(epoch if is_known else latest or 0, log.end_offset)
+
+
+def divergence(log: PartitionLog, leader_epoch: int, offset: int, epoch: int) -> EpochEnd | None:
+    """Return where a reader's log diverges, if it has this epoch before an offset."""
+    end = end_of_epoch(log, leader_epoch, epoch)
+    if end == UNKNOWN_END or offset < log.log_start_offset:
+        raise ApiError(
+            ErrorCode.OFFSET_OUT_OF_RANGE,
+            f"a log from {log.log_start_offset} has no offset {offset} after epoch {epoch}",
+        )
+    return end if end.epoch < epoch or end.end_offset < offset else None
+
+
+def deletion_offset(log: PartitionLog, high_watermark: int, offset: int) -> int:
+    """Return the offset at which a log is to begin; ApiError if it may not."""
+    if log.config.cleanup_policy == {CleanupPolicy.COMPACT}:
+        raise ApiError(ErrorCode.POLICY_VIOLATION, f"{log.directory} is compacted, not deleted")
+    until = high_watermark if offset == HIGH_WATERMARK else offset
+    if not 0 <= until <= high_watermark:
+        raise ApiError(
+            ErrorCode.OFFSET_OUT_OF_RANGE,
+            f"{log.directory} cannot begin at {until}: it may up to {high_watermark}",
+        )
+    return max(until, log.log_start_offset)
 
 
 class Partition:

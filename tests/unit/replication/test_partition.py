@@ -5,8 +5,7 @@ import pytest
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.model.settings.topic_config import CleanupPolicy
-from ottla.replication.deletion import HIGH_WATERMARK
-from ottla.replication.partition import Partition
+from ottla.replication.partition import HIGH_WATERMARK, Partition
 from ottla.storage.log.admission import Origin
 from ottla.storage.log.leader_epochs import UNKNOWN_END
 from ottla.wire.records.control import ControlType

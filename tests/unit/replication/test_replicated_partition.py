@@ -7,9 +7,8 @@ import pytest
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.replication.follower import next_fetch
-from ottla.replication.follower_keys import committed_key, log_end_key
+from ottla.replication.in_sync import NO_LEADER, Assignment, Follower, committed_key, log_end_key
 from ottla.replication.partition import Partition
-from ottla.replication.roles import NO_LEADER, Assignment, Follower
 from ottla.storage.log.leader_epochs import EpochEnd
 from ottla.wire.records.batch import batch_at
 from tests.log_building import NOW_MS, PARTITION, batch, new_log, refusal

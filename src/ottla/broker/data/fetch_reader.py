@@ -4,7 +4,7 @@ from typing import NamedTuple, Self
 
 from ottla.broker.data.message_format_conversion import CONVERTED_BYTES_MAX
 from ottla.model.isolation_level import READ_COMMITTED
-from ottla.replication.roles import Follower
+from ottla.replication.in_sync import Follower
 from ottla.storage.log.leader_epochs import NO_EPOCH
 from ottla.wire.messages.fetch import FetchRequest
 

@@ -4,7 +4,7 @@ from typing import Final
 
 from ottla.broker.data.fetch_sessions import FetchedPartition, Read
 from ottla.model.api_error import ApiError
-from ottla.replication.fetched import NO_REPLICA, Fetched
+from ottla.replication.partition import NO_REPLICA, Fetched
 from ottla.wire.messages.fetch import (
     AbortedTransaction,
     EpochEndOffset,

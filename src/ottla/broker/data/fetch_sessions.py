@@ -20,8 +20,7 @@ from ottla.environment.randomness import Randomness
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
-from ottla.replication.fetched import NO_REPLICA, Fetched
-from ottla.replication.partition import Partition
+from ottla.replication.partition import NO_REPLICA, Fetched, Partition
 from ottla.wire.messages.fetch import FetchPartition, FetchRequest
 
 NO_SESSION: Final = 0

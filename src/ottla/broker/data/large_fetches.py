@@ -9,7 +9,7 @@ from ottla.broker.data.fetch_sessions import FetchedPartition, Read
 from ottla.broker.requests.time_slices import TimeSlices
 from ottla.concurrency.notifier import Notifier
 from ottla.model.api_error import ApiError
-from ottla.replication.fetched import Fetched
+from ottla.replication.partition import Fetched
 from ottla.wire.messages.fetch import FetchableTopicResponse
 
 PARTITIONS_AT_ONCE: Final = 250

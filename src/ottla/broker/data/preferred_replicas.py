@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from ottla.metadata.image import ClusterImage
-from ottla.replication.fetched import Fetched
-from ottla.replication.partition import Partition
+from ottla.replication.partition import Fetched, Partition
 from ottla.wire.messages.fetch import FetchPartition
 
 RACK_AWARE: Final = "org.apache.kafka.common.replica.RackAwareReplicaSelector"

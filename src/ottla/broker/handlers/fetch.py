@@ -47,9 +47,8 @@ from ottla.concurrency.notifier import Notifier, Subscription
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
-from ottla.replication.fetched import NO_REPLICA, Fetched
-from ottla.replication.follower_keys import FollowerKey, committed_key, log_end_key
-from ottla.replication.roles import Follower
+from ottla.replication.in_sync import Follower, FollowerKey, committed_key, log_end_key
+from ottla.replication.partition import NO_REPLICA, Fetched
 from ottla.wire.api_key import ApiKey
 from ottla.wire.messages.fetch import (
     FetchRequest,

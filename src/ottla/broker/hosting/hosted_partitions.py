@@ -8,8 +8,7 @@ from ottla.metadata.image import ClusterImage
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
-from ottla.replication.partition import Partition
-from ottla.replication.traffic import Traffic
+from ottla.replication.partition import Partition, Traffic
 
 _NOTHING_KNOWN: Final = ClusterImage("")
 

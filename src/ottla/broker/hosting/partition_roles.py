@@ -6,8 +6,8 @@ from typing import Protocol
 from ottla.environment.clock import Clock
 from ottla.metadata.image import ClusterImage, PartitionImage
 from ottla.model.identifiers import TopicPartition
+from ottla.replication.in_sync import NO_LEADER, Assignment
 from ottla.replication.partition import Partition
-from ottla.replication.roles import NO_LEADER, Assignment
 from ottla.storage.log.log import PartitionLog
 
 OnCandidate = Callable[[Partition, int, int], None]

@@ -11,7 +11,7 @@ from ottla.broker.metrics.exposition import Family, Sample, column, counter, gau
 from ottla.broker.metrics.snapshot import PartitionFacts, Snapshot
 from ottla.metadata.image import PartitionImage
 from ottla.metadata.records import NO_LEADER
-from ottla.replication.traffic import Traffic
+from ottla.replication.partition import Traffic
 from ottla.wire.api_key import ApiKey
 
 RUNNING = 3

@@ -23,8 +23,7 @@ from ottla.environment.clock import Clock
 from ottla.machines.groups.machine import GroupMachine
 from ottla.metadata.image import ClusterImage
 from ottla.model.settings.broker_config import BrokerConfig
-from ottla.replication.partition import Partition
-from ottla.replication.traffic import Traffic
+from ottla.replication.partition import Partition, Traffic
 from ottla.storage.log_dirs.log_dir import LogDir
 from ottla.storage.log_dirs.log_dirs import LogDirs
 

@@ -6,8 +6,8 @@ from weakref import WeakSet
 
 from ottla.broker.replication.fetcher_world import FetcherWorld
 from ottla.broker.replication.replica_fetcher import ReplicaFetcher
+from ottla.replication.in_sync import NO_LEADER
 from ottla.replication.partition import Partition
-from ottla.replication.roles import NO_LEADER
 
 
 class _Running(NamedTuple):

@@ -22,8 +22,8 @@ from ottla.machines.groups.settings import GroupSettings
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
 from ottla.model.topic_names import CONSUMER_OFFSETS_TOPIC
+from ottla.replication.in_sync import Assignment
 from ottla.replication.partition import Partition
-from ottla.replication.roles import Assignment
 from ottla.simulation.world.machine import Machine
 from ottla.simulation.world.world import World
 from ottla.wire.coordinator_records.codec import CONSUMER_OFFSETS, RecordCodec

@@ -7,8 +7,8 @@ import pytest
 from ottla.broker.coordinators.marker_writer import MarkerWriting
 from ottla.broker.hosting.hosted_partitions import Partitions
 from ottla.model.api_error import ApiError
+from ottla.replication.in_sync import Assignment
 from ottla.replication.partition import Partition
-from ottla.replication.roles import Assignment
 from ottla.runtime.clock import SystemClock
 from ottla.wire.messages.write_txn_markers import WritableTxnMarker
 from tests.log_building import NOW_MS, PARTITION, batch, new_log

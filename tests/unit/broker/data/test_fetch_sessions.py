@@ -3,8 +3,7 @@ import pytest
 from ottla.broker.data.fetch_sessions import EVICTION_MS, NO_SESSION, Answer, FetchSessions, Read
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
-from ottla.replication.fetched import Fetched
-from ottla.replication.traffic import Traffic
+from ottla.replication.partition import Fetched, Traffic
 from ottla.simulation.world.disk import SimulatedDisk
 from ottla.storage.files.log_slice import LogSlice
 from ottla.storage.log.leader_epochs import EpochEnd

@@ -10,8 +10,7 @@ from ottla.broker.requests.time_slices import TimeSlices
 from ottla.concurrency.notifier import Notifier
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
-from ottla.replication.fetched import Fetched
-from ottla.replication.traffic import Traffic
+from ottla.replication.partition import Fetched, Traffic
 from ottla.storage.files.log_slice import LogSlice
 from ottla.wire.messages.fetch import FetchPartition
 from tests.taking_turns import PassingClock, turns_of_others

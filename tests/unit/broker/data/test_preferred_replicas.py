@@ -2,8 +2,8 @@
 
 from ottla.broker.data.preferred_replicas import PreferredReplicas
 from ottla.metadata.image import BrokerImage, ClusterImage
+from ottla.replication.in_sync import Assignment, Follower
 from ottla.replication.partition import Partition
-from ottla.replication.roles import Assignment, Follower
 from ottla.wire.messages.fetch import FetchPartition
 from tests.log_building import NOW_MS, PARTITION, batch, new_log
 

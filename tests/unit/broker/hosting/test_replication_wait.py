@@ -7,8 +7,8 @@ from ottla.broker.hosting.replication_wait import LEASE_IN_DOUBT, Awaited, commi
 from ottla.concurrency.notifier import Notifier
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
+from ottla.replication.in_sync import Assignment, Follower
 from ottla.replication.partition import Partition
-from ottla.replication.roles import Assignment, Follower
 from ottla.simulation.world.machine import Machine
 from ottla.simulation.world.world import World
 from tests.log_building import NOW_MS, batch, new_log

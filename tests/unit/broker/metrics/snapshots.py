@@ -13,7 +13,7 @@ from ottla.broker.metrics.snapshot import (
     TransactionFacts,
 )
 from ottla.metadata.image import ClusterImage
-from ottla.replication.traffic import Traffic
+from ottla.replication.partition import Traffic
 
 
 def snapshot_of(

@@ -23,8 +23,8 @@ from ottla.metadata.records import NO_LEADER
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
+from ottla.replication.in_sync import Assignment
 from ottla.replication.partition import Partition
-from ottla.replication.roles import Assignment
 from ottla.storage.files.damage import Damage
 from ottla.storage.log.log import PartitionLog
 from ottla.storage.recovery.repair import RepairError

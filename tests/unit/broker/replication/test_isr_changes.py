@@ -8,9 +8,8 @@ from ottla.broker.replication.isr_changes import IsrChanges
 from ottla.concurrency.notifier import Notifier
 from ottla.machines.controller.machine import Controller
 from ottla.model.identifiers import TopicPartition
-from ottla.replication.in_sync import InSync
+from ottla.replication.in_sync import Assignment, Follower, InSync
 from ottla.replication.partition import Partition
-from ottla.replication.roles import Assignment, Follower
 from ottla.simulation.world.machine import Machine
 from ottla.simulation.world.world import World
 from ottla.wire.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse

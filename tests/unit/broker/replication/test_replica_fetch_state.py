@@ -2,8 +2,8 @@
 
 from ottla.broker.replication.replica_fetch_state import FetchPosition
 from ottla.model.identifiers import TopicPartition
+from ottla.replication.in_sync import Assignment
 from ottla.replication.partition import Partition
-from ottla.replication.roles import Assignment
 from tests.log_building import NOW_MS, batch, new_log, stamped
 
 LEADER, EPOCH = 1, 3

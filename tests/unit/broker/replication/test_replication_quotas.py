@@ -7,8 +7,8 @@ import pytest
 from ottla.broker.replication.replication_quotas import Rate, Throttles
 from ottla.model.identifiers import TopicPartition
 from ottla.model.settings.broker_config import BrokerConfig
+from ottla.replication.in_sync import Assignment
 from ottla.replication.partition import Partition
-from ottla.replication.roles import Assignment
 from tests.log_building import new_log
 from tests.metadata_building import FixedClock
 
