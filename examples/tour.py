@@ -3,9 +3,10 @@
 from collections.abc import Callable
 from functools import partial
 
+from ottla.rpc.frame_reader import FrameReader, new_scratch
 from ottla.wire.api_key import ApiKey
 from ottla.wire.codec import decode_request, encode_request, encode_response
-from ottla.wire.frames import FrameBuffer, frame_prefix
+from ottla.wire.frames import frame_prefix
 from ottla.wire.headers import RequestHeader, read_request_header
 from ottla.wire.messages import produce
 from ottla.wire.protocol_error import ProtocolError
@@ -99,17 +100,14 @@ def show_refusal(what: str, work: Callable[[], object]) -> None:
 
 def received(*pieces: bytes) -> memoryview:
     """Reassemble the single frame of these pieces."""
-    buffer = FrameBuffer(frame_bytes_max=100 << 20)
-    frames: list[memoryview] = []
-    for piece in pieces:
-        rest = memoryview(piece)
-        while rest:
-            room = buffer.room()[: len(rest)]
-            room[:] = rest[: len(room)]
-            buffer.received(len(room))
-            rest = rest[len(room) :]
-            frames += buffer.take_frames()
-    return frames[0]
+    reader = FrameReader(100 << 20, new_scratch())
+    rest = memoryview(b"".join(pieces))
+    while (frame := reader.take_frame()) is None:
+        room = reader.room()[: len(rest)]
+        room[:] = rest[: len(room)]
+        reader.received(len(room))
+        rest = rest[len(room) :]
+    return frame
 
 
 def orders(count: int, codec: Compression = Compression.NONE) -> bytearray:

@@ -10,8 +10,8 @@ import pytest
 from ottla import CorruptRecordError, LogTruncationError, TopicPartition, aio
 from ottla.clients.cluster.cluster_client import ClusterView
 from ottla.clients.config.settings import read_client_settings
-from ottla.clients.connection import Address
 from ottla.clients.consumer.fetching.prefetcher import LOOK_AGAIN_S
+from ottla.model.address import Address
 from ottla.testing import Broker
 from ottla.wire.api_key import ApiKey
 from tests.clients.consumer_stories import (

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 
 from ottla.clients.errors import UnreachableError
-from ottla.clients.stream import FrameStream
+from ottla.rpc.stream import FrameStream
 
 
 @asynccontextmanager

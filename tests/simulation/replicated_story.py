@@ -9,8 +9,8 @@ from typing import Any
 from ottla.broker.startup.assembly import THREADS, Broker
 from ottla.broker.startup.metadata_backend import Embedded
 from ottla.broker.startup.observability import Operations
-from ottla.clients.connection import Address
 from ottla.concurrency.notifier import Notifier
+from ottla.model.address import Address
 from ottla.model.settings.broker_config import BrokerConfig
 from ottla.simulation.checks.checkers import Violation, check_history, lost_commits
 from ottla.simulation.checks.history import History

@@ -29,7 +29,7 @@ from ottla.broker.handlers import (
 from ottla.broker.hosting.hosted_partitions import Partitions
 from ottla.broker.metadata_store.zookeeper.store import ZooKeeperMetadataStore
 from ottla.broker.metrics.request_metrics import Meters
-from ottla.broker.peers.peer_connection import PeerConnection
+from ottla.broker.peers.broker_clients import connect_to_broker
 from ottla.broker.replication.replication_quotas import Throttles
 from ottla.broker.requests.routes import Route
 from ottla.broker.requests.time_slices import TimeSlices
@@ -153,11 +153,13 @@ class Speakers:
 
         async def asking(machine: Machine) -> Any:
             try:
-                connection = await PeerConnection.open(
+                connection = await connect_to_broker(
                     machine.network, f"b{broker_id}", PORT, client_id=CLIENT, timeout_ms=ANSWER_MS
                 )
                 answer = API_BY_KEY[key].response
-                answered = await connection.ask(request, version, answer, timeout_ms=ANSWER_MS)
+                answered = await connection.ask(
+                    request, answer, version_max=version, timeout_ms=ANSWER_MS
+                )
             except OSError as error:
                 return error
             connection.close()

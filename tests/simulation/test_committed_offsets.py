@@ -3,7 +3,7 @@
 from typing import Any
 
 from ottla.broker.coordinators.consumer_offsets_topic import partition_of_group
-from ottla.broker.peers.peer_connection import PeerConnection
+from ottla.broker.peers.broker_clients import connect_to_broker
 from ottla.model.error_code import ErrorCode
 from ottla.model.topic_names import CONSUMER_OFFSETS_TOPIC
 from ottla.simulation.stories.broker_program import PORT
@@ -31,10 +31,10 @@ async def ask(
     cluster: ZooKeeperCluster, broker: str, request: Any, version: int, answer: type[Any]
 ) -> Any:
     async def program(machine: Machine) -> Any:
-        connection = await PeerConnection.open(
+        connection = await connect_to_broker(
             machine.network, broker, PORT, client_id="reader", timeout_ms=5_000
         )
-        response = await connection.ask(request, version, answer, timeout_ms=60_000)
+        response = await connection.ask(request, answer, version_max=version, timeout_ms=60_000)
         connection.close()
         return response
 

@@ -9,8 +9,8 @@ from typing import NamedTuple
 from ottla.clients.admin.async_admin import AsyncAdmin
 from ottla.clients.cluster.cluster_client import ClusterView
 from ottla.clients.config.settings import ClientSettings
-from ottla.clients.connection import Address
 from ottla.clients.producer.async_producer import AsyncProducer
+from ottla.model.address import Address
 from ottla.model.api_error import ApiError
 from ottla.model.identifiers import TopicPartition
 from ottla.simulation.stories.broker_program import DATA, PORT, BrokerProgram

@@ -7,7 +7,7 @@ retried batch has to check whether a later batch is known to be in the log.
 from ottla.clients.admin.async_admin import AsyncAdmin
 from ottla.clients.cluster.cluster_client import ClusterView
 from ottla.clients.config.settings import ClientSettings
-from ottla.clients.connection import Address
+from ottla.model.address import Address
 from ottla.model.identifiers import TopicPartition
 from ottla.simulation.stories.broker_program import PORT, BrokerProgram
 from ottla.simulation.stories.one_broker_story import BROKER

@@ -6,11 +6,11 @@ import pytest
 
 from ottla.clients.cluster.cluster_client import ClusterView
 from ottla.clients.config.settings import ClientSettings
-from ottla.clients.connection import Address
 from ottla.clients.consumer.async_consumer import AsyncConsumer
 from ottla.clients.consumer.group.group_errors import CommitFailedError
 from ottla.clients.consumer.group.membership import GroupMembership
 from ottla.clients.consumer.state.settings import ConsumerSettings
+from ottla.model.address import Address
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
 from ottla.simulation.stories.broker_program import PORT, BrokerProgram

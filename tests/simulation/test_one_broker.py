@@ -15,8 +15,8 @@ import pytest
 from ottla.clients.admin.async_admin import AsyncAdmin
 from ottla.clients.cluster.cluster_client import ClusterView
 from ottla.clients.config.settings import ClientSettings
-from ottla.clients.connection import Address
 from ottla.clients.producer.state.errors import DeliveryTimeoutError
+from ottla.model.address import Address
 from ottla.model.identifiers import TopicPartition
 from ottla.simulation.checks.history import History, Outcome
 from ottla.simulation.faults.nemesis import Fault

@@ -1,6 +1,6 @@
 """DeleteRecords in a cluster: records are deleted on every live replica."""
 
-from ottla.broker.peers.peer_connection import PeerConnection
+from ottla.broker.peers.broker_clients import connect_to_broker
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
 from ottla.simulation.stories.broker_program import PORT
@@ -42,10 +42,12 @@ async def delete(
     )
 
     async def program(machine: Machine) -> DeleteRecordsPartitionResult:
-        connection = await PeerConnection.open(
+        connection = await connect_to_broker(
             machine.network, leader, PORT, client_id="deleter", timeout_ms=5_000
         )
-        response = await connection.ask(request, 2, DeleteRecordsResponse, timeout_ms=60_000)
+        response = await connection.ask(
+            request, DeleteRecordsResponse, version_max=2, timeout_ms=60_000
+        )
         connection.close()
         result: DeleteRecordsPartitionResult = response.topics[0].partitions[0]
         return result

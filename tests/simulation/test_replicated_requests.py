@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ottla.broker.data.preferred_replicas import RACK_AWARE
-from ottla.broker.peers.peer_connection import PeerConnection
+from ottla.broker.peers.broker_clients import connect_to_broker
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
 from ottla.replication.partition import Partition
@@ -76,10 +76,12 @@ class Stage:
 
     async def ask(self, name: str, request: Any, version: int, answer: type[Any]) -> Any:
         async def client(machine: Machine) -> Any:
-            connection = await PeerConnection.open(
+            connection = await connect_to_broker(
                 machine.network, name, PORT, client_id=CLIENT, timeout_ms=TIMEOUT_MS
             )
-            response = await connection.ask(request, version, answer, timeout_ms=TIMEOUT_MS)
+            response = await connection.ask(
+                request, answer, version_max=version, timeout_ms=TIMEOUT_MS
+            )
             connection.close()
             return response
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from ottla.broker.coordinators.transaction_coordinator import ENDING_MS_MAX
-from ottla.broker.peers.peer_connection import PeerConnection
+from ottla.broker.peers.broker_clients import connect_to_broker
 from ottla.machines.transactions.producer_ids import Producer
 from ottla.model.error_code import ErrorCode
 from ottla.simulation.stories.broker_program import PORT
@@ -119,11 +119,11 @@ class Story:
 
 async def ask(cluster: ZooKeeperCluster, broker: str, version: int, request: Message) -> Any:
     async def program(machine: Machine) -> Any:
-        connection = await PeerConnection.open(
+        connection = await connect_to_broker(
             machine.network, broker, PORT, client_id="producer", timeout_ms=5_000
         )
         answer = ANSWERS[type(request)]
-        response = await connection.ask(request, version, answer, timeout_ms=60_000)
+        response = await connection.ask(request, answer, version_max=version, timeout_ms=60_000)
         connection.close()
         return response
 

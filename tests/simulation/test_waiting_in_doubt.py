@@ -1,6 +1,6 @@
 """A produce that waits at a leader with an expired lease gets an error before its timeout."""
 
-from ottla.broker.peers.peer_connection import PeerConnection
+from ottla.broker.peers.broker_clients import connect_to_broker
 from ottla.model.error_code import ErrorCode
 from ottla.simulation.stories.broker_program import PORT
 from ottla.simulation.stories.cluster_story import SETTINGS, ClusterStory, Setting
@@ -34,7 +34,7 @@ def wait_at_a_leader_that_is_cut_off() -> tuple[ErrorCode, float]:
             world.network.block(*way)
 
         async def write(machine: Machine) -> None:
-            connection = await PeerConnection.open(
+            connection = await connect_to_broker(
                 machine.network, leader, PORT, client_id="patient", timeout_ms=PATIENCE_MS
             )
             name = story.workload.partitions[0]
@@ -42,7 +42,9 @@ def wait_at_a_leader_that_is_cut_off() -> tuple[ErrorCode, float]:
             topic = TopicProduceData(name=name.topic, partition_data=[data])
             request = ProduceRequest(acks=-1, timeout_ms=PATIENCE_MS, topic_data=[topic])
             began = world.loop.time()
-            response = await connection.ask(request, 9, ProduceResponse, timeout_ms=2 * PATIENCE_MS)
+            response = await connection.ask(
+                request, ProduceResponse, version_max=9, timeout_ms=2 * PATIENCE_MS
+            )
             connection.close()
             code = ErrorCode(response.responses[0].partition_responses[0].error_code)
             told.append((code, world.loop.time() - began))

@@ -10,7 +10,7 @@ from ottla.broker.metadata_store.meta_properties import ForeignFolderError
 from ottla.broker.metadata_store.zookeeper import store
 from ottla.broker.metadata_store.zookeeper.znode_reads import load_topics
 from ottla.broker.metadata_store.zookeeper.znodes import BROKER_IDS, read_broker
-from ottla.broker.peers.peer_connection import PeerConnection
+from ottla.broker.peers.broker_clients import connect_to_broker
 from ottla.environment.disk import File
 from ottla.environment.zookeeper import Create, ZooKeeperSession
 from ottla.metadata.image import ClusterImage
@@ -349,10 +349,10 @@ async def produce(cluster: ZooKeeperCluster, broker: str, acks: int) -> ErrorCod
     )
 
     async def program(machine: Machine) -> ErrorCode:
-        connection = await PeerConnection.open(
+        connection = await connect_to_broker(
             machine.network, broker, PORT, client_id="writer", timeout_ms=5_000
         )
-        response = await connection.ask(request, 12, ProduceResponse, timeout_ms=10_000)
+        response = await connection.ask(request, ProduceResponse, version_max=12, timeout_ms=10_000)
         connection.close()
         return ErrorCode(response.responses[0].partition_responses[0].error_code)
 

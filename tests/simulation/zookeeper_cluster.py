@@ -7,8 +7,8 @@ from typing import Any
 from ottla.broker.startup.assembly import Broker
 from ottla.clients.cluster.cluster_client import ClusterView
 from ottla.clients.config.settings import ClientSettings
-from ottla.clients.connection import Address
 from ottla.metadata.image import ClusterImage, PartitionImage
+from ottla.model.address import Address
 from ottla.simulation.checks.checkers import check_history, lost_commits
 from ottla.simulation.checks.history import History, Outcome
 from ottla.simulation.checks.log_capture import complaints_of

@@ -1,21 +1,20 @@
-"""The errors of clients besides ApiError: network failures, with a full sentence each."""
+"""The errors that a client raises besides ApiError, those of its connections included."""
 
-from collections.abc import Collection, Sequence
-from typing import Final, TypeVar
+from typing import Final
 
-from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
-from ottla.wire.protocol_error import ProtocolError
+from ottla.rpc.errors import NoAnswerError, UnreachableError, check, error_code, only
 
-T = TypeVar("T")
-
-
-class UnreachableError(ConnectionError):
-    """A broker is unreachable, is not a Kafka broker, or has closed; a retry may help."""
-
-
-class NoAnswerError(TimeoutError):
-    """A timeout; the operation may have been executed."""
+__all__ = [
+    "RETRIABLE",
+    "ClientClosedError",
+    "ForkedClientError",
+    "NoAnswerError",
+    "UnreachableError",
+    "check",
+    "error_code",
+    "only",
+]
 
 
 class ClientClosedError(RuntimeError):
@@ -54,26 +53,3 @@ RETRIABLE: Final = frozenset(
     }
 )
 """The codes after which the same request may succeed, once metadata was refreshed."""
-
-
-def error_code(number: int) -> ErrorCode:
-    """Return the ErrorCode of a number; an unknown number is UNKNOWN_SERVER_ERROR."""
-    try:
-        return ErrorCode(number)
-    except ValueError:
-        return ErrorCode.UNKNOWN_SERVER_ERROR
-
-
-def check(number: int, detail: str | None = None, *, fine: Collection[ErrorCode] = ()) -> ErrorCode:
-    """Return the code if it is NONE or in `fine`; raise ApiError for any other."""
-    code = error_code(number)
-    if code is ErrorCode.NONE or code in fine:
-        return code
-    raise ApiError(code, detail or "")
-
-
-def only(items: Sequence[T], what: str) -> T:
-    """Return the only item of a response; ProtocolError if it has none, or several."""
-    if len(items) != 1:
-        raise ProtocolError(f"the broker answered with {len(items)} times {what}, not one")
-    return items[0]

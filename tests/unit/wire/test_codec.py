@@ -11,7 +11,7 @@ from ottla.wire.codec import (
     encode_request,
     encode_response,
 )
-from ottla.wire.frames import FrameBuffer
+from ottla.wire.frames import LENGTH_BYTES, frame_bytes_at
 from ottla.wire.headers import RequestHeader, read_request_header
 from ottla.wire.messages.api_versions import ApiVersionsResponse
 from ottla.wire.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
@@ -31,12 +31,9 @@ class SliceOfAFile:
 
 
 def only_frame(pieces: list[bytes]) -> memoryview:
-    data = b"".join(pieces)
-    buffer = FrameBuffer(frame_bytes_max=1 << 20)
-    buffer.room()[: len(data)] = data
-    buffer.received(len(data))
-    (frame,) = buffer.take_frames()
-    return frame
+    data = bytearray(b"".join(pieces))
+    assert frame_bytes_at(data, 0, 1 << 20) == len(data) - LENGTH_BYTES
+    return memoryview(data)[LENGTH_BYTES:]
 
 
 @pytest.mark.parametrize("version", range(5))

@@ -11,13 +11,13 @@ from typing import Any, Final, TypeVar
 
 from ottla.broker.controller.controller_connection import ChannelToController
 from ottla.broker.metadata_store.store import MetadataStore
-from ottla.broker.peers.response_errors import check_answer
 from ottla.broker.requests.response_error_codes import error_finder
 from ottla.environment.clock import Clock
 from ottla.machines.controller.producer_ids import ProducerIdBlock
 from ottla.metadata.records import DAMAGED_DIRECTORY, LOST_DIRECTORY
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
+from ottla.rpc.errors import check
 from ottla.wire.api_key import ApiKey
 from ottla.wire.messages.allocate_producer_ids import (
     AllocateProducerIdsRequest,
@@ -117,7 +117,7 @@ class ActiveController:
             response = await self._store.execute(
                 lambda controller: controller.lose_replicas(request)
             )
-        check_answer(response.error_code)
+        check(response.error_code, "another broker")
 
     async def leave_sync(self, damaged: list[AssignReplicasToDirsRequestTopic]) -> None:
         """Have others lead in place of replicas that are damaged here, if others are in sync.
@@ -141,7 +141,7 @@ class ActiveController:
             return await self._store.execute(
                 lambda controller: controller.allocate_producer_ids(broker_id, epoch)
             )
-        check_answer(response.error_code)
+        check(response.error_code, "another broker")
         first = response.producer_id_start
         return ProducerIdBlock(first, first + response.producer_id_len)
 
@@ -189,7 +189,7 @@ class ActiveController:
             if response is None:
                 is_granted = await grant(broker_id, epoch)
             else:
-                check_answer(response.error_code)
+                check(response.error_code, "another broker")
                 is_granted = response.should_shut_down
             if is_granted or self._channel is None:
                 return

@@ -8,11 +8,12 @@ import asyncio
 from collections.abc import Callable
 from typing import Final, TypeVar
 
-from ottla.broker.peers.peer_connection import PeerConnection
+from ottla.broker.peers.broker_clients import connect_to_broker
 from ottla.environment.network import Network
 from ottla.metadata.image import Endpoint
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
+from ottla.rpc.connection import Connection
 from ottla.wire.schema import Message
 
 WAITING_MAX: Final = 1000
@@ -30,9 +31,9 @@ class ChannelToController:
         self._client_id = f"broker-{broker_id}-to-controller"
         self._network = network
         self._find = find
-        self._connection: PeerConnection | None = None
+        self._connection: Connection | None = None
         self._connected_to: Endpoint | None = None
-        self._opening: asyncio.Task[PeerConnection] | None = None
+        self._opening: asyncio.Task[Connection] | None = None
         self._waiting = 0
         self._news: asyncio.Future[None] | None = None
         self._is_closed = False
@@ -51,7 +52,9 @@ class ChannelToController:
         try:
             connection = await self._connect()
             try:
-                return await connection.ask(request, version, answer, timeout_ms=timeout_ms)
+                return await connection.ask(
+                    request, answer, version_max=version, timeout_ms=timeout_ms
+                )
             except TimeoutError:
                 connection.close("an answer did not come in time")
                 raise
@@ -88,7 +91,7 @@ class ChannelToController:
             self._opening.cancel()
             self._opening = None
 
-    async def _connect(self) -> PeerConnection:
+    async def _connect(self) -> Connection:
         self._drop_if_stale()
         endpoint = self._find()
         if self._is_closed:
@@ -107,8 +110,8 @@ class ChannelToController:
             raise ConnectionError("another broker may be the controller")
         return opening.result()
 
-    async def _open(self, endpoint: Endpoint) -> PeerConnection:
-        return await PeerConnection.open(
+    async def _open(self, endpoint: Endpoint) -> Connection:
+        return await connect_to_broker(
             self._network,
             endpoint.host,
             endpoint.port,
@@ -116,7 +119,7 @@ class ChannelToController:
             timeout_ms=CONNECT_MS_MAX,
         )
 
-    def _on_opened(self, opening: "asyncio.Task[PeerConnection]") -> None:
+    def _on_opened(self, opening: "asyncio.Task[Connection]") -> None:
         if opening.cancelled():
             return
         failure = opening.exception()  # also retrieved for callers that are gone

@@ -11,11 +11,12 @@ from typing import Final
 
 from ottla.broker.controller.metadata_log_server import METADATA_TOPIC_ID
 from ottla.broker.metadata_store.metadata_history import Batches, Snapshot
-from ottla.broker.peers.peer_connection import PeerConnection
-from ottla.broker.peers.response_errors import check_answer
+from ottla.broker.peers.broker_clients import connect_to_broker
 from ottla.environment.network import Network
 from ottla.metadata.image import BrokerImage, Endpoint
 from ottla.model.topic_names import CLUSTER_METADATA_TOPIC
+from ottla.rpc.connection import Connection
+from ottla.rpc.errors import check
 from ottla.wire.messages import fetch_snapshot
 from ottla.wire.messages.fetch import (
     FetchPartition,
@@ -54,7 +55,7 @@ class ControllerMetadata:
         self._listener = listener
         self._network = network
         self._controller: BrokerImage | None = None
-        self._connection: PeerConnection | None = None
+        self._connection: Connection | None = None
         self._on_controller: list[Callable[[], None]] = []
 
     @property
@@ -105,12 +106,12 @@ class ControllerMetadata:
             self._connection.close()
             self._connection = None
 
-    async def _connect(self) -> PeerConnection:
+    async def _connect(self) -> Connection:
         if self._connection is None or not self._connection.is_open:
             endpoint = self.endpoint
             if endpoint is None:
                 raise ConnectionError(f"the controller does not listen at {self._listener}")
-            self._connection = await PeerConnection.open(
+            self._connection = await connect_to_broker(
                 self._network,
                 endpoint.host,
                 endpoint.port,
@@ -119,9 +120,7 @@ class ControllerMetadata:
             )
         return self._connection
 
-    async def _fetch(
-        self, connection: PeerConnection, epoch: int, offset: int
-    ) -> Batches | Snapshot:
+    async def _fetch(self, connection: Connection, epoch: int, offset: int) -> Batches | Snapshot:
         partition = FetchPartition(
             fetch_offset=offset, last_fetched_epoch=epoch, partition_max_bytes=PIECE_BYTES_MAX
         )
@@ -134,7 +133,7 @@ class ControllerMetadata:
             topics=[FetchTopic(topic_id=METADATA_TOPIC_ID, partitions=[partition])],
         )
         response = await connection.ask(
-            request, FETCH_VERSION, FetchResponse, timeout_ms=WAIT_MS + TIMEOUT_MS
+            request, FetchResponse, version_max=FETCH_VERSION, timeout_ms=WAIT_MS + TIMEOUT_MS
         )
         answer = _partition_in(response)
         if answer.snapshot_id is not None:
@@ -143,7 +142,7 @@ class ControllerMetadata:
             raise ProtocolError("metadata of no term")
         return Batches(answer.current_leader.leader_epoch, bytes(answer.records or b""))
 
-    async def _take_snapshot(self, connection: PeerConnection, wanted: SnapshotId) -> Snapshot:
+    async def _take_snapshot(self, connection: Connection, wanted: SnapshotId) -> Snapshot:
         data = bytearray()
         size = 1
         while len(data) < size:
@@ -160,7 +159,7 @@ class ControllerMetadata:
         return Snapshot(wanted.epoch, wanted.end_offset, bytes(data))
 
     async def _take_piece(
-        self, connection: PeerConnection, wanted: SnapshotId, position: int
+        self, connection: Connection, wanted: SnapshotId, position: int
     ) -> fetch_snapshot.FetchSnapshotResponsePartitionSnapshot:
         snapshot_id = fetch_snapshot.SnapshotId(end_offset=wanted.end_offset, epoch=wanted.epoch)
         partition = fetch_snapshot.FetchSnapshotRequestPartitionSnapshot(
@@ -174,22 +173,22 @@ class ControllerMetadata:
         )
         response = await connection.ask(
             request,
-            FETCH_SNAPSHOT_VERSION,
             fetch_snapshot.FetchSnapshotResponse,
+            version_max=FETCH_SNAPSHOT_VERSION,
             timeout_ms=TIMEOUT_MS,
         )
-        check_answer(response.error_code)
+        check(response.error_code, "another broker")
         pieces = [piece for topic in response.topics for piece in topic.partitions]
         if len(pieces) != 1:
             raise ProtocolError(f"{len(pieces)} snapshots in place of one")
-        check_answer(pieces[0].error_code)
+        check(pieces[0].error_code, "another broker")
         return pieces[0]
 
 
 def _partition_in(response: FetchResponse) -> PartitionData:
-    check_answer(response.error_code)
+    check(response.error_code, "another broker")
     partitions = [one for topic in response.responses for one in topic.partitions]
     if len(partitions) != 1:
         raise ProtocolError(f"{len(partitions)} partitions of metadata in place of one")
-    check_answer(partitions[0].error_code)
+    check(partitions[0].error_code, "another broker")
     return partitions[0]

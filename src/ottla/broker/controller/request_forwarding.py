@@ -10,10 +10,10 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from ottla.broker.controller.controller_client import ActiveController
-from ottla.broker.peers.response_errors import check_answer
 from ottla.broker.requests.request_context import RequestContext
 from ottla.broker.requests.routes import Handle, Route, Routes
 from ottla.model.api_error import ApiError
+from ottla.rpc.errors import check
 from ottla.wire.api_key import ApiKey
 from ottla.wire.codec import decode_response, encode_request
 from ottla.wire.frames import LENGTH_BYTES
@@ -88,7 +88,7 @@ class Forwarding:
         response = await self.controller.forward(envelope)
         if response is None:
             return None
-        check_answer(response.error_code)
+        check(response.error_code, "another broker")
         if response.response_data is None:
             raise ProtocolError("an envelope came back empty")
         data = memoryview(response.response_data)

@@ -7,18 +7,37 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeVar
 
-from ottla.broker.peers.peer_connection import PeerConnection
 from ottla.broker.requests.request_context import ANONYMOUS, RequestContext
 from ottla.broker.requests.routes import Routes
 from ottla.environment.clock import Clock
 from ottla.environment.network import Network
 from ottla.metadata.image import ClusterImage, Endpoint
 from ottla.metadata.records import MetadataRecord
+from ottla.model.address import Address
+from ottla.rpc.buffer_pool import BufferPool
+from ottla.rpc.connection import Connection
 from ottla.wire.apis import key_of
 from ottla.wire.schema import Message
 
 CONNECT_MS_MAX: Final = 5000
 R = TypeVar("R", bound=Message)
+
+
+async def connect_to_broker(
+    network: Network, host: str, port: int, *, client_id: str, timeout_ms: int
+) -> Connection:
+    """Connect to another broker; UnreachableError with the reason if that fails.
+
+    All brokers of a cluster have the versions that the callers choose, so it is not asked for them.
+    """
+    return await Connection.open(
+        Address(host, port),
+        network.connect,
+        client_id=client_id,
+        timeout_ms=timeout_ms,
+        asks_versions=False,
+        pool=BufferPool(),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +57,7 @@ class PeersWorld:
 class _Connected(NamedTuple):
     endpoint: Endpoint
     broker_epoch: int
-    connection: PeerConnection
+    connection: Connection
 
 
 class Peers:
@@ -65,7 +84,7 @@ class Peers:
             return await self._ask_here(request, version, answer)
         connection = await self._connect(broker_id)
         try:
-            return await connection.ask(request, version, answer, timeout_ms=timeout_ms)
+            return await connection.ask(request, answer, version_max=version, timeout_ms=timeout_ms)
         except TimeoutError:
             connection.close("an answer did not come in time")
             raise
@@ -103,7 +122,7 @@ class Peers:
         assert isinstance(response, answer)
         return response
 
-    async def _connect(self, broker_id: int) -> PeerConnection:
+    async def _connect(self, broker_id: int) -> Connection:
         broker = self._world.image().brokers.get(broker_id)
         endpoint = None if broker is None else broker.endpoint(self._world.listener)
         known = self._connected.get(broker_id)
@@ -114,7 +133,7 @@ class Peers:
             del self._connected[broker_id]
         if broker is None or endpoint is None:
             raise ConnectionError(f"nobody knows where broker {broker_id} is")
-        connection = await PeerConnection.open(
+        connection = await connect_to_broker(
             self._world.network,
             endpoint.host,
             endpoint.port,

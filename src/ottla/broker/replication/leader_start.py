@@ -2,11 +2,11 @@
 
 from typing import Final
 
-from ottla.broker.peers.peer_connection import PeerConnection
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
 from ottla.model.isolation_level import EARLIEST
+from ottla.rpc.connection import Connection
 from ottla.wire.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
@@ -18,7 +18,7 @@ LIST_OFFSETS_VERSION: Final = 9
 
 
 async def leader_start_offset(
-    connection: PeerConnection,
+    connection: Connection,
     broker_id: int,
     name: TopicPartition,
     leader_epoch: int,
@@ -32,7 +32,7 @@ async def leader_start_offset(
         replica_id=broker_id, topics=[ListOffsetsTopic(name=name.topic, partitions=[wanted])]
     )
     response = await connection.ask(
-        request, LIST_OFFSETS_VERSION, ListOffsetsResponse, timeout_ms=timeout_ms
+        request, ListOffsetsResponse, version_max=LIST_OFFSETS_VERSION, timeout_ms=timeout_ms
     )
     found = [one for topic in response.topics for one in topic.partitions]
     if len(found) != 1 or found[0].error_code:

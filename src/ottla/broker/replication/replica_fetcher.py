@@ -20,7 +20,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from ottla.broker.controller.problem_log import ProblemLog
-from ottla.broker.peers.peer_connection import PeerConnection
+from ottla.broker.peers.broker_clients import connect_to_broker
 from ottla.broker.replication.fetcher_world import FetcherWorld
 from ottla.broker.replication.leader_start import leader_start_offset
 from ottla.broker.replication.replica_fetch_state import (
@@ -34,6 +34,7 @@ from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.replication.follower import beginning_before
 from ottla.replication.partition import Partition
+from ottla.rpc.connection import Connection
 from ottla.storage.log.leader_epochs import EpochEnd
 from ottla.wire.messages.fetch import FetchRequest, FetchResponse, PartitionData, ReplicaState
 
@@ -62,7 +63,7 @@ class ReplicaFetcher:
         self._refused: dict[PartitionKey, None] = {}
         self._gone: dict[PartitionKey, None] = {}
         """Partitions that are in the session, and should not be."""
-        self._connection: PeerConnection | None = None
+        self._connection: Connection | None = None
         self._session_id = 0
         self._session_epoch = 0
         self._key = ("fetcher", leader_id)
@@ -182,7 +183,7 @@ class ReplicaFetcher:
         await self._take_all(response)
         self._go_on_with(response.session_id)
 
-    async def _answer(self, connection: PeerConnection) -> FetchResponse:
+    async def _answer(self, connection: Connection) -> FetchResponse:
         """Return the response to the fetch sent ahead, or else to a new fetch."""
         ahead, self._ahead = self._ahead, None
         self._is_waiting = True
@@ -193,10 +194,12 @@ class ReplicaFetcher:
         finally:
             self._is_waiting = False
 
-    async def _ask(self, connection: PeerConnection, request: FetchRequest) -> FetchResponse:
+    async def _ask(self, connection: Connection, request: FetchRequest) -> FetchResponse:
         settings = self._world.settings
         timeout_ms = settings.wait_ms + settings.timeout_ms
-        return await connection.ask(request, FETCH_VERSION, FetchResponse, timeout_ms=timeout_ms)
+        return await connection.ask(
+            request, FetchResponse, version_max=FETCH_VERSION, timeout_ms=timeout_ms
+        )
 
     def _fetch_ahead(self) -> None:
         """Send a fetch for new partitions while a response is pending, if there is a session.
@@ -212,7 +215,7 @@ class ReplicaFetcher:
             self._ahead = asyncio.get_running_loop().create_task(self._ask(connection, request))
             self._ahead.add_done_callback(_seen)
 
-    async def _connect(self) -> PeerConnection:
+    async def _connect(self) -> Connection:
         if self._connection is not None and self._connection.is_open:
             return self._connection
         world = self._world
@@ -220,7 +223,7 @@ class ReplicaFetcher:
         if endpoint is None:
             raise ConnectionError(f"nobody knows where broker {self.leader_id} is")
         self._restart_session()
-        self._connection = await PeerConnection.open(
+        self._connection = await connect_to_broker(
             world.network,
             endpoint.host,
             endpoint.port,

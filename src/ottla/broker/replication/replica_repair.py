@@ -7,12 +7,13 @@ the progress of the replica. The replica must not lead or follow meanwhile.
 from typing import Final
 
 from ottla.broker.maintenance.log_scrubber import ScrubThreads
-from ottla.broker.peers.peer_connection import PeerConnection
+from ottla.broker.peers.broker_clients import connect_to_broker
 from ottla.broker.replication.fetcher_world import FetcherWorld
 from ottla.broker.replication.replica_fetcher import FETCH_VERSION
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.replication.partition import Partition
+from ottla.rpc.connection import Connection
 from ottla.storage.compaction.cleaned_segment import OversizedSegmentError
 from ottla.storage.files.damage import Damage
 from ottla.storage.log.log import PartitionLog
@@ -44,7 +45,7 @@ class ReplicaRepair:
         endpoint = world.endpoint_of(partition.leader_id)
         if endpoint is None:
             raise ConnectionError(f"nobody knows where broker {partition.leader_id} is")
-        connection = await PeerConnection.open(
+        connection = await connect_to_broker(
             world.network,
             endpoint.host,
             endpoint.port,
@@ -90,9 +91,7 @@ class ReplicaRepair:
 class _Leader:
     """The leader of a partition, as long as it leads in the same epoch."""
 
-    def __init__(
-        self, connection: PeerConnection, partition: Partition, world: FetcherWorld
-    ) -> None:
+    def __init__(self, connection: Connection, partition: Partition, world: FetcherWorld) -> None:
         self._connection = connection
         self._partition = partition
         self._world = world
@@ -123,7 +122,7 @@ class _Leader:
             topics=[FetchTopic(topic_id=partition.topic_id, partitions=[wanted])],
         )
         response = await self._connection.ask(
-            request, FETCH_VERSION, FetchResponse, timeout_ms=settings.timeout_ms
+            request, FetchResponse, version_max=FETCH_VERSION, timeout_ms=settings.timeout_ms
         )
         self.check()
         code = ErrorCode(response.error_code)

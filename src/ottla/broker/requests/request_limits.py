@@ -97,6 +97,11 @@ def limits_of(api_key: int) -> RequestLimits:
     return LIMITS_BY_API.get(api_key, _OTHER)
 
 
+def frame_bytes_max_of(api_key: int) -> int | None:
+    """Return the limit of a request's frame; None if only the limit of all requests applies."""
+    return limits_of(api_key).frame_bytes_max
+
+
 def counted_bytes(frame: memoryview) -> int:
     """Return the memory charged for a request while it is handled.
 

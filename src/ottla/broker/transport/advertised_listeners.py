@@ -1,25 +1,18 @@
 """The advertised address of this broker, for each listener that clients connect to."""
 
-from typing import NamedTuple
-
-
-class Endpoint(NamedTuple):
-    """A host and a port, as a client should connect to them."""
-
-    host: str
-    port: int
+from ottla.model.address import Address
 
 
 class Endpoints:
     """The advertised end of each listener; filled in once the ports are bound."""
 
     def __init__(self) -> None:
-        self._by_listener: dict[str, Endpoint] = {}
+        self._by_listener: dict[str, Address] = {}
 
     def advertise(self, listener: str, host: str, port: int) -> None:
         """Set the advertised address for clients of this listener."""
-        self._by_listener[listener] = Endpoint(host, port)
+        self._by_listener[listener] = Address(host, port)
 
-    def advertised(self, listener: str) -> Endpoint:
+    def advertised(self, listener: str) -> Address:
         """Return where clients of this listener should come."""
         return self._by_listener[listener]

@@ -17,14 +17,14 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from ottla.broker.dispatch import Peer
-from ottla.broker.requests.request_limits import counted_bytes
+from ottla.broker.requests.request_limits import counted_bytes, frame_bytes_max_of
 from ottla.broker.transport.close_reason import CloseReason
-from ottla.broker.transport.frame_reader import Incoming
 from ottla.broker.transport.pipelined_requests import InFlight, Request
 from ottla.broker.transport.response_writer import Outgoing, Progress
 from ottla.broker.transport.shared import Shared, log_invalid
 from ottla.concurrency.eager_task import start
 from ottla.environment.network import StreamSocket
+from ottla.rpc.frame_reader import FrameReader
 from ottla.wire.protocol_error import ProtocolError
 
 FRUGAL_READ_BYTES: Final = 4096
@@ -79,7 +79,9 @@ class Connection:
         self._on_closed = on_closed
         self._socket = connected
         self._is_open = True
-        self._incoming = Incoming(shared.limits.frame_bytes_max, shared.scratch, shared.spares)
+        self._incoming = FrameReader(
+            shared.limits.frame_bytes_max, shared.scratch, shared.pool, frame_bytes_max_of
+        )
         self._outgoing = Outgoing(shared.cold_reads, shared.threads)
         self._in_flight = InFlight()
         self._held_bytes = 0  # the incoming side's share of the request memory

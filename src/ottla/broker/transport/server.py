@@ -10,11 +10,9 @@ from typing import Final
 from ottla.broker.dispatch import Peer
 from ottla.broker.requests.request_context import Introduction
 from ottla.broker.requests.time_slices import TimeSlices
-from ottla.broker.transport.buffer_pool import SpareBodies
 from ottla.broker.transport.close_reason import CloseReason
 from ottla.broker.transport.connection import Connection
 from ottla.broker.transport.connection_limits import ConnectionLimits
-from ottla.broker.transport.frame_reader import new_scratch
 from ottla.broker.transport.listeners import listening_sockets, port_of
 from ottla.broker.transport.request_memory_limit import RequestMemory
 from ottla.broker.transport.response_writer import ColdReads
@@ -22,6 +20,8 @@ from ottla.broker.transport.shared import Dispatching, Shared
 from ottla.environment.clock import Clock
 from ottla.environment.network import ListeningSocket, Network, StreamSocket
 from ottla.model.settings.listeners import Listener
+from ottla.rpc.buffer_pool import BufferPool
+from ottla.rpc.frame_reader import new_scratch
 
 TICK_SECONDS: Final = 1.0
 PAUSE_MS_MAX: Final = 3000
@@ -59,7 +59,7 @@ class Server:
             limits,
             RequestMemory(limits.request_bytes_max),
             new_scratch(),
-            SpareBodies(),
+            BufferPool(),
             cold_reads,
             threads,
             network,

@@ -9,11 +9,11 @@ from typing import Any
 
 from ottla.broker.dispatch import Peer
 from ottla.broker.requests.time_slices import TimeSlices
-from ottla.broker.transport.buffer_pool import SpareBodies
 from ottla.broker.transport.connection_limits import ConnectionLimits
 from ottla.broker.transport.request_memory_limit import RequestMemory
 from ottla.broker.transport.response_writer import ColdReads, Piece
 from ottla.environment.network import Network
+from ottla.rpc.buffer_pool import BufferPool
 from ottla.wire.protocol_error import MessageTooLargeError, ProtocolError
 
 _log = logging.getLogger(__name__)
@@ -36,7 +36,7 @@ class Shared:
     limits: ConnectionLimits
     memory: RequestMemory
     scratch: memoryview
-    spares: SpareBodies
+    pool: BufferPool
     cold_reads: ColdReads
     threads: Executor
     network: Network

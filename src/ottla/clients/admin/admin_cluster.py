@@ -8,11 +8,11 @@ from typing import Final, NamedTuple
 
 from ottla.clients.admin.per_item_results import ask_each, for_each, in_time
 from ottla.clients.cluster.cluster_client import ClusterView
-from ottla.clients.connection import SOFTWARE_NAME, SOFTWARE_VERSION
 from ottla.clients.errors import check, error_code, only
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
+from ottla.rpc.connection import SOFTWARE_NAME, SOFTWARE_VERSION
 from ottla.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from ottla.wire.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from ottla.wire.messages.describe_log_dirs import (

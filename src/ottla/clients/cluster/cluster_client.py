@@ -14,19 +14,19 @@ from typing import Final, Self, TypeVar
 from weakref import WeakKeyDictionary
 
 from ottla.clients.cluster.cluster_metadata import KnownCluster
-from ottla.clients.cluster.connections import Connections
+from ottla.clients.cluster.connections import Connections, connect
 from ottla.clients.cluster.coordinators import GROUP, find_coordinator
 from ottla.clients.cluster.metadata_batching import MetadataRequests
 from ottla.clients.config.settings import ClientSettings
-from ottla.clients.connection import Address, Connection
 from ottla.clients.errors import RETRIABLE, NoAnswerError, UnreachableError, check, only
-from ottla.clients.metrics import NetworkCounts
-from ottla.clients.sockets import Connect, connect
 from ottla.concurrency.sleep import pause
 from ottla.environment.randomness import Randomness
+from ottla.model.address import Address
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
+from ottla.rpc.connection import Connect, Connection
+from ottla.rpc.metrics import NetworkCounts
 from ottla.wire.messages.metadata import (
     MetadataRequest,
     MetadataResponse,

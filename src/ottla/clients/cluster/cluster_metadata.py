@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from ottla.clients.connection import Address
+from ottla.model.address import Address
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import ZERO_UUID, TopicPartition
 from ottla.wire.messages.metadata import (

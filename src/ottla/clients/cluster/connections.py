@@ -11,12 +11,15 @@ from typing import Final
 from weakref import WeakKeyDictionary
 
 from ottla.clients.config.settings import ClientSettings
-from ottla.clients.connection import Address, Connection
 from ottla.clients.errors import UnreachableError
-from ottla.clients.metrics import NetworkCounts
-from ottla.clients.sockets import Connect
 from ottla.environment.randomness import Randomness
+from ottla.model.address import Address
+from ottla.rpc.connection import Connect, Connection
+from ottla.rpc.metrics import NetworkCounts
+from ottla.runtime.network import KernelNetwork
 
+connect: Final = KernelNetwork().connect
+"""Connects through the kernel, to the host's first address that accepts."""
 CLOSED: Final = "the client was closed here"
 JITTER_PERCENT: Final = 20
 """The jitter of a backoff: clients that lost a broker at the same moment should not reconnect at

@@ -2,8 +2,9 @@
 
 from typing import Final
 
-from ottla.clients.connection import Address, Connection
 from ottla.clients.errors import check, only
+from ottla.model.address import Address
+from ottla.rpc.connection import Connection
 from ottla.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 
 GROUP: Final = 0

@@ -13,7 +13,7 @@ from ottla.clients.config.setting_table import (
     one_word_of,
     raise_problems,
 )
-from ottla.clients.connection import Address
+from ottla.model.address import Address
 from ottla.model.settings.settings import INT32_MAX, TEXT, Kind, SettingType
 
 DEFAULT_PORT: Final = 9092

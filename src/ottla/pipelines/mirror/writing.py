@@ -8,7 +8,6 @@ from time import time
 from typing import Final
 
 from ottla.clients.cluster.cluster_client import ClusterView
-from ottla.clients.connection import Connection, TakeAnswer
 from ottla.clients.errors import NoAnswerError, check, only
 from ottla.clients.producer.transactions.coordinator_client import TransactionCoordinator
 from ottla.clients.producer.transactions.transaction_requests import (
@@ -22,6 +21,7 @@ from ottla.clients.producer.transactions.transaction_requests import (
 from ottla.clients.producer.transactions.transactions import PRODUCE_VERSION_BEFORE_ADDING
 from ottla.model.identifiers import ZERO_UUID, TopicPartition
 from ottla.pipelines.mirror.batches import seal
+from ottla.rpc.connection import Connection, TakeAnswer
 from ottla.wire.messages.produce import (
     PartitionProduceData,
     ProduceRequest,

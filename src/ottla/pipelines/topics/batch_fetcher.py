@@ -4,11 +4,11 @@ import asyncio
 from typing import Final, NamedTuple, Self
 
 from ottla.clients.cluster.cluster_client import ClusterView
-from ottla.clients.connection import Connection
 from ottla.clients.errors import check, only
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import ZERO_UUID, TopicPartition
 from ottla.model.isolation_level import READ_COMMITTED
+from ottla.rpc.connection import Connection
 from ottla.wire.messages.fetch import (
     AbortedTransaction,
     FetchPartition,

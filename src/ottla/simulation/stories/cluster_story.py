@@ -14,7 +14,7 @@ from typing import Final
 
 from ottla.broker.metadata_store.zookeeper.store import ZooKeeperMetadataStore
 from ottla.broker.startup.assembly import Broker
-from ottla.clients.connection import Address
+from ottla.model.address import Address
 from ottla.model.api_error import ApiError
 from ottla.model.identifiers import TopicPartition
 from ottla.replication.partition import Partition

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from random import Random  # noqa: TID251 - only the type: the stream is given
 from typing import Final
 
-from ottla.clients.connection import Address
+from ottla.model.address import Address
 from ottla.simulation.checks.checkers import Violation, check_history, lost_commits
 from ottla.simulation.checks.history import History
 from ottla.simulation.checks.log_capture import complaints_of

@@ -15,9 +15,9 @@ from typing import Final
 
 from ottla.clients.admin.async_admin import AsyncAdmin
 from ottla.clients.cluster.cluster_client import ClusterView
-from ottla.clients.connection import Address
 from ottla.concurrency.sleep import pause
 from ottla.machines.transactions.transaction import EPOCH_BUMP_VERSION
+from ottla.model.address import Address
 from ottla.model.api_error import ApiError
 from ottla.model.identifiers import TopicPartition
 from ottla.simulation.checks.history import History

@@ -19,10 +19,10 @@ from random import Random  # noqa: TID251 - only the type: the stream is given
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 from ottla.clients.cluster.cluster_client import ClusterView
-from ottla.clients.connection import Address
 from ottla.clients.errors import NoAnswerError, UnreachableError, check, only
 from ottla.concurrency.sleep import pause
 from ottla.environment.clock import Clock
+from ottla.model.address import Address
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition, partitions_by_topic

@@ -14,11 +14,11 @@ from ottla.clients.admin.async_admin import AsyncAdmin
 from ottla.clients.admin.per_item_results import ItemsFailedError
 from ottla.clients.cluster.cluster_client import ClusterView
 from ottla.clients.config.settings import ClientSettings
-from ottla.clients.connection import Address
 from ottla.clients.consumer.async_consumer import AsyncConsumer
 from ottla.clients.consumer.state.errors import OffsetOutOfRangeError
 from ottla.clients.consumer.state.settings import ConsumerSettings
 from ottla.concurrency.sleep import pause
+from ottla.model.address import Address
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition

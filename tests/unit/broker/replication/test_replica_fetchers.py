@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from ottla.broker.hosting.log_flusher import Flushing
-from ottla.broker.peers.peer_connection import PeerConnection
+from ottla.broker.replication import replica_fetcher
 from ottla.broker.replication.fetcher_world import FetcherSettings, FetcherWorld
 from ottla.broker.replication.replica_fetchers import ReplicaFetchers
 from ottla.broker.replication.replication_quotas import Throttles
@@ -99,7 +99,7 @@ def fetchers_of(
         await asyncio.sleep(0)
         return leader
 
-    monkeypatch.setattr(PeerConnection, "open", connect)
+    monkeypatch.setattr(replica_fetcher, "connect_to_broker", connect)
     clock = SystemClock()
     address = SimpleNamespace(host="127.0.0.1", port=1)
     nowhere: Any = None

@@ -1,7 +1,7 @@
 """A client's cluster metadata never goes back to an older state."""
 
 from ottla.clients.cluster.cluster_metadata import KnownCluster
-from ottla.clients.connection import Address
+from ottla.model.address import Address
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
 from ottla.wire.messages.metadata import (

@@ -7,14 +7,13 @@ from typing import Any
 
 import pytest
 
-from ottla.clients.cluster.connections import Connections
+from ottla.clients.cluster.connections import Connections, connect
 from ottla.clients.config.settings import ClientSettings
-from ottla.clients.connection import Address
 from ottla.clients.errors import UnreachableError
-from ottla.clients.sockets import connect
 from ottla.environment.network import StreamSocket
-from tests.unit.clients.test_connection import be_asked_for_versions
-from tests.unit.clients.test_connection import run as run_with_server
+from ottla.model.address import Address
+from tests.unit.rpc.test_connection import be_asked_for_versions
+from tests.unit.rpc.test_connection import run as run_with_server
 
 NOBODY = Address("127.0.0.1", 1)
 

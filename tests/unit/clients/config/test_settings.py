@@ -6,10 +6,10 @@ import pytest
 
 from ottla.clients.config.setting_table import InvalidClientSettingError
 from ottla.clients.config.settings import parse_addresses, parse_settings, read_client_settings
-from ottla.clients.connection import Address
 from ottla.clients.consumer.state.settings import ConsumerSettings, read_consumer_settings
 from ottla.clients.producer.state.settings import ProducerSettings, read_producer_settings
 from ottla.clients.records.serializers import JSON, STRING
+from ottla.model.address import Address
 from ottla.wire.records.compression.codecs import Compression
 
 SERVERS = {"bootstrap.servers": "a:1"}

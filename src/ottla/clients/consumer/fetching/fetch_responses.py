@@ -6,7 +6,6 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Final
 
 from ottla.clients.cluster.cluster_client import ClusterView
-from ottla.clients.connection import Address
 from ottla.clients.consumer.fetching.fetch_buffer import FetchBuffer
 from ottla.clients.consumer.fetching.fetch_session import Asked, FetchSession
 from ottla.clients.consumer.fetching.fetched_batches import FetchedPartition, end_of_batches
@@ -20,6 +19,7 @@ from ottla.clients.consumer.state.subscription import (
     SubscriptionState,
 )
 from ottla.clients.errors import RETRIABLE, error_code
+from ottla.model.address import Address
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import ZERO_UUID, TopicPartition

@@ -11,7 +11,6 @@ from contextvars import Context
 from typing import Any, Final, NamedTuple
 
 from ottla.clients.cluster.cluster_client import ClusterView
-from ottla.clients.connection import Connection
 from ottla.clients.consumer.fetching.fetch_responses import FetchAnswers
 from ottla.clients.consumer.fetching.fetch_session import Asked, FetchSession, version_max_for
 from ottla.clients.consumer.fetching.partition_leaders import Leader, Leaders
@@ -27,6 +26,7 @@ from ottla.clients.consumer.state.subscription import (
 from ottla.clients.errors import NoAnswerError, UnreachableError
 from ottla.model.api_error import ApiError
 from ottla.model.identifiers import TopicPartition
+from ottla.rpc.connection import Connection
 from ottla.wire.messages.fetch import FetchRequest, FetchResponse
 
 LOOK_AGAIN_S: Final = 60.0

@@ -16,7 +16,6 @@ from functools import partial
 from socket import socket
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from ottla.clients.connection import Connection, Pending
 from ottla.clients.producer.batching import _accumulator_python
 from ottla.clients.producer.batching.accumulator import NEVER_MS, Accumulator, Batch, OpenBatches
 from ottla.clients.producer.batching.ready_batch import ReadyBatch
@@ -24,6 +23,7 @@ from ottla.clients.producer.sending.in_flight_requests import InFlightRequest
 from ottla.clients.producer.sending.produce_requests import NO_ANSWER, ProduceCalls
 from ottla.clients.producer.state.settings import ProducerSettings
 from ottla.environment.clock import Clock
+from ottla.rpc.connection import Connection, Pending
 from ottla.runtime.event_loop import epoll_of
 from ottla.wire.api_key import ApiKey
 from ottla.wire.codec import encode_response

@@ -2,10 +2,10 @@
 
 from collections import defaultdict
 
-from ottla.clients.connection import Connection
 from ottla.clients.errors import NoAnswerError
 from ottla.clients.producer.batching.accumulator import NEVER_MS
 from ottla.clients.producer.batching.ready_batch import ReadyBatch
+from ottla.rpc.connection import Connection
 
 
 class InFlightRequest:

@@ -6,11 +6,12 @@ from typing import Final
 from weakref import WeakKeyDictionary
 
 from ottla.clients.cluster.cluster_client import ClusterView
-from ottla.clients.connection import Address, Connection, TakeAnswer
 from ottla.clients.errors import NoAnswerError
 from ottla.clients.producer.batching.ready_batch import ReadyBatch
 from ottla.clients.producer.state.producer_identity import Identity
+from ottla.model.address import Address
 from ottla.model.identifiers import ZERO_UUID, TopicPartition
+from ottla.rpc.connection import Connection, TakeAnswer
 from ottla.wire.messages.produce import (
     PartitionProduceData,
     PartitionProduceResponse,

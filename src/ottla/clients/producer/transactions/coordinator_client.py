@@ -8,12 +8,12 @@ from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
 from ottla.clients.cluster.cluster_client import ClusterView
-from ottla.clients.connection import Connection
 from ottla.clients.errors import RETRIABLE, NoAnswerError, UnreachableError, check
 from ottla.clients.producer.transactions.end_express import EndDesk
 from ottla.concurrency.sleep import pause
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
+from ottla.rpc.connection import Connection
 from ottla.runtime.clock import SystemClock
 from ottla.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
 from ottla.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse

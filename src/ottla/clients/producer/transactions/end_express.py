@@ -10,9 +10,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Final, NamedTuple
 
-from ottla.clients.connection import Connection, Pending
 from ottla.clients.producer.sending.direct_send import WAIT_MS_MAX, EndExpress, may_be_lent
 from ottla.clients.producer.transactions.commit_ways import CommitWays
+from ottla.rpc.connection import Connection, Pending
 from ottla.runtime.event_loop import epoll_of
 from ottla.wire.api_key import ApiKey
 from ottla.wire.codec import encode_response

@@ -6,9 +6,9 @@ from typing import Any
 
 from ottla.clients.cluster.cluster_client import ClusterView
 from ottla.clients.config.settings import ClientSettings
-from ottla.clients.connection import Address
 from ottla.clients.producer.sending.leaders import NO_LEADER, Leaders
 from ottla.clients.producer.state.settings import ProducerSettings
+from ottla.model.address import Address
 from ottla.model.identifiers import TopicPartition
 from ottla.wire.messages.metadata import (
     MetadataResponse,

@@ -5,13 +5,15 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
-from ottla.clients.errors import UnreachableError
 from ottla.environment.network import StreamSocket
-from ottla.wire.frames import FrameBuffer
+from ottla.rpc.buffer_pool import BufferPool
+from ottla.rpc.errors import UnreachableError
+from ottla.rpc.frame_reader import FrameReader, new_scratch
 from ottla.wire.protocol_error import ProtocolError
 
-FRAME_BYTES_MAX: Final = 128 << 20
-"""The limit of a response: the first bytes of HTTP, SSH or TLS would exceed it as a length."""
+FRAME_BYTES_MAX: Final = 256 << 20
+"""The limit of a response: a batch alone may have a hundred megabytes. The first bytes of HTTP, SSH
+or TLS would exceed it as a length."""
 UNSENT_BYTES_MAX: Final = 64 << 20
 """The limit of queued bytes: above it, senders wait until the broker has received some."""
 
@@ -27,12 +29,13 @@ class FrameStream:
         connected: StreamSocket,
         on_frame: Callable[[memoryview], None],
         on_end: Callable[[UnreachableError], None],
+        pool: BufferPool | None = None,
     ) -> None:
         self.socket = connected
         self._on_frame = on_frame
         self._on_end = on_end
         self._loop = asyncio.get_running_loop()
-        self._frames = FrameBuffer(FRAME_BYTES_MAX)
+        self._frames = FrameReader(FRAME_BYTES_MAX, new_scratch(), pool)
         self.unsent: deque[memoryview] = deque()
         self._unsent_bytes = 0
         self._sent_bytes = 0
@@ -114,7 +117,7 @@ class FrameStream:
         self.is_reading = True  # from here on no other thread starts to read
         if not self.is_lent:
             self._read_now()
-        self.is_reading = not self._frames.is_empty
+        self.is_reading = self._frames.has_unread
 
     def _read_now(self) -> None:
         try:
@@ -129,7 +132,7 @@ class FrameStream:
             return
         self._frames.received(size)
         try:
-            for frame in self._frames.take_frames():
+            while (frame := self._frames.take_frame()) is not None:
                 self._on_frame(frame)
         except ProtocolError as error:
             self.close(UnreachableError(f"what answers is not a Kafka broker ({error.detail})"))

@@ -1,23 +1,26 @@
 """A connection to one broker, with many requests in flight.
 
-Opening it asks the broker for its versions (ApiVersions); every request is then written in the
-highest version that both sides support. The correlation id matches a response with its request.
+Opening it asks the broker for its versions (ApiVersions), unless the caller knows them; every
+request is then written in the highest version that both sides support. The correlation id matches a
+response with its request.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass
 from itertools import count
-from typing import Any, Final, NamedTuple, TypeVar, cast
+from typing import Any, Final, TypeVar, cast
 
-from ottla.clients.errors import NoAnswerError, UnreachableError, check
-from ottla.clients.metrics import NetworkCounts
-from ottla.clients.sockets import Connect
-from ottla.clients.stream import FrameStream
 from ottla.concurrency.sleep import pause
+from ottla.environment.network import StreamSocket
+from ottla.model.address import Address
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
+from ottla.rpc.buffer_pool import BufferPool
+from ottla.rpc.errors import NoAnswerError, UnreachableError, check
+from ottla.rpc.metrics import NetworkCounts
+from ottla.rpc.stream import FrameStream
 from ottla.wire.api_key import ApiKey
 from ottla.wire.apis import api_of, key_of
 from ottla.wire.codec import decode_response, encode_request
@@ -32,18 +35,10 @@ _CORRELATION_ID_MAX: Final = 2**31 - 1
 _SIZE_BYTES: Final = 4
 """The size field before each frame."""
 R = TypeVar("R", bound=Message)
+Connect = Callable[[str, int], Awaitable[StreamSocket]]
+"""Opens a socket to a host and port, or raises OSError: `Network.connect`."""
 TakeAnswer = Callable[[Message | None, Exception | None], None]
 """Called once, with the response or with the error that ended the connection; must not raise."""
-
-
-class Address(NamedTuple):
-    """The host and port of a broker's listener."""
-
-    host: str
-    port: int
-
-    def __str__(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
 @dataclass(slots=True)
@@ -93,7 +88,7 @@ class Connection:
         self.stream: FrameStream | None = None
         self.pending: dict[int, Pending] = {}
         self._correlation_ids = count(1)
-        self._versions: dict[int, tuple[int, int]] = {}
+        self._versions: dict[int, tuple[int, int]] | None = None
         self._feature_levels: dict[str, int] = {}
         self._end: UnreachableError | None = None
         self.on_end: Callable[[], None] = lambda: None
@@ -112,15 +107,25 @@ class Connection:
         client_id: str,
         timeout_ms: int,
         counts: NetworkCounts | None = None,
+        asks_versions: bool = True,
+        pool: BufferPool | None = None,
     ) -> "Connection":
-        """Connect and agree on versions; UnreachableError with the reason if that fails."""
+        """Connect and agree on versions; UnreachableError with the reason if that fails.
+
+        A caller that chooses each version itself needs no agreement, and saves a round trip.
+        """
         connection = cls(address, client_id, counts or NetworkCounts())
+        is_ready = False
         try:
             async with asyncio.timeout(timeout_ms / 1000):
                 connected = await connect(address.host, address.port)
-                connection.stream = FrameStream(connected, connection._take_frame, connection._fail)
+                connection.stream = FrameStream(
+                    connected, connection._take_frame, connection._fail, pool
+                )
                 connection.counts.opened += 1
-                await connection._agree_on_versions(timeout_ms)
+                if asks_versions:
+                    await connection._agree_on_versions(timeout_ms)
+            is_ready = True
         except TimeoutError:
             raise UnreachableError(
                 f"{address} did not answer within {timeout_ms / 1000:g} s: is it a Kafka broker?"
@@ -132,7 +137,7 @@ class Connection:
         except OSError as error:
             raise UnreachableError(_why_refused(address, error)) from None
         finally:
-            if not connection.versions_by_api:
+            if not is_ready:
                 connection.close()
         return connection
 
@@ -153,8 +158,8 @@ class Connection:
 
     @property
     def versions_by_api(self) -> dict[int, tuple[int, int]]:
-        """The broker's first and last version by API number."""
-        return self._versions
+        """The broker's first and last version by API number, if it was asked for them."""
+        return self._versions or {}
 
     def feature_level(self, name: str) -> int:
         """Return the level of a cluster feature at the time of connecting; 0 if it has none."""
@@ -165,10 +170,12 @@ class Connection:
 
         ApiError with UNSUPPORTED_VERSION if there is none.
         """
+        first, last = request.versions
+        if self._versions is None:
+            return min(last, version_max)
         name = request.__name__.removesuffix("Request")
         if (offered := self._versions.get(key_of(request))) is None:
             raise ApiError(ErrorCode.UNSUPPORTED_VERSION, f"{self.address} does not offer {name}")
-        first, last = request.versions
         version = min(last, offered[1], version_max)
         if version < max(first, offered[0]):
             raise ApiError(
@@ -258,10 +265,10 @@ class Connection:
         if not is_sent:
             raise self._end or UnreachableError(f"{self.address}: not connected")
 
-    def close(self) -> None:
+    def close(self, reason: str = "the connection was closed here") -> None:
         """Close the connection; pending requests fail."""
         if self.stream is not None:
-            self.stream.close(UnreachableError("the connection was closed here"))
+            self.stream.close(UnreachableError(reason))
 
     def abandon(self) -> None:
         """Close the connection soon, in its own loop; at once if that loop has ended."""

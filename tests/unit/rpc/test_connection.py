@@ -7,12 +7,13 @@ from contextlib import suppress
 
 import pytest
 
-from ottla.clients.connection import Address, Connection
+from ottla.clients.cluster.connections import connect
 from ottla.clients.errors import NoAnswerError, UnreachableError
-from ottla.clients.sockets import connect
 from ottla.concurrency.sleep import pause
+from ottla.model.address import Address
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
+from ottla.rpc.connection import Connection
 from ottla.wire.api_key import ApiKey
 from ottla.wire.codec import encode_response
 from ottla.wire.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse

@@ -3,15 +3,15 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.broker.transport.buffer_pool import SPARE_BYTES_MIN, SpareBodies
-from ottla.broker.transport.frame_reader import Incoming, new_scratch
-from tests.unit.broker.transport.test_frame_reader import frame, receive
+from ottla.rpc.buffer_pool import SPARE_BYTES_MIN, BufferPool
+from ottla.rpc.frame_reader import FrameReader, new_scratch
+from tests.unit.rpc.test_frame_reader import frame, receive
 
 LARGE_BYTES = 2 * SPARE_BYTES_MIN
 
 
 def test_what_is_kept_is_taken_once_and_by_whoever_needs_no_more() -> None:
-    spares = SpareBodies()
+    spares = BufferPool()
     assert spares.take(1) is None
     body = bytearray(LARGE_BYTES)
     spares.keep(body)
@@ -23,7 +23,7 @@ def test_what_is_kept_is_taken_once_and_by_whoever_needs_no_more() -> None:
 
 
 def test_what_somebody_looks_at_is_not_taken_until_nobody_does() -> None:
-    spares = SpareBodies()
+    spares = BufferPool()
     body = bytearray(LARGE_BYTES)
     part = memoryview(body)[10:20]
     spares.keep(body)
@@ -33,13 +33,13 @@ def test_what_somebody_looks_at_is_not_taken_until_nobody_does() -> None:
 
 
 def test_what_is_small_is_not_kept() -> None:
-    spares = SpareBodies()
+    spares = BufferPool()
     spares.keep(bytearray(SPARE_BYTES_MIN - 1))
     assert spares.kept_bytes == 0
 
 
 def test_no_more_is_kept_than_is_allowed_and_the_newest_stays() -> None:
-    spares = SpareBodies(2 * LARGE_BYTES)
+    spares = BufferPool(2 * LARGE_BYTES)
     bodies = [bytearray(LARGE_BYTES) for _ in range(3)]
     for body in bodies:
         spares.keep(body)
@@ -50,7 +50,7 @@ def test_no_more_is_kept_than_is_allowed_and_the_newest_stays() -> None:
 
 
 def test_what_is_larger_than_all_that_may_be_kept_does_not_drive_the_others_out() -> None:
-    spares = SpareBodies(LARGE_BYTES)
+    spares = BufferPool(LARGE_BYTES)
     body = bytearray(LARGE_BYTES)
     spares.keep(body)
     spares.keep(bytearray(LARGE_BYTES + 1))
@@ -58,7 +58,7 @@ def test_what_is_larger_than_all_that_may_be_kept_does_not_drive_the_others_out(
 
 
 def test_the_next_large_frame_lies_where_one_lay_that_nobody_looks_at() -> None:
-    incoming = Incoming(1 << 20, new_scratch(), SpareBodies())
+    incoming = FrameReader(1 << 20, new_scratch(), BufferPool())
     (first,) = receive(incoming, frame(b"1" * LARGE_BYTES))
     (second,) = receive(incoming, frame(b"2" * LARGE_BYTES))
     assert second.obj is not first.obj
@@ -77,7 +77,7 @@ def test_the_next_large_frame_lies_where_one_lay_that_nobody_looks_at() -> None:
 def test_frames_stay_what_was_sent_as_long_as_they_are_looked_at(
     sent: list[tuple[int, bool]], step_bytes: int
 ) -> None:
-    incoming = Incoming(1 << 20, new_scratch(), SpareBodies())
+    incoming = FrameReader(1 << 20, new_scratch(), BufferPool())
     looked_at = []
     for number, (size_bytes, is_kept) in enumerate(sent):
         body = bytes([number + 1]) * size_bytes

@@ -13,7 +13,7 @@ SPARE_BYTES_MAX: Final = 48 << 20
 """How much is kept in all: 32 producers of librdkafka have 28 MB of requests on the way."""
 
 
-class SpareBodies:
+class BufferPool:
     """A pool of buffers of large frames, reused once free. Belongs to one event loop."""
 
     __slots__ = ("_bodies", "_bytes_max", "kept_bytes")

@@ -1,4 +1,4 @@
-"""Incoming frames: any cut gives the same frames, each in its own memory; no length is trusted."""
+"""Received frames: any cut gives the same frames, each in its own memory; no length is trusted."""
 
 import struct
 
@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.broker.transport.buffer_pool import SpareBodies
-from ottla.broker.transport.frame_reader import (
+from ottla.rpc.buffer_pool import BufferPool
+from ottla.rpc.frame_reader import (
     BODY_AT,
     ROOM_BYTES,
     SCRATCH_BYTES,
-    Incoming,
+    FrameReader,
     new_scratch,
 )
 from ottla.wire.frames import frame_prefix
@@ -25,7 +25,7 @@ def frame(body: bytes) -> bytes:
     return frame_prefix(len(body)) + body
 
 
-def put(incoming: Incoming, data: bytes) -> int:
+def put(incoming: FrameReader, data: bytes) -> int:
     """Receive as a socket would: as much as there is room for."""
     room = incoming.room()
     size_bytes = min(len(room), len(data))
@@ -34,29 +34,34 @@ def put(incoming: Incoming, data: bytes) -> int:
     return size_bytes
 
 
-def take_all(incoming: Incoming) -> list[memoryview]:
+def take_all(incoming: FrameReader, *, is_shared: bool = True) -> list[memoryview]:
     frames = []
     while (taken := incoming.take_frame()) is not None:
         frames.append(taken)
-    incoming.settle()
+    if is_shared:
+        incoming.settle()
     return frames
 
 
-def receive(incoming: Incoming, stream: bytes, step_bytes: int = 1 << 30) -> list[memoryview]:
+def receive(
+    incoming: FrameReader, stream: bytes, step_bytes: int = 1 << 30, *, is_shared: bool = True
+) -> list[memoryview]:
     frames = []
     position = 0
     while position < len(stream):
         position += put(incoming, stream[position : position + step_bytes])
-        frames += take_all(incoming)
+        frames += take_all(incoming, is_shared=is_shared)
     return frames
 
 
-@given(st.lists(st.binary(max_size=80), max_size=8), st.integers(1, 100))
+@given(st.lists(st.binary(max_size=80), max_size=8), st.integers(1, 100), st.booleans())
 def test_frames_do_not_depend_on_where_the_stream_is_cut(
-    bodies: list[bytes], step_bytes: int
+    bodies: list[bytes], step_bytes: int, is_shared: bool
 ) -> None:
-    incoming = Incoming(FRAME_BYTES_MAX, memoryview(bytearray(SMALL_SCRATCH_BYTES)), SpareBodies())
-    frames = receive(incoming, b"".join(map(frame, bodies)), step_bytes)
+    incoming = FrameReader(
+        FRAME_BYTES_MAX, memoryview(bytearray(SMALL_SCRATCH_BYTES)), BufferPool()
+    )
+    frames = receive(incoming, b"".join(map(frame, bodies)), step_bytes, is_shared=is_shared)
     assert [bytes(taken) for taken in frames] == bodies
     assert incoming.frame_count == len(bodies)
     assert not incoming.has_unread
@@ -65,7 +70,7 @@ def test_frames_do_not_depend_on_where_the_stream_is_cut(
 
 @given(st.lists(st.binary(max_size=20), min_size=1, max_size=8), st.integers(0, 8))
 def test_frames_that_nobody_takes_yet_are_kept(bodies: list[bytes], taken_at_first: int) -> None:
-    incoming = Incoming(FRAME_BYTES_MAX, new_scratch(), SpareBodies())
+    incoming = FrameReader(FRAME_BYTES_MAX, new_scratch(), BufferPool())
     put(incoming, b"".join(map(frame, bodies)))
     frames = [incoming.take_frame() for _ in bodies[:taken_at_first]]
     incoming.settle()
@@ -76,7 +81,7 @@ def test_frames_that_nobody_takes_yet_are_kept(bodies: list[bytes], taken_at_fir
 
 def test_connections_that_share_a_scratch_see_nothing_of_each_other() -> None:
     scratch = new_scratch()
-    ours, theirs = (Incoming(FRAME_BYTES_MAX, scratch, SpareBodies()) for _ in range(2))
+    ours, theirs = (FrameReader(FRAME_BYTES_MAX, scratch, BufferPool()) for _ in range(2))
     our_body, their_body = b"o" * 0x010203, b"t" * 0x040506
     frames = []
     for position in range(10):
@@ -89,7 +94,7 @@ def test_connections_that_share_a_scratch_see_nothing_of_each_other() -> None:
 
 def test_frames_that_nobody_takes_yet_are_safe_from_others() -> None:
     scratch = new_scratch()
-    ours, theirs = (Incoming(FRAME_BYTES_MAX, scratch, SpareBodies()) for _ in range(2))
+    ours, theirs = (FrameReader(FRAME_BYTES_MAX, scratch, BufferPool()) for _ in range(2))
     put(ours, frame(b"one") + frame(b"two"))
     ours.take_frame()
     ours.settle()
@@ -98,7 +103,7 @@ def test_frames_that_nobody_takes_yet_are_safe_from_others() -> None:
 
 
 def test_a_frame_can_be_written_to_and_stays_as_it_is_when_more_arrives() -> None:
-    incoming = Incoming(FRAME_BYTES_MAX, new_scratch(), SpareBodies())
+    incoming = FrameReader(FRAME_BYTES_MAX, new_scratch(), BufferPool())
     (first,) = receive(incoming, frame(b"one"))
     first[0:1] = b"O"
     (second,) = receive(incoming, frame(b"two"))
@@ -112,7 +117,7 @@ def test_a_frame_can_be_written_to_and_stays_as_it_is_when_more_arrives() -> Non
 
 @pytest.mark.parametrize("size", [-1, -(1 << 31), FRAME_BYTES_MAX + 1, (1 << 31) - 1])
 def test_a_length_out_of_bounds_is_refused_and_gets_no_memory(size: int) -> None:
-    incoming = Incoming(FRAME_BYTES_MAX, new_scratch(), SpareBodies())
+    incoming = FrameReader(FRAME_BYTES_MAX, new_scratch(), BufferPool())
     put(incoming, struct.pack(">i", size))
     with pytest.raises(ProtocolError, match=f"a frame of {size} bytes"):
         incoming.take_frame()
@@ -121,7 +126,7 @@ def test_a_length_out_of_bounds_is_refused_and_gets_no_memory(size: int) -> None
 
 def test_a_length_that_lies_gets_little_more_memory_than_what_is_sent() -> None:
     claimed_bytes = 100 << 20
-    incoming = Incoming(claimed_bytes, new_scratch(), SpareBodies())
+    incoming = FrameReader(claimed_bytes, new_scratch(), BufferPool())
     receive(incoming, frame_prefix(claimed_bytes))
     sent_bytes = 0
     for step_bytes in (2, 100, 10_000, 1_000_000, 3_000_000):
@@ -132,14 +137,28 @@ def test_a_length_that_lies_gets_little_more_memory_than_what_is_sent() -> None:
     assert incoming.has_unread
 
 
+def test_without_a_pool_a_frame_gets_its_memory_at_once() -> None:
+    reader = FrameReader(FRAME_BYTES_MAX, new_scratch())
+    body = b"x" * FRAME_BYTES_MAX
+    first_bytes = put(reader, frame(body)[:100])
+    assert take_all(reader) == []
+    room = reader.room()
+    assert len(room) == len(frame(body)) - first_bytes
+    room[:] = frame(body)[first_bytes:]
+    reader.received(len(room))
+    (taken,) = take_all(reader)
+    room[-1:] = b"!"
+    assert bytes(taken) == body[:-1] + b"!"
+
+
 def test_a_connection_between_requests_holds_no_memory() -> None:
-    incoming = Incoming(FRAME_BYTES_MAX, new_scratch(), SpareBodies())
+    incoming = FrameReader(FRAME_BYTES_MAX, new_scratch(), BufferPool())
     receive(incoming, frame(bytes(FRAME_BYTES_MAX)))
     assert incoming.held_bytes == 0
 
 
 def test_what_was_there_can_be_forgotten() -> None:
-    incoming = Incoming(FRAME_BYTES_MAX, new_scratch(), SpareBodies())
+    incoming = FrameReader(FRAME_BYTES_MAX, new_scratch(), BufferPool())
     receive(incoming, frame(bytes(1000))[:-1])
     incoming.clear()
     assert not incoming.has_unread

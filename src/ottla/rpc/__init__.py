@@ -1,0 +1,1 @@
+"""Requests to brokers: connections, frames, fetch sessions, and fetches of one partition."""
