@@ -4,13 +4,17 @@ from typing import Final, NamedTuple
 
 from ottla.replication.follower import next_fetch
 from ottla.replication.partition import Partition
-from ottla.wire.messages.fetch import FetchPartition, FetchTopic, ForgottenTopic
+from ottla.rpc.fetch_session import PartitionKey
+from ottla.wire.messages.fetch import FetchPartition
 
 FIRST_BACKOFF_MS: Final = 20
 """Doubled with each refusal, up to `replica.fetch.backoff.ms`."""
 _DOUBLINGS_MAX: Final = 30
-PartitionKey = tuple[bytes, int]
-"""The id of a topic, and the number of a partition."""
+
+
+def key_of(partition: Partition) -> PartitionKey:
+    """Return the name of a partition in requests and responses."""
+    return PartitionKey(partition.topic_id, partition.name.partition)
 
 
 class Asked(NamedTuple):
@@ -29,7 +33,7 @@ class FetchPosition:
     def __init__(self, partition: Partition) -> None:
         self.partition = partition
         self.asked: Asked | None = None
-        """The partition's entry in the session; None if it is not in it."""
+        """The last request for the partition; None if there was none, or it has no response."""
         self.retry_ms: int | None = None
         """When to try again, if the leader has refused."""
         self.refusals = 0
@@ -40,7 +44,7 @@ class FetchPosition:
     @property
     def key(self) -> PartitionKey:
         """Its name in requests and responses."""
-        return self.partition.topic_id, self.partition.name.partition
+        return key_of(self.partition)
 
     @property
     def has_nothing(self) -> bool:
@@ -77,20 +81,3 @@ class FetchPosition:
             log_start_offset=partition.log.log_start_offset,
             partition_max_bytes=bytes_max,
         )
-
-
-def by_topic(wanted: list[tuple[bytes, FetchPartition]]) -> list[FetchTopic]:
-    """Put the partitions of a topic together."""
-    topics: dict[bytes, FetchTopic] = {}
-    for topic_id, partition in wanted:
-        topic = topics.setdefault(topic_id, FetchTopic(topic_id=topic_id))
-        topic.partitions.append(partition)
-    return list(topics.values())
-
-
-def forgotten(keys: list[PartitionKey]) -> list[ForgottenTopic]:
-    """Return the partitions that leave the session."""
-    topics: dict[bytes, ForgottenTopic] = {}
-    for topic_id, index in keys:
-        topics.setdefault(topic_id, ForgottenTopic(topic_id=topic_id)).partitions.append(index)
-    return list(topics.values())

@@ -16,37 +16,30 @@ not delayed by up to `replica.fetch.wait.max.ms`.
 
 import asyncio
 import logging
-from collections.abc import Iterable
 from typing import Final
 
 from ottla.broker.controller.problem_log import ProblemLog
 from ottla.broker.peers.broker_clients import connect_to_broker
 from ottla.broker.replication.fetcher_world import FetcherWorld
 from ottla.broker.replication.leader_start import leader_start_offset
-from ottla.broker.replication.replica_fetch_state import (
-    FetchPosition,
-    PartitionKey,
-    by_topic,
-    forgotten,
-)
+from ottla.broker.replication.replica_fetch_state import FetchPosition, key_of
 from ottla.concurrency.yield_budget import YieldBudget
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.replication.follower import beginning_before
 from ottla.replication.partition import Partition
 from ottla.rpc.connection import Connection
+from ottla.rpc.fetch_session import SESSION_LOST, FetchSession, PartitionKey
 from ottla.storage.log.leader_epochs import EpochEnd
-from ottla.wire.messages.fetch import FetchRequest, FetchResponse, PartitionData, ReplicaState
+from ottla.wire.messages.fetch import (
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    PartitionData,
+    ReplicaState,
+)
 
 FETCH_VERSION: Final = 17
-_SESSION_LOST: Final = frozenset(
-    {
-        ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
-        ErrorCode.INVALID_FETCH_SESSION_EPOCH,
-        ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
-    }
-)
-_INT32_MAX: Final = 2**31 - 1
 _LOST: Final = "%s: what was committed is lost, by an unclean election"
 _log = logging.getLogger(__name__)
 
@@ -58,14 +51,10 @@ class ReplicaFetcher:
         self.leader_id = leader_id
         self._world = world
         self._positions: dict[PartitionKey, FetchPosition] = {}
-        self._moved: dict[PartitionKey, None] = {}
-        """Partitions with a position that the leader does not know yet."""
+        self._session = FetchSession()
+        """All partitions but the refused ones."""
         self._refused: dict[PartitionKey, None] = {}
-        self._gone: dict[PartitionKey, None] = {}
-        """Partitions that are in the session, and should not be."""
         self._connection: Connection | None = None
-        self._session_id = 0
-        self._session_epoch = 0
         self._key = ("fetcher", leader_id)
         self._problem = ProblemLog(_log)
         self._is_waiting = False
@@ -80,9 +69,9 @@ class ReplicaFetcher:
 
     def add(self, partition: Partition) -> None:
         """Follow a partition from now on, or go on in another leader epoch."""
-        key = partition.topic_id, partition.name.partition
+        key = key_of(partition)
         position = self._positions.get(key)
-        if position is None and key not in self._gone and self._is_waiting:
+        if position is None and self._is_waiting and not self._session.is_known(key):
             if not self._new:  # one request for all that are added in this round of the loop
                 asyncio.get_running_loop().call_soon(self._fetch_ahead)
             self._new[key] = None
@@ -90,18 +79,15 @@ class ReplicaFetcher:
             position = self._positions[key] = FetchPosition(partition)
         position.retry_ms = None
         self._refused.pop(key, None)
-        self._gone.pop(key, None)
-        self._moved[key] = None
+        self._session.put(key)
         self._world.notifier.notify(self._key)
 
     def remove(self, partition: Partition) -> None:
         """Stop following a partition; a response in flight is ignored."""
-        key = partition.topic_id, partition.name.partition
-        position = self._positions.pop(key, None)
-        if position is not None and position.asked is not None:
-            self._gone[key] = None
-        self._moved.pop(key, None)
+        key = key_of(partition)
+        self._positions.pop(key, None)
         self._refused.pop(key, None)
+        self._session.remove(key)
         self._world.notifier.notify(self._key)
 
     async def run(self) -> None:
@@ -149,17 +135,15 @@ class ReplicaFetcher:
             position = self._positions[key]
             if position.retry_ms is None or position.retry_ms <= now_ms:
                 del self._refused[key]
-                # A partition that is both requested and forgotten in one request gets no response.
-                self._gone.pop(key, None)
                 position.retry_ms = None
-                self._moved[key] = None
+                self._session.put(key)
 
     def _hold_back(self) -> None:
         """Leave those out of this round that have to wait, as enough was copied for now."""
         throttle = self._world.throttle
         if not throttle.is_on or not throttle.is_exceeded:
             return
-        for key in list(self._moved):
+        for key in self._session.changed:
             position = self._positions[key]
             if throttle.is_held_back(position.partition, is_caught_up=position.is_caught_up):
                 position.retry_ms = 0
@@ -172,16 +156,16 @@ class ReplicaFetcher:
         response = await self._answer(connection)
         code = ErrorCode(response.error_code)
         if code is ErrorCode.INVALID_FETCH_SESSION_EPOCH and self._ahead is not None:
-            self._go_on_with(self._session_id)  # the leader has seen the fetch that was sent ahead
+            self._session.skip()
             return
-        if code in _SESSION_LOST:
+        if code in SESSION_LOST:
             self._restart_session()
             return
         if code is not ErrorCode.NONE:
             raise ApiError(code, f"broker {self.leader_id}")
         self._problem.is_over(f"broker {self.leader_id} is followed again")
         await self._take_all(response)
-        self._go_on_with(response.session_id)
+        self._session.accept(response.session_id)
 
     async def _answer(self, connection: Connection) -> FetchResponse:
         """Return the response to the fetch sent ahead, or else to a new fetch."""
@@ -190,28 +174,40 @@ class ReplicaFetcher:
         try:
             if ahead is not None:
                 return await ahead
-            return await self._ask(connection, self._request([*self._moved], self._session_epoch))
+            return await self._ask(connection, self._session.request(self._entry))
         finally:
             self._is_waiting = False
 
     async def _ask(self, connection: Connection, request: FetchRequest) -> FetchResponse:
-        settings = self._world.settings
-        timeout_ms = settings.wait_ms + settings.timeout_ms
-        return await connection.ask(
-            request, FetchResponse, version_max=FETCH_VERSION, timeout_ms=timeout_ms
+        world, settings = self._world, self._world.settings
+        wait_ms = self._ms_to_retry(settings.wait_ms) if self._refused else settings.wait_ms
+        request.replica_state = ReplicaState(
+            replica_id=world.broker_id, replica_epoch=world.broker_epoch()
         )
+        request.max_wait_ms = wait_ms
+        request.min_bytes = settings.bytes_min
+        request.max_bytes = settings.bytes_max
+        return await connection.ask(
+            request,
+            FetchResponse,
+            version_max=FETCH_VERSION,
+            timeout_ms=settings.wait_ms + settings.timeout_ms,
+        )
+
+    def _entry(self, key: PartitionKey) -> FetchPartition:
+        return self._positions[key].ask(self._world.settings.partition_bytes_max)
 
     def _fetch_ahead(self) -> None:
         """Send a fetch for new partitions while a response is pending, if there is a session.
 
         Only for these: a response must be compared with the request that it belongs to.
         """
-        new = [key for key in self._new if key in self._moved]
+        session, connection = self._session, self._connection
+        new = [key for key in session.changed if key in self._new]
         self._new.clear()
-        connection = self._connection
-        is_possible = self._is_waiting and self._ahead is None and self._session_id
+        is_possible = self._is_waiting and self._ahead is None and session.is_open
         if new and is_possible and connection is not None and connection.is_open:
-            request = self._request(new, _after(self._session_epoch))
+            request = session.request(self._entry, ahead=new)
             self._ahead = asyncio.get_running_loop().create_task(self._ask(connection, request))
             self._ahead.add_done_callback(_seen)
 
@@ -242,43 +238,9 @@ class ReplicaFetcher:
 
     def _restart_session(self) -> None:
         """Forget the session: the next fetch names everything."""
-        self._session_id = self._session_epoch = 0
-        self._gone.clear()
-        for key, position in self._positions.items():
+        self._session.reset()
+        for position in self._positions.values():
             position.asked = None
-            if key not in self._refused:
-                self._moved[key] = None
-
-    def _go_on_with(self, session_id: int) -> None:
-        if session_id == 0:  # no room: every fetch names everything
-            self._restart_session()
-        else:
-            self._session_id = session_id
-            self._session_epoch = _after(self._session_epoch)
-
-    def _request(self, keys: Iterable[PartitionKey], session_epoch: int) -> FetchRequest:
-        world, settings = self._world, self._world.settings
-        positions = [self._positions[key] for key in keys]
-        wanted = [
-            (position.partition.topic_id, position.ask(settings.partition_bytes_max))
-            for position in positions
-        ]
-        gone = list(self._gone)
-        for position in positions:
-            del self._moved[position.key]
-        self._gone.clear()
-        return FetchRequest(
-            replica_state=ReplicaState(
-                replica_id=world.broker_id, replica_epoch=world.broker_epoch()
-            ),
-            max_wait_ms=self._ms_to_retry(settings.wait_ms) if self._refused else settings.wait_ms,
-            min_bytes=settings.bytes_min,
-            max_bytes=settings.bytes_max,
-            session_id=self._session_id,
-            session_epoch=session_epoch,
-            topics=by_topic(wanted),
-            forgotten_topics_data=forgotten(gone),
-        )
 
     # -- the response ---------------------------------------------------------------------------
 
@@ -288,11 +250,13 @@ class ReplicaFetcher:
         for topic in response.responses:
             for answer in topic.partitions:
                 # Looked up anew each time: the leader may have changed in the meantime.
-                position = self._positions.get((topic.topic_id, answer.partition_index))
-                if position is None:
+                key = PartitionKey(topic.topic_id, answer.partition_index)
+                position = self._positions.get(key)
+                # The leader may answer a fetch sent ahead for a partition refused since.
+                if position is None or key in self._refused:
                     continue
                 if not position.is_answered():
-                    self._moved[position.key] = None
+                    self._session.put(key)
                 elif await self._take(position, answer):
                     appended.append(position.partition)
                 await budget.yield_if_spent()
@@ -337,7 +301,7 @@ class ReplicaFetcher:
         partition.follow_offsets(answer.high_watermark, answer.log_start_offset)
         position.is_caught_up = answer.high_watermark <= partition.log.end_offset
         if appended is not None or partition.log.log_start_offset != start_offset:
-            self._moved[position.key] = None
+            self._session.put(position.key)
         return appended is not None
 
     def _truncate(self, position: FetchPosition, answer: PartitionData) -> None:
@@ -347,7 +311,7 @@ class ReplicaFetcher:
         if partition.truncate(EpochEnd(found.epoch, found.end_offset)):
             _log.error(_LOST, partition.name)
         _log.info("%s: cut from %d to %d", partition.name, end_offset, partition.log.end_offset)
-        self._moved[position.key] = None
+        self._session.put(position.key)
 
     async def _begin_anew(self, position: FetchPosition) -> None:
         """Restart the log at the leader's log start, if the next offset is gone there.
@@ -364,18 +328,18 @@ class ReplicaFetcher:
         if self._positions.get(position.key) is not position:
             return  # it is not followed here any more
         if not position.is_answered():
-            self._moved[position.key] = None
+            self._session.put(position.key)
         elif start_offset > partition.log.end_offset or position.has_nothing:
             _log.warning("%s: begins anew at %d, as its leader does", partition.name, start_offset)
             if partition.restart_at(start_offset, self._world.clock.now_ms()):
                 _log.error(_LOST, partition.name)
-            self._moved[position.key] = None
+            self._session.put(position.key)
         else:
             self._refuse(partition, ErrorCode.OFFSET_OUT_OF_RANGE.name)
 
     def _refuse(self, partition: Partition, why: str) -> None:
         """Leave a partition alone for a while, and have the leader leave it alone, too."""
-        key = partition.topic_id, partition.name.partition
+        key = key_of(partition)
         position = self._positions.get(key)
         if position is None:
             return
@@ -386,16 +350,11 @@ class ReplicaFetcher:
 
     def _leave_out(self, key: PartitionKey, position: FetchPosition) -> None:
         position.asked = None
-        self._moved.pop(key, None)
         self._refused[key] = None
-        self._gone[key] = None
+        self._session.remove(key)
 
 
 def _seen(done: "asyncio.Task[FetchResponse]") -> None:
     """Record a failure that the fetch before it has had as well."""
     if not done.cancelled():
         done.exception()
-
-
-def _after(session_epoch: int) -> int:
-    return 1 if session_epoch == _INT32_MAX else session_epoch + 1

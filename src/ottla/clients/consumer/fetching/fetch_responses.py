@@ -3,11 +3,10 @@
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Final
 
 from ottla.clients.cluster.cluster_client import ClusterView
 from ottla.clients.consumer.fetching.fetch_buffer import FetchBuffer
-from ottla.clients.consumer.fetching.fetch_session import Asked, FetchSession
+from ottla.clients.consumer.fetching.fetch_session import Asked, ConsumerSession
 from ottla.clients.consumer.fetching.fetched_batches import FetchedPartition, end_of_batches
 from ottla.clients.consumer.fetching.partition_leaders import Leaders
 from ottla.clients.consumer.state.errors import CorruptRecordError, OffsetOutOfRangeError
@@ -23,13 +22,11 @@ from ottla.model.address import Address
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import ZERO_UUID, TopicPartition
+from ottla.rpc.fetch_session import SESSION_LOST
 from ottla.wire.messages.fetch import FetchResponse, PartitionData
 from ottla.wire.protocol_error import ProtocolError
 from ottla.wire.records.batch import batch_at
 
-_SESSION_LOST: Final = frozenset(
-    {ErrorCode.FETCH_SESSION_ID_NOT_FOUND, ErrorCode.INVALID_FETCH_SESSION_EPOCH}
-)
 _log = logging.getLogger(__name__)
 Found = Mapping[TopicPartition, tuple[AssignedPartition, int]]
 """The requested partitions, and the generation of each at the time of the request."""
@@ -56,12 +53,12 @@ class FetchAnswers:
         self._is_committed_only = settings.isolation_level == "read_committed"
         self.on_progress: Callable[[], None] = lambda: None
 
-    def take(self, session: FetchSession, found: Found, answer: FetchResponse) -> None:
+    def take(self, session: ConsumerSession, found: Found, answer: FetchResponse) -> None:
         """Apply a fetch response to the session and the partitions."""
         code = error_code(answer.error_code)
         if code is not ErrorCode.NONE:
             session.reset()
-            if code not in _SESSION_LOST:
+            if code not in SESSION_LOST:
                 _log.info("a fetch was refused: %s", code.name)
                 self.leave(partition for partition, _ in found.values())
             return

@@ -12,7 +12,11 @@ from typing import Any, Final, NamedTuple
 
 from ottla.clients.cluster.cluster_client import ClusterView
 from ottla.clients.consumer.fetching.fetch_responses import FetchAnswers
-from ottla.clients.consumer.fetching.fetch_session import Asked, FetchSession, version_max_for
+from ottla.clients.consumer.fetching.fetch_session import (
+    Asked,
+    ConsumerSession,
+    version_max_for,
+)
 from ottla.clients.consumer.fetching.partition_leaders import Leader, Leaders
 from ottla.clients.consumer.fetching.positions import PositionFinder
 from ottla.clients.consumer.state.settings import ConsumerSettings
@@ -64,7 +68,7 @@ class Prefetcher:
         self._changed = asyncio.Event()
         self._jobs: dict[str, asyncio.Task[None]] = {}
         self._connections: dict[int, Connection] = {}
-        self._sessions: dict[int, FetchSession] = {}
+        self._sessions: dict[int, ConsumerSession] = {}
         self._retry_broker_at: dict[int, float] = {}
         self._task = self._spawn(self._run())
 
@@ -237,7 +241,7 @@ class Prefetcher:
             return None if rows is None else self._wanted(broker_id, rows, now)
 
     async def _fetch(self, broker_id: int, wanted: _Wanted) -> None:
-        session = self._sessions.setdefault(broker_id, FetchSession())
+        session = self._sessions.setdefault(broker_id, ConsumerSession())
         try:
             connection = await self._connection(broker_id, session)
             version = version_max_for(wanted.asked, connection.version_for(FetchRequest))
@@ -261,7 +265,7 @@ class Prefetcher:
             self._retry_broker_at.pop(broker_id, None)
             self._answers.take(session, wanted.found, answer)
 
-    async def _connection(self, broker_id: int, session: FetchSession) -> Connection:
+    async def _connection(self, broker_id: int, session: ConsumerSession) -> Connection:
         connection = self._connections.get(broker_id)
         if connection is None or not connection.is_open:
             session.reset()

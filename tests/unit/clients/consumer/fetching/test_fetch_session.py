@@ -1,6 +1,6 @@
 """Fetch sessions: partitions that a request repeats, and partitions that a broker remembers."""
 
-from ottla.clients.consumer.fetching.fetch_session import Asked, FetchSession, version_max_for
+from ottla.clients.consumer.fetching.fetch_session import Asked, ConsumerSession, version_max_for
 from ottla.clients.consumer.state.settings import ConsumerSettings
 from ottla.model.identifiers import ZERO_UUID, TopicPartition
 from ottla.wire.messages.fetch import FetchableTopicResponse, FetchRequest
@@ -23,7 +23,7 @@ def forgotten(request: FetchRequest) -> list[tuple[bytes, list[int]]]:
 
 
 def test_only_what_has_changed_is_told_again() -> None:
-    session = FetchSession()
+    session = ConsumerSession()
     request = session.request({ONE: asked(0), TWO: asked(0)}, SETTINGS, 1000)
     assert (request.session_id, request.session_epoch) == (0, 0)
     assert offsets(request) == {1: 0, 2: 0}
@@ -38,7 +38,7 @@ def test_only_what_has_changed_is_told_again() -> None:
 
 
 def test_a_topic_made_anew_is_forgotten_under_its_old_id() -> None:
-    session = FetchSession()
+    session = ConsumerSession()
     session.request({ONE: asked(5)}, SETTINGS, 1000)
     session.accept(77)
     request = session.request({ONE: asked(0, OTHER_ID)}, SETTINGS, 1000)
@@ -47,7 +47,7 @@ def test_a_topic_made_anew_is_forgotten_under_its_old_id() -> None:
 
 
 def test_after_a_failure_or_a_refusal_everything_is_told_anew() -> None:
-    session = FetchSession()
+    session = ConsumerSession()
     for end in (session.reset, lambda: session.accept(0)):
         session.request({ONE: asked(0)}, SETTINGS, 1000)
         session.accept(77)
@@ -55,12 +55,6 @@ def test_after_a_failure_or_a_refusal_everything_is_told_anew() -> None:
         end()
         request = session.request({ONE: asked(0)}, SETTINGS, 1000)
         assert (request.session_id, request.session_epoch, offsets(request)) == (0, 0, {1: 0})
-
-
-def test_epochs_start_over_with_one_as_zero_means_a_new_session() -> None:
-    session = FetchSession(session_id=77, epoch=2**31 - 1)
-    session.accept(77)
-    assert session.epoch == 1
 
 
 def test_ids_are_used_only_where_all_topics_have_one() -> None:
