@@ -18,7 +18,7 @@ from ottla.pipelines.mirror.offset_syncs_log import NotesReader
 from ottla.pipelines.mirror.planning import Planner
 from ottla.pipelines.mirror.running import Following
 from ottla.pipelines.mirror.writing import TargetTransaction
-from ottla.pipelines.topics.batch_fetcher import RawFetcher
+from ottla.pipelines.topics.batch_fetcher import BatchFetcher
 from ottla.pipelines.topics.committed_topic_reader import CommittedLog
 from ottla.testing import Broker
 from tests.pipelines.mirror.mirroring import (
@@ -74,7 +74,7 @@ def transactions(servers: str, topic: str, count: int, dice: random.Random) -> N
 async def raw_records(servers: str, topic: str) -> list[bytes]:
     """Return the records of each batch as they are stored, without the headers of the batches."""
     view = ClusterView(options_of(servers, servers, topic).source_settings)
-    async with view, RawFetcher(view, TopicPartition(topic, 0)) as fetcher:
+    async with view, BatchFetcher(view, TopicPartition(topic, 0)) as fetcher:
         pieces: list[Piece] = []
         fetched = await fetcher.fetch(0)
         while fetched.data:
@@ -297,7 +297,7 @@ def test_a_source_that_ends_before_the_copy_is_an_error(source: str, target: str
     async def beyond() -> None:
         clusters, copier = await one_copier(options, "lost", 1_000)
         try:
-            async with RawFetcher(clusters.source, TopicPartition("lost", 0)) as fetcher:
+            async with BatchFetcher(clusters.source, TopicPartition("lost", 0)) as fetcher:
                 await copier._fetched(fetcher, copying._Copied(500))
         finally:
             clusters.close()

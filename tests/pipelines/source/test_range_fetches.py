@@ -21,7 +21,7 @@ END = 1
 class SlowStore:
     """A leader that returns no records at first, though it reports the full end offset."""
 
-    settings = SimpleNamespace(retry_backoff_ms=1, retry_backoff_max_ms=1)
+    settings = SimpleNamespace(retry_backoff_ms=1, retry_backoff_max_ms=1, request_timeout_ms=1)
 
     def __init__(self, empty_count: int) -> None:
         self._left = empty_count
@@ -30,7 +30,11 @@ class SlowStore:
         await asyncio.sleep(0)
         return SimpleNamespace(leader_id=1, leader_epoch=0)
 
-    async def ask_broker(self, *_: Any, **_more: Any) -> FetchResponse:
+    async def connection_to(self, _: int) -> Any:
+        await asyncio.sleep(0)
+        return self
+
+    async def ask(self, *_: Any, **_more: Any) -> FetchResponse:
         await asyncio.sleep(0)
         self._left -= 1
         row = PartitionData(

@@ -14,19 +14,13 @@ from ottla.broker.metadata_store.metadata_history import Batches, Snapshot
 from ottla.broker.peers.broker_clients import connect_to_broker
 from ottla.environment.network import Network
 from ottla.metadata.image import BrokerImage, Endpoint
+from ottla.model.identifiers import TopicPartition
 from ottla.model.topic_names import CLUSTER_METADATA_TOPIC
 from ottla.rpc.connection import Connection
-from ottla.rpc.errors import check
+from ottla.rpc.errors import check, only
+from ottla.rpc.partition_fetcher import PartitionFetcher
 from ottla.wire.messages import fetch_snapshot
-from ottla.wire.messages.fetch import (
-    FetchPartition,
-    FetchRequest,
-    FetchResponse,
-    FetchTopic,
-    PartitionData,
-    ReplicaState,
-    SnapshotId,
-)
+from ottla.wire.messages.fetch import FetchPartition, ReplicaState, SnapshotId
 from ottla.wire.protocol_error import ProtocolError
 
 FETCH_VERSION: Final = 17
@@ -38,6 +32,12 @@ TIMEOUT_MS: Final = 10_000
 CONNECT_MS_MAX: Final = 5000
 PIECE_BYTES_MAX: Final = 8 << 20
 SNAPSHOT_BYTES_MAX: Final = 1 << 30
+_METADATA_LOG: Final = PartitionFetcher(
+    name=TopicPartition(CLUSTER_METADATA_TOPIC, 0),
+    topic_id=METADATA_TOPIC_ID,
+    wait_ms=WAIT_MS,
+    version_max=FETCH_VERSION,
+)
 
 
 class ControllerMetadata:
@@ -121,21 +121,15 @@ class ControllerMetadata:
         return self._connection
 
     async def _fetch(self, connection: Connection, epoch: int, offset: int) -> Batches | Snapshot:
-        partition = FetchPartition(
+        wanted = FetchPartition(
             fetch_offset=offset, last_fetched_epoch=epoch, partition_max_bytes=PIECE_BYTES_MAX
         )
-        request = FetchRequest(
-            replica_state=ReplicaState(
-                replica_id=self._broker_id, replica_epoch=self._broker_epoch()
-            ),
-            max_wait_ms=WAIT_MS,
-            min_bytes=1,
-            topics=[FetchTopic(topic_id=METADATA_TOPIC_ID, partitions=[partition])],
+        replica = ReplicaState(replica_id=self._broker_id, replica_epoch=self._broker_epoch())
+        answer = await _METADATA_LOG.fetch(
+            connection, wanted, timeout_ms=TIMEOUT_MS, replica=replica
         )
-        response = await connection.ask(
-            request, FetchResponse, version_max=FETCH_VERSION, timeout_ms=WAIT_MS + TIMEOUT_MS
-        )
-        answer = _partition_in(response)
+        if answer is None:
+            raise ProtocolError("a response without the metadata")
         if answer.snapshot_id is not None:
             return await self._take_snapshot(connection, answer.snapshot_id)
         if answer.current_leader is None:
@@ -178,17 +172,8 @@ class ControllerMetadata:
             timeout_ms=TIMEOUT_MS,
         )
         check(response.error_code, "another broker")
-        pieces = [piece for topic in response.topics for piece in topic.partitions]
-        if len(pieces) != 1:
-            raise ProtocolError(f"{len(pieces)} snapshots in place of one")
-        check(pieces[0].error_code, "another broker")
-        return pieces[0]
-
-
-def _partition_in(response: FetchResponse) -> PartitionData:
-    check(response.error_code, "another broker")
-    partitions = [one for topic in response.responses for one in topic.partitions]
-    if len(partitions) != 1:
-        raise ProtocolError(f"{len(partitions)} partitions of metadata in place of one")
-    check(partitions[0].error_code, "another broker")
-    return partitions[0]
+        piece = only(
+            [piece for topic in response.topics for piece in topic.partitions], "a snapshot"
+        )
+        check(piece.error_code, "another broker")
+        return piece

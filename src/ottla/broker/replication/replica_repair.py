@@ -14,13 +14,13 @@ from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.replication.partition import Partition
 from ottla.rpc.connection import Connection
+from ottla.rpc.partition_fetcher import PartitionFetcher
 from ottla.storage.compaction.cleaned_segment import OversizedSegmentError
 from ottla.storage.files.damage import Damage
 from ottla.storage.log.log import PartitionLog
 from ottla.storage.recovery.repair import Repair, RepairError, UnfitBatchError, repairs
-from ottla.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
+from ottla.wire.messages.fetch import FetchPartition
 
-_NO_SESSION_EPOCH: Final = -1
 _LACKING: Final = frozenset({ErrorCode.CORRUPT_MESSAGE, ErrorCode.OFFSET_OUT_OF_RANGE})
 
 
@@ -97,6 +97,9 @@ class _Leader:
         self._world = world
         self._epoch = partition.leader_epoch
         self._log = partition.log
+        self._fetcher = PartitionFetcher(
+            name=partition.name, topic_id=partition.topic_id, version_max=FETCH_VERSION
+        )
 
     def check(self) -> None:
         """Raise RepairError if the replica is led or followed otherwise than at the beginning."""
@@ -114,23 +117,16 @@ class _Leader:
             fetch_offset=offset,
             partition_max_bytes=settings.partition_bytes_max,
         )
-        request = FetchRequest(
-            max_wait_ms=0,
-            min_bytes=0,
-            max_bytes=settings.partition_bytes_max,
-            session_epoch=_NO_SESSION_EPOCH,
-            topics=[FetchTopic(topic_id=partition.topic_id, partitions=[wanted])],
-        )
-        response = await self._connection.ask(
-            request, FetchResponse, version_max=FETCH_VERSION, timeout_ms=settings.timeout_ms
-        )
+        try:
+            row = await self._fetcher.fetch(
+                self._connection, wanted, timeout_ms=settings.timeout_ms
+            )
+        except ApiError as error:
+            self.check()
+            if error.code in _LACKING:
+                raise LackingError(f"broker {partition.leader_id}: {error}") from error
+            raise
         self.check()
-        code = ErrorCode(response.error_code)
-        answers = [one for topic in response.responses for one in topic.partitions]
-        if code is ErrorCode.NONE:
-            code = ErrorCode(answers[0].error_code) if answers else ErrorCode.UNKNOWN_SERVER_ERROR
-        if code in _LACKING:
-            raise LackingError(f"broker {partition.leader_id} answers {code.name} at {offset}")
-        if code is not ErrorCode.NONE:
-            raise ApiError(code, f"broker {partition.leader_id}, offset {offset}")
-        return memoryview(bytes(answers[0].records or b""))
+        if row is None:
+            raise RepairError(f"the leader has nothing at offset {offset} yet")
+        return memoryview(bytes(row.records or b""))

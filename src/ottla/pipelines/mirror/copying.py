@@ -39,7 +39,7 @@ from ottla.pipelines.mirror.offset_syncs import (
 from ottla.pipelines.mirror.offset_syncs_log import NotesReader
 from ottla.pipelines.mirror.options import NOTES_SUFFIX
 from ottla.pipelines.mirror.writing import TargetTransaction
-from ottla.pipelines.topics.batch_fetcher import Fetched, RawFetcher
+from ottla.pipelines.topics.batch_fetcher import BatchFetcher, Fetched
 from ottla.pipelines.topics.tiered_records import are_local
 
 TRANSACTION_BYTES_MAX: Final = 128 << 20
@@ -231,7 +231,7 @@ class PartitionCopier:
     async def _write(self, transaction: TargetTransaction, offset: int) -> _Copied:
         """Send records until the transaction is large enough or no more come."""
         copied, end = _Copied(offset), self._range.end_offset
-        async with RawFetcher(self._source, self._range.source) as fetcher:
+        async with BatchFetcher(self._source, self._range.source) as fetcher:
             while copied.offset < end and not copied.is_enough:
                 fetched = await self._fetched(fetcher, copied)
                 if fetched is not None and not fetched.data:
@@ -247,12 +247,12 @@ class PartitionCopier:
         is_there = fetched.last_stable_offset >= self._range.end_offset
         return is_there and await are_local(self._source, self._range.source, copied.offset)
 
-    def _fetch_ahead(self, fetcher: RawFetcher, fetched: Fetched) -> None:
+    def _fetch_ahead(self, fetcher: BatchFetcher, fetched: Fetched) -> None:
         ahead = end_of_batches(fetched.data)
         if ahead is not None and ahead.offset < self._range.end_offset:
             fetcher.fetch_ahead(ahead.offset)
 
-    async def _fetched(self, fetcher: RawFetcher, copied: _Copied) -> Fetched | None:
+    async def _fetched(self, fetcher: BatchFetcher, copied: _Copied) -> Fetched | None:
         """Fetch; None if the source has deleted uncopied records, and its log starts later now."""
         try:
             return await fetcher.fetch(copied.offset)

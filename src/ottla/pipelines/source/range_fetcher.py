@@ -14,30 +14,20 @@ from ottla.clients.admin.admin_offsets import OffsetAdmin
 from ottla.clients.cluster.cluster_client import ClusterView
 from ottla.clients.consumer.fetching.fetched_batches import end_of_batches
 from ottla.clients.consumer.state.subscription import NO_REPLICA
-from ottla.clients.errors import RETRIABLE, NoAnswerError, UnreachableError, check
+from ottla.clients.errors import RETRIABLE, NoAnswerError, UnreachableError
 from ottla.clients.threads.loop_thread import create_background_task
 from ottla.concurrency.sleep import pause
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
-from ottla.model.identifiers import ZERO_UUID
 from ottla.pipelines.source.cluster import NEWS_SECONDS_MAX
 from ottla.pipelines.source.errors import ADVICE_ON_LOSS, DataLossError, SourceReadError
 from ottla.pipelines.source.options import Fetching
 from ottla.pipelines.source.planning import OffsetRange
 from ottla.pipelines.source.record_sizes import RecordSizes
 from ottla.pipelines.topics.tiered_records import are_local
-from ottla.wire.messages.fetch import (
-    AbortedTransaction,
-    FetchPartition,
-    FetchRequest,
-    FetchResponse,
-    FetchTopic,
-    PartitionData,
-)
-from ottla.wire.schema import EVERY_VERSION
+from ottla.rpc.partition_fetcher import PartitionFetcher
+from ottla.wire.messages.fetch import AbortedTransaction, FetchPartition, PartitionData
 
-_NAMES_VERSION_MAX: Final = 12
-"""Later versions of Fetch have topic ids in place of names."""
 _NAMES_UNKNOWN: Final = frozenset(
     {
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -45,7 +35,6 @@ _NAMES_UNKNOWN: Final = frozenset(
         ErrorCode.INCONSISTENT_TOPIC_ID,
     }
 )
-_FETCH_MIN_BYTES: Final = 1
 _log = logging.getLogger(__name__)
 
 
@@ -75,6 +64,13 @@ class RangeFetches:
         self._wanted = wanted
         self._fetching = fetching
         self._fail_on_data_loss = fail_on_data_loss
+        self._fetcher = PartitionFetcher(
+            name=wanted.name,
+            topic_id=wanted.topic_id,
+            wait_ms=fetching.wait_ms_max,
+            isolation_level=int(fetching.is_committed_only),
+            rack=fetching.rack,
+        )
         self._position = wanted.start_offset
         self._replica_id = NO_REPLICA
         """The follower that the leader has named as the preferred read replica."""
@@ -128,28 +124,6 @@ class RangeFetches:
         """Fetch once; None if there are no records. ApiError also if the broker does not lead."""
         partition = await self._view.partition(self._wanted.name)
         replica_id = partition.leader_id if self._replica_id < 0 else self._replica_id
-        answer = await self._view.ask_broker(
-            replica_id,
-            self._request(partition.leader_epoch),
-            FetchResponse,
-            version_max=_NAMES_VERSION_MAX if self._wanted.topic_id == ZERO_UUID else EVERY_VERSION,
-            wait_ms=self._fetching.wait_ms_max,
-        )
-        check(answer.error_code, f"a fetch of {self._wanted}")
-        rows = [row for topic in answer.responses for row in topic.partitions]
-        if not rows:
-            return None  # a throttling broker responds like this
-        check(rows[0].error_code, f"a fetch of {self._wanted}")
-        if rows[0].preferred_read_replica >= 0:
-            self._replica_id = rows[0].preferred_read_replica
-        if rows[0].records:
-            return self._taken(rows[0])
-        if self._has_all(rows[0]) and await self._is_local():
-            # Compaction has removed the last records of the range, and none follow them.
-            self._position = self._wanted.end_offset
-        return None
-
-    def _request(self, leader_epoch: int) -> FetchRequest:
         bytes_max = self._sizes.bytes_for(
             self._wanted.topic,
             self._wanted.end_offset - self._position,
@@ -157,21 +131,25 @@ class RangeFetches:
         )
         wanted = FetchPartition(
             partition=self._wanted.partition,
-            current_leader_epoch=leader_epoch,
+            current_leader_epoch=partition.leader_epoch,
             fetch_offset=self._position,
             partition_max_bytes=bytes_max,
         )
-        topic = FetchTopic(
-            topic=self._wanted.topic, topic_id=self._wanted.topic_id, partitions=[wanted]
+        row = await self._fetcher.fetch(
+            await self._view.connection_to(replica_id),
+            wanted,
+            timeout_ms=self._view.settings.request_timeout_ms,
         )
-        return FetchRequest(
-            max_wait_ms=self._fetching.wait_ms_max,
-            min_bytes=_FETCH_MIN_BYTES,
-            max_bytes=bytes_max,
-            isolation_level=int(self._fetching.is_committed_only),
-            topics=[topic],
-            rack_id=self._fetching.rack,
-        )
+        if row is None:
+            return None
+        if row.preferred_read_replica >= 0:
+            self._replica_id = row.preferred_read_replica
+        if row.records:
+            return self._taken(row)
+        if self._has_all(row) and await self._is_local():
+            # Compaction has removed the last records of the range, and none follow them.
+            self._position = self._wanted.end_offset
+        return None
 
     def _taken(self, row: PartitionData) -> FetchedBatches:
         data = memoryview(row.records)

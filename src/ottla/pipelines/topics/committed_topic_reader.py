@@ -12,7 +12,7 @@ from ottla.clients.admin.admin_offsets import OffsetAdmin, OffsetSpec
 from ottla.clients.cluster.cluster_client import ClusterView
 from ottla.model.identifiers import TopicPartition
 from ottla.model.isolation_level import READ_UNCOMMITTED
-from ottla.pipelines.topics.batch_fetcher import RawFetcher
+from ottla.pipelines.topics.batch_fetcher import BatchFetcher
 from ottla.pipelines.topics.tiered_records import are_local
 from ottla.wire.records.batch import RecordBatch, batches
 from ottla.wire.records.control import ControlType, control_type_of
@@ -44,7 +44,7 @@ class CommittedLog:
         end = ends[self.name].offset
         if self.offset >= end:
             return
-        async with RawFetcher(view, self.name, READ_UNCOMMITTED) as fetcher:
+        async with BatchFetcher(view, self.name, READ_UNCOMMITTED) as fetcher:
             while self.offset < end:
                 fetched = await fetcher.fetch(self.offset)
                 before = self.offset
