@@ -6,15 +6,14 @@ arrive, such as a leader that proposes an ISR, asks once.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from typing import Any, Final, TypeVar
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from typing import Any, Final, TypeAlias, TypeVar
 
 from ottla.broker.controller.controller_connection import ChannelToController
 from ottla.broker.metadata_store.store import MetadataStore
 from ottla.broker.requests.response_error_codes import error_finder
 from ottla.environment.clock import Clock
 from ottla.machines.controller.producer_ids import ProducerIdBlock
-from ottla.metadata.records import DAMAGED_DIRECTORY, LOST_DIRECTORY
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.rpc.errors import check
@@ -27,6 +26,7 @@ from ottla.wire.messages.alter_partition import AlterPartitionRequest, AlterPart
 from ottla.wire.messages.assign_replicas_to_dirs import (
     AssignReplicasToDirsRequest,
     AssignReplicasToDirsRequestDirectory,
+    AssignReplicasToDirsRequestPartition,
     AssignReplicasToDirsRequestTopic,
     AssignReplicasToDirsResponse,
 )
@@ -56,6 +56,10 @@ ENVELOPE_VERSION: Final = 0
 NO_CONTROLLER: Final = -1
 Grant = Callable[[int, int], Awaitable[bool]]
 """Moves leadership away from a broker, of this id and epoch; returns whether it may stop."""
+ReplicaName: TypeAlias = tuple[bytes, int]
+"""A topic id, and the number of a partition."""
+LeaveIsr: TypeAlias = Callable[[Iterable[ReplicaName], bytes], Awaitable[None]]
+"""`ActiveController.leave_isr`."""
 R = TypeVar("R", bound=Message)
 T = TypeVar("T")
 
@@ -99,14 +103,19 @@ class ActiveController:
         )
         return await _in_a_task(asking)
 
-    async def lose_replicas(
-        self, lost: list[AssignReplicasToDirsRequestTopic], directory_id: bytes = LOST_DIRECTORY
-    ) -> None:
-        """Report replicas that are lost here, or on a full disk, so that others lead.
+    async def leave_isr(self, replicas: Iterable[ReplicaName], directory_id: bytes) -> None:
+        """Report replicas of this broker as lost, damaged or on a full disk, so that others lead.
 
-        Raises ApiError if the controller refuses, or cannot be reached in time.
+        The directory id says which: LOST_DIRECTORY and its neighbours. Raises ApiError if the
+        controller refuses, or cannot be reached in time.
         """
-        directory = AssignReplicasToDirsRequestDirectory(id=directory_id, topics=lost)
+        topics: dict[bytes, AssignReplicasToDirsRequestTopic] = {}
+        for topic_id, number in replicas:
+            topic = topics.setdefault(topic_id, AssignReplicasToDirsRequestTopic(topic_id=topic_id))
+            topic.partitions.append(AssignReplicasToDirsRequestPartition(partition_index=number))
+        directory = AssignReplicasToDirsRequestDirectory(
+            id=directory_id, topics=list(topics.values())
+        )
         request = AssignReplicasToDirsRequest(
             broker_id=self._broker_id, broker_epoch=self._broker_epoch(), directories=[directory]
         )
@@ -118,13 +127,6 @@ class ActiveController:
                 lambda controller: controller.lose_replicas(request)
             )
         check(response.error_code, "another broker")
-
-    async def leave_sync(self, damaged: list[AssignReplicasToDirsRequestTopic]) -> None:
-        """Have others lead in place of replicas that are damaged here, if others are in sync.
-
-        Raises ApiError if the controller refuses, or cannot be reached in time.
-        """
-        await self.lose_replicas(damaged, DAMAGED_DIRECTORY)
 
     async def allocate_producer_ids(self) -> ProducerIdBlock:
         """Allocate a block of unique producer ids.

@@ -14,23 +14,21 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Final, Protocol, TypeAlias
+from typing import Final, TypeAlias
 
+from ottla.broker.controller.controller_client import LeaveIsr, ReplicaName
 from ottla.broker.hosting.hosted_partitions import Partitions
 from ottla.broker.maintenance.cleaner_throttle import CleaningStoppedError
 from ottla.broker.maintenance.log_scrubber import DamageCounts
+from ottla.broker.replication.replica_fetchers import Hold, Holding
 from ottla.broker.replication.replica_repair import LackingError
 from ottla.environment.clock import Clock
 from ottla.metadata.image import ClusterImage, PartitionImage
-from ottla.metadata.records import NO_LEADER
+from ottla.metadata.records import DAMAGED_DIRECTORY, NO_LEADER
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.replication.partition import Partition
 from ottla.storage.recovery.repair import RepairError
-from ottla.wire.messages.assign_replicas_to_dirs import (
-    AssignReplicasToDirsRequestPartition,
-    AssignReplicasToDirsRequestTopic,
-)
 
 LOOK_MS: Final = 500
 LEAVE_MS_MAX: Final = 10_000
@@ -44,21 +42,7 @@ LACKING_MS: Final = 3_600_000
 """The same if the leader lacks the same range, unless another replica comes into sync."""
 _log = logging.getLogger(__name__)
 
-LeaveSync: TypeAlias = Callable[[list[AssignReplicasToDirsRequestTopic]], Awaitable[None]]
-"""Has the controller take replicas out of sync; raises ApiError where that cannot be had."""
 RepairReplica: TypeAlias = Callable[[Partition], Awaitable[None]]
-
-
-class Holding(Protocol):
-    """Fetches from leaders, but not for partitions that are held back."""
-
-    def hold(self, partition: Partition) -> None:
-        """Stop all fetches for a partition, from any leader."""
-        ...
-
-    def release(self, partition: Partition) -> None:
-        """Follow its leader again."""
-        ...
 
 
 @dataclass(slots=True)
@@ -84,7 +68,7 @@ class DamagedReplicas:
         broker_id: int,
         image: Callable[[], ClusterImage],
         partitions: Partitions,
-        leave_sync: LeaveSync,
+        leave_isr: LeaveIsr,
         fetchers: Holding,
         repair: RepairReplica,
         clock: Clock,
@@ -93,7 +77,7 @@ class DamagedReplicas:
         self._broker_id = broker_id
         self._image = image
         self._partitions = partitions
-        self._leave_sync = leave_sync
+        self._leave_isr = leave_isr
         self._fetchers = fetchers
         self._repair = repair
         self._clock = clock
@@ -116,7 +100,7 @@ class DamagedReplicas:
         for partition in self._known.keys() - found.keys():
             self._forget(partition)
         self._counts.ranges = sum(map(len, found.values()))
-        leaving: list[Partition] = []
+        leaving: list[ReplicaName] = []
         due: list[Partition] = []
         for partition, ranges in found.items():
             self._take_note(partition, ranges)
@@ -126,7 +110,7 @@ class DamagedReplicas:
             self._repairing = asyncio.get_running_loop().create_task(self._repair_all(due))
         if leaving:
             try:
-                await self._leave_sync(_by_topic(leaving))
+                await self._leave_isr(leaving, DAMAGED_DIRECTORY)
             except ApiError as error:
                 _log.warning("damaged replicas are still in sync: %s", error)
 
@@ -143,9 +127,11 @@ class DamagedReplicas:
     def _forget(self, partition: Partition) -> None:
         """Let a replica follow again: it was repaired, or retention has taken the damage."""
         del self._known[partition]
-        self._fetchers.release(partition)
+        self._fetchers.release(partition, Hold.DAMAGE)
 
-    def _decide(self, partition: Partition, leaving: list[Partition], due: list[Partition]) -> None:
+    def _decide(
+        self, partition: Partition, leaving: list[ReplicaName], due: list[Partition]
+    ) -> None:
         known, now_ms = self._known[partition], self._clock.monotonic_ms()
         row = partition.log.segments
         state = self._state_of(partition)
@@ -161,9 +147,9 @@ class DamagedReplicas:
         # A client that waits for another leader gets the damage error if there is none in time.
         is_late = partition.in_sync is not None and now_ms - known.found_ms > LEAVE_MS_MAX
         row.damage_code = ErrorCode.CORRUPT_MESSAGE if is_late else ErrorCode.KAFKA_STORAGE_ERROR
-        self._fetchers.hold(partition)
+        self._fetchers.hold(partition, Hold.DAMAGE)
         if self._broker_id in state.isr:
-            leaving.append(partition)
+            leaving.append((partition.topic_id, partition.name.partition))
         elif partition.leader_id == state.leader and now_ms >= known.retry_ms:
             due.append(partition)
 
@@ -198,7 +184,7 @@ class DamagedReplicas:
                     partition.leader_id,
                 )
                 self._known.pop(partition, None)
-                self._fetchers.release(partition)
+                self._fetchers.release(partition, Hold.DAMAGE)
 
     def _put_off(self, partition: Partition, known: _Damaged, error: Exception) -> None:
         if isinstance(error, RepairError) and error.suspect_path is not None:
@@ -220,7 +206,7 @@ class DamagedReplicas:
         state = self._state_of(partition)
         isr = frozenset(() if state is None else state.isr)
         known.lacking_with = known.lacking_with | isr if is_lacking else frozenset()
-        self._fetchers.release(partition)
+        self._fetchers.release(partition, Hold.DAMAGE)
 
 
 def _lost(partition: Partition) -> list[tuple[int, int]]:
@@ -235,14 +221,3 @@ def _lost(partition: Partition) -> list[tuple[int, int]]:
         for damage in segment.damage
         if damage.is_lost_from(start_offset)
     ]
-
-
-def _by_topic(partitions: list[Partition]) -> list[AssignReplicasToDirsRequestTopic]:
-    topics: dict[bytes, AssignReplicasToDirsRequestTopic] = {}
-    for partition in partitions:
-        topic_id = partition.topic_id
-        topic = topics.setdefault(topic_id, AssignReplicasToDirsRequestTopic(topic_id=topic_id))
-        topic.partitions.append(
-            AssignReplicasToDirsRequestPartition(partition_index=partition.name.partition)
-        )
-    return list(topics.values())

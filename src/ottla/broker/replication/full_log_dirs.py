@@ -17,12 +17,14 @@ forever.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final
 
+from ottla.broker.controller.controller_client import LeaveIsr, ReplicaName
 from ottla.broker.hosting.hosted_partitions import Partitions
+from ottla.broker.replication.replica_fetchers import Hold, Holding
 from ottla.concurrency.yield_budget import YieldBudget
 from ottla.environment.clock import Clock
 from ottla.machines.controller.lost_replicas import can_leave
@@ -33,10 +35,6 @@ from ottla.replication.partition import Partition
 from ottla.storage.log_dirs.log_dir import LogDir
 from ottla.storage.log_dirs.log_dirs import LogDirs
 from ottla.storage.log_dirs.room import has_room
-from ottla.wire.messages.assign_replicas_to_dirs import (
-    AssignReplicasToDirsRequestPartition,
-    AssignReplicasToDirsRequestTopic,
-)
 
 LOOK_MS: Final = 500
 """The interval of checks, for new full log dirs and for space in full ones."""
@@ -50,21 +48,6 @@ _FULL: Final = (
     " none, writes are refused"
 )
 _log = logging.getLogger(__name__)
-
-
-class LeaveIsr(Protocol):
-    """Asks the controller to take replicas out of the ISR; raises ApiError if that fails."""
-
-    def __call__(  # noqa: D102
-        self, lost: list[AssignReplicasToDirsRequestTopic], directory_id: bytes
-    ) -> Awaitable[None]: ...
-
-
-class Pausing(Protocol):
-    """The fetchers, which can pause partitions."""
-
-    def pause(self, partition: Partition) -> None: ...  # noqa: D102
-    def resume(self, partition: Partition) -> None: ...  # noqa: D102
 
 
 @dataclass(slots=True)
@@ -88,7 +71,7 @@ class FullLogDirs:
         clock: Clock,
         threads: Executor,
         leave_isr: LeaveIsr,
-        following: Pausing,
+        fetchers: Holding,
     ) -> None:
         self._broker_id = broker_id
         self._image = image
@@ -97,7 +80,7 @@ class FullLogDirs:
         self._clock = clock
         self._threads = threads
         self._leave_isr = leave_isr
-        self._following = following
+        self._fetchers = fetchers
         self._fill_by_folder: dict[LogDir, _Fill] = {}
 
     async def look(self) -> None:
@@ -147,7 +130,7 @@ class FullLogDirs:
         _log.warning("%s has room again: its partitions are in use again", folder.path)
         for partition in self._in(folder):
             partition.log.has_room = True
-            self._following.resume(partition)
+            self._fetchers.release(partition, Hold.FULL_DISK)
 
     def _in(self, folder: LogDir) -> Iterator[Partition]:
         found = map(self._partitions.find, folder.hosted)
@@ -163,31 +146,25 @@ class FullLogDirs:
         leaves = can_leave(state, self._broker_id, partition.log.config.min_insync_replicas)
         if leaves or not is_in_sync:
             # Before the controller knows: a fetch on its way would bring it back into the ISR.
-            self._following.pause(partition)
+            self._fetchers.hold(partition, Hold.FULL_DISK)
         else:
-            self._following.resume(partition)
+            self._fetchers.release(partition, Hold.FULL_DISK)
         return leaves
 
     async def _hand_over(self) -> None:
         """Leave every ISR that stays large enough; again until the metadata shows it."""
         image = self._image()
         full = [folder for folder, fill in self._fill_by_folder.items() if fill.is_full]
-        topics: dict[bytes, AssignReplicasToDirsRequestTopic] = {}
+        leaving: list[ReplicaName] = []
         budget = YieldBudget(self._clock)
         for partition in [one for folder in full for one in self._in(folder)]:
             partition.log.has_room = False
             if self._leaves(partition, image):
-                topic_id, number = partition.topic_id, partition.name.partition
-                wanted = topics.setdefault(
-                    topic_id, AssignReplicasToDirsRequestTopic(topic_id=topic_id)
-                )
-                wanted.partitions.append(
-                    AssignReplicasToDirsRequestPartition(partition_index=number)
-                )
+                leaving.append((partition.topic_id, partition.name.partition))
             await budget.yield_if_spent()
-        if not topics:
+        if not leaving:
             return
         try:
-            await self._leave_isr(list(topics.values()), FULL_DIRECTORY)
+            await self._leave_isr(leaving, FULL_DIRECTORY)
         except ApiError as error:
             _log.debug("partitions on full disks are not handed over yet: %s", error)

@@ -6,26 +6,21 @@ first report: otherwise the leader would consider them in sync again.
 """
 
 import logging
-from collections.abc import Awaitable, Callable, Iterator
-from typing import Final, TypeAlias
+from collections.abc import Callable, Iterator
+from typing import Final
 
+from ottla.broker.controller.controller_client import LeaveIsr, ReplicaName
 from ottla.broker.hosting.hosted_partitions import Partitions
 from ottla.machines.controller.lost_replicas import is_counted_on
 from ottla.metadata.image import ClusterImage
+from ottla.metadata.records import LOST_DIRECTORY
 from ottla.model.api_error import ApiError
 from ottla.model.identifiers import TopicPartition
 from ottla.replication.partition import Partition
-from ottla.wire.messages.assign_replicas_to_dirs import (
-    AssignReplicasToDirsRequestPartition,
-    AssignReplicasToDirsRequestTopic,
-)
 
 LOOK_MS: Final = 500
 """The interval of checks for lost replicas."""
 _log = logging.getLogger(__name__)
-
-LoseReplicas: TypeAlias = Callable[[list[AssignReplicasToDirsRequestTopic]], Awaitable[None]]
-"""Has the controller let others lead; raises ApiError where that cannot be had."""
 
 
 class LostReplicas:
@@ -36,13 +31,13 @@ class LostReplicas:
         broker_id: int,
         image: Callable[[], ClusterImage],
         partitions: Partitions,
-        lose_replicas: LoseReplicas,
+        leave_isr: LeaveIsr,
         unfollow: Callable[[Partition], None],
     ) -> None:
         self._broker_id = broker_id
         self._image = image
         self._partitions = partitions
-        self._lose_replicas = lose_replicas
+        self._leave_isr = leave_isr
         self._unfollow = unfollow
 
     async def tell(self) -> None:
@@ -51,18 +46,15 @@ class LostReplicas:
         for partition in failed:
             self._unfollow(partition)
         unusable = [*self._partitions.offline, *(one.name for one in failed)]
-        lost: dict[bytes, AssignReplicasToDirsRequestTopic] = {}
-        for topic_id, number in self._counted_on(unusable):
-            topic = lost.setdefault(topic_id, AssignReplicasToDirsRequestTopic(topic_id=topic_id))
-            topic.partitions.append(AssignReplicasToDirsRequestPartition(partition_index=number))
+        lost = list(self._counted_on(unusable))
         if not lost:
             return
         try:
-            await self._lose_replicas(list(lost.values()))
+            await self._leave_isr(lost, LOST_DIRECTORY)
         except ApiError as error:
             _log.warning("others do not lead yet what is lost here: %s", error)
 
-    def _counted_on(self, unusable: list[TopicPartition]) -> Iterator[tuple[bytes, int]]:
+    def _counted_on(self, unusable: list[TopicPartition]) -> Iterator[ReplicaName]:
         image = self._image()
         for name in unusable:
             topic = image.topics.get(name.topic)

@@ -1,13 +1,33 @@
 """One fetcher for each broker that leads something that is followed here."""
 
 import asyncio
-from typing import NamedTuple
-from weakref import WeakSet
+from enum import Enum, auto
+from typing import NamedTuple, Protocol
+from weakref import WeakKeyDictionary
 
 from ottla.broker.replication.fetcher_world import FetcherWorld
 from ottla.broker.replication.replica_fetcher import ReplicaFetcher
 from ottla.replication.in_sync import NO_LEADER
 from ottla.replication.partition import Partition
+
+
+class Hold(Enum):
+    """Why a partition is not fetched, although another broker leads it."""
+
+    FULL_DISK = auto()
+    DAMAGE = auto()
+
+
+class Holding(Protocol):
+    """The part of `ReplicaFetchers` that stops fetches."""
+
+    def hold(self, partition: Partition, hold: Hold) -> None:
+        """Stop all fetches for a partition, from any leader, until this hold is released."""
+        ...
+
+    def release(self, partition: Partition, hold: Hold) -> None:
+        """Follow the leader again, unless it is this broker, or another hold is left."""
+        ...
 
 
 class _Running(NamedTuple):
@@ -27,8 +47,7 @@ class ReplicaFetchers:
         self._running: dict[int, _Running] = {}
         self._ending: set[asyncio.Task[None]] = set()
         self._leader_by_partition: dict[Partition, int] = {}
-        self._paused: WeakSet[Partition] = WeakSet()
-        self._held: WeakSet[Partition] = WeakSet()
+        self._holds: WeakKeyDictionary[Partition, set[Hold]] = WeakKeyDictionary()
         self._is_started = False
 
     def start(self) -> None:
@@ -41,12 +60,12 @@ class ReplicaFetchers:
         """Follow a partition's current leader, which is another broker.
 
         No-op if the disk has failed, because the leader trusts a fetching follower to store
-        records, and while the partition is held back.
+        records, and while the partition is held.
         """
         if self._leader_by_partition.get(partition, NO_LEADER) != partition.leader_id:
             self.forget(partition)
-        is_stopped = partition in self._paused or partition in self._held
-        if partition.leader_id == NO_LEADER or partition.log.is_offline or is_stopped:
+        is_stopped = partition.log.is_offline or bool(self._holds.get(partition))
+        if partition.leader_id == NO_LEADER or is_stopped:
             return
         leader_id = self._leader_by_partition[partition] = partition.leader_id
         running = self._running.get(leader_id)
@@ -55,36 +74,27 @@ class ReplicaFetchers:
             self._running[leader_id] = running
         running.fetcher.add(partition)
 
-    def pause(self, partition: Partition) -> None:
-        """Stop following it, under any leader, until `resume`."""
-        self._paused.add(partition)
+    def hold(self, partition: Partition, hold: Hold) -> None:
+        """Stop all fetches for a partition, from any leader, until this hold is released."""
+        self._holds.setdefault(partition, set()).add(hold)
         self.forget(partition)
 
-    def resume(self, partition: Partition) -> None:
-        """Follow its leader again, if it was paused and has one elsewhere."""
-        if partition in self._paused:
-            self._paused.discard(partition)
+    def release(self, partition: Partition, hold: Hold) -> None:
+        """Follow the leader again, unless it is this broker, or another hold is left."""
+        holds = self._holds.get(partition, set())
+        if hold in holds:
+            holds.discard(hold)
             if partition.in_sync is None:
                 self.follow(partition)
 
     def leader_of(self, partition: Partition) -> int | None:
         """Return the broker that a partition is fetched from, NO_LEADER if there is none.
 
-        None before the start, and while the partition is held back.
+        None before the start, and while a damaged replica fetches nothing.
         """
-        is_fetched = self._is_started and partition not in self._held
+        is_damaged = Hold.DAMAGE in self._holds.get(partition, ())
+        is_fetched = self._is_started and not is_damaged
         return self._leader_by_partition.get(partition, NO_LEADER) if is_fetched else None
-
-    def hold(self, partition: Partition) -> None:
-        """Stop all fetches for a partition, from any leader, until it is released."""
-        self._held.add(partition)
-        self.forget(partition)
-
-    def release(self, partition: Partition) -> None:
-        """Follow the leader again, unless it is this broker."""
-        self._held.discard(partition)
-        if partition.in_sync is None:
-            self.follow(partition)
 
     def _run(self, fetcher: ReplicaFetcher) -> _Running:
         if not self._is_started:

@@ -84,7 +84,7 @@ class Replication:
             config.node_id,
             sources.image,
             sources.partitions,
-            sources.controller.lose_replicas,
+            sources.controller.leave_isr,
             self._fetchers.forget,
         )
         self._full_log_dirs = _full_log_dirs(sources, self._fetchers)
@@ -125,7 +125,7 @@ class Replication:
             self._config.node_id,
             sources.image,
             sources.partitions,
-            sources.controller.leave_sync,
+            sources.controller.leave_isr,
             self._fetchers,
             ReplicaRepair(world, self._scrub_threads).repair,
             sources.clock,
@@ -191,7 +191,7 @@ def _full_log_dirs(sources: ReplicationSources, fetchers: ReplicaFetchers) -> Fu
         sources.log_dirs,
         sources.clock,
         sources.threads,
-        sources.controller.lose_replicas,
+        sources.controller.leave_isr,
         fetchers,
     )
 

@@ -2,11 +2,12 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 import pytest
 
+from ottla.broker.controller.controller_client import ReplicaName
 from ottla.broker.hosting.hosted_partitions import Partitions
 from ottla.broker.maintenance.log_scrubber import DamageCounts
 from ottla.broker.replication.damaged_replicas import (
@@ -17,9 +18,10 @@ from ottla.broker.replication.damaged_replicas import (
     RETRY_MS,
     DamagedReplicas,
 )
+from ottla.broker.replication.replica_fetchers import Hold
 from ottla.broker.replication.replica_repair import LackingError
 from ottla.metadata.image import ClusterImage, PartitionImage, TopicImage
-from ottla.metadata.records import NO_LEADER
+from ottla.metadata.records import DAMAGED_DIRECTORY, NO_LEADER
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
@@ -28,7 +30,6 @@ from ottla.replication.partition import Partition
 from ottla.storage.files.damage import Damage
 from ottla.storage.log.log import PartitionLog
 from ottla.storage.recovery.repair import RepairError
-from ottla.wire.messages.assign_replicas_to_dirs import AssignReplicasToDirsRequestTopic
 from tests.log_building import fill, new_log
 from tests.metadata_building import FixedClock
 
@@ -81,15 +82,18 @@ class World:
         else:
             self.partition.follow(leader, epoch)
 
-    def hold(self, _partition: Partition) -> None:
+    def hold(self, _partition: Partition, hold: Hold) -> None:
+        assert hold is Hold.DAMAGE
         self.held = True
 
-    def release(self, _partition: Partition) -> None:
+    def release(self, _partition: Partition, hold: Hold) -> None:
+        assert hold is Hold.DAMAGE
         self.held = False
 
-    async def leave(self, topics: list[AssignReplicasToDirsRequestTopic]) -> None:
+    async def leave(self, replicas: Iterable[ReplicaName], directory_id: bytes) -> None:
+        assert directory_id == DAMAGED_DIRECTORY
         assert self.held, "the leader would take it for in sync again"
-        self.left += [topic.topic_id for topic in topics]
+        self.left += [topic_id for topic_id, _ in replicas]
 
     async def repair(self, partition: Partition) -> None:
         assert partition.in_sync is None

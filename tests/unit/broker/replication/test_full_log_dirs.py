@@ -2,10 +2,12 @@
 
 import asyncio
 import errno
+from collections.abc import Iterable
 from dataclasses import replace
 
 import pytest
 
+from ottla.broker.controller.controller_client import ReplicaName
 from ottla.broker.hosting.hosted_partitions import Partitions
 from ottla.broker.hosting.partition_roles import PartitionRoles
 from ottla.broker.replication.full_log_dirs import (
@@ -15,6 +17,7 @@ from ottla.broker.replication.full_log_dirs import (
     WAIT_MS_MIN,
     FullLogDirs,
 )
+from ottla.broker.replication.replica_fetchers import Hold
 from ottla.metadata.image import ClusterImage, PartitionImage, TopicImage
 from ottla.metadata.records import FULL_DIRECTORY
 from ottla.model.api_error import ApiError
@@ -26,7 +29,6 @@ from ottla.simulation.world.disk import SimulatedDisk
 from ottla.simulation.world.disk_faults import OperationKind
 from ottla.storage.log_dirs.log_dirs import LogDirs
 from ottla.storage.log_dirs.room import PROBE_BYTES, PROBE_FILE
-from ottla.wire.messages.assign_replicas_to_dirs import AssignReplicasToDirsRequestTopic
 from tests.log_building import batch
 from tests.metadata_building import InlineExecutor
 
@@ -43,7 +45,7 @@ class World:
         self.now = 0
         self.disk = SimulatedDisk()
         self.left: list[int] = []
-        self.paused: set[TopicPartition] = set()
+        self.held: set[TopicPartition] = set()
         self.is_away = False
         self.partitions = Partitions()
         config = TopicConfig(min_insync_replicas=min_isr)
@@ -67,20 +69,20 @@ class World:
             self,
         )
 
-    async def leave_isr(
-        self, lost: list[AssignReplicasToDirsRequestTopic], directory_id: bytes
-    ) -> None:
+    async def leave_isr(self, lost: Iterable[ReplicaName], directory_id: bytes) -> None:
         assert directory_id == FULL_DIRECTORY
-        assert self.paused >= {NAMES[one.partition_index] for one in lost[0].partitions}
+        assert self.held >= {NAMES[number] for _, number in lost}
         if self.is_away:
             raise ApiError(ErrorCode.REQUEST_TIMED_OUT, "nobody answers")
-        self.left = [one.partition_index for one in lost[0].partitions]
+        self.left = [number for _, number in lost]
 
-    def pause(self, partition: Partition) -> None:
-        self.paused.add(partition.name)
+    def hold(self, partition: Partition, hold: Hold) -> None:
+        assert hold is Hold.FULL_DISK
+        self.held.add(partition.name)
 
-    def resume(self, partition: Partition) -> None:
-        self.paused.discard(partition.name)
+    def release(self, partition: Partition, hold: Hold) -> None:
+        assert hold is Hold.FULL_DISK
+        self.held.discard(partition.name)
 
     def now_ms(self) -> int:
         return self.now
@@ -119,7 +121,7 @@ def test_all_of_a_full_folder_leave_and_nothing_of_another() -> None:
     world.fill()
     assert world.look() == [0, 2]
     assert world.look() == [0, 2], "it is told until the metadata shows it"
-    assert world.paused == {NAMES[0], NAMES[2]}
+    assert world.held == {NAMES[0], NAMES[2]}
 
 
 def test_who_cannot_leave_stays_and_goes_on_following() -> None:
@@ -128,12 +130,12 @@ def test_who_cannot_leave_stays_and_goes_on_following() -> None:
     world = World(smallest, ALL, out, min_isr=2)
     world.fill()
     assert world.look() == []
-    assert world.paused == {NAMES[2]}
+    assert world.held == {NAMES[2]}
     alone = PartitionImage(replicas=(NODE,), isr=(NODE,), leader=NODE)
     world = World(alone, ALL, replace(ALL, isr=(NODE,)))
     world.fill()
     assert world.look() == []
-    assert world.paused == set()
+    assert world.held == set()
 
 
 def test_it_takes_part_again_when_there_is_room_and_not_before() -> None:
@@ -143,7 +145,7 @@ def test_it_takes_part_again_when_there_is_room_and_not_before() -> None:
         assert world.look() == [0, 2]
     world.disk.faults.heal()
     assert world.look() == []
-    assert world.paused == set()
+    assert world.held == set()
     assert all(one.log.has_room for one in world.partitions)
     assert PROBE_FILE not in world.disk.list_directory("/a")
 

@@ -1,15 +1,17 @@
 """Unusable replicas are reported to the controller while the cluster still counts on them."""
 
 import asyncio
+from collections.abc import Iterable
 from dataclasses import replace
 
 import pytest
 
+from ottla.broker.controller.controller_client import ReplicaName
 from ottla.broker.hosting.hosted_partitions import Partitions
 from ottla.broker.hosting.partition_roles import PartitionRoles
 from ottla.broker.replication.offline_replicas import LostReplicas
 from ottla.metadata.image import ClusterImage, PartitionImage, TopicImage
-from ottla.metadata.records import NO_LEADER
+from ottla.metadata.records import LOST_DIRECTORY, NO_LEADER
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
@@ -18,7 +20,6 @@ from ottla.replication.partition import Partition
 from ottla.runtime.clock import SystemClock
 from ottla.simulation.world.disk import SimulatedDisk
 from ottla.storage.log_dirs.log_dirs import LogDirs
-from ottla.wire.messages.assign_replicas_to_dirs import AssignReplicasToDirsRequestTopic
 
 NODE = 1
 TOPIC_ID = b"sixteen bytes id"
@@ -43,12 +44,12 @@ class Told:
         assert not self.lost, "the leader may have heard of it, and have been asked for more"
         self.unfollowed.append(partition.name)
 
-    async def lose_replicas(self, lost: list[AssignReplicasToDirsRequestTopic]) -> None:
+    async def leave_isr(self, lost: Iterable[ReplicaName], directory_id: bytes) -> None:
+        assert directory_id == LOST_DIRECTORY
         if self.is_away:
             raise ApiError(ErrorCode.REQUEST_TIMED_OUT, "nobody answers")
-        (topic,) = lost
-        assert topic.topic_id == TOPIC_ID
-        self.lost.append([one.partition_index for one in topic.partitions])
+        assert {topic_id for topic_id, _ in lost} == {TOPIC_ID}
+        self.lost.append([number for _, number in lost])
 
 
 @pytest.fixture
@@ -69,7 +70,7 @@ def partitions() -> Partitions:
 def told(partitions: Partitions, *states: PartitionImage, controller: Told) -> list[list[int]]:
     image = image_of(*states)
     replicas = LostReplicas(
-        NODE, lambda: image, partitions, controller.lose_replicas, controller.unfollow
+        NODE, lambda: image, partitions, controller.leave_isr, controller.unfollow
     )
     asyncio.run(replicas.tell())
     return controller.lost
